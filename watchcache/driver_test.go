@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcache_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kube-watchcache/watchcache/watchcache"
+)
+
+// driver does the same to a State and to the model, and compares them.
+type driver struct {
+	t *checker
+	// choose returns a number in [0, n). It is where all chance comes from.
+	choose func(what string, n int) int
+	state  *watchcache.State
+	model  *model
+	holds  []hold
+	// reader is a watcher that reads the window to its end from time to time.
+	reader watchcache.Position
+}
+
+// hold is a snapshot taken earlier, with the contents that it had.
+type hold struct {
+	snapshot *watchcache.Snapshot
+	version  version
+	next     watchcache.Position
+}
+
+// checker is what a driver reports to: a *testing.T or a *rapid.T.
+type checker struct {
+	Errorf  func(format string, args ...any)
+	FailNow func()
+}
+
+// smallConfig has a window that a few dozen changes overflow in every way.
+var smallConfig = watchcache.Config{History: 20 * time.Second, WindowBytes: 12_000, MinEvents: 2, Indexes: indexes}
+
+var driverKeys = []string{"/r/ns1/a", "/r/ns1/b", "/r/ns1/c", "/r/ns11/a", "/r/ns11/b", "/r/ns2/a"}
+
+func newDriver(tb testing.TB, t *checker, choose func(string, int) int) *driver {
+	config := smallConfig
+	config.MinEvents = choose("MinEvents", 5)
+	if choose("a window that never is too large", 3) == 0 {
+		config.WindowBytes = 1 << 40
+	}
+	return &driver{t: t, choose: choose, state: watchcache.New(config), model: newModel(tb, config)}
+}
+
+func (t *checker) require() *require.Assertions { return require.New(requirer{t}) }
+
+type requirer struct{ *checker }
+
+func (r requirer) Errorf(format string, args ...any) { r.checker.Errorf(format, args...) }
+func (r requirer) FailNow()                          { r.checker.FailNow() }
+
+func (d *driver) element(key string, rv uint64) *watchcache.Element {
+	e := element(key, rv, fmt.Sprint(d.choose("value", 3)))
+	annotate(e, []string{"", "x", "y", "x y", "y y"}[d.choose("words", 5)])
+	e.Size = []int64{0, 100, 3000}[d.choose("size", 3)]
+	return e
+}
+
+// change makes a change with a key, type and rv of any kind: it may fit or not.
+func (d *driver) change() watchcache.Change {
+	rv := max(d.model.latest().rv+uint64(d.choose("rv", 6)), 1)
+	if rv > 2 {
+		rv -= 2
+	}
+	key := driverKeys[d.choose("key", len(driverKeys))]
+	return watchcache.Change{Type: watchcache.EventType(1 + d.choose("type", 3)), Element: d.element(key, rv), RV: rv}
+}
+
+// fitting makes a change that fits, unless rv, which is not moved forward by
+// chance, is one that the key already has.
+func (d *driver) fitting() watchcache.Change {
+	c := d.change()
+	c.RV = d.model.latest().rv + uint64(d.choose("step", 3))
+	if c.RV <= d.model.complete {
+		c.RV = d.model.complete + 1
+	}
+	c.Element = d.element(c.Element.Key, c.RV)
+	_, exists := d.model.latest().elements[c.Element.Key]
+	switch {
+	case !exists:
+		c.Type = watchcache.Added
+	case c.Type == watchcache.Added:
+		c.Type = watchcache.Modified
+	}
+	return c
+}
+
+func (d *driver) applyChange(c watchcache.Change) {
+	req := d.t.require()
+	c.Received = d.model.now + int64(d.choose("seconds later", 4))*int64(time.Second)
+	want := d.model.refuses(c)
+	capacity := d.state.Stats().WindowCapacity
+	applied, err := d.state.Apply(c)
+	if want != nil {
+		req.ErrorIs(err, want)
+		req.Equal(watchcache.Applied{}, applied)
+		return
+	}
+	req.NoError(err)
+	e, evicted := d.model.apply(c)
+	req.Equal(e, applied.Event)
+	req.Equal(evicted, applied.Evicted)
+	if capacity != d.state.Stats().WindowCapacity {
+		req.True(applied.Resized)
+	} else if applied.Resized {
+		req.Positive(evicted, "it has grown for the change and shrunk for what left")
+	}
+}
+
+// operations are what can happen to a State, by name.
+func (d *driver) operations() map[string]func() {
+	return map[string]func(){
+		"apply": func() { d.applyChange(d.fitting()) },
+		"apply anything": func() {
+			d.applyChange(d.change())
+		},
+		"burst": func() {
+			for range d.choose("events", 150) {
+				d.applyChange(d.fitting())
+			}
+		},
+		"progress":   d.progress,
+		"replace":    d.replace,
+		"compacted":  d.compacted,
+		"dispatched": d.dispatched,
+		"trim":       d.trim,
+		"hold":       d.hold,
+		"read":       d.read,
+	}
+}
+
+func (d *driver) progress() {
+	rv := d.model.latest().rv + uint64(d.choose("progress", 5))
+	rv -= min(rv, 1)
+	err := d.state.Progress(rv)
+	if rv < d.model.latest().rv {
+		d.t.require().ErrorIs(err, watchcache.ErrBackwards)
+		return
+	}
+	d.t.require().NoError(err)
+	d.model.progress(rv)
+}
+
+func (d *driver) replace() {
+	rv := max(d.model.latest().rv+uint64(d.choose("list at", 12)), 7) - 6
+	var elements []*watchcache.Element
+	for range d.choose("elements", 8) {
+		own := rv - min(rv-1, uint64(d.choose("older by", 4)))
+		elements = append(elements, d.element(driverKeys[d.choose("key", len(driverKeys))], own))
+	}
+	d.t.require().Equal(d.model.replace(elements, rv), d.state.Replace(elements, rv))
+}
+
+func (d *driver) compacted() {
+	rv := d.model.latest().rv + uint64(d.choose("compacted", 6))
+	rv -= min(rv, 4)
+	d.state.Compacted(rv)
+	d.model.compacted = max(d.model.compacted, rv)
+}
+
+func (d *driver) dispatched() {
+	behind := watchcache.Position(d.choose("behind", 4))
+	p := max(d.model.dispatched, d.model.next()-min(d.model.next(), behind))
+	d.state.Dispatched(p)
+	d.model.dispatched = p
+}
+
+func (d *driver) trim() {
+	now := d.model.now + int64(d.choose("seconds", 15))*int64(time.Second) - int64(3*time.Second)
+	capacity := d.state.Stats().WindowCapacity
+	applied := d.state.Trim(now)
+	want := watchcache.Applied{Evicted: d.model.trim(now)}
+	want.Resized = capacity != d.state.Stats().WindowCapacity
+	d.t.require().Equal(want, applied)
+}
+
+func (d *driver) hold() {
+	snapshot := d.state.Latest()
+	if d.choose("an older one", 2) == 0 {
+		rv := snapshot.RV() - min(snapshot.RV(), uint64(d.choose("older by", 10)))
+		older, err := d.state.At(rv)
+		if err != nil {
+			return
+		}
+		d.model.asked[rv] = true
+		snapshot = older
+	}
+	h := hold{snapshot, d.model.at(snapshot.RV()), snapshot.Next()}
+	if len(d.holds) < 6 {
+		d.holds = append(d.holds, h)
+	} else {
+		d.holds[d.choose("instead of", len(d.holds))] = h
+	}
+}
+
+// read moves the reader: it gets every event once and in order, or is told
+// that it is too late (W3).
+func (d *driver) read() {
+	req := d.t.require()
+	buf := make([]*watchcache.Event, d.choose("room", 40))
+	n, through, err := d.state.Since(d.reader, buf)
+	if d.reader < d.model.first() {
+		req.ErrorIs(err, watchcache.ErrExpired)
+		d.reader = d.state.Latest().Next()
+		return
+	}
+	req.NoError(err)
+	d.requireEvents(d.reader, buf[:n], len(buf), through)
+	d.reader += watchcache.Position(n)
+}
+
+// requireEvents checks what Since has given from p on, with that much room.
+func (d *driver) requireEvents(p watchcache.Position, got []*watchcache.Event, room int, through uint64) {
+	req := d.t.require()
+	left := d.model.events[p-d.model.start:]
+	n := min(room, len(left))
+	req.Len(got, n)
+	for i := range got {
+		req.Equal(left[i], got[i])
+	}
+	complete := d.model.latest().rv
+	if n < len(left) {
+		complete = left[n].RV - 1
+	}
+	req.Equal(complete, through)
+}
+
+// check compares all that can be read. whole makes it ask for every version
+// that must be served and not for some of them.
+func (d *driver) check(whole bool) {
+	d.checkStats()
+	d.checkLatest()
+	d.checkVersions(whole)
+	d.checkPositions()
+	for _, h := range d.holds {
+		d.checkSnapshot(h.snapshot, h.version, h.next)
+	}
+}
+
+func (d *driver) checkStats() {
+	req, m, stats := d.t.require(), d.model, d.state.Stats()
+	req.Equal(watchcache.Stats{
+		RV: m.latest().rv, OldestRV: m.dropped, Objects: len(m.latest().elements), ObjectBytes: m.objectBytes(),
+		WindowEvents: len(m.window()), WindowBytes: m.windowBytes(), WindowCapacity: stats.WindowCapacity,
+		Oldest: m.first(), Next: m.next(),
+	}, stats)
+	req.GreaterOrEqual(stats.WindowCapacity, stats.WindowEvents)
+	if stats.WindowCapacity > 64 {
+		req.Less(stats.WindowCapacity, 4*stats.WindowEvents, "the ring must shrink with the window")
+	}
+}
+
+func (d *driver) checkLatest() {
+	req, latest := d.t.require(), d.model.latest()
+	snapshot := d.state.Latest()
+	req.Same(snapshot, d.state.Latest())
+	req.Equal(latest.rv, snapshot.RV())
+	req.Equal(latest.rv, d.state.RV())
+	d.checkSnapshot(snapshot, latest, d.model.next())
+	for _, key := range driverKeys {
+		e, rv := d.state.Get(key)
+		req.Same(latest.elements[key], e)
+		req.Equal(latest.rv, rv)
+	}
+}
+
+// checkVersions asks At for versions, those that it must refuse included.
+func (d *driver) checkVersions(whole bool) {
+	m := d.model
+	lowest := m.versions[0].rv - min(m.versions[0].rv, 2)
+	highest := m.latest().rv + 2
+	if whole {
+		// All of a small window, and an even part of a large one.
+		for rv := lowest; rv <= highest; rv += 1 + (highest-lowest)/64 {
+			d.checkAt(rv)
+		}
+	}
+	for range 6 {
+		d.checkAt(lowest + uint64(d.choose("rv", int(highest-lowest+1))))
+	}
+}
+
+func (d *driver) checkAt(rv uint64) {
+	req, m := d.t.require(), d.model
+	snapshot, err := d.state.At(rv)
+	switch {
+	case rv > m.latest().rv:
+		req.ErrorIs(err, watchcache.ErrFuture)
+	case rv < m.compacted:
+		req.ErrorIs(err, watchcache.ErrCompacted)
+	case rv < m.dropped && !m.asked[rv]:
+		req.ErrorIs(err, watchcache.ErrExpired)
+	case rv < m.dropped && errors.Is(err, watchcache.ErrExpired):
+		// It was kept for paging, and has made way for others.
+		delete(m.asked, rv)
+	default:
+		req.NoError(err)
+		req.Equal(rv, snapshot.RV())
+		d.checkSnapshot(snapshot, m.at(rv), m.after(rv))
+		again, err := d.state.At(rv)
+		req.NoError(err)
+		req.Same(snapshot, again)
+		m.asked[rv] = true
+	}
+}
+
+func (d *driver) checkPositions() {
+	req, m := d.t.require(), d.model
+	rv := m.dropped - min(m.dropped, 3) + uint64(d.choose("after", 3+int(m.latest().rv+3-m.dropped)))
+	p, err := d.state.PositionAfter(rv)
+	if rv < m.dropped {
+		req.ErrorIs(err, watchcache.ErrExpired)
+	} else {
+		req.NoError(err)
+		req.Equal(m.after(rv), p)
+	}
+
+	p = m.first() - min(m.first(), 3) + watchcache.Position(d.choose("since", 4+len(m.window())))
+	room := d.choose("room", 2+len(m.window()))
+	events, through, err := since(d.state, p, room)
+	switch {
+	case p < m.first():
+		req.ErrorIs(err, watchcache.ErrExpired)
+	case p > m.next():
+		req.ErrorIs(err, watchcache.ErrFuture)
+	default:
+		req.NoError(err)
+		d.requireEvents(p, events, room, through)
+	}
+}
+
+func (d *driver) checkSnapshot(s *watchcache.Snapshot, want version, next watchcache.Position) {
+	req := d.t.require()
+	req.Equal(next, s.Next())
+	req.Equal(len(want.elements), s.Len())
+	for _, key := range driverKeys {
+		req.Same(want.elements[key], s.Get(key))
+	}
+	d.checkRange(s, want, "", "")
+
+	prefix := []string{"", "/r/", "/r/ns1/", "/r/ns1", "/r/ns11/", "/r/ns2/", "/x"}[d.choose("prefix", 7)]
+	from := append([]string{"", "/r/ns1/bb", "/z"}, driverKeys...)[d.choose("from", 3+len(driverKeys))]
+	d.checkRange(s, want, prefix, from)
+}
+
+func (d *driver) checkRange(s *watchcache.Snapshot, want version, prefix, from string) {
+	req := d.t.require()
+	var got []*watchcache.Element
+	collect := func(e *watchcache.Element) bool {
+		got = append(got, e)
+		return true
+	}
+	same := func(want []*watchcache.Element) {
+		req.True(slices.Equal(want, got), "prefix %q from %q at %d", prefix, from, s.RV())
+		got = nil
+	}
+	s.Range(prefix, from, collect)
+	req.Equal(len(got), s.Count(prefix, from))
+	same(want.ranged(prefix, from, everything))
+	for _, value := range []string{"0", "1", "2"} {
+		req.True(s.RangeIndex("value", value, prefix, from, collect))
+		same(want.ranged(prefix, from, func(e *watchcache.Element) bool { return e.Labels["value"] == value }))
+	}
+	for _, word := range []string{"x", "y"} {
+		req.True(s.RangeIndex("words", word, prefix, from, collect))
+		same(want.ranged(prefix, from, func(e *watchcache.Element) bool { return slices.Contains(wordsOf(e), word) }))
+	}
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcache
+
+import (
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Element is one object as the cache holds it. It is immutable once it was
+// handed to a State (W5): readers share it, and copy the object before they
+// change anything in it.
+type Element struct {
+	// Key is the object's storage key, resource prefix included.
+	Key string
+	// RV is the resourceVersion of the write that made this element.
+	RV uint64
+	// Object is the decoded object. Its metadata carries RV.
+	Object runtime.Object
+	// Labels are the object's labels; usually the object's own map.
+	Labels labels.Set
+	// Fields are the object's selectable fields.
+	Fields Fields
+	// Size is the memory that Object takes, in bytes, as estimated by the
+	// caller. It is what the window's byte budget counts.
+	Size int64
+
+	encodings atomic.Pointer[Encodings]
+	sealed    seal
+}
+
+// Encodings returns the object's serializations, which are made when first
+// asked for. Holding them does not hold the element.
+func (e *Element) Encodings() *Encodings {
+	if encodings := e.encodings.Load(); encodings != nil {
+		return encodings
+	}
+	e.encodings.CompareAndSwap(nil, new(Encodings))
+	return e.encodings.Load()
+}
+
+// elementOverhead is what an Element and its place in a tree take beyond the
+// object itself: the struct, its key, its field values, the tree item.
+const elementOverhead = 320
+
+func (e *Element) bytes() int64 { return e.Size + elementOverhead }

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcache
+
+import "sort"
+
+// window is the sliding window of recent events: a ring that grows and shrinks
+// by halves and doubles. Its owner's lock guards it.
+type window struct {
+	ring []*Event // length is a power of two; slots outside [first, next) are nil
+	// first is the position of the oldest kept event, next that of the event
+	// to come.
+	first, next Position
+	// dropped is the lowest resourceVersion from which the window can still
+	// be continued: everything after it is in the window.
+	dropped uint64
+	// bytes is what the window alone keeps in memory.
+	bytes int64
+}
+
+// minRing is the number of slots that the ring never shrinks below.
+const minRing = 64
+
+func (w *window) len() int { return int(w.next - w.first) }
+
+func (w *window) at(p Position) *Event { return w.ring[uint64(p)&uint64(len(w.ring)-1)] }
+
+func (w *window) slot(p Position) **Event { return &w.ring[uint64(p)&uint64(len(w.ring)-1)] }
+
+// push appends the event at position next and reports whether the ring grew.
+func (w *window) push(e *Event) bool {
+	grew := false
+	if w.len() == len(w.ring) {
+		w.resize(max(minRing, 2*len(w.ring)))
+		grew = true
+	}
+	e.Position = w.next
+	*w.slot(w.next) = e
+	w.next++
+	w.bytes += e.retained()
+	return grew
+}
+
+// evict drops the oldest event. The slot is cleared, so that nothing keeps an
+// event in memory that the window has let go.
+func (w *window) evict() {
+	slot := w.slot(w.first)
+	e := *slot
+	*slot = nil
+	w.first++
+	w.dropped = max(w.dropped, e.RV)
+	w.bytes -= e.retained()
+}
+
+// shrink halves the ring while it is no more than a quarter full, and reports
+// whether it did.
+func (w *window) shrink() bool {
+	size := len(w.ring)
+	for size > minRing && w.len() <= size/4 {
+		size /= 2
+	}
+	if size == len(w.ring) {
+		return false
+	}
+	w.resize(size)
+	return true
+}
+
+func (w *window) resize(size int) {
+	old := *w
+	w.ring = make([]*Event, size)
+	for p := w.first; p < w.next; p++ {
+		*w.slot(p) = old.at(p)
+	}
+}
+
+// reset empties the window and skips one position, so that a reader that waits
+// at the old end is told that its position is gone. A watch may continue from
+// rv onwards.
+func (w *window) reset(rv uint64) {
+	next := w.next + 1
+	*w = window{ring: make([]*Event, minRing), first: next, next: next, dropped: rv}
+}
+
+// after returns the position of the first event above rv.
+func (w *window) after(rv uint64) Position {
+	n := sort.Search(w.len(), func(i int) bool { return w.at(w.first+Position(i)).RV > rv })
+	return w.first + Position(n)
+}
+
+// copyFrom copies events from position p on into buf and returns how many.
+func (w *window) copyFrom(p Position, buf []*Event) int {
+	n := min(len(buf), int(w.next-p))
+	for i := range n {
+		buf[i] = w.at(p + Position(i))
+	}
+	return n
+}
