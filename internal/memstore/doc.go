@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package memstore is a storage.Interface in memory, for unit tests and
+// benchmarks: with it a test forces an order of events that a real storage
+// would show once in a thousand runs, and a benchmark measures the cache and
+// not the network.
+//
+// It keeps every version of every object until it is compacted, as etcd does,
+// and knows the same errors. On top of the interface it can be told to break
+// its watches, hold back events, answer slowly, go back to an earlier version
+// as if restored from a backup, and it counts the requests it gets.
+package memstore

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package memstore
+
+import (
+	"context"
+	"reflect"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+// GetList implements storage.Interface.
+func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOptions, out runtime.Object) error {
+	if err := s.request(ctx, "list"); err != nil {
+		return err
+	}
+	key, err := storage.PrepareKey(s.prefix, key, opts.Recursive)
+	if err != nil {
+		return err
+	}
+	exact, from, err := storage.ValidateListOptions(key, s.versioner, opts)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rv := s.mu.rv
+	switch {
+	case exact > 0 && uint64(exact) > rv:
+		return storage.NewTooLargeResourceVersionError(uint64(exact), rv, 0)
+	case exact > 0 && uint64(exact) < s.mu.compacted:
+		return apierrors.NewResourceExpired("memstore: the version has been compacted")
+	case exact > 0:
+		rv = uint64(exact)
+	}
+	state := s.stateLocked(rv)
+	keys := keysOf(state, key, opts.Recursive, from)
+	pointer, err := meta.GetItemsPtr(out)
+	if err != nil {
+		return err
+	}
+	items := reflect.ValueOf(pointer).Elem()
+	items.Set(reflect.MakeSlice(items.Type(), 0, len(keys)))
+	token, remaining, err := "", (*int64)(nil), error(nil)
+	for i, k := range keys {
+		if matches, err := opts.Predicate.Matches(state[k]); err == nil && matches {
+			items.Set(reflect.Append(items, reflect.ValueOf(state[k]).Elem()))
+		}
+		if limit := opts.Predicate.Limit; limit > 0 && int64(items.Len()) == limit && i+1 < len(keys) {
+			token, remaining, err = storage.PrepareContinueToken(k, key, int64(rv), int64(len(keys)), true, opts)
+			break
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return s.versioner.UpdateList(out, rv, token, remaining)
+}
+
+// assign copies the object's top level; what is below is shared and must not
+// be written to.
+func assign(out, object runtime.Object) error {
+	if out != nil {
+		reflect.ValueOf(out).Elem().Set(reflect.ValueOf(object.DeepCopyObject()).Elem())
+	}
+	return nil
+}

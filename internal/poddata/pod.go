@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package poddata is the resource that tests and benchmarks cache: the example
+// API's Pods, with attributes as a resource's author would give them.
+package poddata
+
+import (
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/apiserver/pkg/apis/example"
+	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+// Prefix is the key prefix of Pods.
+const Prefix = "/pods/"
+
+// Resource is what Pods are called.
+var Resource = schema.GroupResource{Resource: "pods"}
+
+// New returns an empty Pod.
+func New() runtime.Object { return &example.Pod{} }
+
+// NewList returns an empty list of Pods.
+func NewList() runtime.Object { return &example.PodList{} }
+
+// Codec returns the codec that Pods are stored with: protobuf.
+func Codec() runtime.Codec {
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
+	for _, add := range []func(*runtime.Scheme) error{example.AddToScheme, examplev1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			panic(err)
+		}
+	}
+	codecs := serializer.NewCodecFactory(scheme)
+	proto := protobuf.NewSerializer(scheme, scheme)
+	return codecs.CodecForVersions(proto, proto, schema.GroupVersions{examplev1.SchemeGroupVersion}, nil)
+}
+
+// Key returns a Pod's storage key.
+func Key(obj runtime.Object) (string, error) { return storage.NamespaceKeyFunc(Prefix, obj) }
+
+// Attrs returns what selectors select Pods by.
+func Attrs(obj runtime.Object) (labels.Set, fields.Set, error) {
+	pod, ok := obj.(*example.Pod)
+	if !ok {
+		return nil, nil, fmt.Errorf("%T is no Pod", obj)
+	}
+	return pod.Labels, fields.Set{
+		"metadata.name":      pod.Name,
+		"metadata.namespace": pod.Namespace,
+		"spec.nodeName":      pod.Spec.NodeName,
+		"spec.restartPolicy": string(pod.Spec.RestartPolicy),
+		"status.phase":       string(pod.Status.Phase),
+	}, nil
+}
+
+// Pod returns a Pod by "namespace/name", with labels and fields given as
+// "key=value"; "spec.nodeName=..." sets the node, "status.phase=..." the phase.
+func Pod(name string, attrs ...string) *example.Pod {
+	namespace, name, _ := strings.Cut(name, "/")
+	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	for _, attr := range attrs {
+		key, value, _ := strings.Cut(attr, "=")
+		switch key {
+		case "spec.nodeName":
+			pod.Spec.NodeName = value
+		case "status.phase":
+			pod.Status.Phase = example.PodPhase(value)
+		default:
+			if pod.Labels == nil {
+				pod.Labels = map[string]string{}
+			}
+			pod.Labels[key] = value
+		}
+	}
+	return pod
+}
+
+// Predicate selects Pods by a label and a field selector, "" for all.
+func Predicate(label, field string) storage.SelectionPredicate {
+	labelSelector, err := labels.Parse(label)
+	if err != nil {
+		panic(err)
+	}
+	fieldSelector, err := fields.ParseSelector(field)
+	if err != nil {
+		panic(err)
+	}
+	return storage.SelectionPredicate{Label: labelSelector, Field: fieldSelector, GetAttrs: Attrs}
+}
