@@ -57,14 +57,16 @@ func (f *feed) apply(typ watchcache.EventType, obj any) error {
 	}
 	element, err := f.element(obj)
 	if err != nil {
-		return f.fail(err)
+		f.fail(err)
+		return nil
 	}
 	applied, err := f.cacher.state.Apply(watchcache.Change{
 		Type: typ, Element: element, RV: element.RV,
 		Recorded: recorded.UnixNano(), Received: received.UnixNano(),
 	})
 	if err != nil {
-		return f.fail(err)
+		f.fail(err)
+		return nil
 	}
 	f.cacher.metrics.Event(typ.String())
 	f.cacher.applied(applied)
@@ -81,10 +83,12 @@ func (f *feed) Bookmark(resourceVersion string) error {
 	}
 	rv, err := f.cacher.config.Versioner.ParseResourceVersion(resourceVersion)
 	if err != nil {
-		return f.fail(fmt.Errorf("a bookmark's resourceVersion %q: %w", resourceVersion, err))
+		f.fail(fmt.Errorf("a bookmark's resourceVersion %q: %w", resourceVersion, err))
+		return nil
 	}
 	if err := f.cacher.state.Progress(rv); err != nil {
-		return f.fail(err)
+		f.fail(err)
+		return nil
 	}
 	f.cacher.metrics.Event("BOOKMARK")
 	f.cacher.metrics.SetResourceVersion(rv)
@@ -147,11 +151,12 @@ func (f *feed) element(obj any) (*watchcache.Element, error) {
 	}, nil
 }
 
-// fail refuses a change and everything after it, until all is listed anew.
-func (f *feed) fail(err error) error {
+// fail refuses a change and everything after it, until all is listed anew. The
+// Reflector is not told: it would log the object, which may be a secret, and
+// go on as if nothing was.
+func (f *feed) fail(err error) {
 	err = fmt.Errorf("a change of %s could not be applied: %w", f.cacher.config.GroupResource, err)
 	f.broken = true
 	f.cacher.noteError(err)
 	f.cacher.source.listAnew(err)
-	return err
 }

@@ -194,6 +194,15 @@ func expectList(t testing.TB, c storage.Interface, key, rv, want string, change 
 	return pods
 }
 
+func metaOf(t testing.TB, object runtime.Object) metav1.Object {
+	t.Helper()
+	accessor, err := meta.Accessor(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return accessor
+}
+
 // until waits for a condition that nothing signals.
 func until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
@@ -208,3 +217,7 @@ func until(t testing.TB, what string, holds func() bool) {
 }
 
 func sorted(s []string) []string { slices.Sort(s); return s }
+
+func everything(rv string) storage.ListOptions {
+	return storage.ListOptions{ResourceVersion: rv, Predicate: storage.Everything, Recursive: true}
+}

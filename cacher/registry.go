@@ -257,19 +257,20 @@ func (r *registry) dispatched(rv uint64) {
 	r.mu.rv = rv
 }
 
-// restart ends all live watchers, because the events at the dispatcher's
-// cursor are gone, and moves the cursor to where the window begins now.
+// restart moves the cursor to where the window begins now, because the events
+// at the dispatcher's cursor are gone, and ends the live watchers that would
+// have needed them. Those that have begun in the new window stay.
 func (r *registry) restart(cursor watchcache.Position) {
 	r.mu.Lock()
 	r.mu.cursor = cursor
-	var live []*watcher
+	var behind []*watcher
 	for w := range r.mu.all {
-		if w.live {
-			live = append(live, w)
+		if w.live && w.position < cursor {
+			behind = append(behind, w)
 		}
 	}
 	r.mu.Unlock()
-	for _, w := range live {
+	for _, w := range behind {
 		r.end(w, endRelist)
 	}
 }
