@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd3
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+)
+
+// What a Config field that is left zero means.
+const (
+	DefaultDialTimeout      = 20 * time.Second
+	DefaultKeepAliveTime    = 30 * time.Second
+	DefaultKeepAliveTimeout = 10 * time.Second
+	DefaultPrefix           = "/registry"
+)
+
+// minKeepAliveTime is gRPC's lower limit: it raises smaller values silently.
+const minKeepAliveTime = 10 * time.Second
+
+// Config says how to reach an etcd and what to do with it. Only Endpoints is
+// required.
+type Config struct {
+	// Endpoints are the members of one etcd cluster, one URL each:
+	// "https://host:2379", "http://host:2379", "unix:///path/to.sock", or
+	// "host:2379", which means TLS if a file below is given. All of them speak
+	// TLS, or none does.
+	Endpoints []string
+
+	// CertFile and KeyFile hold the client's certificate and key in PEM. Both
+	// or none. They are read again for each new connection, so that they can
+	// be replaced while the backend is open.
+	CertFile, KeyFile string
+
+	// TrustedCAFile holds the authorities, in PEM, that sign the servers'
+	// certificates. Empty: the system's. It is read once.
+	TrustedCAFile string
+
+	// DialTimeout is how long Open tries to reach an etcd. 0 means
+	// DefaultDialTimeout.
+	DialTimeout time.Duration
+
+	// KeepAliveTime is how long a connection is idle before it is probed, 0
+	// means DefaultKeepAliveTime, and at least 10 s is possible.
+	// KeepAliveTimeout is how long the probe's answer may take before the
+	// connection is given up, 0 means DefaultKeepAliveTimeout.
+	KeepAliveTime, KeepAliveTimeout time.Duration
+
+	// Prefix comes before every key in etcd. Empty means DefaultPrefix.
+	Prefix string
+
+	// CompactionInterval is how often etcd's history is compacted, and how
+	// much of it is kept. 0: never, and the compactions of others are observed.
+	CompactionInterval time.Duration
+
+	// Metrics receives the client's gRPC metrics (grpc_client_*). Nil: there
+	// are none. A registerer that has them already, from another backend or
+	// from k8s.io/apiserver, is shared with it. They stay registered.
+	Metrics prometheus.Registerer
+
+	// TracerProvider receives a span for each call. Nil: there are none, and
+	// the trace context of the callers is still passed on.
+	TracerProvider trace.TracerProvider
+
+	// Logger receives the etcd client's log and this package's. Nil: nothing
+	// is logged.
+	Logger *zap.Logger
+
+	// DialOptions are added to the client's own and override them, for example
+	// with a dialer (grpc.WithContextDialer) for a network that is not direct.
+	DialOptions []grpc.DialOption
+}
+
+// Validate reports every field that can't be used, by name and value, in one
+// line. It looks at nothing outside c; Open also reads the files.
+func (c Config) Validate() error {
+	var errs []error
+	if len(c.Endpoints) == 0 {
+		errs = append(errs, fmt.Errorf("Endpoints: %q: there must be one at least", c.Endpoints))
+	}
+	errs = append(errs, c.checkEndpoints()...)
+	if (c.CertFile == "") != (c.KeyFile == "") {
+		errs = append(errs, fmt.Errorf("CertFile: %q and KeyFile: %q must be given together", c.CertFile, c.KeyFile))
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"DialTimeout", c.DialTimeout},
+		{"KeepAliveTime", c.KeepAliveTime},
+		{"KeepAliveTimeout", c.KeepAliveTimeout},
+		{"CompactionInterval", c.CompactionInterval},
+	} {
+		if d.value < 0 {
+			errs = append(errs, fmt.Errorf("%s: %v is negative", d.name, d.value))
+		}
+	}
+	if c.KeepAliveTime > 0 && c.KeepAliveTime < minKeepAliveTime {
+		errs = append(errs, fmt.Errorf("KeepAliveTime: %v is less than %v, the least that gRPC does", c.KeepAliveTime, minKeepAliveTime))
+	}
+	if err := checkPrefix(c.Prefix); err != nil {
+		errs = append(errs, fmt.Errorf("Prefix: %q: %w", c.Prefix, err))
+	}
+	if len(errs) > 0 {
+		return fmt.Errorf("etcd3: %w", oneLine(errs))
+	}
+	return nil
+}
+
+// withDefaults fills in what was left zero.
+func (c Config) withDefaults() Config {
+	setDefault(&c.DialTimeout, DefaultDialTimeout)
+	setDefault(&c.KeepAliveTime, DefaultKeepAliveTime)
+	setDefault(&c.KeepAliveTimeout, DefaultKeepAliveTimeout)
+	setDefault(&c.Prefix, DefaultPrefix)
+	if c.TracerProvider == nil {
+		c.TracerProvider = noop.NewTracerProvider()
+	}
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	return c
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// checkPrefix refuses what would not come out as it was written.
+func checkPrefix(prefix string) error {
+	trimmed := strings.Trim(prefix, "/")
+	if trimmed != "" && path.Clean("/"+trimmed) != "/"+trimmed {
+		return errors.New(`is not a path without empty, "." and ".." elements`)
+	}
+	return nil
+}
+
+// oneLine joins errs with "; ", keeping them reachable for errors.Is.
+func oneLine(errs []error) error {
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	return lineError(errs)
+}
+
+type lineError []error
+
+func (e lineError) Error() string {
+	parts := make([]string, len(e))
+	for i, err := range e {
+		parts[i] = err.Error()
+	}
+	return strings.Join(parts, "; ")
+}
+
+func (e lineError) Unwrap() []error { return e }

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"syscall"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+	"google.golang.org/grpc"
+)
+
+const (
+	// A single member elects itself after one to two election timeouts; with
+	// etcd's defaults that is up to two seconds. There is no network to be
+	// patient with, so these are a tenth of the defaults.
+	heartbeatMillis = 10
+	electionMillis  = 100
+
+	// fatalTimeout is how long StartEtcd is awaited after a fatal error on
+	// another goroutine than its own: it may never return.
+	fatalTimeout = time.Second
+)
+
+// memberURL is the peer address in the member's own record. Nothing listens
+// there and nobody connects to it, but it must stay the same over restarts.
+var memberURL = url.URL{Scheme: "http", Host: "127.0.0.1:0"}
+
+// start makes one attempt. It owns dir: a failed attempt gives it back.
+func (s settings) start(ctx context.Context, dir *dataDir) (*Server, error) {
+	client := s.client
+	var err error
+	switch {
+	case client.Scheme == "unix":
+		err = checkSocket(client.Path)
+	case wantsFreePort(client):
+		client, err = s.pick(client)
+	}
+	if err != nil {
+		dir.discard()
+		return nil, fmt.Errorf("embedded etcd: ClientURL %q: %w", client.String(), err)
+	}
+	srv := &Server{
+		dir:      dir,
+		endpoint: client.String(),
+		fatal:    newFatal(),
+		streams:  newStreams(),
+		stop:     make(chan struct{}),
+		done:     make(chan struct{}),
+	}
+	if err := srv.launch(ctx, s.etcdConfig(client, srv)); err != nil {
+		return nil, fmt.Errorf("embedded etcd in %q: %w", s.dir, err)
+	}
+	go srv.watch()
+	return srv, nil
+}
+
+// etcdConfig translates the settings.
+func (s settings) etcdConfig(client url.URL, srv *Server) *embed.Config {
+	cfg := embed.NewConfig()
+	cfg.Dir = s.dir
+	cfg.ListenPeerUrls = nil
+	cfg.AdvertisePeerUrls = []url.URL{memberURL}
+	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+	cfg.ListenClientUrls = []url.URL{client}
+	cfg.AdvertiseClientUrls = []url.URL{client}
+	cfg.ClientTLSInfo.CertFile = s.CertFile
+	cfg.ClientTLSInfo.KeyFile = s.KeyFile
+	cfg.ClientTLSInfo.TrustedCAFile = s.TrustedCAFile
+	cfg.ClientTLSInfo.ClientCertAuth = s.TrustedCAFile != ""
+	cfg.QuotaBackendBytes = s.QuotaBytes
+	cfg.UnsafeNoFsync = s.UnsafeNoFsync
+	cfg.TickMs = heartbeatMillis
+	cfg.ElectionMs = electionMillis
+	cfg.EnableGRPCGateway = false
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(srv.fatal.logger(s.Logger))
+	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{
+		grpc.ChainStreamInterceptor(srv.streams.intercept),
+	}
+	return cfg
+}
+
+// launch starts etcd and waits until it is ready, has failed, or ctx ends. On
+// error it has stopped what it started and given the directory back.
+func (srv *Server) launch(ctx context.Context, cfg *embed.Config) error {
+	started := srv.startEtcd(cfg)
+	var result startResult
+	var err error
+	patience := closeTimeout
+	select {
+	case result = <-started:
+		err = result.err
+	case err = <-srv.fatal.c:
+		patience = fatalTimeout
+	case <-ctx.Done():
+		err = fmt.Errorf("not ready: %w", ctx.Err())
+	}
+	if result.etcd == nil && result.err == nil {
+		// Interrupted: etcd can't be told. It is about to return, or waits in
+		// vain for the goroutine that fatal has ended.
+		select {
+		case result = <-started:
+		case <-time.After(patience):
+			go srv.abandon(started)
+			return err
+		}
+	}
+	if result.etcd == nil {
+		srv.dir.discard()
+		return srv.startError(err)
+	}
+	srv.etcd = result.etcd
+	if err == nil {
+		err = srv.awaitReady(ctx)
+	}
+	if err == nil {
+		return nil
+	}
+	return oneLine(append([]error{err}, srv.abort()...))
+}
+
+// startResult is what one StartEtcd came to: a server or an error.
+type startResult struct {
+	etcd *embed.Etcd
+	err  error
+}
+
+// startEtcd runs StartEtcd on a goroutine of its own, because it takes no
+// context. The goroutine ends when StartEtcd returns, or when fatal ends it;
+// launch awaits it, or abandon, if it does not end in time.
+func (srv *Server) startEtcd(cfg *embed.Config) <-chan startResult {
+	started := make(chan startResult, 1)
+	go func() {
+		result := startResult{err: errStartAborted}
+		defer func() {
+			if p := recover(); p != nil {
+				result = startResult{err: fmt.Errorf("%v", p)}
+			}
+			started <- result
+		}()
+		etcd, err := embed.StartEtcd(cfg)
+		result = startResult{etcd: etcd, err: err}
+	}()
+	return started
+}
+
+// errStartAborted stands for a StartEtcd that ended without a result: the
+// reason is the one that fatal holds.
+var errStartAborted = errors.New("etcd gave up")
+
+// awaitReady waits until the server answers.
+func (srv *Server) awaitReady(ctx context.Context) error {
+	select {
+	case <-srv.etcd.Server.ReadyNotify():
+		return nil
+	case err := <-srv.fatal.c:
+		return err
+	case err := <-srv.etcd.Err():
+		return err
+	case <-srv.etcd.Server.StopNotify():
+		return errors.New("the server stopped while it was starting")
+	case <-ctx.Done():
+		return fmt.Errorf("not ready: %w", ctx.Err())
+	}
+}
+
+// startError says why StartEtcd failed, in this package's words.
+func (srv *Server) startError(err error) error {
+	if errors.Is(err, errStartAborted) {
+		select {
+		case err = <-srv.fatal.c:
+		default:
+		}
+	}
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("ClientURL %q: %w", srv.endpoint, ErrAddressInUse)
+	}
+	return err
+}
+
+// abort ends a server that started and did not get ready. Raft goes first:
+// etcd's Close would otherwise wait until it is ready.
+func (srv *Server) abort() []error {
+	select {
+	case <-srv.shutDown(srv.etcd.Server.Stop):
+	case <-time.After(closeTimeout):
+		return []error{errNotStopped}
+	}
+	select {
+	case <-srv.etcd.Server.ReadyNotify():
+		srv.dir.release() // it got ready after all: someone may have written
+	default:
+		srv.dir.discard()
+	}
+	return nil
+}
+
+var errNotStopped = fmt.Errorf("etcd did not stop within %v", closeTimeout)
+
+// abandon waits for a StartEtcd that nobody can stop, and closes what it
+// returns. The data directory stays locked until then.
+func (srv *Server) abandon(started <-chan startResult) {
+	if result := <-started; result.etcd != nil {
+		srv.etcd = result.etcd
+		<-srv.shutDown(srv.etcd.Server.Stop)
+	}
+	srv.dir.release()
+}

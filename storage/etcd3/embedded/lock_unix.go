@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
+package embedded
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// lockDir takes the advisory lock of the directory itself, so that no lock
+// file has to be written into it. Closing the returned file releases the lock,
+// as does the end of the process. A file system without such locks leaves
+// only the database's own lock, which probeDatabase asks for.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		_ = f.Close()
+		return nil, ErrDirInUse
+	}
+	return f, nil
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// fatal keeps a fatal error of etcd from ending the process. etcd reports what
+// it can't go on with, such as a full disk, through its logger's Fatal and
+// Panic, on whatever goroutine it happens. The logger that quietLogger makes
+// ends that goroutine instead and tells the server's owner.
+type fatal struct {
+	// c holds the first such error. Nobody else sends on it.
+	c chan error
+}
+
+func newFatal() *fatal { return &fatal{c: make(chan error, 1)} }
+
+// OnWrite implements zapcore.CheckWriteHook. It does not return.
+func (f *fatal) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
+	f.report(describe(entry.Message, fields))
+	runtime.Goexit()
+}
+
+func (f *fatal) report(err error) {
+	select {
+	case f.c <- err:
+	default: // a consequence of the first one
+	}
+}
+
+// describe makes one error of a log line, with the fields that say what failed.
+func describe(message string, fields []zapcore.Field) error {
+	for _, field := range fields {
+		if cause, ok := field.Interface.(error); ok && field.Type == zapcore.ErrorType {
+			return fmt.Errorf("%s: %w", message, cause)
+		}
+	}
+	return errors.New(message)
+}
+
+// logger returns lg, or a silent one, with f in charge of fatal errors.
+func (f *fatal) logger(lg *zap.Logger) *zap.Logger {
+	if lg == nil {
+		lg = zap.NewNop()
+	}
+	return lg.WithOptions(zap.WithFatalHook(f), zap.WithPanicHook(f))
+}

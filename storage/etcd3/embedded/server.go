@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+)
+
+const (
+	// startTimeout bounds a start whose context has no deadline. A data
+	// directory that belonged to a cluster of several members never gets ready.
+	startTimeout = time.Minute
+	// closeTimeout bounds Close. It is beyond the time that etcd itself allows
+	// for the requests in flight, which is a little over five seconds.
+	closeTimeout = 15 * time.Second
+	// portTries is how many free ports Start tries before it gives up.
+	portTries = 10
+)
+
+// ErrAddressInUse is wrapped by Start's error when another server listens at
+// ClientURL.
+var ErrAddressInUse = errors.New("address already in use")
+
+// Server is a running etcd. Its methods are safe for concurrent use.
+//
+// Goroutines: etcd's own, which Close ends and awaits, and watch, which Start
+// starts, which ends with the server, and which Close awaits.
+type Server struct {
+	etcd     *embed.Etcd
+	dir      *dataDir
+	endpoint string
+	fatal    *fatal
+	streams  *streams
+
+	stopOnce sync.Once
+	stop     chan struct{} // closed by the first Close
+	done     chan struct{} // closed by watch when everything has ended
+	err      error         // why it ended by itself; written before done is closed
+}
+
+// Start runs a server and returns when it answers. It fails with one line that
+// names what is wrong: the field and its value, the data directory, or the
+// URL that is taken. It leaves no listener, no goroutine and no half-made data
+// behind then. When ctx ends first, Start stops what it began and returns an
+// error that wraps the context's; ctx has no effect after Start returned.
+func Start(ctx context.Context, cfg Config) (*Server, error) {
+	s, err := cfg.resolve()
+	if err != nil {
+		return nil, err
+	}
+	return s.run(ctx)
+}
+
+func (s settings) run(ctx context.Context) (*Server, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("embedded etcd in %q: not started: %w", s.dir, err)
+	}
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, startTimeout)
+		defer cancel()
+	}
+	dir, err := openDataDir(s.dir)
+	if err != nil {
+		return nil, err
+	}
+	for try := 1; ; try++ {
+		srv, err := s.start(ctx, dir)
+		if err == nil {
+			return srv, nil
+		}
+		if again := wantsFreePort(s.client) && errors.Is(err, ErrAddressInUse); !again || try == portTries {
+			return nil, err
+		}
+		if dir, err = openDataDir(s.dir); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// shutDown begins etcd's orderly end, after the given steps, and closes the
+// returned channel when all of it has ended. It is called once.
+func (srv *Server) shutDown(first ...func()) <-chan struct{} {
+	ended := make(chan struct{})
+	srv.streams.end()
+	go func() {
+		defer close(ended)
+		for _, step := range first {
+			step()
+		}
+		srv.etcd.Close()
+	}()
+	return ended
+}
+
+// watch waits for the server's end, whatever its cause, cleans up, and tells.
+func (srv *Server) watch() {
+	defer close(srv.done)
+	var errs []error
+	if cause := srv.awaitEnd(); cause != nil {
+		errs = append(errs, cause)
+	}
+	select {
+	case <-srv.shutDown():
+		srv.dir.release()
+	case <-time.After(closeTimeout):
+		// The directory stays locked: something may still write to it.
+		errs = append(errs, errNotStopped)
+	}
+	if len(errs) > 0 {
+		srv.err = fmt.Errorf("embedded etcd in %q: %w", srv.dir.path, oneLine(errs))
+	}
+}
+
+// awaitEnd returns nil when Close was called, and otherwise why the server
+// can't go on.
+func (srv *Server) awaitEnd() error {
+	var cause error
+	select {
+	case <-srv.stop:
+		return nil
+	case cause = <-srv.fatal.c:
+		return cause
+	case cause = <-srv.etcd.Err():
+	case <-srv.etcd.Server.StopNotify():
+	}
+	select {
+	case <-srv.stop: // Close came first, and this is its consequence
+		return nil
+	case cause = <-srv.fatal.c:
+		return cause
+	default:
+	}
+	if cause == nil {
+		cause = errors.New("the server stopped by itself")
+	}
+	return cause
+}
+
+// Endpoints returns where clients reach the server, in the form that
+// etcd clients take: one URL.
+func (srv *Server) Endpoints() []string { return []string{srv.endpoint} }
+
+// Close stops the server, waits until it has ended, and keeps the data. Open
+// watches of clients break as if the connection had. Close returns within half
+// a minute even if etcd does not. Calling it again, or after the server ended
+// by itself, waits for the same end and returns the same result: nil, or Err.
+func (srv *Server) Close() error {
+	srv.stopOnce.Do(func() { close(srv.stop) })
+	<-srv.done
+	return srv.err
+}
+
+// Done is closed when the server has ended: by itself, or through Close.
+func (srv *Server) Done() <-chan struct{} { return srv.done }
+
+// Err says why the server ended by itself. It is nil as long as the server
+// runs, and after a Close that went well.
+func (srv *Server) Err() error {
+	select {
+	case <-srv.done:
+		return srv.err
+	default:
+		return nil
+	}
+}

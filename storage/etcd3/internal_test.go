@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd3
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+)
+
+func TestReliableProgress(t *testing.T) {
+	for version, want := range map[string]bool{
+		"3.7.3": true, "3.6.0": true, "3.6.0-rc.1": true, "3.7.0-alpha.0": true, "4.0.0": true,
+		"3.5.13": true, "v3.5.13": true, "3.5.21": true, "3.5.13+vendor.1": true, "3.5.14-rc.0": true,
+		"3.4.31": true, "3.4.40": true,
+		"3.6.0-alpha.0": false, "3.6.0-pre": false,
+		"3.5.13-rc.0": false, "3.5.12": false, "3.5.0": false, "3.5.0-rc.1": false,
+		"3.4.31-rc.0": false, "3.4.30": false, "3.3.27": false, "2.3.8": false,
+		"": false, "3": false, "3.5": false, "unknown": false, "git": false, "3.5.x": false,
+	} {
+		require.Equal(t, want, reliableProgress(version), "version %q", version)
+	}
+}
+
+// Every field that ends up in the etcd client's configuration.
+func TestClientConfig(t *testing.T) {
+	lg := zap.NewExample()
+	cfg := Config{
+		Endpoints:        []string{"a:1"},
+		DialTimeout:      1 * time.Second,
+		KeepAliveTime:    12 * time.Second,
+		KeepAliveTimeout: 3 * time.Second,
+		Logger:           lg,
+	}.withDefaults()
+	got, err := cfg.clientConfig()
+	require.NoError(t, err)
+	require.Equal(t, cfg.Endpoints, got.Endpoints)
+	require.Equal(t, 1*time.Second, got.DialTimeout)
+	require.Equal(t, 12*time.Second, got.DialKeepAliveTime)
+	require.Equal(t, 3*time.Second, got.DialKeepAliveTimeout)
+	require.Equal(t, lg.Core(), got.Logger.Core())
+	require.Nil(t, got.TLS)
+
+	got, err = Config{Endpoints: []string{"a:1"}}.withDefaults().clientConfig()
+	require.NoError(t, err)
+	require.Equal(t, DefaultDialTimeout, got.DialTimeout)
+	require.Equal(t, DefaultKeepAliveTime, got.DialKeepAliveTime)
+	require.Equal(t, DefaultKeepAliveTimeout, got.DialKeepAliveTimeout)
+	require.False(t, got.Logger.Core().Enabled(zap.FatalLevel), "the default logger must be silent")
+}
+
+// scriptedEtcds answers for endpoints by name; "" does not answer.
+type scriptedEtcds struct {
+	mu    sync.Mutex
+	vers  map[string]string
+	asked map[string]int
+}
+
+func (s *scriptedEtcds) ask(_ context.Context, ep string) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked[ep]++
+	if v := s.vers[ep]; v != "" {
+		return v, nil
+	}
+	return "", errors.New("down")
+}
+
+func (s *scriptedEtcds) set(ep, version string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.vers[ep] = version
+}
+
+func (s *scriptedEtcds) count(ep string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked[ep]
+}
+
+func TestVersionsOverTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcds := &scriptedEtcds{vers: map[string]string{"a": "3.6.1"}, asked: map[string]int{}}
+		v := newVersions([]string{"a", "b"}, etcds.ask, zap.NewNop())
+
+		// Open's part: one answers, the other has its chance and no more.
+		start := time.Now()
+		require.Empty(t, v.first(t.Context()))
+		require.Equal(t, stragglerTimeout, time.Since(start))
+		require.Greater(t, etcds.count("b"), 1)
+		require.False(t, v.all.Load(), "b has not answered")
+
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			v.run(ctx)
+		}()
+		// Asked again, only the one that is unknown, and ever more seldom.
+		asked := etcds.count("b")
+		time.Sleep(30 * time.Minute)
+		require.Equal(t, 1, etcds.count("a"))
+		require.InDelta(t, 35, etcds.count("b")-asked, 5)
+		require.False(t, v.all.Load())
+
+		// It comes.
+		etcds.set("b", "3.5.13")
+		time.Sleep(lastBackgroundRetry)
+		synctest.Wait()
+		require.True(t, v.all.Load())
+
+		// A known one that is down for a while is what it was.
+		etcds.set("a", "")
+		asked = etcds.count("a")
+		time.Sleep(3 * recheckInterval)
+		synctest.Wait()
+		require.Equal(t, 3, etcds.count("a")-asked)
+		require.True(t, v.all.Load())
+
+		// It comes back as an older one, and later as a newer one.
+		etcds.set("a", "3.5.9")
+		time.Sleep(recheckInterval)
+		synctest.Wait()
+		require.False(t, v.all.Load())
+		etcds.set("a", "3.5.21")
+		time.Sleep(recheckInterval)
+		synctest.Wait()
+		require.True(t, v.all.Load())
+
+		cancel()
+		<-done
+	})
+}
+
+func TestFirstAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcds := &scriptedEtcds{vers: map[string]string{"a": "3.6.1", "b": "3.6.1"}, asked: map[string]int{}}
+		v := newVersions([]string{"a", "b"}, etcds.ask, zap.NewNop())
+		start := time.Now()
+		require.Empty(t, v.first(t.Context()))
+		require.Zero(t, time.Since(start), "all have answered: nothing to wait for")
+		require.True(t, v.all.Load())
+
+		// Nobody: all errors, when the time is over.
+		none := newVersions([]string{"x", "y"}, etcds.ask, zap.NewNop())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		start = time.Now()
+		errs := none.first(ctx)
+		require.Len(t, errs, 2)
+		require.Equal(t, time.Minute, time.Since(start))
+		require.Contains(t, errs[0].Error()+errs[1].Error(), `"x": down`)
+
+		// Useless to wait: at once.
+		hopeless := newVersions([]string{"x"}, func(context.Context, string) (string, error) { return "", ErrTLS }, zap.NewNop())
+		start = time.Now()
+		require.Len(t, hopeless.first(t.Context()), 1)
+		require.Zero(t, time.Since(start))
+	})
+}
+
+func TestReason(t *testing.T) {
+	for text, want := range map[string]string{
+		`plain`:                           "plain",
+		"two\nlines":                      "two lines",
+		`connection error: desc = "x"`:    "x",
+		`last: desc = "a \"quoted\" one"`: `a "quoted" one`,
+		`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`: "dial tcp 127.0.0.1:1: connect: connection refused",
+	} {
+		require.Equal(t, want, reason(errors.New(text)))
+	}
+	require.Empty(t, reason(nil))
+}

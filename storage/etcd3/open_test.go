@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd3_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	"google.golang.org/grpc"
+
+	"github.com/kube-watchcache/watchcache/storage/etcd3"
+	"github.com/kube-watchcache/watchcache/storage/etcd3/embedded"
+)
+
+func TestOpenAndClose(t *testing.T) {
+	srv := startEtcd(t, embedded.Config{})
+	b := open(t, etcd3.Config{Endpoints: srv.Endpoints()})
+	require.True(t, b.WatchProgress())
+	require.NoError(t, b.Healthy(context.Background()))
+	_, err := b.Client().Get(testContext(t), "x")
+	require.NoError(t, err)
+
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() { _ = b.Close() })
+	}
+	wg.Wait()
+	require.NoError(t, b.Close())
+	require.ErrorIs(t, b.Healthy(testContext(t)), etcd3.ErrClosed)
+	_, err = b.Storage(pods("pods"))
+	require.ErrorIs(t, err, etcd3.ErrClosed)
+	require.Contains(t, err.Error(), "pods.example.test")
+}
+
+func TestHealthySaysWhatIsWrong(t *testing.T) {
+	srv := startEtcd(t, embedded.Config{ClientURL: socketURL(t)})
+	b := open(t, etcd3.Config{Endpoints: srv.Endpoints()})
+	require.NoError(t, srv.Close())
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	err := b.Healthy(ctx)
+	require.Error(t, err)
+	require.Contains(t, err.Error(), srv.Endpoints()[0])
+	require.NotContains(t, err.Error(), "\n")
+}
+
+func TestNoEtcdAtTheEndpoint(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer silent.Close()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, closed.Close())
+
+	for name, tc := range map[string]struct{ endpoint, want string }{
+		"nobody listens":  {"http://" + closed.Addr().String(), "connection refused"},
+		"nobody answers":  {"http://" + silent.Addr().String(), "no answer"},
+		"without scheme":  {closed.Addr().String(), "connection refused"},
+		"no such socket":  {"unix:///no/such/etcd.sock", "no such file"},
+		"not even a host": {"http://etcd.invalid:2379", "etcd.invalid"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := openError(t, etcd3.Config{Endpoints: []string{tc.endpoint}, DialTimeout: 200 * time.Millisecond})
+			require.ErrorIs(t, err, etcd3.ErrUnreachable)
+			require.NotErrorIs(t, err, etcd3.ErrTLS)
+			require.Contains(t, err.Error(), `"`+tc.endpoint+`"`)
+			require.Contains(t, err.Error(), "200ms")
+			require.Contains(t, err.Error(), tc.want)
+		})
+	}
+}
+
+func TestContextEndsOpen(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer silent.Close()
+	endpoint := "http://" + silent.Addr().String()
+	ctx, cancel := context.WithCancel(testContext(t))
+	dialer := func(ctx context.Context, addr string) (net.Conn, error) {
+		cancel() // while Open is at it
+		return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	}
+	_, err = etcd3.Open(ctx, etcd3.Config{Endpoints: []string{endpoint}, DialOptions: []grpc.DialOption{grpc.WithContextDialer(dialer)}})
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, etcd3.ErrUnreachable)
+	require.Contains(t, err.Error(), endpoint)
+
+	_, err = etcd3.Open(ctx, etcd3.Config{Endpoints: []string{endpoint}})
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// An etcd that is still starting is waited for.
+func TestOpenTriesAgain(t *testing.T) {
+	srv := startEtcd(t, embedded.Config{})
+	var dials atomic.Int32
+	dialer := func(ctx context.Context, addr string) (net.Conn, error) {
+		if dials.Add(1) <= 4 {
+			return nil, errors.New("not yet")
+		}
+		return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	}
+	open(t, etcd3.Config{Endpoints: srv.Endpoints(), DialOptions: []grpc.DialOption{grpc.WithContextDialer(dialer)}})
+	require.Greater(t, dials.Load(), int32(4))
+}
+
+// One endpoint of several is enough to open; until the other has answered,
+// progress can't be relied on.
+func TestEndpointThatComesLater(t *testing.T) {
+	srv := startEtcd(t, embedded.Config{})
+	late := socketURL(t)
+	core, logs := observer.New(zap.WarnLevel)
+	b := open(t, etcd3.Config{Endpoints: []string{srv.Endpoints()[0], late}, Logger: zap.New(core)})
+	require.False(t, b.WatchProgress())
+	require.NoError(t, b.Healthy(testContext(t)))
+
+	startEtcd(t, embedded.Config{ClientURL: late})
+	require.Eventually(t, b.WatchProgress, deadline, 10*time.Millisecond)
+	for _, entry := range logs.FilterMessage("this endpoint does not answer").All() {
+		require.Equal(t, late, entry.ContextMap()["endpoint"])
+	}
+}
+
+// What one backend has found out says nothing about another's servers.
+func TestProgressBelongsToTheBackend(t *testing.T) {
+	fresh := newBackend(t)
+	core, logs := observer.New(zap.WarnLevel)
+	old := open(t, etcd3.Config{Endpoints: []string{startFake(t, "3.5.9")}, Logger: zap.New(core)})
+	require.False(t, old.WatchProgress())
+	require.True(t, fresh.WatchProgress())
+	again := newBackend(t)
+	require.True(t, again.WatchProgress())
+	require.False(t, old.WatchProgress())
+
+	warning := logs.FilterFieldKey("version").All()
+	require.Len(t, warning, 1)
+	require.Equal(t, "3.5.9", warning[0].ContextMap()["version"])
+
+	mixed := open(t, etcd3.Config{Endpoints: []string{startFake(t, "3.6.1"), startFake(t, "3.4.30")}})
+	require.False(t, mixed.WatchProgress())
+	proxy := open(t, etcd3.Config{Endpoints: []string{startFake(t, unimplemented)}})
+	require.False(t, proxy.WatchProgress())
+	store := newStore(t, fresh, pods("pods"))
+	require.True(t, store.(interface{ WatchProgress() bool }).WatchProgress())
+}
+
+func TestMetrics(t *testing.T) {
+	srv := startEtcd(t, embedded.Config{})
+	reg := prometheus.NewRegistry()
+	calls := func() (n float64) {
+		families, err := reg.Gather()
+		require.NoError(t, err)
+		for _, f := range families {
+			if f.GetName() != "grpc_client_started_total" {
+				continue
+			}
+			for _, m := range f.GetMetric() {
+				n += m.GetCounter().GetValue()
+			}
+		}
+		return n
+	}
+	a := open(t, etcd3.Config{Endpoints: srv.Endpoints(), Metrics: reg})
+	before := calls()
+	require.NotZero(t, before)
+	// A second one counts into the same.
+	open(t, etcd3.Config{Endpoints: srv.Endpoints(), Metrics: reg})
+	after := calls()
+	require.Greater(t, after, before)
+	require.NoError(t, a.Healthy(testContext(t)))
+	require.Greater(t, calls(), after)
+
+	other := prometheus.NewRegistry()
+	other.MustRegister(prometheus.NewCounterVec(prometheus.CounterOpts{Name: "grpc_client_started_total"}, []string{"x"}))
+	err := openError(t, etcd3.Config{Endpoints: srv.Endpoints(), Metrics: other})
+	require.Contains(t, err.Error(), "Metrics")
+}
+
+func TestTracing(t *testing.T) {
+	srv := startEtcd(t, embedded.Config{})
+	spans := tracetest.NewSpanRecorder()
+	provider := trace.NewTracerProvider(trace.WithSpanProcessor(spans))
+	b := open(t, etcd3.Config{Endpoints: srv.Endpoints(), TracerProvider: provider})
+	require.NoError(t, b.Healthy(testContext(t)))
+	names := map[string]bool{}
+	for _, s := range spans.Ended() {
+		names[s.Name()] = true
+	}
+	require.True(t, names["etcdserverpb.KV/Range"], names)
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd3
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage"
+	apietcd3 "k8s.io/apiserver/pkg/storage/etcd3"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
+)
+
+// ResourceConfig describes one resource. Transformer and LeaseManagerConfig
+// may be left out.
+type ResourceConfig struct {
+	// GroupResource names the resource, in errors, metrics and traces.
+	GroupResource schema.GroupResource
+
+	// ResourcePrefix is the part of the keys that is the resource's own, with
+	// a slash in front: "/fleet.example.com/devices". A key in etcd begins
+	// with Config.Prefix and then this. Keys that don't begin with it are
+	// refused; with a slash at its end that includes those of a neighbour
+	// whose name begins with this one's.
+	ResourcePrefix string
+
+	// Codec encodes to the version that is stored, and decodes to the one
+	// that NewFunc's objects have.
+	Codec runtime.Codec
+
+	// NewFunc and NewListFunc return a new object and a new list.
+	NewFunc, NewListFunc func() runtime.Object
+
+	// Transformer changes the stored bytes, to encrypt them for example. Nil:
+	// they are stored as they are, and encrypted ones are refused when read.
+	Transformer value.Transformer
+
+	// LeaseManagerConfig says how objects with a time to live share leases.
+	// Zero: as k8s.io/apiserver does by default.
+	LeaseManagerConfig apietcd3.LeaseManagerConfig
+}
+
+// Validate reports every field that can't be used, by name and value, in one
+// line.
+func (c ResourceConfig) Validate() error {
+	var errs []error
+	if c.GroupResource.Resource == "" {
+		errs = append(errs, fmt.Errorf("GroupResource: %q names no resource", c.GroupResource.String()))
+	}
+	if trimmed := strings.TrimSuffix(c.ResourcePrefix, "/"); !strings.HasPrefix(trimmed, "/") || path.Clean(trimmed) != trimmed {
+		errs = append(errs, fmt.Errorf(`ResourcePrefix: %q is not a path like "/group/resource"`, c.ResourcePrefix))
+	}
+	for _, f := range []struct {
+		name    string
+		missing bool
+	}{
+		{"Codec", c.Codec == nil},
+		{"NewFunc", c.NewFunc == nil},
+		{"NewListFunc", c.NewListFunc == nil},
+	} {
+		if f.missing {
+			errs = append(errs, fmt.Errorf("%s: nil", f.name))
+		}
+	}
+	if n := c.LeaseManagerConfig.ReuseDurationSeconds; n < 0 {
+		errs = append(errs, fmt.Errorf("LeaseManagerConfig.ReuseDurationSeconds: %d is negative", n))
+	}
+	if n := c.LeaseManagerConfig.MaxObjectCount; n < 0 {
+		errs = append(errs, fmt.Errorf("LeaseManagerConfig.MaxObjectCount: %d is negative", n))
+	}
+	if len(errs) > 0 {
+		return fmt.Errorf("etcd3: %s: %w", c.GroupResource, oneLine(errs))
+	}
+	return nil
+}
+
+// Storage returns a store for one resource. It has, beyond storage.Interface,
+// WatchProgress() bool, which is the Backend's, and Close(), which ends the
+// store's watches and may be called many times. Two stores, also of the same
+// resource, have nothing in common but the client.
+func (b *Backend) Storage(c ResourceConfig) (storage.Interface, error) {
+	s, err := b.open(b.cfg.Prefix, c)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// RawStorage is Storage for an API server, with the signature of
+// generic.NewRawStorage and a resource's prefix: what the cacher's
+// WithRawStorage takes. Of cfg it uses Prefix (the Backend's, if empty), Codec,
+// Transformer, GroupResource and LeaseManagerConfig. Servers and storage type
+// must be the Backend's if they are given; all else, compaction included, is
+// as the Backend was opened. The DestroyFunc closes the store, not the Backend.
+func (b *Backend) RawStorage(cfg *storagebackend.ConfigForResource, newFunc, newListFunc func() runtime.Object, resourcePrefix string) (storage.Interface, factory.DestroyFunc, error) {
+	if cfg == nil {
+		return nil, nil, errors.New("etcd3: the storage configuration is nil")
+	}
+	if err := b.sameEtcd(cfg); err != nil {
+		return nil, nil, fmt.Errorf("etcd3: %s: %w", cfg.GroupResource, err)
+	}
+	prefix := cfg.Prefix
+	if prefix == "" {
+		prefix = b.cfg.Prefix
+	}
+	s, err := b.open(prefix, ResourceConfig{
+		GroupResource:      cfg.GroupResource,
+		ResourcePrefix:     resourcePrefix,
+		Codec:              cfg.Codec,
+		NewFunc:            newFunc,
+		NewListFunc:        newListFunc,
+		Transformer:        cfg.Transformer,
+		LeaseManagerConfig: cfg.LeaseManagerConfig,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return s, s.Close, nil
+}
+
+// sameEtcd refuses a configuration that means another database: the objects
+// would be written to the wrong one.
+func (b *Backend) sameEtcd(cfg *storagebackend.ConfigForResource) error {
+	if cfg.Type != storagebackend.StorageTypeUnset && cfg.Type != storagebackend.StorageTypeETCD3 {
+		return fmt.Errorf("Type: %q is not %q", cfg.Type, storagebackend.StorageTypeETCD3)
+	}
+	if err := checkPrefix(cfg.Prefix); err != nil {
+		return fmt.Errorf("Prefix: %q: %w", cfg.Prefix, err)
+	}
+	given, own := endpointSet(cfg.Transport.ServerList), endpointSet(b.cfg.Endpoints)
+	if len(given) > 0 && !slices.Equal(given, own) {
+		return fmt.Errorf("Transport.ServerList: %s: the backend was opened for %s", quoted(cfg.Transport.ServerList), quoted(b.cfg.Endpoints))
+	}
+	return nil
+}
+
+func endpointSet(endpoints []string) []string {
+	set := make([]string, len(endpoints))
+	for i, ep := range endpoints {
+		set[i] = strings.TrimRight(ep, "/")
+	}
+	slices.Sort(set)
+	return slices.Compact(set)
+}
+
+// open makes a store and puts it into the Backend's charge.
+func (b *Backend) open(prefix string, c ResourceConfig) (*store, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	transformer := c.Transformer
+	if transformer == nil {
+		transformer = identity.NewEncryptCheckTransformer()
+	}
+	setDefault(&c.LeaseManagerConfig, apietcd3.NewDefaultLeaseManagerConfig())
+	versioner := storage.APIObjectVersioner{}
+	decoder := apietcd3.NewDefaultDecoder(c.Codec, versioner)
+	if b.unsafeDelete {
+		transformer = apietcd3.WithCorruptObjErrorHandlingTransformer(transformer)
+		decoder = apietcd3.WithCorruptObjErrorHandlingDecoder(decoder)
+	}
+
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.mu.closed {
+		return nil, fmt.Errorf("etcd3: %s: the backend is %w", c.GroupResource, ErrClosed)
+	}
+	raw, err := apietcd3.New(b.client, b.compactor, c.Codec, c.NewFunc, c.NewListFunc, prefix, c.ResourcePrefix,
+		c.GroupResource, transformer, c.LeaseManagerConfig, decoder, versioner)
+	if err != nil {
+		return nil, fmt.Errorf("etcd3: %s: %w", c.GroupResource, err)
+	}
+	s := newStore(b, raw, c.GroupResource, b.mu.next)
+	if b.unsafeDelete {
+		s.Interface = apietcd3.NewStoreWithUnsafeCorruptObjectDeletion(s.Interface, c.GroupResource)
+	}
+	b.mu.next++
+	b.mu.stores[s] = struct{}{}
+	return s, nil
+}
+
+// forget takes a closed store out of the Backend's charge.
+func (b *Backend) forget(s *store) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.mu.stores, s)
+}
