@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package install
+
+import (
+	"math/rand"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	apitestingfuzzer "k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
+	"k8s.io/apimachinery/pkg/api/apitesting/roundtrip"
+	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+
+	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet"
+	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/fuzzer"
+	v1 "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1"
+	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1beta1"
+)
+
+func newScheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	require.NoError(t, AddToScheme(scheme))
+	return scheme
+}
+
+// TestRoundTrip sends random objects of every version through JSON and through the
+// internal version, and wants back what it sent.
+func TestRoundTrip(t *testing.T) {
+	scheme := newScheme(t)
+	codecs := serializer.NewCodecFactory(scheme)
+	seed := rand.Int63()
+	t.Logf("seed %d", seed)
+	funcs := apitestingfuzzer.MergeFuzzerFuncs(metafuzzer.Funcs, fuzzer.Funcs)
+	filler := apitestingfuzzer.FuzzerFor(funcs, rand.NewSource(seed), codecs)
+	roundtrip.RoundTripTypesWithoutProtobuf(t, scheme, codecs, filler, nil)
+}
+
+// TestConversionBetweenServedVersions goes from each served version to the other
+// and back, by way of the internal one as the server does.
+func TestConversionBetweenServedVersions(t *testing.T) {
+	scheme := newScheme(t)
+	codecs := serializer.NewCodecFactory(scheme)
+	seed := rand.Int63()
+	t.Logf("seed %d", seed)
+	funcs := apitestingfuzzer.MergeFuzzerFuncs(metafuzzer.Funcs, fuzzer.Funcs)
+	filler := apitestingfuzzer.FuzzerFor(funcs, rand.NewSource(seed), codecs)
+
+	through := func(in, internal, out runtime.Object) {
+		require.NoError(t, scheme.Convert(in, internal, nil))
+		require.NoError(t, scheme.Convert(internal, out, nil))
+	}
+	for range 100 {
+		stable, old := &v1.Device{}, &v1beta1.Device{}
+		filler.Fill(stable)
+		filler.Fill(old)
+		var asOld, oldAgain v1beta1.Device
+		var asStable, stableAgain v1.Device
+		through(stable.DeepCopy(), &fleet.Device{}, &asOld)
+		through(asOld.DeepCopy(), &fleet.Device{}, &stableAgain)
+		through(old.DeepCopy(), &fleet.Device{}, &asStable)
+		through(asStable.DeepCopy(), &fleet.Device{}, &oldAgain)
+		stable.TypeMeta, old.TypeMeta = metav1.TypeMeta{}, metav1.TypeMeta{}
+		require.Equal(t, stable, &stableAgain)
+		require.Equal(t, old, &oldAgain)
+	}
+}
+
+func TestFirmwareConversion(t *testing.T) {
+	scheme := newScheme(t)
+	internal := &fleet.Device{Spec: fleet.DeviceSpec{Firmware: fleet.Firmware{Channel: fleet.FirmwareBeta, Version: "2.1.0"}}}
+	var old v1beta1.Device
+	require.NoError(t, scheme.Convert(internal, &old, nil))
+	require.Equal(t, v1beta1.FirmwareBeta, old.Spec.FirmwareChannel)
+	require.Equal(t, "2.1.0", old.Spec.FirmwareVersion)
+	var stable v1.Device
+	require.NoError(t, scheme.Convert(internal, &stable, nil))
+	require.Equal(t, v1.Firmware{Channel: v1.FirmwareBeta, Version: "2.1.0"}, stable.Spec.Firmware)
+}
+
+func TestDefaults(t *testing.T) {
+	codecs := serializer.NewCodecFactory(newScheme(t))
+	for _, version := range []schema.GroupVersion{v1.SchemeGroupVersion, v1beta1.SchemeGroupVersion} {
+		body := strings.NewReplacer("VERSION", version.String()).Replace(`{"apiVersion":"VERSION","kind":"Device","metadata":{"name":"a"}}`)
+		obj, err := runtime.Decode(codecs.UniversalDecoder(fleet.SchemeGroupVersion), []byte(body))
+		require.NoError(t, err, version)
+		require.Equal(t, fleet.FirmwareStable, obj.(*fleet.Device).Spec.Firmware.Channel, version)
+	}
+}
+
+func TestFieldLabels(t *testing.T) {
+	scheme := newScheme(t)
+	for _, test := range []struct {
+		version     schema.GroupVersion
+		label, want string
+	}{
+		{v1.SchemeGroupVersion, "metadata.name", "metadata.name"},
+		{v1.SchemeGroupVersion, "metadata.namespace", "metadata.namespace"},
+		{v1.SchemeGroupVersion, "spec.zone", "spec.zone"},
+		{v1.SchemeGroupVersion, "spec.owner", "spec.owner"},
+		{v1.SchemeGroupVersion, "status.phase", "status.phase"},
+		{v1.SchemeGroupVersion, "spec.firmware.channel", "spec.firmware.channel"},
+		{v1.SchemeGroupVersion, "spec.firmwareChannel", ""},
+		{v1.SchemeGroupVersion, "spec.model", ""},
+		{v1beta1.SchemeGroupVersion, "metadata.name", "metadata.name"},
+		{v1beta1.SchemeGroupVersion, "metadata.namespace", "metadata.namespace"},
+		{v1beta1.SchemeGroupVersion, "spec.zone", "spec.zone"},
+		{v1beta1.SchemeGroupVersion, "spec.owner", "spec.owner"},
+		{v1beta1.SchemeGroupVersion, "status.phase", "status.phase"},
+		{v1beta1.SchemeGroupVersion, "spec.firmwareChannel", "spec.firmware.channel"},
+		{v1beta1.SchemeGroupVersion, "spec.firmware.channel", ""},
+	} {
+		t.Run(test.version.Version+"/"+test.label, func(t *testing.T) {
+			label, value, err := scheme.ConvertFieldLabel(test.version.WithKind("Device"), test.label, "x")
+			if test.want == "" {
+				require.ErrorContains(t, err, test.label)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, test.want, label)
+			require.Equal(t, "x", value)
+		})
+	}
+}
+
+func TestVersionPriority(t *testing.T) {
+	require.Equal(t, []schema.GroupVersion{v1.SchemeGroupVersion, v1beta1.SchemeGroupVersion},
+		newScheme(t).PrioritizedVersionsForGroup(fleet.GroupName))
+}

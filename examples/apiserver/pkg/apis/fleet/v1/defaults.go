@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1
+
+// SetDefaults_Firmware fills in what the client left out.
+func SetDefaults_Firmware(obj *Firmware) {
+	if obj.Channel == "" {
+		obj.Channel = FirmwareStable
+	}
+}

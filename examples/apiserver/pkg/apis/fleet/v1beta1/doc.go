@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// +k8s:deepcopy-gen=package
+// +k8s:conversion-gen=github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet
+// +k8s:defaulter-gen=TypeMeta
+// +k8s:openapi-gen=true
+// +k8s:openapi-model-package=com.example.fleet.v1beta1
+// +groupName=fleet.example.com
+
+// Package v1beta1 is the older version of the fleet.example.com API. It differs
+// from v1 in the firmware, which is two flat fields here: firmwareChannel and
+// firmwareVersion.
+package v1beta1

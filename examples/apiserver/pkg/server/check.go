@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kube-watchcache/watchcache/storage/etcd3"
+)
+
+// etcdDialTimeout is how long the start waits for the servers of --etcd-servers.
+const etcdDialTimeout = 5 * time.Second
+
+// check finds out, before anything is written or listens, what would else be found
+// out half-way through the start. Its errors begin with the flag to look at.
+func (o *Options) check(ctx context.Context) error {
+	if err := o.checkFiles(); err != nil {
+		return err
+	}
+	if err := o.checkEtcd(ctx); err != nil {
+		return err
+	}
+	if o.Standalone {
+		return nil
+	}
+	return o.checkCluster()
+}
+
+// checkFiles wants the certificate and its key to be there and to belong together.
+func (o *Options) checkFiles() error {
+	pair := o.Recommended.SecureServing.ServerCert.CertKey
+	if pair.CertFile == "" && pair.KeyFile == "" {
+		return nil
+	}
+	if _, err := tls.LoadX509KeyPair(pair.CertFile, pair.KeyFile); err != nil {
+		return fmt.Errorf("--tls-cert-file %q, --tls-private-key-file %q: %w", pair.CertFile, pair.KeyFile, err)
+	}
+	return nil
+}
+
+// checkEtcd asks the servers of --etcd-servers whether they are there.
+func (o *Options) checkEtcd(ctx context.Context) error {
+	transport := o.Recommended.Etcd.StorageConfig.Transport
+	if len(transport.ServerList) == 0 || o.Recommended.EgressSelector.ConfigFile != "" {
+		return nil
+	}
+	backend, err := etcd3.Open(ctx, etcd3.Config{
+		Endpoints:     transport.ServerList,
+		CertFile:      transport.CertFile,
+		KeyFile:       transport.KeyFile,
+		TrustedCAFile: transport.TrustedCAFile,
+		DialTimeout:   etcdDialTimeout,
+	})
+	if err != nil {
+		return fmt.Errorf("--etcd-servers %s: %w", strings.Join(transport.ServerList, ","), err)
+	}
+	return backend.Close()
+}
+
+// checkCluster wants a way to the kube-apiserver that is to be asked who may do
+// what: a kubeconfig, or a cluster around the process.
+func (o *Options) checkCluster() error {
+	files := []struct{ flag, name string }{
+		{"authentication-kubeconfig", o.Recommended.Authentication.RemoteKubeConfigFile},
+		{"authorization-kubeconfig", o.Recommended.Authorization.RemoteKubeConfigFile},
+		{"kubeconfig", o.Recommended.CoreAPI.CoreAPIKubeconfigPath},
+	}
+	_, inCluster := os.LookupEnv("KUBERNETES_SERVICE_HOST")
+	for _, file := range files {
+		if file.name == "" && inCluster {
+			continue
+		}
+		if file.name == "" {
+			return fmt.Errorf("--%s is missing, and there is no cluster around this process: "+
+				"give a kubeconfig, or --standalone to serve this machine only", file.flag)
+		}
+		if _, err := clientcmd.LoadFromFile(file.name); err != nil {
+			return fmt.Errorf("--%s %s: %w", file.flag, file.name, err)
+		}
+	}
+	return nil
+}

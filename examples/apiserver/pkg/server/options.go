@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	cliflag "k8s.io/component-base/cli/flag"
+
+	v1 "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1"
+	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/standalone"
+)
+
+// etcdPrefix is where the keys of this server begin; group, resource, namespace and
+// name follow.
+const etcdPrefix = "/registry"
+
+// Options are the flags of the server.
+type Options struct {
+	// Recommended are those of any aggregated API server.
+	Recommended *genericoptions.RecommendedOptions
+	// Standalone asks for a server on loopback with credentials of its own. It is
+	// implied if there are no etcd servers.
+	Standalone bool
+	// RunDir is where a standalone server keeps its things.
+	RunDir string
+	// Verbosity is klog's level; 0: warnings and errors only.
+	Verbosity int
+
+	scheme *runtime.Scheme
+	codecs serializer.CodecFactory
+	flags  cliflag.NamedFlagSets
+}
+
+// NewOptions returns the defaults, and fills in the flag sets of Flags.
+func NewOptions() *Options {
+	o := &Options{RunDir: ".run"}
+	o.scheme, o.codecs = newScheme()
+	o.Recommended = genericoptions.NewRecommendedOptions(etcdPrefix, o.codecs.LegacyCodec(v1.SchemeGroupVersion))
+	o.Recommended.Etcd.StorageConfig.EncodeVersioner = v1.SchemeGroupVersion
+	o.Recommended.SecureServing.BindAddress = net.IPv4(127, 0, 0, 1)
+	o.Recommended.SecureServing.BindPort = 8443
+
+	own := o.flags.FlagSet("example")
+	own.BoolVar(&o.Standalone, "standalone", o.Standalone, "Serve on a loopback address, to one client, with credentials "+
+		"made for it, instead of asking a kube-apiserver who may do what. Implied if there is no --etcd-servers: "+
+		"then an etcd runs inside the process.")
+	own.StringVar(&o.RunDir, "run-dir", o.RunDir, "The directory for a standalone server's credentials, kubeconfig and etcd data.")
+	own.IntVarP(&o.Verbosity, "v", "v", o.Verbosity, "How much to log: 0 only what goes wrong, 2 for operators, 4 and more for debugging.")
+	utilfeature.DefaultMutableFeatureGate.AddFlag(own)
+
+	o.Recommended.Etcd.AddFlags(o.flags.FlagSet("etcd"))
+	o.Recommended.SecureServing.AddFlags(o.flags.FlagSet("serving"))
+	o.Recommended.Authentication.AddFlags(o.flags.FlagSet("authentication"))
+	o.Recommended.Authorization.AddFlags(o.flags.FlagSet("authorization"))
+	o.Recommended.Audit.AddFlags(o.flags.FlagSet("audit"))
+	o.Recommended.Features.AddFlags(o.flags.FlagSet("features"))
+	o.Recommended.CoreAPI.AddFlags(o.flags.FlagSet("core API"))
+	o.Recommended.Admission.AddFlags(o.flags.FlagSet("admission"))
+	o.Recommended.EgressSelector.AddFlags(o.flags.FlagSet("egress"))
+	o.Recommended.Traces.AddFlags(o.flags.FlagSet("traces"))
+	return o
+}
+
+// Flags returns the flags by topic.
+func (o *Options) Flags() *cliflag.NamedFlagSets { return &o.flags }
+
+// Complete settles which kind of server this is, from the flags that were given.
+func (o *Options) Complete() {
+	if len(o.etcdServers()) == 0 {
+		o.Standalone = true
+	}
+}
+
+func (o *Options) etcdServers() []string {
+	return o.Recommended.Etcd.StorageConfig.Transport.ServerList
+}
+
+// Validate returns an error in one line that names every flag that can't be
+// used; nil if there is none. Call it after Complete.
+func (o *Options) Validate() error {
+	var errs []error
+	etcd := *o.Recommended.Etcd
+	if o.Standalone {
+		errs = append(errs, o.validateStandalone()...)
+	} else {
+		errs = append(errs, o.validateDelegated()...)
+	}
+	if len(o.etcdServers()) == 0 {
+		etcd.StorageConfig.Transport.ServerList = []string{"embedded"}
+	}
+	errs = append(errs, etcd.Validate()...)
+	if _, err := genericoptions.ParseWatchCacheSizes(etcd.WatchCacheSizes); err != nil {
+		errs = append(errs, fmt.Errorf("--watch-cache-sizes: %w", err))
+	}
+	errs = append(errs, o.Recommended.Audit.Validate()...)
+	errs = append(errs, o.Recommended.EgressSelector.Validate()...)
+	errs = append(errs, o.Recommended.Traces.Validate()...)
+	return oneLine(errs)
+}
+
+func (o *Options) validateStandalone() []error {
+	errs := o.validatePort(0, "0 picks a free one")
+	if err := standalone.CheckLoopback(o.Recommended.SecureServing.BindAddress); err != nil {
+		errs = append(errs, fmt.Errorf("--bind-address: %w", err))
+	}
+	if o.RunDir == "" {
+		errs = append(errs, errors.New("--run-dir must not be empty"))
+	}
+	return append(errs, o.refuse("a standalone server has no use for it: it makes its own credentials and asks no kube-apiserver", delegatedFlags...)...)
+}
+
+func (o *Options) validateDelegated() []error {
+	errs := o.validatePort(1, "an aggregated server needs one that others know")
+	errs = append(errs, o.refuse("only a standalone server has a run directory", "run-dir")...)
+	errs = append(errs, o.Recommended.Authentication.Validate()...)
+	errs = append(errs, o.Recommended.Authorization.Validate()...)
+	errs = append(errs, o.Recommended.CoreAPI.Validate()...)
+	errs = append(errs, o.Recommended.Features.Validate()...)
+	return append(errs, o.Recommended.Admission.Validate()...)
+}
+
+func (o *Options) validatePort(lowest int, hint string) []error {
+	port := o.Recommended.SecureServing.BindPort
+	if port >= lowest && port <= 65535 {
+		return nil
+	}
+	return []error{fmt.Errorf("--secure-port %d: must be between %d and 65535; %s", port, lowest, hint)}
+}
+
+// delegatedFlags are the flags, beyond those of the topics in delegatedTopics,
+// that a standalone server has no use for.
+var (
+	delegatedTopics = []string{"authentication", "authorization", "core API", "admission"}
+	delegatedFlags  = []string{"cert-dir", "tls-cert-file", "tls-private-key-file", "tls-sni-cert-key",
+		"permit-port-sharing", "permit-address-sharing", "enable-priority-and-fairness"}
+)
+
+// refuse returns an error for each of the flags that was given, and for those of
+// the delegated topics if the server is a standalone one.
+func (o *Options) refuse(reason string, names ...string) []error {
+	var errs []error
+	for _, topic := range o.flags.Order {
+		all := o.Standalone && slices.Contains(delegatedTopics, topic)
+		o.flags.FlagSet(topic).VisitAll(func(flag *pflag.Flag) {
+			if flag.Changed && (all || slices.Contains(names, flag.Name)) {
+				errs = append(errs, fmt.Errorf("--%s %s: %s", flag.Name, flag.Value, reason))
+			}
+		})
+	}
+	return errs
+}
+
+// oneLine joins the errors with semicolons.
+func oneLine(errs []error) error {
+	var all error
+	for _, err := range errs {
+		switch {
+		case err == nil:
+		case all == nil:
+			all = err
+		default:
+			all = fmt.Errorf("%w; %w", all, err)
+		}
+	}
+	return all
+}

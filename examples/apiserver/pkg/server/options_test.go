@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+)
+
+// parse returns completed options, or the first error.
+func parse(t *testing.T, args ...string) (*Options, error) {
+	t.Helper()
+	options := NewOptions()
+	all := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	for _, set := range options.Flags().FlagSets {
+		all.AddFlagSet(set)
+	}
+	if err := all.Parse(args); err != nil {
+		return nil, err
+	}
+	options.Complete()
+	return options, options.Validate()
+}
+
+func TestDefaults(t *testing.T) {
+	options, err := parse(t)
+	require.NoError(t, err)
+	require.True(t, options.Standalone)
+	require.Equal(t, ".run", options.RunDir)
+	require.Equal(t, "127.0.0.1", options.Recommended.SecureServing.BindAddress.String())
+	require.Equal(t, 8443, options.Recommended.SecureServing.BindPort)
+
+	options, err = parse(t, "--etcd-servers=http://127.0.0.1:2379")
+	require.NoError(t, err)
+	require.False(t, options.Standalone)
+	options, err = parse(t, "--etcd-servers=http://127.0.0.1:2379", "--standalone")
+	require.NoError(t, err)
+	require.True(t, options.Standalone)
+}
+
+func TestValidateStandalone(t *testing.T) {
+	for _, args := range [][]string{
+		{"--secure-port=0"},
+		{"--bind-address=::1"},
+		{"--watch-cache=false"},
+		{"--watch-cache-sizes=devices.fleet.example.com#0"},
+		{"--etcd-servers=http://127.0.0.1:2379", "--standalone", "--etcd-prefix=/other"},
+	} {
+		_, err := parse(t, args...)
+		require.NoError(t, err, args)
+	}
+}
+
+// TestValidateNamesTheFlag: one line, which names every flag at fault and its value.
+func TestValidateNamesTheFlag(t *testing.T) {
+	const etcd = "--etcd-servers=http://127.0.0.1:2379"
+	for _, test := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"--bind-address=0.0.0.0"}, []string{"--bind-address: 0.0.0.0"}},
+		{[]string{"--bind-address=::"}, []string{"--bind-address: ::"}},
+		{[]string{"--bind-address=192.168.0.1", etcd, "--standalone"}, []string{"--bind-address: 192.168.0.1"}},
+		{[]string{"--run-dir="}, []string{"--run-dir"}},
+		{[]string{"--secure-port=70000"}, []string{"--secure-port 70000"}},
+		{[]string{"--secure-port=-1"}, []string{"--secure-port -1"}},
+		{[]string{"--secure-port=0", etcd}, []string{"--secure-port 0"}},
+		{[]string{"--run-dir=x", etcd}, []string{"--run-dir x"}},
+		{[]string{"--watch-cache-sizes=devices"}, []string{"--watch-cache-sizes", "devices"}},
+		{[]string{"--storage-media-type=text/plain"}, []string{"--storage-media-type", "text/plain"}},
+		{[]string{"--tls-cert-file=a", "--kubeconfig=b"}, []string{"--tls-cert-file a", "--kubeconfig b"}},
+		{[]string{"--enable-priority-and-fairness=true"}, []string{"--enable-priority-and-fairness true"}},
+		{[]string{"--authentication-kubeconfig=a"}, []string{"--authentication-kubeconfig a"}},
+		{[]string{"--enable-admission-plugins=NamespaceLifecycle"}, []string{"--enable-admission-plugins"}},
+		{[]string{"--audit-log-path=-", "--audit-log-maxage=-1"}, []string{"--audit-log-maxage"}},
+	} {
+		_, err := parse(t, test.args...)
+		require.Error(t, err, test.args)
+		for _, want := range test.want {
+			require.ErrorContains(t, err, want)
+		}
+		require.False(t, strings.Contains(err.Error(), "\n"), err)
+	}
+}
+
+func TestStandaloneFlagAllowsNoDelegation(t *testing.T) {
+	_, err := parse(t, "--etcd-servers=http://127.0.0.1:2379", "--standalone", "--authorization-kubeconfig=a")
+	require.ErrorContains(t, err, "--authorization-kubeconfig a")
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package server is the fleet API server: its flags, its configuration, and its
+// life from start to stop.
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/standalone"
+)
+
+// Run serves until ctx ends or something breaks; nil means that it was asked to
+// stop and did. It writes to out where it serves. Call it after Complete and
+// Validate, once.
+func (o *Options) Run(ctx context.Context, out io.Writer) error {
+	if err := o.check(ctx); err != nil {
+		return err
+	}
+	if !o.Standalone {
+		return o.serve(ctx, nil, out)
+	}
+	return o.runStandalone(ctx, out)
+}
+
+// runStandalone serves from an environment that it opens, and closes afterwards.
+func (o *Options) runStandalone(ctx context.Context, out io.Writer) (err error) {
+	env, err := standalone.Open(ctx, standalone.Config{
+		Dir:         o.RunDir,
+		BindAddress: o.Recommended.SecureServing.BindAddress,
+		Port:        o.Recommended.SecureServing.BindPort,
+		Etcd:        len(o.etcdServers()) == 0,
+		Logger:      etcdLogger(o.Verbosity),
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closeErr := env.Close(); err == nil && closeErr != nil {
+			err = fmt.Errorf("--run-dir %s: %w", o.RunDir, closeErr)
+		}
+	}()
+	return o.serve(ctx, env, out)
+}
+
+// serve runs the server until ctx ends, the server can't go on, or the etcd inside
+// the process ends. It returns after all three have.
+func (o *Options) serve(ctx context.Context, env *standalone.Environment, out io.Writer) error {
+	config, err := o.config(env)
+	if err != nil {
+		return err
+	}
+	generic, err := o.newServer(config)
+	if err != nil {
+		return err
+	}
+	prepared := generic.PrepareRun()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return prepared.RunWithContext(ctx) })
+	if env == nil {
+		group.Go(func() error { return announceDelegated(ctx, generic.LoopbackClientConfig, out) })
+		return group.Wait()
+	}
+	group.Go(func() error { return o.announceStandalone(ctx, env, out) })
+	group.Go(func() error { return env.Watch(ctx) })
+	return group.Wait()
+}

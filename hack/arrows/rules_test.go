@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arrows
+
+// The rules of the tree, as data. The table of packages is the one of the
+// design and of ARCHITECTURE.md.
+
+const module = "github.com/kube-watchcache/watchcache"
+
+// anything stands for every package of ours.
+const anything = "..."
+
+// arrow says which packages of ours the non-test files of a package import.
+// A path that ends in /... stands for the package and all below it; the first
+// row that matches a package is the one that counts.
+type arrow struct {
+	from string
+	to   []string
+}
+
+var arrows = []arrow{
+	{".", nil},
+	{"examples/...", []string{anything}},
+	{"integration/...", []string{anything}},
+	{"bench/...", []string{anything}},
+	{"hack/...", nil},
+	{"internal/...", []string{"internal/..."}},
+	{"server/...", []string{"server/...", "cacher/...", "storage/etcd3", "metrics/...", "debug/..."}},
+	{"debug/...", []string{"debug/...", "cacher/..."}},
+	{"informer/...", []string{"informer/...", "cacher/..."}},
+	{"conformance/...", []string{"conformance/...", "cacher/...", "internal/..."}},
+	{"simulation/...", []string{"simulation/...", "cacher/...", "watchcache/...", "internal/..."}},
+	{"cacher/...", []string{"cacher/...", "watchcache/...", "metrics/..."}},
+	{"watchcache/...", []string{"watchcache/..."}},
+	{"metrics/...", []string{"metrics/..."}},
+	{"storage/etcd3/embedded", nil},
+	{"storage/etcd3", nil},
+}
+
+// pure is the packages without goroutine, clock, logger, metric and context.
+const pure = "watchcache/..."
+
+// impureImports is what the pure packages don't import, by path or, with
+// /..., by folder.
+var impureImports = []string{
+	"context", "log/...", "os/...", "net/...", "testing/...", "expvar",
+	"k8s.io/klog/...", "github.com/go-logr/...", "go.uber.org/zap/...",
+	"github.com/prometheus/...", "k8s.io/component-base/...", "go.opentelemetry.io/...",
+	"k8s.io/utils/clock/...", "k8s.io/utils/trace/...", "k8s.io/apimachinery/pkg/util/wait",
+}
+
+// clockCalls is what the pure packages don't use of package time; the types
+// and constants of it are values like others.
+var clockCalls = []string{"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Since", "Sleep", "Tick", "Until"}
+
+// restricted is packages that only tests, and some packages, import.
+var restricted = []struct {
+	packages string
+	users    []string
+	reason   string
+}{
+	{embedded, []string{"examples/...", "integration/...", "bench/..."}, "it is for tests, examples and integration"},
+	{"internal/...", []string{"internal/...", "integration/...", "bench/...", "simulation/...", "conformance/..."}, "it is for tests"},
+}
+
+const embedded = "storage/etcd3/embedded"
+
+// emptyNames is the package names that say nothing.
+var emptyNames = []string{"util", "utils", "helper", "helpers", "common"}
+
+// closure is packages and what must not be among all that they link.
+type closure struct {
+	of     []string
+	never  []string
+	reason string
+}
+
+var closures = []closure{
+	{
+		of: []string{"cacher/..."},
+		never: []string{
+			"k8s.io/apiserver/pkg/registry/generic/registry",
+			"k8s.io/apiserver/pkg/server",
+		},
+		reason: "a server's own registry must be able to import the cacher",
+	},
+	{
+		of:     []string{"server/...", "cacher/...", "storage/etcd3", "metrics/...", "debug/...", "informer/..."},
+		never:  []string{"go.etcd.io/etcd/server/v3/...", module + "/" + embedded},
+		reason: "the etcd server is for development and tests",
+	},
+	{
+		of:     []string{"server/...", "cacher/...", "watchcache/...", "storage/...", "metrics/...", "debug/...", "informer/..."},
+		never:  []string{module + "/internal/..."},
+		reason: "what is internal is for tests",
+	},
+	{
+		of:     []string{"server/...", "cacher/...", "watchcache/...", "storage/...", "metrics/...", "debug/...", "informer/..."},
+		never:  []string{"testing", "k8s.io/apiserver/pkg/storage/testing", "github.com/stretchr/testify/...", "k8s.io/utils/clock/testing"},
+		reason: "test support is not linked into a server",
+	},
+}

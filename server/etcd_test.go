@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/apis/example"
+	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/storage/etcd3/embedded"
+)
+
+// startEtcd returns what points an API server at an etcd of this test's own. When
+// the test is over and etcd has ended, no goroutine may be left.
+func startEtcd(t *testing.T) *storagebackend.Config {
+	t.Helper()
+	before := goleak.IgnoreCurrent()
+	dir := t.TempDir()
+	etcd, err := embedded.Start(context.Background(), embedded.Config{Dir: filepath.Join(dir, "data"), UnsafeNoFsync: true})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, etcd.Close())
+		goleak.VerifyNone(t, before)
+	})
+
+	scheme := runtime.NewScheme()
+	require.NoError(t, example.AddToScheme(scheme))
+	require.NoError(t, examplev1.AddToScheme(scheme))
+	config := storagebackend.NewDefaultConfig("/registry", serializer.NewCodecFactory(scheme).LegacyCodec(examplev1.SchemeGroupVersion))
+	config.Transport.ServerList = etcd.Endpoints()
+	return config
+}
+
+// open builds the storage of a resource as a registry does.
+func open(t *testing.T, getter generic.RESTOptionsGetter, resource string) (storage.Interface, factory.DestroyFunc) {
+	t.Helper()
+	options, err := getter.GetRESTOptions(schema.GroupResource{Group: example.GroupName, Resource: resource}, &example.Pod{})
+	require.NoError(t, err)
+	prefix := "/" + options.ResourcePrefix
+	opened, destroy, err := options.Decorator(options.StorageConfig, prefix,
+		func(obj runtime.Object) (string, error) { return storage.NamespaceKeyFunc(prefix+"/", obj) },
+		func() runtime.Object { return &example.Pod{} }, func() runtime.Object { return &example.PodList{} },
+		storage.DefaultNamespaceScopedAttr, nil, nil)
+	require.NoError(t, err)
+	return opened, destroy
+}
+
+// TestInstallOnEtcd: resources of one server are cached, share a client, become
+// ready, and leave nothing behind.
+func TestInstallOnEtcd(t *testing.T) {
+	etcd := startEtcd(t)
+	options := genericoptions.NewEtcdOptions(etcd)
+	options.WatchCacheSizes = []string{"plain." + example.GroupName + "#0"}
+	config := &genericapiserver.Config{RESTOptionsGetter: options.CreateRESTOptionsGetter(
+		&genericoptions.SimpleStorageFactory{StorageConfig: options.StorageConfig}, nil)}
+	require.NoError(t, Install(config))
+	installed := config.HealthzChecks[0].(marker).installation
+
+	var caches []storage.Interface
+	for _, resource := range []string{"pods", "carp"} {
+		opened, destroy := open(t, config.RESTOptionsGetter, resource)
+		defer destroy()
+		require.IsType(t, &cacher.Cacher{}, opened)
+		caches = append(caches, opened)
+	}
+	plain, destroyPlain := open(t, config.RESTOptionsGetter, "plain")
+	require.NotNil(t, plain)
+	_, cached := plain.(*cacher.Cacher)
+	require.False(t, cached)
+	destroyPlain()
+
+	require.Eventually(t, func() bool { return installed.check(nil) == nil }, time.Minute, 10*time.Millisecond)
+	for i, cache := range caches {
+		key := "/" + example.GroupName + "/" + []string{"pods", "carp"}[i] + "/ns/a"
+		pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns"}}
+		require.NoError(t, cache.Create(context.Background(), key, pod, nil, 0))
+		var got example.Pod
+		require.NoError(t, cache.Get(context.Background(), key, storage.GetOptions{}, &got))
+		require.Equal(t, "a", got.Name)
+	}
+}
+
+// TestPoolOnEtcd: two resources, one backend, closed with the second.
+func TestPoolOnEtcd(t *testing.T) {
+	config := startEtcd(t)
+	p := newPool()
+	var destroy []factory.DestroyFunc
+	for _, resource := range []string{"pods", "carp"} {
+		_, d, err := p.RawStorage(config.ForResource(schema.GroupResource{Group: example.GroupName, Resource: resource}),
+			func() runtime.Object { return &example.Pod{} }, func() runtime.Object { return &example.PodList{} }, "/"+resource)
+		require.NoError(t, err)
+		destroy = append(destroy, d)
+	}
+	require.Len(t, p.mu.backends, 1)
+	destroy[0]()
+	require.Len(t, p.mu.backends, 1)
+	destroy[1]()
+	require.Empty(t, p.mu.backends)
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package server switches a k8s.io/apiserver server over to this module's watch
+// cache:
+//
+//	if err := options.ApplyTo(config); err != nil { ... } // RecommendedOptions, say
+//	if err := server.Install(&config.Config); err != nil { ... }
+//	...
+//	generic, err := config.Complete().New("my-apiserver", genericapiserver.NewEmptyDelegate())
+//	...
+//	if err := server.AddReadinessHook(generic); err != nil { ... }
+//
+// All caches of one Install share one etcd client per set of etcd servers. The
+// flags --watch-cache=false and --watch-cache-sizes=resource.group#0 keep their
+// meaning: such resources are served straight from etcd.
+package server
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+)
+
+// ErrInstalled is what a second Install on one Config returns: which of the two
+// lists of options should hold would be a guess.
+var ErrInstalled = errors.New("the watch cache is already installed on this Config")
+
+// Install makes every resource whose storage is built from config.RESTOptionsGetter
+// use a cacher.Cacher with the given options, except those that the server was told
+// not to cache. Call it once, after what sets the getter (EtcdOptions.ApplyTo,
+// RecommendedOptions.ApplyTo) and before config is copied or completed. An error
+// leaves config as it was.
+//
+// The caches read and write through etcd clients that Install's own pool opens on
+// first use and closes with the last resource; cacher.WithRawStorage among the
+// options replaces that.
+func Install(config *genericapiserver.Config, options ...cacher.Option) error {
+	if config == nil {
+		return errors.New("server.Install: config is nil")
+	}
+	if config.RESTOptionsGetter == nil {
+		return errors.New("server.Install: config.RESTOptionsGetter is nil: call it after EtcdOptions.ApplyTo or RecommendedOptions.ApplyTo")
+	}
+	if _, ok := config.RESTOptionsGetter.(*getter); ok {
+		return ErrInstalled
+	}
+	pool := newPool()
+	options = slices.Concat([]cacher.Option{cacher.WithRawStorage(pool.RawStorage)}, options)
+	installed := &installation{}
+	config.RESTOptionsGetter = &getter{
+		inner:     config.RESTOptionsGetter,
+		decorator: installed.observe(cacher.Decorator(options...)),
+	}
+	config.AddHealthzChecks(marker{installed})
+	return nil
+}
+
+// getter answers as inner does, with the decorator of the watch cache.
+type getter struct {
+	inner     generic.RESTOptionsGetter
+	decorator generic.StorageDecorator
+}
+
+// GetRESTOptions has no side effects of its own: servers also call it, without an
+// example, to identify a resource.
+func (g *getter) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	options, err := g.inner.GetRESTOptions(resource, example)
+	if err == nil && !isUndecorated(options.Decorator) {
+		options.Decorator = g.decorator
+	}
+	return options, err
+}
+
+// isUndecorated reports whether the decorator is generic.UndecoratedStorage, which
+// is how EtcdOptions' getter says that a resource is not to be cached. Go compares
+// no functions; their entry points will do for one that closes over nothing.
+func isUndecorated(decorator generic.StorageDecorator) bool {
+	return reflect.ValueOf(decorator).Pointer() == reflect.ValueOf(generic.UndecoratedStorage).Pointer()
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+)
+
+var gadgets = schema.GroupResource{Group: "example.com", Resource: "gadgets"}
+
+// fakeGetter answers with one decorator and counts the questions.
+type fakeGetter struct {
+	decorator generic.StorageDecorator
+	err       error
+	asked     []runtime.Object
+}
+
+func (g *fakeGetter) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	g.asked = append(g.asked, example)
+	return generic.RESTOptions{Decorator: g.decorator, ResourcePrefix: resource.Group + "/" + resource.Resource}, g.err
+}
+
+func TestInstallRefusesBadInput(t *testing.T) {
+	require.ErrorContains(t, Install(nil), "config is nil")
+	config := &genericapiserver.Config{}
+	require.ErrorContains(t, Install(config), "config.RESTOptionsGetter is nil")
+	require.Empty(t, config.HealthzChecks)
+}
+
+func TestInstallTwice(t *testing.T) {
+	config := &genericapiserver.Config{RESTOptionsGetter: &fakeGetter{}}
+	require.NoError(t, Install(config))
+	once := config.RESTOptionsGetter
+	require.ErrorIs(t, Install(config), ErrInstalled)
+	require.Same(t, once, config.RESTOptionsGetter)
+	require.Len(t, config.HealthzChecks, 1)
+}
+
+// TestInstallReplacesDecorator: the options of the inner getter stay, but for the
+// decorator; and that stays too if the resource is not to be cached.
+func TestInstallReplacesDecorator(t *testing.T) {
+	opened := errors.New("the caller's raw storage was asked")
+	raw := func(*storagebackend.ConfigForResource, func() runtime.Object, func() runtime.Object, string) (storage.Interface, factory.DestroyFunc, error) {
+		return nil, nil, opened
+	}
+	for name, test := range map[string]struct {
+		inner  generic.StorageDecorator
+		cached bool
+	}{
+		"upstream's cacher": {genericregistry.StorageWithCacher(), true},
+		"no cache":          {generic.UndecoratedStorage, false},
+		"none at all":       {nil, true},
+		"of the server's own": {func(config *storagebackend.ConfigForResource, prefix string, keyFunc func(runtime.Object) (string, error),
+			newFunc, newListFunc func() runtime.Object, attrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
+			return generic.UndecoratedStorage(config, prefix, keyFunc, newFunc, newListFunc, attrs, triggers, indexers)
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inner := &fakeGetter{decorator: test.inner}
+			config := &genericapiserver.Config{RESTOptionsGetter: inner}
+			require.NoError(t, Install(config, cacher.WithRawStorage(raw)))
+			options, err := config.RESTOptionsGetter.GetRESTOptions(gadgets, nil)
+			require.NoError(t, err)
+			require.Equal(t, "example.com/gadgets", options.ResourcePrefix)
+			require.Equal(t, []runtime.Object{nil}, inner.asked)
+			require.Equal(t, !test.cached, isUndecorated(options.Decorator))
+			if test.cached {
+				_, _, err := options.Decorator(&storagebackend.ConfigForResource{}, "", nil, nil, nil, nil, nil, nil)
+				require.ErrorIs(t, err, opened, "the caller's options come last")
+			}
+		})
+	}
+}
+
+func TestInstallPassesErrorsOn(t *testing.T) {
+	broken := errors.New("broken")
+	config := &genericapiserver.Config{RESTOptionsGetter: &fakeGetter{err: broken}}
+	require.NoError(t, Install(config))
+	_, err := config.RESTOptionsGetter.GetRESTOptions(gadgets, nil)
+	require.ErrorIs(t, err, broken)
+}
+
+// TestInstallHonoursFlags asks the getter that servers really have.
+func TestInstallHonoursFlags(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*genericoptions.EtcdOptions)
+		cached bool
+	}{
+		"default":                              {func(*genericoptions.EtcdOptions) {}, true},
+		"--watch-cache=false":                  {func(o *genericoptions.EtcdOptions) { o.EnableWatchCache = false }, false},
+		"--watch-cache-sizes of this resource": {func(o *genericoptions.EtcdOptions) { o.WatchCacheSizes = []string{"gadgets.example.com#0"} }, false},
+		"--watch-cache-sizes of another":       {func(o *genericoptions.EtcdOptions) { o.WatchCacheSizes = []string{"widgets.example.com#0"} }, true},
+		"--watch-cache-sizes with a size":      {func(o *genericoptions.EtcdOptions) { o.WatchCacheSizes = []string{"gadgets.example.com#7"} }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcd := genericoptions.NewEtcdOptions(storagebackend.NewDefaultConfig("/registry", nil))
+			test.change(etcd)
+			config := &genericapiserver.Config{RESTOptionsGetter: etcd.CreateRESTOptionsGetter(
+				&genericoptions.SimpleStorageFactory{StorageConfig: etcd.StorageConfig}, nil)}
+			require.NoError(t, Install(config))
+			options, err := config.RESTOptionsGetter.GetRESTOptions(gadgets, nil)
+			require.NoError(t, err)
+			require.Equal(t, test.cached, !isUndecorated(options.Decorator))
+			require.Equal(t, gadgets, options.StorageConfig.GroupResource)
+		})
+	}
+}

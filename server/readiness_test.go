@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/apiserver/pkg/util/compatibility"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// fakeCache is as ready as its error says.
+type fakeCache struct {
+	storage.Interface
+	err error
+}
+
+func (c *fakeCache) ReadinessCheck() error { return c.err }
+
+// build makes the installation believe that it built the cache.
+func build(t *testing.T, i *installation, c *fakeCache, err error) factory.DestroyFunc {
+	t.Helper()
+	decorate := i.observe(func(*storagebackend.ConfigForResource, string, func(runtime.Object) (string, error),
+		func() runtime.Object, func() runtime.Object, storage.AttrFunc, storage.IndexerFuncs, *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
+		return c, func() {}, err
+	})
+	got, destroy, gotErr := decorate(&storagebackend.ConfigForResource{GroupResource: gadgets}, "", nil, nil, nil, nil, nil, nil)
+	require.Same(t, c, got)
+	require.Equal(t, err, gotErr)
+	return destroy
+}
+
+func TestReadinessOfInstallation(t *testing.T) {
+	i := &installation{}
+	require.NoError(t, i.check(nil), "nothing to wait for")
+	first, second := &fakeCache{err: storage.ErrStorageNotReady}, &fakeCache{err: errors.New("still listing")}
+	build(t, i, first, nil)
+	build(t, i, second, nil)
+	build(t, i, &fakeCache{err: errors.New("never built")}, errors.New("no"))
+
+	err := i.check(nil)
+	require.ErrorContains(t, err, "gadgets.example.com")
+	require.ErrorContains(t, err, "still listing")
+	require.NotContains(t, err.Error(), "never built")
+	first.err = nil
+	require.Error(t, i.check(nil))
+	second.err = nil
+	require.NoError(t, i.check(nil))
+	first.err = storage.ErrStorageNotReady
+	require.NoError(t, i.check(nil), "once ready, a server stays in service")
+}
+
+func TestDestroyedCacheIsNotWaitedFor(t *testing.T) {
+	i := &installation{}
+	destroy := build(t, i, &fakeCache{err: storage.ErrStorageNotReady}, nil)
+	require.Error(t, i.check(nil))
+	destroy()
+	destroy()
+	require.NoError(t, i.check(nil))
+	build(t, i, &fakeCache{err: storage.ErrStorageNotReady}, nil)
+	require.Error(t, i.check(nil), "no cache was ready yet")
+}
+
+// newServer makes a generic server of a Config that install has changed.
+func newServer(t *testing.T, install func(*genericapiserver.Config)) *genericapiserver.GenericAPIServer {
+	t.Helper()
+	return newServerBefore(t, genericapiserver.NewEmptyDelegate(), install)
+}
+
+// newServerBefore makes one that passes on to the delegate what it does not know.
+func newServerBefore(t *testing.T, delegate genericapiserver.DelegationTarget, install func(*genericapiserver.Config)) *genericapiserver.GenericAPIServer {
+	t.Helper()
+	config := genericapiserver.NewConfig(serializer.NewCodecFactory(runtime.NewScheme()))
+	config.ExternalAddress = "127.0.0.1:443"
+	config.LoopbackClientConfig = &rest.Config{}
+	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
+	config.SkipOpenAPIInstallation = true
+	install(config)
+	server, err := config.Complete(nil).New("test", delegate)
+	require.NoError(t, err)
+	t.Cleanup(server.Destroy)
+	return server
+}
+
+func get(server *genericapiserver.GenericAPIServer, path string) *httptest.ResponseRecorder {
+	recorder := httptest.NewRecorder()
+	server.Handler.NonGoRestfulMux.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, path, nil))
+	return recorder
+}
+
+func TestAddReadinessHook(t *testing.T) {
+	var installed *installation
+	server := newServer(t, func(config *genericapiserver.Config) {
+		config.RESTOptionsGetter = &fakeGetter{decorator: generic.UndecoratedStorage}
+		require.NoError(t, Install(config))
+		installed = config.HealthzChecks[len(config.HealthzChecks)-1].(marker).installation
+	})
+	require.NoError(t, AddReadinessHook(server))
+	require.ErrorContains(t, AddReadinessHook(server), "called twice")
+	// A cache may come after the hook.
+	gadget := &fakeCache{err: storage.ErrStorageNotReady}
+	build(t, installed, gadget, nil)
+	server.PrepareRun()
+
+	// Outside a running server other checks fail, too: ask for ours alone.
+	require.Equal(t, http.StatusInternalServerError, get(server, "/readyz/watchcache").Code)
+	require.Contains(t, get(server, "/readyz?verbose").Body.String(), "[-]watchcache failed")
+	require.NotContains(t, get(server, "/livez?verbose").Body.String(), "watchcache")
+	require.Contains(t, get(server, "/healthz?verbose").Body.String(), "[+]watchcache-installed ok")
+	gadget.err = nil
+	require.Equal(t, http.StatusOK, get(server, "/readyz/watchcache").Code)
+	require.Contains(t, get(server, "/readyz?verbose").Body.String(), "[+]watchcache ok")
+}
+
+func TestAddReadinessHookRefusesBadInput(t *testing.T) {
+	require.ErrorContains(t, AddReadinessHook(nil), "server is nil")
+	without := newServer(t, func(*genericapiserver.Config) {})
+	require.ErrorContains(t, AddReadinessHook(without), "not installed")
+
+	late := newServer(t, func(config *genericapiserver.Config) {
+		config.RESTOptionsGetter = &fakeGetter{}
+		require.NoError(t, Install(config))
+	})
+	late.PrepareRun()
+	require.ErrorContains(t, AddReadinessHook(late), "readyz")
+}
+
+// TestDelegation: the first server of a chain answers /readyz for all of them.
+func TestDelegation(t *testing.T) {
+	var installed *installation
+	inner := newServer(t, func(config *genericapiserver.Config) {
+		config.RESTOptionsGetter = &fakeGetter{}
+		require.NoError(t, Install(config))
+		installed = config.HealthzChecks[len(config.HealthzChecks)-1].(marker).installation
+	})
+	outer := newServerBefore(t, inner, func(*genericapiserver.Config) {})
+	require.NoError(t, AddReadinessHook(inner))
+	require.NoError(t, AddReadinessHook(outer))
+	gadget := &fakeCache{err: storage.ErrStorageNotReady}
+	build(t, installed, gadget, nil)
+	outer.PrepareRun()
+	require.Equal(t, http.StatusInternalServerError, get(outer, "/readyz/watchcache").Code)
+	gadget.err = nil
+	require.Equal(t, http.StatusOK, get(outer, "/readyz/watchcache").Code)
+}
