@@ -348,6 +348,9 @@ func (d *driver) checkSnapshot(s *watchcache.Snapshot, want version, next watchc
 		req.Same(want.elements[key], s.Get(key))
 	}
 	d.checkRange(s, want, "", "")
+	if d.choose("in a row", 2) == 0 {
+		d.t.require().True(slices.Equal(want.ranged("", "", everything), s.All()))
+	}
 
 	prefix := []string{"", "/r/", "/r/ns1/", "/r/ns1", "/r/ns11/", "/r/ns2/", "/x"}[d.choose("prefix", 7)]
 	from := append([]string{"", "/r/ns1/bb", "/z"}, driverKeys...)[d.choose("from", 3+len(driverKeys))]
@@ -376,4 +379,6 @@ func (d *driver) checkRange(s *watchcache.Snapshot, want version, prefix, from s
 		req.True(s.RangeIndex("words", word, prefix, from, collect))
 		same(want.ranged(prefix, from, func(e *watchcache.Element) bool { return slices.Contains(wordsOf(e), word) }))
 	}
+	req.True(s.RangeIndexAny("words", []string{"y", "x", "y"}, prefix, from, collect))
+	same(want.ranged(prefix, from, func(e *watchcache.Element) bool { return len(wordsOf(e)) > 0 }))
 }

@@ -27,8 +27,8 @@ type Element struct {
 	// caller. It is what the window's byte budget counts.
 	Size int64
 
+	sealed    seal // empty without -tags invariants, and free if not the last
 	encodings atomic.Pointer[Encodings]
-	sealed    seal
 }
 
 // Encodings returns the object's serializations, which are made when first

@@ -28,9 +28,13 @@ type Encoding struct {
 func (e *Encodings) Get(id string, encode func() ([]byte, error)) (bytes []byte, created bool, err error) {
 	encoding := e.entry(id)
 	encoding.once.Do(func() {
+		encoding.err = errAbandoned // unless encode returns
 		encoding.bytes, encoding.err = encode()
 		created = true
 	})
+	if encoding.err == errAbandoned {
+		e.Drop(id)
+	}
 	return encoding.bytes, created, encoding.err
 }
 

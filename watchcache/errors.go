@@ -28,8 +28,16 @@ var (
 	ErrBackwards = errors.New("resourceVersion goes backwards")
 )
 
+// errAbandoned is what those get who waited for a shared value whose maker
+// panicked. Who comes after them makes it anew.
+var errAbandoned = errors.New("its making was abandoned")
+
 func expired(rv, oldest uint64) error {
 	return fmt.Errorf("resourceVersion %d is older than the oldest kept, %d: %w", rv, oldest, ErrExpired)
+}
+
+func future(rv, current uint64) error {
+	return fmt.Errorf("resourceVersion %d, the cache is at %d: %w", rv, current, ErrFuture)
 }
 
 func gap(c Change, why string) error {

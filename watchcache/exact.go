@@ -34,7 +34,10 @@ type exactSnapshot struct {
 // callers of one rv share one making; no lock is held meanwhile.
 func (x *exactSnapshots) get(rv uint64, now int64, undo func() (*Snapshot, error)) (*Snapshot, error) {
 	entry := x.entry(rv, now)
-	entry.once.Do(func() { entry.snapshot, entry.err = undo() })
+	entry.once.Do(func() {
+		entry.err = errAbandoned // unless undo returns
+		entry.snapshot, entry.err = undo()
+	})
 	if entry.err != nil {
 		x.drop(func(e *exactSnapshot) bool { return e == entry })
 	}

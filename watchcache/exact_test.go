@@ -164,3 +164,30 @@ func TestAtDoesNotCopyTheWholeState(t *testing.T) {
 	e, _ := s.Get("a")
 	require.Same(t, e, at(t, s, 1).Get("a"))
 }
+
+// A server recovers from panics in its handlers. An index that panics while a
+// version is made must not leave half of one, or nothing, to later readers.
+func TestAtThatPanicsLeavesNothing(t *testing.T) {
+	broken := false
+	s := watchcache.New(watchcache.Config{History: time.Hour, WindowBytes: 1 << 40, Indexes: []watchcache.Index{{
+		Name: "sometimes", Values: func(_ *watchcache.Element, dst []string) []string {
+			if broken {
+				panic("in the index")
+			}
+			return append(dst, "x")
+		},
+	}}})
+	apply(t, s, added("a", 1, "1"), added("b", 2, "1"))
+	broken = true
+	require.Panics(t, func() { _, _ = s.At(1) })
+	broken = false
+	for range 3 {
+		snapshot, err := s.At(1)
+		if err == nil {
+			require.NotNil(t, snapshot)
+			require.Equal(t, "a=1@1", contents(snapshot))
+			return
+		}
+	}
+	t.Fatal("the version stays lost")
+}

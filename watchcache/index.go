@@ -68,22 +68,25 @@ func (t trees) clone() trees {
 	return c
 }
 
-// set replaces previous (nil: none) by e (nil: none) under the same key.
-func (t trees) set(indexes []Index, e, previous *Element) {
+// valuesRoom is for how many values of one element an index needs no memory.
+const valuesRoom = 8
+
+// set replaces previous (nil: none) by e (nil: none) under the same key. Index
+// values are gathered in scratch.
+func (t trees) set(indexes []Index, e, previous *Element, scratch []string) {
 	if e == nil {
 		t.primary.Delete(item{key: previous.Key})
 	} else {
 		t.primary.ReplaceOrInsert(item{key: e.Key, element: e})
 	}
-	var buf [8]string
 	for i, tree := range t.byIndex {
 		if previous != nil {
-			for _, value := range indexes[i].Values(previous, buf[:0]) {
+			for _, value := range indexes[i].Values(previous, scratch[:0]) {
 				tree.Delete(indexItem{value: value, key: previous.Key})
 			}
 		}
 		if e != nil {
-			for _, value := range indexes[i].Values(e, buf[:0]) {
+			for _, value := range indexes[i].Values(e, scratch[:0]) {
 				tree.ReplaceOrInsert(indexItem{value: value, key: e.Key, element: e})
 			}
 		}

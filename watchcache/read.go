@@ -14,8 +14,13 @@ func (s *State) RV() uint64 {
 }
 
 // Get returns the element with the key, nil if there is none, and the
-// resourceVersion of the state it was read from.
+// resourceVersion of the state it was read from. It reads the newest snapshot
+// if there is one, and only else takes the writer's lock, to share it: making
+// a snapshot for one element would cost the writer more.
 func (s *State) Get(key string) (*Element, uint64) {
+	if latest := s.latest.Load(); latest != nil {
+		return latest.Get(key), latest.rv
+	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	found, _ := s.mu.trees.primary.Get(item{key: key})
@@ -56,27 +61,32 @@ func (s *State) latestLocked() *Snapshot {
 // with ErrExpired where the window does not reach.
 func (s *State) At(rv uint64) (*Snapshot, error) {
 	s.mu.RLock()
-	current, compacted, dropped := s.mu.rv, s.mu.compacted, s.mu.window.dropped
+	current, compacted, dropped, exact := s.mu.rv, s.mu.compacted, s.mu.window.dropped, s.mu.exact
 	s.mu.RUnlock()
 	switch {
 	case rv > current:
-		return nil, fmt.Errorf("resourceVersion %d, the cache is at %d: %w", rv, current, ErrFuture)
+		return nil, future(rv, current)
 	case rv < compacted:
 		return nil, fmt.Errorf("resourceVersion %d, compacted up to %d: %w", rv, compacted, ErrCompacted)
 	case rv == current:
 		if latest := s.Latest(); latest.rv == rv {
 			return latest, nil
 		}
-	case rv < dropped && !s.exact.has(rv):
+	case rv < dropped && !exact.has(rv):
 		return nil, expired(rv, dropped)
 	}
-	return s.exact.get(rv, s.now.Load(), func() (*Snapshot, error) { return s.undoTo(rv) })
+	return exact.get(rv, s.now.Load(), func() (*Snapshot, error) { return s.undoTo(rv) })
 }
 
-// undoTo makes the snapshot at rv from the latest one.
+// undoTo makes the snapshot at rv from the latest one. It looks again at what
+// is there: Replace may have come since At looked, and gone back below rv.
 func (s *State) undoTo(rv uint64) (*Snapshot, error) {
 	s.mu.Lock()
 	w := &s.mu.window
+	if rv > s.mu.rv {
+		defer s.mu.Unlock()
+		return nil, future(rv, s.mu.rv)
+	}
 	if rv < w.dropped {
 		defer s.mu.Unlock()
 		return nil, expired(rv, w.dropped)

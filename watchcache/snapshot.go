@@ -5,6 +5,7 @@ package watchcache
 import (
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // Snapshot is all elements at one resourceVersion, in the order of their keys.
@@ -15,6 +16,10 @@ type Snapshot struct {
 	next    Position
 	indexes []Index
 	trees   trees
+
+	// flat is what All returns, nil until it was asked for. Like the encodings
+	// of an element it adds nothing to what the snapshot says.
+	flat atomic.Pointer[[]*Element]
 
 	// clone guards trees.clone, which published trees allow once at a time. All
 	// snapshots over the same trees share it.
@@ -63,26 +68,20 @@ func (s *Snapshot) RangeIndex(index, value, prefix, from string, yield func(*Ele
 	return false
 }
 
-// Count returns how many elements Range would yield.
-func (s *Snapshot) Count(prefix, from string) int {
-	n := 0
-	s.Range(prefix, from, func(*Element) bool { n++; return true })
-	return n
-}
-
 // undo returns the snapshot as it was before events, which are the window's
 // events up to the snapshot, oldest first.
 func (s *Snapshot) undo(events []*Event, rv uint64) *Snapshot {
 	s.clone.Lock()
 	cloned := s.trees.clone()
 	s.clone.Unlock()
+	scratch := make([]string, 0, valuesRoom)
 	for i := len(events) - 1; i >= 0; i-- {
 		e := events[i]
 		after := e.Element
 		if e.Type == Deleted {
 			after = nil
 		}
-		cloned.set(s.indexes, e.Previous, after)
+		cloned.set(s.indexes, e.Previous, after, scratch)
 	}
 	next := s.next
 	if len(events) > 0 {

@@ -4,6 +4,7 @@ package watchcache
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,6 +48,13 @@ type State struct {
 		// cloned tells that the trees in latest are clones that no write has
 		// left behind yet.
 		cloned bool
+		// exact keeps the snapshots that At has made since the last Replace.
+		// Replace leaves it to the readers that it overtakes and starts
+		// another, so that no reader gets a snapshot of a history that it has
+		// seen end.
+		exact *exactSnapshots
+		// scratch is where setElementLocked gathers index values.
+		scratch [valuesRoom]string
 	}
 
 	// latest is the newest snapshot, nil after any change.
@@ -56,8 +64,7 @@ type State struct {
 	// dispatched is the position up to which events were dispatched.
 	dispatched atomic.Uint64
 	// now is the newest time that the caller has told, in Unix nanoseconds.
-	now   atomic.Int64
-	exact exactSnapshots
+	now atomic.Int64
 }
 
 // New returns an empty state at resourceVersion 0; Replace fills it.
@@ -65,6 +72,7 @@ func New(config Config) *State {
 	s := &State{config: config}
 	s.mu.trees = newTrees(len(config.Indexes))
 	s.mu.window = window{ring: make([]*Event, minRing)}
+	s.mu.exact = new(exactSnapshots)
 	return s
 }
 
@@ -119,6 +127,8 @@ func (c Change) fits(previous *Element) error {
 	switch {
 	case c.Type < Added || c.Type > Deleted:
 		return gap(c, fmt.Sprintf("type %d is none", c.Type))
+	case c.Element.RV != c.RV:
+		return gap(c, fmt.Sprintf("the object is at resourceVersion %d", c.Element.RV))
 	case c.Type == Added && previous != nil:
 		return gap(c, "the key exists")
 	case c.Type != Added && previous == nil:
@@ -142,7 +152,7 @@ func (s *State) setElementLocked(e *Event) {
 	if after != nil {
 		s.mu.bytes += after.bytes()
 	}
-	s.mu.trees.set(s.config.Indexes, after, e.Previous)
+	s.mu.trees.set(s.config.Indexes, after, e.Previous, s.mu.scratch[:0])
 	s.mu.cloned, s.last = false, nil
 }
 
@@ -171,21 +181,25 @@ func (s *State) Progress(rv uint64) error {
 // Replace makes elements the whole state, at rv, which may be lower than
 // before: the source may have been restored from a backup. The window starts
 // anew, and every position given out before is gone. Of two elements with one
-// key the one with the higher RV stays; the number of others is returned.
+// key the one with the higher RV stays, of equal ones the last; the number of
+// others is returned.
 func (s *State) Replace(elements []*Element, rv uint64) (duplicates int) {
 	built := newTrees(len(s.config.Indexes))
 	var bytes int64
-	for _, e := range elements {
+	scratch := make([]string, 0, valuesRoom)
+	// Lists come in the order of their keys. Filled from the end, the trees
+	// take half the memory: nodes are split where they have no room to spare.
+	for _, e := range slices.Backward(elements) {
 		found, exists := built.primary.Get(item{key: e.Key})
 		if exists {
 			duplicates++
-			if found.element.RV > e.RV {
+			if found.element.RV >= e.RV {
 				continue
 			}
 			bytes -= found.element.bytes()
 		}
 		e.seal()
-		built.set(s.config.Indexes, e, found.element)
+		built.set(s.config.Indexes, e, found.element, scratch)
 		bytes += e.bytes()
 	}
 
@@ -194,9 +208,9 @@ func (s *State) Replace(elements []*Element, rv uint64) (duplicates int) {
 	s.mu.rv, s.mu.complete, s.mu.compacted = rv, rv, 0
 	s.mu.window.reset(rv)
 	s.mu.cloned, s.last = false, nil
+	s.mu.exact = new(exactSnapshots)
 	s.latest.Store(nil)
 	s.mu.Unlock()
-	s.exact.drop(func(*exactSnapshot) bool { return true })
 	return duplicates
 }
 
@@ -205,8 +219,9 @@ func (s *State) Replace(elements []*Element, rv uint64) (duplicates int) {
 func (s *State) Compacted(rv uint64) {
 	s.mu.Lock()
 	s.mu.compacted = max(s.mu.compacted, rv)
+	exact := s.mu.exact
 	s.mu.Unlock()
-	s.exact.drop(func(e *exactSnapshot) bool { return e.rv < rv })
+	exact.drop(func(e *exactSnapshot) bool { return e.rv < rv })
 }
 
 // Dispatched tells that all events before p were dispatched and may leave the
@@ -220,15 +235,16 @@ func (s *State) Trim(now int64) Applied {
 	s.tick(now)
 	s.mu.Lock()
 	s.trimLocked(&applied)
+	exact := s.mu.exact
 	s.mu.Unlock()
 	idle := now - int64(s.config.History)
-	s.exact.drop(func(e *exactSnapshot) bool { return e.used < idle })
+	exact.drop(func(e *exactSnapshot) bool { return e.used < idle })
 	return applied
 }
 
 func (s *State) tick(now int64) {
-	if now > s.now.Load() {
-		s.now.Store(now)
+	for last := s.now.Load(); now > last && !s.now.CompareAndSwap(last, now); {
+		last = s.now.Load()
 	}
 }
 
@@ -236,14 +252,15 @@ func (s *State) tick(now int64) {
 func (s *State) trimLocked(applied *Applied) {
 	w := &s.mu.window
 	aged := s.now.Load() - int64(s.config.History)
-	for w.len() > 0 && w.first < Position(s.dispatched.Load()) {
+	dispatched := Position(s.dispatched.Load())
+	assert(dispatched <= w.next, "W6", "dispatched up to %d, the next event is %d", dispatched, w.next)
+	for w.len() > 0 && w.first < dispatched {
 		oldest := w.at(w.first)
 		tooMuch := w.bytes > s.config.WindowBytes && w.len() > 1
 		tooOld := w.len() > s.config.MinEvents && oldest.Received < aged
 		if !tooMuch && !tooOld {
 			break
 		}
-		assert(w.first < Position(s.dispatched.Load()), "W6", "position %d is evicted before it was dispatched", w.first)
 		oldest.Element.checkSeal()
 		w.evict()
 		applied.Evicted++

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcache_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/kube-watchcache/watchcache/watchcache"
+)
+
+// Whether the elements were put in a row before does not change what is
+// counted.
+func TestCount(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		s := randomSnapshot(rt, t, 200)
+		for range rapid.IntRange(1, 30).Draw(rt, "counts") {
+			if rapid.IntRange(0, 9).Draw(rt, "all") == 0 {
+				all := s.All()
+				require.Len(rt, all, s.Len())
+				i := 0
+				s.Range("", "", func(e *watchcache.Element) bool { require.Same(rt, e, all[i]); i++; return true })
+			}
+			prefix := rapid.SampledFrom([]string{"", "/", "/pods/", "/pods/ns5/", "/pods/ns1", "/other/"}).Draw(rt, "prefix")
+			from := randomFrom(rt)
+			want := 0
+			s.Range(prefix, from, func(*watchcache.Element) bool { want++; return true })
+			require.Equal(rt, want, s.Count(prefix, from), "from %q under %q", from, prefix)
+		}
+	})
+}
+
+// Many clients page through one snapshot at a time.
+func TestCountOften(t *testing.T) {
+	const n = 20_000
+	s := watchcache.New(watchcache.Config{})
+	elements := make([]*watchcache.Element, n)
+	for i := range elements {
+		elements[i] = &watchcache.Element{Key: fmt.Sprintf("/pods/%05d", i), RV: 1}
+	}
+	s.Replace(elements, 1)
+	latest := s.Latest()
+	require.Equal(t, n, latest.Count("/pods/", ""))
+	require.Equal(t, n-15_000, latest.Count("/pods/", "/pods/15000"))
+	require.Equal(t, n-15_500, latest.Count("/pods/", "/pods/15500"))
+	require.Equal(t, n-3, latest.Count("/pods/", "/pods/00003"))
+	var clients sync.WaitGroup
+	for client := range 20 {
+		clients.Go(func() {
+			for at := client; at < n; at += 500 {
+				if got := latest.Count("/pods/", elements[at].Key); got != n-at {
+					t.Errorf("got %d, want %d", got, n-at)
+				}
+			}
+		})
+	}
+	clients.Wait()
+}
+
+// A walk in pages counts what is left page by page.
+func BenchmarkCountInAWalk(b *testing.B) {
+	const n, page = 20_000, 500
+	s := watchcache.New(watchcache.Config{})
+	elements := make([]*watchcache.Element, n)
+	for i := range elements {
+		elements[i] = &watchcache.Element{Key: fmt.Sprintf("/pods/ns-%03d/pod-%05d", i/200, i), RV: 1}
+	}
+	s.Replace(elements, 1)
+	rv := uint64(1)
+	for b.Loop() {
+		b.StopTimer()
+		rv++
+		require.NoError(b, s.Progress(rv)) // a new snapshot
+		latest := s.Latest()
+		b.StartTimer()
+		from := ""
+		for at := 0; at < n; at += page {
+			if got := latest.Count("/pods/", from); got != n-at {
+				b.Fatalf("got %d, want %d", got, n-at)
+			}
+			from = elements[min(at+page, n-1)].Key
+		}
+	}
+}
