@@ -3,12 +3,12 @@
 GO      ?= go
 # Time that one package's tests may take.
 TIMEOUT ?= 20m
-# Arguments for the example server: make run ARGS="--secure-port 6443"
+# Arguments for what is run: make run ARGS="--secure-port 6443"
 ARGS    ?=
 # Repetitions of `make race`, and what it repeats.
 COUNT   ?= 5
 PKGS    ?= ./watchcache/... ./cacher/... ./storage/... ./server/... ./metrics/...
-# What `make bench` runs.
+# What `make benchmarks` runs.
 BENCH   ?= .
 
 # The race detector needs a C compiler. Without one the tests run all the same,
@@ -19,7 +19,7 @@ RACE := $(shell set -- $$($(GO) env CC); command -v "$$1" >/dev/null 2>&1 && ech
 TESTFLAGS = $(RACE) -vet=off -count=1 -timeout $(TIMEOUT)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test race lint generate bench build verify conformance e2e compiler clean
+.PHONY: help run test race lint generate bench benchmarks build verify conformance e2e compiler clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -32,7 +32,7 @@ run: ## serve the example API server with an etcd inside it, on 127.0.0.1 (ARGS=
 # suites. The invariants tag changes our own packages only, so the second pass
 # reuses the first one's build of everything else.
 test: compiler ## run every test once with the race detector, then the state machine, the cacher and conformance with invariants checked
-	$(GO) test $(TESTFLAGS) $$($(GO) list ./... | grep -v '/integration$$')
+	$(GO) test $(TESTFLAGS) $$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | grep -v '/integration$$')
 	$(GO) test $(TESTFLAGS) -tags invariants ./watchcache/... ./cacher/...
 	cd integration && $(GO) test $(TESTFLAGS)
 	cd integration && $(GO) test $(TESTFLAGS) -tags invariants -run '^TestConformance$$'
@@ -60,7 +60,10 @@ lint: ## check formatting, vet, staticcheck, and that generated files are fresh
 generate: ## write the generated files of the example's API: deepcopy, conversion, clientset, listers, informers
 	hack/generate.sh
 
-bench: ## run the benchmarks (BENCH=regexp)
+bench: ## measure against the cacher that k8s.io/apiserver ships (ARGS=... are its flags, -h lists them)
+	$(GO) run ./bench $(ARGS)
+
+benchmarks: ## run the packages' benchmarks (BENCH=regexp)
 	$(GO) test -vet=off -run '^$$' -bench '$(BENCH)' -benchmem ./...
 
 build: ## compile everything, and the example server to bin/apiserver

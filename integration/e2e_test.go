@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+
+	fleetv1 "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1"
+	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/generated/clientset/versioned"
+	"github.com/kube-watchcache/watchcache/integration/etcdserver"
+)
+
+// pollInterval is how often something is looked at that gives no signal.
+const pollInterval = 20 * time.Millisecond
+
+// TestEndToEnd drives the example server's binary as its users do, once with
+// the etcd that it has inside and once with one of its own.
+func TestEndToEnd(t *testing.T) {
+	_, err := apiserverBinary() // before the goroutines are counted
+	require.NoError(t, err)
+	t.Run("etcd inside", func(t *testing.T) {
+		noLeaks(t)
+		endToEnd(t, nil)
+	})
+	t.Run("etcd of its own", func(t *testing.T) {
+		noLeaks(t)
+		etcd := etcdserver.Start(t, etcdserver.Config{Sync: true})
+		endToEnd(t, etcd, "--standalone", "--etcd-servers="+strings.Join(etcd.Endpoints(), ","))
+	})
+}
+
+// endToEnd runs all steps on one server and its successor; etcd is nil if it
+// is inside the server.
+func endToEnd(t *testing.T, etcd *etcdserver.Server, args ...string) {
+	runDir := t.TempDir()
+	s := startServer(t, runDir, append(args, "--secure-port=0")...)
+
+	t.Run("typed clients", func(t *testing.T) { testTypedClients(t, s) })
+	t.Run("dynamic client", func(t *testing.T) { testDynamicClient(t, s) })
+	t.Run("informers", func(t *testing.T) { testInformers(t, s) })
+	t.Run("http", func(t *testing.T) { testHTTP(t, s) })
+	t.Run("access", func(t *testing.T) { testAccess(t, s) })
+	t.Run("metrics", func(t *testing.T) { testMetrics(t, s) })
+	if etcd != nil {
+		t.Run("etcd restarts", func(t *testing.T) { testEtcdRestart(t, s, etcd) })
+	}
+	if etcd == nil {
+		t.Run("second server", func(t *testing.T) { testSecondServer(t, s, runDir) })
+	}
+	var next *apiserver
+	outer := t
+	t.Run("restart", func(t *testing.T) { next = testRestart(outer, t, s, runDir, args...) })
+	if next == nil {
+		return
+	}
+	t.Run("expired", func(t *testing.T) { testExpired(t, next) })
+	t.Run("interrupt", func(t *testing.T) { testInterrupt(t, next) })
+}
+
+// noLeaks fails the test for each goroutine that it starts from now on and
+// that outlives everything that is cleaned up.
+func noLeaks(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, before) })
+}
+
+// clientsetFor gives a typed client whose connections end with the test.
+func clientsetFor(t *testing.T, s *apiserver) *versioned.Clientset {
+	t.Helper()
+	client, err := versioned.NewForConfigAndClient(s.config, s.client(t))
+	require.NoError(t, err)
+	return client
+}
+
+// device gives a valid device that has not been created.
+func device(namespace, name, zone string) *fleetv1.Device {
+	return &fleetv1.Device{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"kind": "sensor"}},
+		Spec:       fleetv1.DeviceSpec{Zone: zone, Owner: "field-ops", Model: "Arbor S96"},
+	}
+}
+
+// create makes n devices, called PREFIX-000 and so on.
+func create(t *testing.T, client versioned.Interface, namespace, prefix string, n int) []*fleetv1.Device {
+	t.Helper()
+	var out []*fleetv1.Device
+	for i := range n {
+		d, err := client.FleetV1().Devices(namespace).Create(within(t), device(namespace, fmt.Sprintf("%s-%03d", prefix, i), fmt.Sprintf("zone-%d", i%3)), metav1.CreateOptions{})
+		require.NoError(t, err)
+		out = append(out, d)
+	}
+	return out
+}
+
+// eventually polls until condition holds. Errors are taken for "not yet": the
+// server may be away.
+func eventually(t *testing.T, what string, condition func(ctx context.Context) (bool, error)) {
+	t.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, patience, true, func(ctx context.Context) (bool, error) {
+		ok, err := condition(ctx)
+		last = err
+		return ok && err == nil, nil
+	})
+	require.NoError(t, err, "%s; last error: %v", what, last)
+}
+
+// testAccess tries to get in without the kubeconfig's certificate.
+func testAccess(t *testing.T, s *apiserver) {
+	anonymous := rest.AnonymousClientConfig(s.config)
+	client, err := rest.HTTPClientFor(anonymous)
+	require.NoError(t, err)
+	defer client.CloseIdleConnections()
+	for _, path := range []string{devicesV1, "/apis/fleet.example.com/v1/namespaces/hamburg/devices/x", "/apis", "/metrics", "/"} {
+		require.Equal(t, http.StatusUnauthorized, get(t, client, s.url+path).status, path)
+	}
+
+	forged := rest.CopyConfig(anonymous)
+	forged.BearerToken = "a-guess"
+	client, err = rest.HTTPClientFor(forged)
+	require.NoError(t, err)
+	defer client.CloseIdleConnections()
+	require.Equal(t, http.StatusUnauthorized, get(t, client, s.url+devicesV1).status)
+}
+
+// testMetrics looks for the cache's own metrics beside the server's.
+func testMetrics(t *testing.T, s *apiserver) {
+	body := get(t, s.client(t), s.url+"/metrics").body
+	for _, name := range []string{"watchcache_objects", "watchcache_resource_version", "watchcache_events_total", "watchcache_reads_total"} {
+		require.Contains(t, body, name+`{`, "the cache's metrics are not served")
+	}
+	require.Contains(t, body, `watchcache_objects{group="fleet.example.com",resource="devices"}`)
+	require.Contains(t, body, "apiserver_request_total")
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcdserver
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+)
+
+// etcdPackage is the main package of etcd, at the version of go.mod.
+const etcdPackage = "go.etcd.io/etcd/server/v3"
+
+// binary is the compiled etcd.
+type binary struct {
+	path string
+	hash string // of its content, hexadecimal
+}
+
+// etcdBinary compiles etcd, once in a test's process. The file stays, under a
+// name that the next process overwrites.
+var etcdBinary = sync.OnceValues(func() (binary, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*patience)
+	defer cancel()
+	return buildEtcd(ctx)
+})
+
+func buildEtcd(ctx context.Context) (binary, error) {
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("watchcache-etcd-%d", os.Getuid()))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return binary{}, err
+	}
+	// Several packages' tests may build at once, and run what they built:
+	// each writes a file of its own and moves it into place.
+	tmp, err := os.MkdirTemp(dir, "build-")
+	if err != nil {
+		return binary{}, err
+	}
+	defer os.RemoveAll(tmp)
+	built := filepath.Join(tmp, "etcd")
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", built, etcdPackage)
+	// Without cgo the binary needs nothing from the image that it runs in.
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS="+withoutRace(os.Getenv("GOFLAGS")))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return binary{}, fmt.Errorf("%s: %w\n%s", cmd, err, out)
+	}
+	hash, err := hashFile(built)
+	if err != nil {
+		return binary{}, err
+	}
+	name := fmt.Sprintf("etcd-%s-%s-%s", runtime.GOOS, runtime.GOARCH, hash[:12])
+	path := filepath.Join(dir, name)
+	if err := os.Rename(built, path); err != nil {
+		return binary{}, err
+	}
+	removeOthers(dir, name)
+	return binary{path: path, hash: hash}, nil
+}
+
+// withoutRace drops the race detector from GOFLAGS: it needs cgo.
+func withoutRace(flags string) string {
+	var kept []string
+	for _, f := range strings.Fields(flags) {
+		if f != "-race" && f != "-race=true" {
+			kept = append(kept, f)
+		}
+	}
+	return strings.Join(kept, " ")
+}
+
+func hashFile(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// removeOthers removes the binaries of earlier versions. One that runs goes on
+// running.
+func removeOthers(dir, keep string) {
+	old, _ := filepath.Glob(filepath.Join(dir, "etcd-*"))
+	for _, path := range old {
+		if filepath.Base(path) != keep {
+			_ = os.Remove(path)
+		}
+	}
+}
+
+// arguments gives etcd's arguments for a server that listens on listen, as it
+// sees itself, and keeps its data in dir.
+func arguments(listen, dir string, sync bool) []string {
+	args := []string{
+		"--name=test",
+		"--data-dir=" + dir,
+		"--listen-client-urls=" + listen,
+		"--advertise-client-urls=" + listen,
+		// A single member talks to no peer: any free port will do.
+		"--listen-peer-urls=http://127.0.0.1:0",
+		"--log-level=warn",
+	}
+	if !sync {
+		args = append(args, "--unsafe-no-fsync")
+	}
+	return args
+}

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apiserver/pkg/features"
+	storagetesting "k8s.io/apiserver/pkg/storage/testing"
+	"k8s.io/component-base/featuregate"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+)
+
+// suite is one run of an exported suite of k8s.io/apiserver/pkg/storage/testing.
+type suite struct {
+	// function is the suite's name there.
+	function string
+	// variant tells runs of one function apart.
+	variant string
+	needs   setup
+	run     func(t *testing.T, f *fixture)
+}
+
+// unsafeDeletion is the gate of all that deletes objects that can't be read.
+func unsafeDeletion(on bool) map[featuregate.Feature]bool {
+	return map[featuregate.Feature]bool{features.AllowUnsafeMalformedObjectDeletion: on}
+}
+
+// configured is a setup with a changed configuration of the cacher.
+func configured(changes ...func(*cacher.Config)) setup { return setup{configure: changes} }
+
+// fromStorage makes consistent reads go to storage: the cache can't know that
+// it is fresh.
+func fromStorage(cfg *cacher.Config) {
+	cfg.WatchProgress = func() bool { return false }
+	cfg.ConsistentGetFromStorage = true
+}
+
+func frequentBookmarks(cfg *cacher.Config) { cfg.BookmarkInterval = time.Second }
+
+// tinyWindow keeps one event.
+func tinyWindow(cfg *cacher.Config) { cfg.WindowBytes = 1 }
+
+func withoutSizes(cfg *cacher.Config) { cfg.DisableSizeEstimation = true }
+
+var writeSuites = []suite{
+	{function: "RunTestCreate", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestCreate(f.ctx, t, f.cacher, f.check)
+	}},
+	{function: "RunTestCreateWithTTL", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestCreateWithTTL(f.ctx, t, f.cacher)
+	}},
+	{function: "RunTestCreateWithKeyExist", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestCreateWithKeyExist(f.ctx, t, f.cacher)
+	}},
+	{function: "RunTestUnconditionalDelete", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestUnconditionalDelete(f.ctx, t, f.cacher)
+	}},
+	{function: "RunTestConditionalDelete", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestConditionalDelete(f.ctx, t, f.cacher)
+	}},
+	{function: "RunTestDeleteWithSuggestion", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestDeleteWithSuggestion(f.ctx, t, f.cacher)
+	}},
+	{function: "RunTestDeleteWithSuggestionAndConflict", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestDeleteWithSuggestionAndConflict(f.ctx, t, f.cacher)
+	}},
+	{function: "RunTestDeleteWithConflict", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestDeleteWithConflict(f.ctx, t, f.cacher)
+	}},
+	{function: "RunTestDeleteWithSuggestionOfDeletedObject", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestDeleteWithSuggestionOfDeletedObject(f.ctx, t, f.cacher)
+	}},
+	{function: "RunTestValidateDeletionWithSuggestion", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestValidateDeletionWithSuggestion(f.ctx, t, f.cacher)
+	}},
+	{function: "RunTestValidateDeletionWithOnlySuggestionValid", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestValidateDeletionWithOnlySuggestionValid(f.ctx, t, f.cacher)
+	}},
+	{function: "RunTestPreconditionalDeleteWithSuggestion", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestPreconditionalDeleteWithSuggestion(f.ctx, t, f.cacher)
+	}},
+	{function: "RunTestPreconditionalDeleteWithOnlySuggestionPass", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestPreconditionalDeleteWithOnlySuggestionPass(f.ctx, t, f.cacher)
+	}},
+	{
+		function: "RunTestDeleteWithConflictAndMissingExpectedTransformOrDecodeError", variant: "transformer",
+		needs: setup{gates: unsafeDeletion(true), failing: transformerFails},
+		run:   deleteWithConflictOfUnreadable,
+	},
+	{
+		function: "RunTestDeleteWithConflictAndMissingExpectedTransformOrDecodeError", variant: "codec",
+		needs: setup{gates: unsafeDeletion(true), failing: codecFails},
+		run:   deleteWithConflictOfUnreadable,
+	},
+	{
+		function: "RunTestDeleteExpectedTransformOrDecodeError", variant: "transformer",
+		needs: setup{gates: unsafeDeletion(true), failing: transformerFails},
+		run:   deleteOfUnreadable,
+	},
+	{
+		function: "RunTestDeleteExpectedTransformOrDecodeError", variant: "codec",
+		needs: setup{gates: unsafeDeletion(true), failing: codecFails},
+		run:   deleteOfUnreadable,
+	},
+	{
+		function: "RunTestDeleteWithSuggestionAndMissingExpectedTransformOrDecodeError",
+		needs:    setup{gates: unsafeDeletion(true)},
+		run: func(t *testing.T, f *fixture) {
+			storagetesting.RunTestDeleteWithSuggestionAndMissingExpectedTransformOrDecodeError(f.ctx, t, f.cacher)
+		},
+	},
+	{function: "RunTestGuaranteedUpdate", needs: setup{watched: watchedApart}, run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestGuaranteedUpdate(f.ctx, t, f.exchangeable(), f.check)
+	}},
+	{function: "RunTestGuaranteedUpdateWithTTL", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestGuaranteedUpdateWithTTL(f.ctx, t, f.cacher)
+	}},
+	{function: "RunTestGuaranteedUpdateChecksStoredData", needs: setup{watched: watchedApart}, run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestGuaranteedUpdateChecksStoredData(f.ctx, t, f.exchangeable())
+	}},
+	{function: "RunTestGuaranteedUpdateWithConflict", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestGuaranteedUpdateWithConflict(f.ctx, t, f.cacher)
+	}},
+	{function: "RunTestGuaranteedUpdateWithSuggestionAndConflict", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestGuaranteedUpdateWithSuggestionAndConflict(f.ctx, t, f.cacher)
+	}},
+	{function: "RunTestTransformationFailure", needs: setup{watched: watchedApart}, run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestTransformationFailure(f.ctx, t, f.exchangeable())
+	}},
+	// Its objects have no names, so that their keys can't be told from them.
+	{function: "RunTestKeySchema", needs: configured(fromStorage), run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestKeySchema(f.ctx, t, f.cacher)
+	}},
+}
+
+func deleteWithConflictOfUnreadable(t *testing.T, f *fixture) {
+	storagetesting.RunTestDeleteWithConflictAndMissingExpectedTransformOrDecodeError(f.ctx, t, f.cacher, f.failing.fail.Store)
+}
+
+func deleteOfUnreadable(t *testing.T, f *fixture) {
+	storagetesting.RunTestDeleteExpectedTransformOrDecodeError(f.ctx, t, f.cacher, f.failing.fail.Store)
+}
+
+var readSuites = []suite{
+	{function: "RunTestGet", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestGet(f.ctx, t, f.cacher)
+	}},
+	{
+		// It looks at the keys that etcd is asked for.
+		function: "RunTestList", needs: setup{keys: "/registry"},
+		run: func(t *testing.T, f *fixture) {
+			storagetesting.RunTestList(f.ctx, t, f.cacher, f.compact, true, f.recorder)
+		},
+	},
+	{function: "RunTestConsistentList", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestConsistentList(f.ctx, t, f.cacher, f.increase, true, true, true)
+	}},
+	{function: "RunTestGetListNonRecursive", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestGetListNonRecursive(f.ctx, t, f.increase, f.cacher)
+	}},
+	{function: "RunTestGetListRecursivePrefix", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestGetListRecursivePrefix(f.ctx, t, f.cacher)
+	}},
+	{
+		// The cache has the objects from before they became unreadable; what
+		// is judged is what a read from storage says of them.
+		function: "RunTestGetListWithErrorAggregation",
+		needs: setup{
+			gates: unsafeDeletion(true), keys: "/", corruptible: true, watched: watchedApart,
+			configure: []func(*cacher.Config){fromStorage},
+		},
+		run: func(t *testing.T, f *fixture) {
+			storagetesting.RunTestGetListWithErrorAggregation(f.ctx, t, f.exchangeable(), corruptError(f.ctx))
+		},
+	},
+	{
+		function: "RunTestGetListWithoutErrorAggregation",
+		needs: setup{
+			gates: unsafeDeletion(false), keys: "/", watched: watchedApart,
+			configure: []func(*cacher.Config){fromStorage},
+		},
+		run: func(t *testing.T, f *fixture) {
+			storagetesting.RunTestGetListWithoutErrorAggregation(f.ctx, t, f.exchangeable(), corruptError(f.ctx))
+		},
+	},
+	{function: "RunTestListContinuation", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestListContinuation(f.ctx, t, f.cacher, nil)
+	}},
+	{function: "RunTestListPaginationRareObject", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestListPaginationRareObject(f.ctx, t, f.cacher, nil)
+	}},
+	{function: "RunTestListContinuationWithFilter", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestListContinuationWithFilter(f.ctx, t, f.cacher, nil)
+	}},
+	{function: "RunTestListInconsistentContinuation", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestListInconsistentContinuation(f.ctx, t, f.cacher, f.compact)
+	}},
+	{
+		// Each read of storage makes another object, for as long as it runs.
+		function: "RunTestListResourceVersionMatch",
+		run: func(t *testing.T, f *fixture) {
+			storagetesting.RunTestListResourceVersionMatch(f.ctx, t, f.exchangeable())
+		},
+	},
+	{function: "RunTestListPaging", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestListPaging(f.ctx, t, f.cacher)
+	}},
+	{function: "RunTestNamespaceScopedList", needs: configured(indexed), run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestNamespaceScopedList(f.ctx, t, f.cacher)
+	}},
+	{function: "RunTestCompactRevision", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestCompactRevision(f.ctx, t, f.cacher, f.increase, f.compact)
+	}},
+	{function: "RunTestStats", variant: "sizes", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestStats(f.ctx, t, f.cacher, f.codec, f.stored, true)
+	}},
+	{function: "RunTestStats", variant: "no sizes", needs: configured(withoutSizes), run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestStats(f.ctx, t, f.cacher, f.codec, f.stored, false)
+	}},
+}
+
+var watchSuites = []suite{
+	{function: "RunTestWatch", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestWatch(f.ctx, t, f.cacher)
+	}},
+	// The cache goes on to serve watches from what storage has compacted, as
+	// long as its window reaches: the suite's "too old" is that of the window.
+	{function: "RunTestWatchFromZero", needs: configured(tinyWindow), run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestWatchFromZero(f.ctx, t, f.cacher, f.compactAndFlush)
+	}},
+	{function: "RunTestDeleteTriggerWatch", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestDeleteTriggerWatch(f.ctx, t, f.cacher)
+	}},
+	{function: "RunTestWatchFromNonZero", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestWatchFromNonZero(f.ctx, t, f.cacher)
+	}},
+	{function: "RunTestDelayedWatchDelivery", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestDelayedWatchDelivery(f.ctx, t, f.cacher)
+	}},
+	{function: "RunTestWatchError", needs: setup{watched: watchedHeld}, run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestWatchError(f.ctx, t, f.exchangeable())
+	}},
+	{
+		function: "RunTestWatchWithUnsafeDelete",
+		needs:    setup{gates: unsafeDeletion(true), corruptible: true},
+		run: func(t *testing.T, f *fixture) {
+			// A cacher that knows an object deletes it without reading it from
+			// storage, readable or not. What is judged is what its watchers
+			// hear when another server deletes what can't be read.
+			store := f.exchangeable()
+			store.Interface = deletedElsewhere{settling{f.cacher}, f.storage}
+			storagetesting.RunTestWatchWithUnsafeDelete(f.ctx, t, store, corruptError(f.ctx))
+		},
+	},
+	{function: "RunTestWatchContextCancel", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestWatchContextCancel(f.ctx, t, f.cacher)
+	}},
+	{function: "RunTestWatcherTimeout", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestWatcherTimeout(f.ctx, t, f.cacher)
+	}},
+	{function: "RunTestWatchDeleteEventObjectHaveLatestRV", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestWatchDeleteEventObjectHaveLatestRV(f.ctx, t, f.cacher)
+	}},
+	{function: "RunTestWatchInitializationSignal", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestWatchInitializationSignal(f.ctx, t, f.cacher)
+	}},
+	{function: "RunOptionalTestProgressNotify", needs: configured(frequentBookmarks), run: func(t *testing.T, f *fixture) {
+		storagetesting.RunOptionalTestProgressNotify(f.ctx, t, f.cacher, f.increase)
+	}},
+	{function: "RunTestClusterScopedWatch", needs: configured(clusterScoped, indexed), run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestClusterScopedWatch(f.ctx, t, f.cacher)
+	}},
+	{function: "RunTestNamespaceScopedWatch", needs: configured(indexed), run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestNamespaceScopedWatch(f.ctx, t, f.cacher)
+	}},
+	{function: "RunTestWatchDispatchBookmarkEvents", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestWatchDispatchBookmarkEvents(f.ctx, t, f.cacher, true)
+	}},
+	{function: "RunTestOptionalWatchBookmarksWithCorrectResourceVersion", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunTestOptionalWatchBookmarksWithCorrectResourceVersion(f.ctx, t, f.cacher)
+	}},
+	{function: "RunSendInitialEventsBackwardCompatibility", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunSendInitialEventsBackwardCompatibility(f.ctx, t, f.cacher)
+	}},
+	// It begins at resourceVersion 1.
+	{function: "RunWatchSemantics", needs: setup{server: true}, run: func(t *testing.T, f *fixture) {
+		storagetesting.RunWatchSemantics(f.ctx, t, settling{f.cacher})
+	}},
+	{function: "RunWatchSemanticInitialEventsExtended", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunWatchSemanticInitialEventsExtended(f.ctx, t, settling{f.cacher})
+	}},
+	{function: "RunWatchListMatchSingle", run: func(t *testing.T, f *fixture) {
+		storagetesting.RunWatchListMatchSingle(f.ctx, t, settling{f.cacher})
+	}},
+	{function: "RunWatchErrorIsBlockingFurtherEvents", needs: setup{watched: watchedHeld}, run: func(t *testing.T, f *fixture) {
+		storagetesting.RunWatchErrorIsBlockingFurtherEvents(f.ctx, t, f.exchangeable())
+	}},
+}
