@@ -36,6 +36,9 @@ type series struct {
 	delivered       prometheus.Counter
 	initial         prometheus.Counter
 	reads           map[read]prometheus.Counter
+	staleReads      map[string]prometheus.Counter
+	evaluated       prometheus.Counter
+	listed          prometheus.Counter
 	parkings        prometheus.Counter
 	resumptions     prometheus.Counter
 	expired         prometheus.Counter
@@ -78,6 +81,9 @@ func newSeries(c *collectors, id identity) *series {
 		delivered:       counterOf(nameDelivered),
 		initial:         counterOf(nameInitial),
 		reads:           map[read]prometheus.Counter{},
+		staleReads:      byValue(nameStaleReads),
+		evaluated:       counterOf(nameEvaluated),
+		listed:          counterOf(nameListed),
 		parkings:        counterOf(nameParked),
 		resumptions:     counterOf(nameResumed),
 		expired:         counterOf(nameExpired),
@@ -196,6 +202,24 @@ func (r *Resource) Initial(n int) {
 func (r *Resource) Read(verb, decision string) {
 	if s := r.load(); s != nil {
 		pick(s.reads, read{verb, decision}, read{other, other}).Inc()
+	}
+}
+
+// StaleRead counts a consistent read for which the cache did not become fresh
+// in time, by what became of it: storage or refused. Anything else is counted
+// as other.
+func (r *Resource) StaleRead(answer string) {
+	if s := r.load(); s != nil {
+		pick(s.staleReads, answer, other).Inc()
+	}
+}
+
+// Listed counts the objects of one LIST that was served from the cache: how
+// many it looked at and how many it returned; neither must be negative.
+func (r *Resource) Listed(evaluated, returned int) {
+	if s := r.load(); s != nil {
+		s.evaluated.Add(float64(evaluated))
+		s.listed.Add(float64(returned))
 	}
 }
 

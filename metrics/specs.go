@@ -47,6 +47,9 @@ const (
 	nameDelivered       = "delivered_events_total"
 	nameInitial         = "initial_events_total"
 	nameReads           = "reads_total"
+	nameStaleReads      = "stale_reads_total"
+	nameEvaluated       = "list_evaluated_objects_total"
+	nameListed          = "list_returned_objects_total"
 	nameParked          = "watchers_parked_total"
 	nameResumed         = "watchers_resumed_total"
 	nameExpired         = "watchers_expired_total"
@@ -106,11 +109,24 @@ var specs = []spec{
 	},
 	{
 		name: nameReads, kind: counter,
-		help: "GET and LIST requests by the way they were answered: from the latest state, at an exact version, by a continue token, after a consistency check, delegated to storage, or refused.",
+		help: "GET and LIST requests by the way they were answered: from the latest state, at an exact version, by a continue token, as fresh as storage, delegated to storage, or refused.",
 		labels: []label{
 			{"verb", []string{"get", "list", other}},
 			{"decision", []string{"latest", "exact", "continue", "consistent", "delegate", "refuse", other}},
 		},
+	},
+	{
+		name: nameStaleReads, kind: counter,
+		help:   "Consistent GET and LIST requests for which the cache did not become fresh in time, by what became of them: passed on to storage, or refused because too many were.",
+		labels: []label{{"answer", []string{"storage", "refused", other}}},
+	},
+	{
+		name: nameEvaluated, kind: counter,
+		help: "Objects that LIST requests looked at, in the range of keys or of an index that was read.",
+	},
+	{
+		name: nameListed, kind: counter,
+		help: "Objects that LIST requests returned from the cache.",
 	},
 	{
 		name: nameParked, kind: counter,
@@ -126,8 +142,8 @@ var specs = []spec{
 	},
 	{
 		name: nameEnded, kind: counter,
-		help:   "Watches that ended, by reason: stopped by the client, deadline reached, position expired, cache relisted, or cache shut down.",
-		labels: []label{{"reason", []string{"stopped", "deadline", "expired", "relist", "shutdown", other}}},
+		help:   "Watches that ended, by reason: stopped by the client, deadline reached, position expired, cache relisted, storage unable to deliver an event, parked for too long, or cache shut down.",
+		labels: []label{{"reason", []string{"stopped", "deadline", "expired", "relist", "failed", "parked", "shutdown", other}}},
 	},
 	{
 		name: nameRelists, kind: counter,

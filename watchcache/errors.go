@@ -33,6 +33,9 @@ var (
 var errAbandoned = errors.New("its making was abandoned")
 
 func expired(rv, oldest uint64) error {
+	if rv >= oldest {
+		return fmt.Errorf("resourceVersion %d is in a stretch of history that was not seen: %w", rv, ErrExpired)
+	}
 	return fmt.Errorf("resourceVersion %d is older than the oldest kept, %d: %w", rv, oldest, ErrExpired)
 }
 

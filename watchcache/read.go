@@ -87,7 +87,7 @@ func (s *State) undoTo(rv uint64) (*Snapshot, error) {
 		defer s.mu.Unlock()
 		return nil, future(rv, s.mu.rv)
 	}
-	if rv < w.dropped {
+	if rv < w.dropped || s.interruptedLocked(rv) {
 		defer s.mu.Unlock()
 		return nil, expired(rv, w.dropped)
 	}
@@ -107,7 +107,7 @@ func (s *State) undoTo(rv uint64) (*Snapshot, error) {
 func (s *State) PositionAfter(rv uint64) (Position, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if rv < s.mu.window.dropped {
+	if rv < s.mu.window.dropped || s.interruptedLocked(rv) {
 		return 0, expired(rv, s.mu.window.dropped)
 	}
 	return s.mu.window.after(rv), nil

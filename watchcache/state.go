@@ -41,6 +41,8 @@ type State struct {
 		// highest one that the source declared complete: no event at or below
 		// it may come any more.
 		rv, complete uint64
+		// interruptions are those that the window still reaches back to.
+		interruptions []interruption
 		// compacted is the highest resourceVersion that the source is known
 		// to have compacted: versions below it can't be read there.
 		compacted uint64
@@ -209,6 +211,7 @@ func (s *State) Replace(elements []*Element, rv uint64) (duplicates int) {
 	s.mu.window.reset(rv)
 	s.mu.cloned, s.last = false, nil
 	s.mu.exact = new(exactSnapshots)
+	s.mu.interruptions = nil
 	s.latest.Store(nil)
 	s.mu.Unlock()
 	return duplicates

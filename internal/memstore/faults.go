@@ -156,3 +156,25 @@ func (s *Store) Objects() map[string]runtime.Object {
 	defer s.mu.Unlock()
 	return maps.Clone(s.mu.objects)
 }
+
+// Corrupt makes every change from now on undeliverable until release is
+// called: watches end with err when they come to one, and lists fail with it.
+func (s *Store) Corrupt(err *apierrors.StatusError) (release func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.corruptAfter, s.mu.corrupt = s.mu.rv, err
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.mu.corrupt = nil
+		s.changedLocked()
+	}
+}
+
+// corruptLocked returns the error for something that includes changes up to rv.
+func (s *Store) corruptLocked(rv uint64) *apierrors.StatusError {
+	if s.mu.corrupt == nil || rv <= s.mu.corruptAfter {
+		return nil
+	}
+	return s.mu.corrupt
+}

@@ -27,14 +27,12 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	rv := s.mu.rv
-	switch {
-	case exact > 0 && uint64(exact) > rv:
-		return storage.NewTooLargeResourceVersionError(uint64(exact), rv, 0)
-	case exact > 0 && uint64(exact) < s.mu.compacted:
-		return apierrors.NewResourceExpired("memstore: the version has been compacted")
-	case exact > 0:
-		rv = uint64(exact)
+	rv, err := s.listedLocked(key, opts, exact, from)
+	if err != nil {
+		return err
+	}
+	if corrupt := s.corruptLocked(rv); corrupt != nil {
+		return corrupt
 	}
 	state := s.stateLocked(rv)
 	keys := keysOf(state, key, opts.Recursive, from)
@@ -58,6 +56,30 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 		return err
 	}
 	return s.versioner.UpdateList(out, rv, token, remaining)
+}
+
+// listedLocked returns the version to list at, or why there is none.
+func (s *Store) listedLocked(key string, opts storage.ListOptions, exact int64, from string) (uint64, error) {
+	switch {
+	case exact <= 0 && from == "":
+		return s.mu.rv, s.notOlderThanLocked(opts.ResourceVersion)
+	case exact <= 0:
+		return s.mu.rv, nil
+	case uint64(exact) > s.mu.rv:
+		return 0, storage.NewTooLargeResourceVersionError(uint64(exact), s.mu.rv, 0)
+	case uint64(exact) >= s.mu.compacted:
+		return uint64(exact), nil
+	}
+	expired := apierrors.NewResourceExpired("memstore: the version has been compacted")
+	if from != "" {
+		// Who pages may go on at the latest version.
+		token, err := storage.EncodeContinue(from, key, -1)
+		if err != nil {
+			return 0, err
+		}
+		expired.ErrStatus.Continue = token
+	}
+	return 0, expired
 }
 
 // assign copies the object's top level; what is below is shared and must not

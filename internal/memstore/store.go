@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
@@ -34,6 +35,9 @@ type Store struct {
 		requests  map[string]int
 		fail      map[string]error
 		gates     map[string]chan struct{}
+		// corrupt is what changes after corruptAfter can't be read for.
+		corrupt      *apierrors.StatusError
+		corruptAfter uint64
 	}
 }
 
@@ -192,8 +196,15 @@ func (s *Store) Get(ctx context.Context, key string, opts storage.GetOptions, ou
 	if err := s.request(ctx, "get"); err != nil {
 		return err
 	}
+	key, err := storage.PrepareKey(s.prefix, key, false)
+	if err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.notOlderThanLocked(opts.ResourceVersion); err != nil {
+		return err
+	}
 	object := s.mu.objects[key]
 	if object == nil {
 		if opts.IgnoreNotFound {
@@ -202,6 +213,18 @@ func (s *Store) Get(ctx context.Context, key string, opts storage.GetOptions, ou
 		return storage.NewKeyNotFoundError(key, int64(s.mu.rv))
 	}
 	return assign(out, object)
+}
+
+// notOlderThanLocked fails for a version that the store has not reached.
+func (s *Store) notOlderThanLocked(resourceVersion string) error {
+	least, err := s.versioner.ParseResourceVersion(resourceVersion)
+	if err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
+	}
+	if least > s.mu.rv {
+		return storage.NewTooLargeResourceVersionError(least, s.mu.rv, 0)
+	}
+	return nil
 }
 
 // Stats implements storage.Interface.

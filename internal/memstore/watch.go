@@ -51,6 +51,13 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 	w := &storageWatch{store: s, ctx: ctx, cancel: cancel, key: key, recursive: opts.Recursive, result: make(chan watch.Event, 100)}
 	var initial []watch.Event
 	s.mu.Lock()
+	if streamed := opts.SendInitialEvents != nil && *opts.SendInitialEvents; streamed || rv == 0 {
+		if corrupt := s.corruptLocked(s.mu.rv); corrupt != nil {
+			s.mu.Unlock()
+			cancel()
+			return nil, corrupt
+		}
+	}
 	w.next = rv + 1
 	if streamed := opts.SendInitialEvents != nil && *opts.SendInitialEvents; streamed || rv == 0 {
 		w.next = s.mu.rv + 1
@@ -123,6 +130,10 @@ func (w *storageWatch) take() (events []watch.Event, changed chan struct{}, ende
 	}
 	first := sort.Search(len(s.mu.log), func(i int) bool { return s.mu.log[i].rv >= w.next })
 	for _, c := range s.mu.log[first:] {
+		if corrupt := s.corruptLocked(c.rv); corrupt != nil {
+			status := corrupt.Status()
+			return append(events, watch.Event{Type: watch.Error, Object: &status}), nil, true
+		}
 		if c.key == w.key || (w.recursive && strings.HasPrefix(c.key, w.key)) {
 			events = append(events, s.event(c))
 		}

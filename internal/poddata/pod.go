@@ -98,3 +98,10 @@ func Predicate(label, field string) storage.SelectionPredicate {
 	}
 	return storage.SelectionPredicate{Label: labelSelector, Field: fieldSelector, GetAttrs: Attrs}
 }
+
+// Triggers are the trigger functions of Pods: by node, as Kubernetes has it.
+func Triggers() storage.IndexerFuncs {
+	return storage.IndexerFuncs{"spec.nodeName": func(obj runtime.Object) string {
+		return obj.(*example.Pod).Spec.NodeName
+	}}
+}
