@@ -26,8 +26,10 @@ const (
 	// are, so that clients of a quiet resource resume instead of listing.
 	minWindowEvents = 128
 	// compactionInterval is the time between two looks at what storage has
-	// compacted.
+	// compacted, historyInterval between two looks whether it still is the
+	// same storage, when no read has asked.
 	compactionInterval = 15 * time.Second
+	historyInterval    = time.Minute
 	// listPageSize is the page size of the lists that the cache is filled
 	// from, where storage does not stream them.
 	listPageSize = 10_000
@@ -113,7 +115,7 @@ func assemble(ctx context.Context, config Config) *Cacher {
 	stream := watchStream(config)
 	c.source = &source{
 		storage: config.Storage, prefix: config.ResourcePrefix, newList: config.NewListFunc,
-		clock: config.Clock, tasks: &c.tasks, watchContext: stream, broke: c.watchBroke,
+		clock: config.Clock, tasks: &c.tasks, watchContext: stream, broke: c.watchBroke, stuck: c.dispatcher.fail,
 		resync: make(chan error, 1),
 	}
 	return c
@@ -135,7 +137,7 @@ func (c *Cacher) start(ctx context.Context) {
 	}
 	for _, run := range []func(context.Context){
 		func(ctx context.Context) { c.reflect(ctx, reflector) },
-		c.dispatcher.dispatchEvents, requester.run, c.followCompaction,
+		c.dispatcher.dispatchEvents, requester.run, c.followStorage,
 	} {
 		c.tasks.run(func() { run(ctx) })
 	}
@@ -146,8 +148,8 @@ func (c *Cacher) start(ctx context.Context) {
 func (c *Cacher) reflect(ctx context.Context, reflector *cache.Reflector) {
 	pause := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 7, Cap: 5 * time.Second}
 	_ = pause.DelayWithReset(c.config.Clock, time.Minute).Until(ctx, true, true, func(ctx context.Context) (bool, error) {
-		if err := reflector.ListAndWatchWithContext(ctx); err != nil {
-			c.listFailed(err)
+		if err := reflector.ListAndWatchWithContext(ctx); err != nil && ctx.Err() == nil {
+			c.listFailed(ctx, err)
 		}
 		return false, nil
 	})
@@ -201,15 +203,21 @@ func (c *Cacher) askVersion(ctx context.Context) (uint64, error) {
 	return 0, apierrors.NewTooManyRequests(err.Error(), retryTooLarge)
 }
 
-// followCompaction looks from time to time what storage has compacted, until
-// the context is done.
-func (c *Cacher) followCompaction(ctx context.Context) {
+// followStorage looks from time to time at what storage does not tell by
+// itself: what it has compacted, and that it was restored from a backup. It
+// returns when the context is done.
+func (c *Cacher) followStorage(ctx context.Context) {
+	asked := c.config.Clock.Now()
 	for {
 		select {
 		case <-c.config.Clock.After(compactionInterval):
-			c.lookAtCompaction()
 		case <-ctx.Done():
 			return
+		}
+		c.lookAtCompaction()
+		if now := c.config.Clock.Now(); now.Sub(asked) >= historyInterval {
+			asked = now
+			_, _ = c.currentVersion(ctx) // what is wrong is noted there
 		}
 	}
 }
@@ -255,8 +263,13 @@ func (c *Cacher) watchBroke(err error) {
 	c.noteError(fmt.Errorf("watching the storage of %s: %w", c.config.GroupResource, err))
 }
 
-// listFailed notes that storage could not be listed or watched.
-func (c *Cacher) listFailed(err error) {
+// listFailed notes that storage could not be listed. If that is not because it
+// is away, it has something that can't be read, and those who watch are told:
+// they would otherwise wait for events without knowing that none can come.
+func (c *Cacher) listFailed(ctx context.Context, err error) {
+	if c.readiness.ready() && c.source.answers(ctx) {
+		c.dispatcher.fail(failureOf(err))
+	}
 	err = fmt.Errorf("listing the storage of %s: %w", c.config.GroupResource, err)
 	c.readiness.failed(err)
 	c.noteError(err)

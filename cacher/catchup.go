@@ -3,10 +3,11 @@
 package cacher
 
 import (
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/klog/v2"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/klog/v2"
 
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
@@ -24,14 +25,23 @@ type catchUp struct {
 	watcher  *watcher
 	quit     <-chan struct{}
 	position watchcache.Position
+	// late, if not nil, is when the watcher has been parked for too long.
+	late <-chan time.Time
 }
 
-// run replays the window. It hands the watcher's channel over to the
-// dispatcher, or closes it.
+// run replays the window for a parked watcher. It hands the watcher's channel
+// over to the dispatcher, or closes it.
 func (c *catchUp) run() {
+	if limit := c.cacher.config.ParkedTimeout; limit > 0 {
+		timer := c.cacher.config.Clock.NewTimer(limit)
+		defer timer.Stop()
+		c.late = timer.C()
+	}
 	if !c.replay() {
 		close(c.watcher.result)
+		return
 	}
+	c.cacher.metrics.Resumed()
 }
 
 // start is run for a new watcher: first the initial events, if snapshot is not
@@ -125,6 +135,9 @@ func (c *catchUp) send(event watch.Event) bool {
 	case c.watcher.result <- event:
 		return true
 	case <-c.quit:
+		return false
+	case <-c.late:
+		c.cacher.registry.end(c.watcher, endParked)
 		return false
 	}
 }

@@ -5,6 +5,8 @@ package cacher
 import (
 	"errors"
 	"fmt"
+	"path"
+	"reflect"
 	"strings"
 	"time"
 
@@ -95,9 +97,10 @@ type Config struct {
 	// FreshnessTimeout is how long a read waits for the cache to reach the
 	// resourceVersion it needs. 0: 3 s.
 	FreshnessTimeout time.Duration
-	// StaleReads is how many consistent reads at a time go to Storage when
-	// the cache does not become fresh in time; the others are told to retry
-	// (429). 0: 10; negative: none.
+	// StaleReads is how many consistent reads go to Storage when the cache
+	// does not become fresh in time: that many at a time, and that many in
+	// any FreshnessTimeout. The others are told to retry (429). 0: 10;
+	// negative: none.
 	StaleReads int
 	// ConsistentGetFromStorage makes GET without a resourceVersion go to
 	// Storage instead of the cache.
@@ -108,6 +111,16 @@ type Config struct {
 	// EncodingBytes bounds the serializations that are kept to be shared by
 	// watchers, in bytes. 0: 32 MiB; negative: none are kept.
 	EncodingBytes int64
+	// ParkedTimeout is for how long a slow watcher may stay parked before its
+	// watch is ended. 0: for as long as the window reaches back to it.
+	ParkedTimeout time.Duration
+	// CarryWatchersOverRelist keeps watches open when the cache has to list
+	// Storage anew: watchers are told the difference between the two states.
+	// That coalesces: of several changes of an object meanwhile they see the
+	// last one, of a deletion and a creation a modification to another UID,
+	// and of an object that came and went nothing. Without it such a watch
+	// ends, and its client lists and watches again.
+	CarryWatchersOverRelist bool
 	// DisableSizeEstimation leaves Storage's size estimator off. With it on,
 	// Storage is told the cache's keys, so that Stats knows the average size
 	// of objects.
@@ -164,13 +177,14 @@ func (c Config) Validate() error {
 	if c.GroupResource.Resource == "" {
 		wrong("GroupResource", fmt.Sprintf("%q", c.GroupResource), "the resource is empty")
 	}
-	if !strings.HasPrefix(c.ResourcePrefix, "/") || strings.Trim(c.ResourcePrefix, "/") == "" {
+	if name := strings.Trim(c.ResourcePrefix, "/"); name == "" || path.Clean(c.ResourcePrefix) != "/"+name {
 		wrong("ResourcePrefix", fmt.Sprintf("%q", c.ResourcePrefix), `want "/" and a name, for example "/devices/"`)
 	}
 	for field, value := range map[string]time.Duration{
 		"EventsHistoryWindow": c.EventsHistoryWindow,
 		"BookmarkInterval":    c.BookmarkInterval,
 		"FreshnessTimeout":    c.FreshnessTimeout,
+		"ParkedTimeout":       c.ParkedTimeout,
 	} {
 		if value < 0 {
 			wrong(field, value, "it is negative")
@@ -219,9 +233,11 @@ func (c Config) validateIndexes(wrong func(field string, value any, want string)
 func (c Config) validateTypes(wrong func(field string, value any, want string)) (errs []error) {
 	if c.NewFunc != nil {
 		object := c.NewFunc()
-		if object == nil {
-			wrong("NewFunc", "a function that returns nil", "want an empty object")
-		} else if c.Codec != nil {
+		if v := reflect.ValueOf(object); v.Kind() != reflect.Pointer || v.IsNil() {
+			wrong("NewFunc", fmt.Sprintf("a function that returns the %T %v", object, object), "want a pointer to an empty object")
+			return errs
+		}
+		if c.Codec != nil {
 			if err := runtime.CheckCodec(c.Codec, object); err != nil {
 				errs = append(errs, fmt.Errorf("cacher.Config.Codec is %T: it does not encode and decode %T: %w", c.Codec, object, err))
 			}
@@ -231,8 +247,18 @@ func (c Config) validateTypes(wrong func(field string, value any, want string)) 
 		list := c.NewListFunc()
 		if list == nil {
 			wrong("NewListFunc", "a function that returns nil", "want an empty list")
-		} else if _, err := itemsOf(list); err != nil {
+			return errs
+		}
+		items, err := itemsOf(list)
+		if err != nil {
 			wrong("NewListFunc", fmt.Sprintf("a function that returns %T", list), err.Error())
+			return errs
+		}
+		if c.NewFunc == nil {
+			return errs
+		}
+		if item, object := items.Type().Elem(), reflect.TypeOf(c.NewFunc()).Elem(); item != object {
+			wrong("NewListFunc", fmt.Sprintf("a function that returns %T", list), fmt.Sprintf("its items are of type %v, NewFunc makes %v", item, object))
 		}
 	}
 	return errs

@@ -46,13 +46,17 @@ func (c *converter) left(e *watchcache.Event) *watchcache.Element {
 	if e.Type == watchcache.Deleted {
 		return e.Element
 	}
-	return e.Left(func(e *watchcache.Event) *watchcache.Element {
-		last := e.Previous.Object.DeepCopyObject()
-		if err := c.versioner.UpdateObject(last, e.RV); err != nil {
-			klog.ErrorS(err, "The resourceVersion of an object could not be set", "key", e.Previous.Key, "resourceVersion", e.RV)
-		}
-		return &watchcache.Element{Key: e.Previous.Key, RV: e.RV, Object: last}
-	})
+	return e.Left(func(e *watchcache.Event) *watchcache.Element { return c.lastState(e.Previous, e.RV) })
+}
+
+// lastState is an element as it was, at the resourceVersion at which it ceased
+// to be.
+func (c *converter) lastState(e *watchcache.Element, rv uint64) *watchcache.Element {
+	object := e.Object.DeepCopyObject()
+	if err := c.versioner.UpdateObject(object, rv); err != nil {
+		klog.ErrorS(err, "The resourceVersion of an object could not be set", "key", e.Key, "resourceVersion", rv)
+	}
+	return &watchcache.Element{Key: e.Key, RV: rv, Object: object, Labels: e.Labels, Fields: e.Fields, Size: e.Size}
 }
 
 // bookmark is a bookmark event at rv, of an object that belongs to the one

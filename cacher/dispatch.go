@@ -4,6 +4,7 @@ package cacher
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/watch"
@@ -34,9 +35,12 @@ type dispatcher struct {
 	// trimmed is told what aging has done to the window.
 	trimmed func(watchcache.Applied)
 
-	wake   chan struct{}
-	cursor watchcache.Position
-	budget timeBudget
+	wake chan struct{}
+	// failure is what the live watchers are to be told and ended with, nil if
+	// nothing.
+	failure atomic.Pointer[watch.Event]
+	cursor  watchcache.Position
+	budget  timeBudget
 
 	// Scratch, so that an event costs no allocation here.
 	events  [batch]*watchcache.Event
@@ -51,6 +55,13 @@ func (d *dispatcher) wakeUp() {
 	case d.wake <- struct{}{}:
 	default: // it is going to look anyway
 	}
+}
+
+// fail ends the live watchers, once they have everything before it, with the
+// error that the storage gives instead of the next event. It never blocks.
+func (d *dispatcher) fail(failure watch.Event) {
+	d.failure.Store(&failure)
+	d.wakeUp()
 }
 
 // dispatchEvents runs until the context is done.
@@ -68,6 +79,9 @@ func (d *dispatcher) dispatchEvents(ctx context.Context) {
 			default:
 			}
 			continue
+		}
+		if failure := d.failure.Swap(nil); failure != nil {
+			d.sendFailure(*failure)
 		}
 		select {
 		case <-d.wake:
@@ -201,4 +215,21 @@ func (d *dispatcher) sendBookmarks(now time.Time) {
 	d.registry.finish()
 	clear(due)
 	d.marked = due[:0]
+}
+
+// sendFailure ends all live watchers, with the failure if they have room for
+// it. Their clients resume, or list, as after any error of the storage's own
+// watch.
+func (d *dispatcher) sendFailure(failure watch.Event) {
+	live := d.registry.beginAll(d.marked[:0])
+	for _, w := range live {
+		select {
+		case w.result <- failure:
+		default:
+		}
+		d.registry.end(w, endFailed)
+	}
+	d.registry.finish()
+	clear(live)
+	d.marked = live[:0]
 }

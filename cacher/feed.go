@@ -113,14 +113,31 @@ func (f *feed) Replace(objs []any, resourceVersion string) error {
 		}
 		elements = append(elements, element)
 	}
-	if n := f.cacher.state.Replace(elements, rv); n > 0 {
-		f.cacher.noteError(fmt.Errorf("%d listed objects of %s share a key with another one", n, f.cacher.config.GroupResource))
+	if !f.carry(elements, rv, start.UnixNano()) {
+		if n := f.cacher.state.Replace(elements, rv); n > 0 {
+			f.cacher.noteError(fmt.Errorf("%d listed objects of %s share a key with another one", n, f.cacher.config.GroupResource))
+		}
 	}
 	f.broken = false
 	f.cacher.replaced(rv)
 	klog.V(2).InfoS("The watch cache has listed its resource", "resource", f.cacher.config.GroupResource,
 		"objects", len(elements), "resourceVersion", rv, "applying", f.cacher.config.Clock.Since(start).Round(time.Microsecond))
 	return nil
+}
+
+// carry takes a list as a continuation of the history so far, if that is
+// configured and the list allows it.
+func (f *feed) carry(elements []*watchcache.Element, rv uint64, received int64) bool {
+	if !f.cacher.config.CarryWatchersOverRelist || !f.cacher.readiness.ready() {
+		return false
+	}
+	_, err := f.cacher.state.Carry(elements, rv, received, func(e *watchcache.Element) *watchcache.Element {
+		return f.cacher.convert.lastState(e, rv)
+	})
+	if err != nil {
+		f.cacher.noteError(fmt.Errorf("the watchers of %s could not be carried over a list: %w", f.cacher.config.GroupResource, err))
+	}
+	return err == nil
 }
 
 // element makes what the state holds for an object.

@@ -87,6 +87,16 @@ func WithWatchBuffer(n int) Option { return with(func(c *Config) { c.WatchBuffer
 // WithEncodingBytes sets Config.EncodingBytes.
 func WithEncodingBytes(n int64) Option { return with(func(c *Config) { c.EncodingBytes = n }) }
 
+// WithParkedTimeout sets Config.ParkedTimeout.
+func WithParkedTimeout(d time.Duration) Option {
+	return with(func(c *Config) { c.ParkedTimeout = d })
+}
+
+// WithWatchersCarriedOverRelist sets Config.CarryWatchersOverRelist.
+func WithWatchersCarriedOverRelist() Option {
+	return with(func(c *Config) { c.CarryWatchersOverRelist = true })
+}
+
 // WithoutSizeEstimation sets Config.DisableSizeEstimation.
 func WithoutSizeEstimation() Option {
 	return with(func(c *Config) { c.DisableSizeEstimation = true })

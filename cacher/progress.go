@@ -17,6 +17,9 @@ const (
 	// the spacing.
 	progressInterval = 100 * time.Millisecond
 	progressSpacing  = 5 * time.Millisecond
+	// progressPatience bounds one request: the client of an unreachable etcd
+	// holds it for as long as it may.
+	progressPatience = time.Second
 )
 
 // progressRequester asks storage to report the progress of the cache's watch
@@ -44,9 +47,7 @@ func (p *progressRequester) run(ctx context.Context) {
 			continue
 		}
 		if p.supported() {
-			if err := p.request(ctx); err != nil && ctx.Err() == nil {
-				klog.V(4).InfoS("The progress of a watch could not be requested", "err", err)
-			}
+			p.ask(ctx)
 		}
 		select {
 		case <-p.clock.After(progressSpacing):
@@ -54,5 +55,13 @@ func (p *progressRequester) run(ctx context.Context) {
 			return
 		}
 		again = p.clock.After(progressInterval - progressSpacing)
+	}
+}
+
+func (p *progressRequester) ask(ctx context.Context) {
+	bounded, cancel := context.WithTimeout(ctx, progressPatience)
+	defer cancel()
+	if err := p.request(bounded); err != nil && ctx.Err() == nil {
+		klog.V(4).InfoS("The progress of a watch could not be requested", "err", err)
 	}
 }

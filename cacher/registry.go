@@ -238,6 +238,20 @@ func (r *registry) begin(e *watchcache.Event, to []delivery) (out []delivery, ca
 	return to, candidates
 }
 
+// beginAll returns all live watchers: from here to finish the dispatcher is
+// sending.
+func (r *registry) beginAll(to []*watcher) []*watcher {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.sending = true
+	for w := range r.mu.all {
+		if w.live {
+			to = append(to, w)
+		}
+	}
+	return to
+}
+
 // finish ends what begin began: the dispatcher sends nothing any more.
 func (r *registry) finish() {
 	r.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,8 +33,11 @@ type source struct {
 	// watchContext marks the calls that must share one watch stream of the
 	// storage's client.
 	watchContext func(context.Context) context.Context
-	// broke is told of each storage watch that ended without being asked to.
+	// broke is told of each storage watch that ended without being asked to,
+	// stuck of an error that the storage gives again and again instead of an
+	// event.
 	broke func(error)
+	stuck func(watch.Event)
 	// resync carries the order to give up the current watch and list anew.
 	resync chan error
 }
@@ -49,6 +53,17 @@ func (s *source) listAnew(why error) {
 	case s.resync <- why:
 	default: // an order is waiting already
 	}
+}
+
+// answersPatience is how long a storage may take to show that it is there.
+const answersPatience = 2 * time.Second
+
+// answers tells whether the storage is there: it answers a version request.
+func (s *source) answers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, answersPatience)
+	defer cancel()
+	_, err := s.storage.GetCurrentResourceVersion(ctx)
+	return err == nil
 }
 
 // listed tells that the Reflector has listed: an order from before is met.

@@ -199,21 +199,28 @@ func TestEventAfterItsProgress(t *testing.T) {
 // REGRESSIONS 17: a storage that was restored from a backup has another
 // history: watchers end, and everything is built anew.
 func TestRestoredBackup(t *testing.T) {
+	t.Run("found by a consistent read", func(t *testing.T) { restoreBackup(t, 10*time.Second) })
+	t.Run("found by the cache itself", func(t *testing.T) { restoreBackup(t, 2*time.Minute) })
+}
+
+func restoreBackup(t *testing.T, wait time.Duration) {
 	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
 		put(store, poddata.Pod("a/two"))
 		put(store, poddata.Pod("a/lost"))
 		w := watchPods(t, c, "/pods/", "2")
 		expectReceived(t, w, "ADDED a/two@3", "ADDED a/lost@4")
 		store.Restore(3)
-		elapse(time.Minute)
-		// A consistent read finds out; it is refused, or served from the
-		// restored state.
-		pods := &example.PodList{}
-		err := c.GetList(t.Context(), "/pods/", everything(""), pods)
-		if err != nil && !apierrors.IsTooManyRequests(err) {
-			t.Errorf("got %v", err)
+		elapse(wait)
+		if wait < time.Minute {
+			// A consistent read finds out before the cache does by itself. It
+			// is refused, or served from the restored state.
+			pods := &example.PodList{}
+			err := c.GetList(t.Context(), "/pods/", everything(""), pods)
+			if err != nil && !apierrors.IsTooManyRequests(err) {
+				t.Errorf("got %v", err)
+			}
+			elapse(10 * time.Second)
 		}
-		elapse(time.Minute)
 		expectReceived(t, w, "closed")
 		expectList(t, c, "/pods/", "", "a/one a/two@3")
 		again := watchPods(t, c, "/pods/", "3")
@@ -251,4 +258,82 @@ func TestWatchDuringRelist(t *testing.T) {
 		watchPods(t, c, "/pods/", "2").expect("ERROR 410 Expired")
 		expectReceived(t, watchPods(t, c, "/pods/", "0"), "ADDED a/one@2", "ADDED a/two@3")
 	})
+}
+
+// An event that the storage can't deliver: nobody gets a later one, the
+// watchers are told what the storage says, and the cache recovers by itself
+// once the object was repaired or removed.
+func TestEventThatCannotBeDelivered(t *testing.T) {
+	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		w := watchPods(t, c, "/pods/", "2")
+		synctest.Wait()
+		corrupt := apierrors.NewInternalError(errors.New(`"/pods/a/corrupt" can't be decoded`))
+		release := store.Corrupt(corrupt)
+		put(store, poddata.Pod("a/corrupt"))
+		put(store, poddata.Pod("a/after"))
+		elapse(time.Minute)
+		expectReceived(t, w, "ERROR 500 InternalError", "closed")
+		again := watchPods(t, c, "/pods/", "2")
+		elapse(time.Minute)
+		expectReceived(t, again, "ERROR 500 InternalError", "closed")
+		expectList(t, c, "/pods/", "0", "a/one@2")
+		if last := c.Status().LastError; last == nil || !strings.Contains(last.Message, "/pods/a/corrupt") {
+			t.Errorf("the status does not name the object: %+v", last)
+		}
+		release()
+		elapse(time.Minute)
+		expectList(t, c, "/pods/", "0", "a/after a/corrupt a/one@4")
+	})
+}
+
+// With the carry-over, a list tells watchers the difference: of what happened
+// meanwhile they see the outcome.
+func TestWatchersCarriedOverRelist(t *testing.T) {
+	inBubble(t, func() *memstore.Store {
+		return newStore(poddata.Pod("a/changed"), poddata.Pod("a/deleted"), poddata.Pod("a/same"), poddata.Pod("a/recreated"))
+	}, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		w := watchPods(t, c, "/pods/", "5")
+		resumed := watchPods(t, c, "/pods/", "5", selecting("color=red", ""))
+		synctest.Wait()
+		release := store.Hold()
+		put(store, poddata.Pod("a/changed"))              // 6
+		put(store, poddata.Pod("a/changed", "color=red")) // 7
+		store.Remove("/pods/a/deleted")                   // 8
+		put(store, poddata.Pod("a/came"))                 // 9
+		put(store, poddata.Pod("a/went"))                 // 10
+		store.Remove("/pods/a/went")                      // 11
+		store.Remove("/pods/a/recreated")                 // 12
+		put(store, poddata.Pod("a/recreated"))            // 13
+		store.Touch()                                     // 14
+		store.BreakWatches(nil)
+		store.Compact(14)
+		release()
+		elapse(time.Minute)
+		expectReceived(t, w, "MODIFIED a/changed@7", "ADDED a/came@9", "MODIFIED a/recreated@13", "DELETED a/deleted@14")
+		expectReceived(t, resumed, "ADDED a/changed@7")
+		put(store, poddata.Pod("a/after"))
+		expectReceived(t, w, "ADDED a/after@15")
+		// Versions in between were not seen, so nobody can resume from one.
+		watchPods(t, c, "/pods/", "10").expect("ERROR 410 Expired")
+		watchPods(t, c, "/pods/", "5").expect("MODIFIED a/changed@7")
+		watchPods(t, c, "/pods/", "14").expect("ADDED a/after@15")
+	}, func(config *cacher.Config) { config.CarryWatchersOverRelist = true })
+}
+
+// ParkedTimeout ends a watch that is parked for too long.
+func TestParkedTimeout(t *testing.T) {
+	inBubble(t, func() *memstore.Store { return newStore() }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		w := watchPods(t, c, "/pods/", "1")
+		synctest.Wait()
+		burst(store, 30)
+		elapse(9 * time.Second)
+		if n := len(c.Status().Watchers); n != 1 {
+			t.Fatalf("%d watchers before the timeout", n)
+		}
+		elapse(2 * time.Second)
+		lines := received(w)
+		if lines[len(lines)-1] != "closed" || len(lines) >= 30 {
+			t.Errorf("got %d lines, the last one %q", len(lines), lines[len(lines)-1])
+		}
+	}, func(config *cacher.Config) { config.ParkedTimeout = 10 * time.Second })
 }

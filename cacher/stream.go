@@ -19,10 +19,6 @@ const (
 	// opened again; it doubles from the one to the other.
 	reopenMin = 50 * time.Millisecond
 	reopenMax = 5 * time.Second
-	// reopenPatience is for how long a watch that reports an error at the same
-	// place is opened again before the Reflector is left to list anew. An
-	// unreachable storage is not an error of that kind: nothing was lost.
-	reopenPatience = 30 * time.Second
 )
 
 // ended is how a storage watch ends without an error.
@@ -43,10 +39,10 @@ type stream struct {
 	// initial is true until the initial events are complete. Before that the
 	// watch can't be resumed.
 	initial bool
-	// failing is since when the storage's watches bring nothing but failures,
-	// zero if they don't; pause is how long to wait before the next one.
-	failing time.Time
-	pause   time.Duration
+	// errors is how many of the storage's watches in a row have brought nothing
+	// but an error; pause is how long to wait before the next one.
+	errors int
+	pause  time.Duration
 }
 
 // ResultChan implements watch.Interface.
@@ -82,8 +78,13 @@ func (s *stream) run(from watch.Interface) {
 			return
 		}
 		s.source.broke(apierrors.FromObject(failure.Object))
-		if s.initial || isExpired(failure) || s.hopeless(failure) {
+		switch {
+		case s.initial, isExpired(failure):
 			s.send(failure)
+			return
+		case s.stuck(failure):
+			s.source.stuck(failure)
+			s.send(listAnewStatus(apierrors.FromObject(failure.Object)))
 			return
 		}
 		from = s.reopen()
@@ -116,7 +117,7 @@ func (s *stream) pass(from watch.Interface) watch.Event {
 
 // note remembers how far the Reflector was brought.
 func (s *stream) note(event watch.Event) {
-	s.failing, s.pause = time.Time{}, 0
+	s.errors, s.pause = 0, 0
 	object, err := meta.Accessor(event.Object)
 	if err != nil {
 		return // the Reflector reports it
@@ -130,13 +131,16 @@ func (s *stream) note(event watch.Event) {
 	s.rv = object.GetResourceVersion()
 }
 
-// hopeless tells whether the storage has reported an error at the same place
-// for so long that the Reflector had better list anew.
-func (s *stream) hopeless(failure watch.Event) bool {
-	if s.failing.IsZero() {
-		s.failing = s.source.clock.Now()
+// stuck tells whether the storage has an event that it can't deliver: the same
+// place has given an error twice, and not because the storage is away. No
+// later event can come before it, but a list may tell what has become of its
+// object.
+func (s *stream) stuck(failure watch.Event) bool {
+	if failure == ended {
+		return false
 	}
-	return failure != ended && s.source.clock.Since(s.failing) >= reopenPatience
+	s.errors++
+	return s.errors > 1 && s.source.answers(s.ctx)
 }
 
 // send returns false if the stream is to end.

@@ -5,7 +5,9 @@ package cacher
 import (
 	"context"
 	"errors"
+	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/util/flowcontrol"
@@ -28,7 +30,7 @@ func (c *Cacher) Watch(ctx context.Context, key string, opts storage.ListOptions
 	}
 	rv, err := c.config.Versioner.ParseResourceVersion(opts.ResourceVersion)
 	if err != nil {
-		return nil, err
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
 	}
 	if !c.readiness.ready() {
 		return nil, c.readiness.refusal()
@@ -44,7 +46,7 @@ func (c *Cacher) Watch(ctx context.Context, key string, opts storage.ListOptions
 		registry:  c.registry,
 		result:    make(chan watch.Event, c.config.WatchBuffer),
 		after:     start.after,
-		bookmarks: opts.Predicate.AllowWatchBookmarks,
+		bookmarks: opts.Predicate.AllowWatchBookmarks || opts.ProgressNotify,
 		started:   c.config.Clock.Now(),
 	}
 	w.deadline, _ = ctx.Deadline()
@@ -54,7 +56,7 @@ func (c *Cacher) Watch(ctx context.Context, key string, opts storage.ListOptions
 	}
 	c.registry.follow(ctx, w)
 	catchUp := &catchUp{cacher: c, watcher: w, quit: quit, position: start.position}
-	endBookmark := start.snapshot != nil && streamsInitialState(opts) && w.bookmarks
+	endBookmark := start.snapshot != nil && streamsInitialState(opts) && opts.Predicate.AllowWatchBookmarks
 	if !c.tasks.run(func() {
 		catchUp.start(start.snapshot, endBookmark, func() { flowcontrol.WatchInitialized(ctx) })
 	}) {

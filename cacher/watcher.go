@@ -64,5 +64,7 @@ const (
 	endDeadline = "deadline"
 	endExpired  = "expired"
 	endRelist   = "relist"
+	endFailed   = "failed"
+	endParked   = "parked"
 	endShutdown = "shutdown"
 )
