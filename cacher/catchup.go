@@ -59,7 +59,7 @@ func (c *catchUp) start(snapshot *watchcache.Snapshot, endBookmark bool, initial
 func (c *catchUp) initialEvents(snapshot *watchcache.Snapshot, endBookmark bool) bool {
 	sent := 0
 	ok := true
-	c.cacher.scan(snapshot, &c.watcher.group.selected, "", func(e *watchcache.Element) bool {
+	c.cacher.scan(snapshot, &c.watcher.group.selected, "", nil, func(e *watchcache.Element) bool {
 		if ok = c.send(c.cacher.convert.added(e)); ok {
 			sent++
 		}

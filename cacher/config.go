@@ -34,6 +34,9 @@ const (
 	DefaultStaleReads          = 10
 	DefaultWatchBuffer         = 16
 	DefaultEncodingBytes       = 32 << 20
+
+	// DefaultConsistencyCheckInterval is etcd's usual compaction interval.
+	DefaultConsistencyCheckInterval = 5 * time.Minute
 )
 
 // Config says what a Cacher caches and how. The fields down to Clock are those
@@ -44,6 +47,12 @@ type Config struct {
 	// watches must tell the truth in their event types (ADDED for a key that
 	// was not there, and so on): the cache takes a contradiction for missed
 	// events and lists anew. It must not have another size estimator enabled.
+	//
+	// It may have two more methods. WatchProgress() bool tells whether it
+	// answers RequestWatchProgress reliably, now; see WatchProgress below.
+	// Versions(ctx, prefix, rv, visit), see ConsistencyCheckInterval, calls
+	// visit for each key as of exactly rv, in order, with the resourceVersion
+	// of its last write; without it the objects are listed.
 	Storage storage.Interface
 	// Versioner reads and sets resourceVersions.
 	Versioner storage.Versioner
@@ -121,6 +130,12 @@ type Config struct {
 	// and of an object that came and went nothing. Without it such a watch
 	// ends, and its client lists and watches again.
 	CarryWatchersOverRelist bool
+	// ConsistencyCheckInterval is the time between two comparisons of the
+	// cache with Storage, which reads all keys there; up to half as long
+	// again at random. If they differ, LISTs at exact resourceVersions go to
+	// Storage until a comparison finds that they agree. 0: 5 min; negative:
+	// none are made.
+	ConsistencyCheckInterval time.Duration
 	// DisableSizeEstimation leaves Storage's size estimator off. With it on,
 	// Storage is told the cache's keys, so that Stats knows the average size
 	// of objects.
@@ -140,6 +155,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.StaleReads, DefaultStaleReads)
 	setDefault(&c.WatchBuffer, DefaultWatchBuffer)
 	setDefault(&c.EncodingBytes, DefaultEncodingBytes)
+	setDefault(&c.ConsistencyCheckInterval, DefaultConsistencyCheckInterval)
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}
@@ -177,7 +193,7 @@ func (c Config) Validate() error {
 	if c.GroupResource.Resource == "" {
 		wrong("GroupResource", fmt.Sprintf("%q", c.GroupResource), "the resource is empty")
 	}
-	if name := strings.Trim(c.ResourcePrefix, "/"); name == "" || path.Clean(c.ResourcePrefix) != "/"+name {
+	if p, clean := c.ResourcePrefix, path.Clean(c.ResourcePrefix); clean[0] != '/' || clean == "/" || (p != clean && p != clean+"/") {
 		wrong("ResourcePrefix", fmt.Sprintf("%q", c.ResourcePrefix), `want "/" and a name, for example "/devices/"`)
 	}
 	for field, value := range map[string]time.Duration{

@@ -20,16 +20,18 @@ const (
 	readConsistent
 	// readExact: from the snapshot at exactly rv.
 	readExact
+	// readContinue: from the snapshot at the continue token's rv, and its key.
+	readContinue
 	// readDelegate: by storage.
 	readDelegate
 	// readRefuse: not now (429).
 	readRefuse
 )
 
+var readKinds = [...]string{"latest", "consistent", "exact", "continue", "delegate", "refuse"}
+
 // String returns the kind's name in metrics.
-func (k readKind) String() string {
-	return [...]string{"latest", "consistent", "exact", "delegate", "refuse"}[k]
-}
+func (k readKind) String() string { return readKinds[k] }
 
 // readOptions is what a read asks for.
 type readOptions struct {
@@ -53,7 +55,8 @@ type readOptions struct {
 
 // readState is what the cache is able to do.
 type readState struct {
-	ready bool
+	// ready: there is a state to serve from. stopped: there never will be.
+	ready, stopped bool
 	// progress: the storage reports the progress of the cache's watch.
 	progress bool
 	// consistentGet: GET without a resourceVersion may be served.
@@ -68,22 +71,22 @@ type decision struct {
 	kind readKind
 	rv   uint64
 	from string
-	// limited: the limit applies. It doesn't to lists at resourceVersion "0",
-	// which API servers have always answered whole from a cache.
+	// limited: there is a limit, and it applies.
 	limited bool
 }
 
 // decide is the whole policy of reads. It follows "Semantics for get and list"
-// of the Kubernetes API concepts, and KEP-4568 for a cache that is not ready.
+// of the Kubernetes API concepts, and KEP-4568 for a cache that is not ready:
+// what storage answers cheaply goes there, the rest is to come again.
 func decide(o readOptions, s readState) decision {
-	d := decideReady(o, s)
-	if s.ready || d.kind == readDelegate {
-		return d
+	if s.stopped {
+		return decision{kind: readRefuse}
 	}
+	d := decideReady(o, s)
 	switch {
-	case !o.list, d.kind == readExact:
-		return decision{kind: readDelegate}
-	case o.limit > 0 && !o.selective:
+	case s.ready || d.kind == readDelegate:
+		return d
+	case !o.list || (o.limit > 0 && !o.selective):
 		return decision{kind: readDelegate}
 	}
 	return decision{kind: readRefuse}
@@ -94,18 +97,19 @@ func decideReady(o readOptions, s readState) decision {
 	limited := o.limit > 0
 	switch {
 	case o.continues && o.continueRV > 0:
-		return decideExact(uint64(o.continueRV), o.continueKey, limited, s)
+		d := decision{kind: readContinue, rv: uint64(o.continueRV), from: o.continueKey, limited: limited}
+		return d.ifShown(s)
 	case o.continues:
 		return decideConsistent(o.continueKey, limited, s.progress)
 	case o.match == metav1.ResourceVersionMatchExact:
-		return decideExact(o.rv, "", limited, s)
+		return decision{kind: readExact, rv: o.rv, limited: limited}.ifShown(s)
 	case o.unset:
 		return decideConsistent("", limited, s.progress && (o.list || s.consistentGet))
 	case o.list && o.match == "" && limited && o.recursive && o.rv > 0:
 		// Before there was resourceVersionMatch, a limit made it exact.
-		return decideExact(o.rv, "", limited, s)
+		return decision{kind: readExact, rv: o.rv, limited: limited}.ifShown(s)
 	}
-	return decision{kind: readLatest, rv: o.rv, limited: limited && o.rv > 0}
+	return decision{kind: readLatest, rv: o.rv, limited: limited}
 }
 
 func decideConsistent(from string, limited, served bool) decision {
@@ -115,13 +119,15 @@ func decideConsistent(from string, limited, served bool) decision {
 	return decision{kind: readConsistent, from: from, limited: limited}
 }
 
-// decideExact delegates what the cache can't show, or storage would refuse:
-// the answer, "too old" included, is then storage's own.
-func decideExact(rv uint64, from string, limited bool, s readState) decision {
-	if rv < s.oldest || rv < s.compacted || (rv > s.rv && !s.progress) {
+// ifShown delegates a read at one version if the cache can't show it, if
+// storage would refuse it, or if it is none: the answer, "too old" included,
+// is then storage's own. A version to come is waited for only if the cache can
+// know that it has come.
+func (d decision) ifShown(s readState) decision {
+	if d.rv == 0 || d.rv < s.oldest || d.rv < s.compacted || (d.rv > s.rv && !s.progress) {
 		return decision{kind: readDelegate}
 	}
-	return decision{kind: readExact, rv: rv, from: from, limited: limited}
+	return d
 }
 
 // listOptions turns the options of a LIST into what decide wants. It fails for

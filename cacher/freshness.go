@@ -25,6 +25,8 @@ type freshness struct {
 	timeout time.Duration
 	stopped <-chan struct{}
 	metrics *metrics.Resource
+	// stale is who may go to storage when a wait was in vain.
+	stale *staleReads
 	// waiting is signalled when someone begins to wait; the progress
 	// requester listens.
 	waiting chan struct{}
@@ -45,7 +47,7 @@ type waiter struct {
 func newFreshness(config Config, m *metrics.Resource, stopped <-chan struct{}) *freshness {
 	return &freshness{
 		clock: config.Clock, timeout: config.FreshnessTimeout,
-		stopped: stopped, metrics: m, waiting: make(chan struct{}, 1),
+		stopped: stopped, metrics: m, stale: newStaleReads(config), waiting: make(chan struct{}, 1),
 	}
 }
 

@@ -22,43 +22,38 @@ func (c *Cacher) GetList(ctx context.Context, key string, opts storage.ListOptio
 	if err != nil {
 		return err
 	}
-	o, err := c.listOptions(prepared, opts)
-	if err != nil {
-		return err
-	}
-	d := decide(o, c.readState())
-	c.metrics.Read("list", d.kind.String())
-	fromStorage := func() error { return c.config.Storage.GetList(ctx, key, opts, into) }
-	switch d.kind {
-	case readRefuse:
-		return c.readiness.refusal()
-	case readDelegate:
-		return fromStorage()
-	}
-	snapshot, err := c.snapshot(ctx, d)
-	if err != nil {
-		return c.fallback(d, err, fromStorage)
-	}
-	return c.list(snapshot, d, prepared, opts, into)
-}
-
-// list fills into from a snapshot, of which nothing is locked.
-func (c *Cacher) list(snapshot *watchcache.Snapshot, d decision, key string, opts storage.ListOptions, into runtime.Object) error {
 	items, err := itemsOf(into)
 	if err != nil {
 		return err
 	}
-	s := newSelected(key, opts.Recursive, opts.Predicate)
-	page := page{from: d.from}
-	if d.limited {
-		page.limit = int(opts.Predicate.Limit)
+	o, err := c.listOptions(prepared, opts)
+	if err != nil {
+		return err
 	}
-	if s.everything && page.limit == 0 && key == c.config.ResourcePrefix {
-		page.elements = make([]*watchcache.Element, 0, snapshot.Len())
+	d := decide(o, c.readState(o))
+	switch d.kind {
+	case readRefuse:
+		c.metrics.Read("list", readRefuse.String())
+		return c.readiness.refusal()
+	case readDelegate:
+		c.metrics.Read("list", readDelegate.String())
+		return c.config.Storage.GetList(ctx, key, opts, into)
 	}
-	c.scan(snapshot, &s, d.from, page.add)
-	fill(items, page.elements)
+	snapshot, err := c.snapshot(ctx, d)
+	if err != nil {
+		return c.fallback("list", d, err, func() error {
+			return c.config.Storage.GetList(ctx, key, opts, into)
+		})
+	}
+	c.metrics.Read("list", d.kind.String())
 
+	s := newSelected(prepared, opts.Recursive, opts.Predicate)
+	page := newPage(&s, d)
+	evaluated := page.collect(c, snapshot, &s)
+	c.metrics.Listed(evaluated, len(page.elements))
+	if err := fill(items, page.elements); err != nil {
+		return err
+	}
 	token, remaining, err := page.rest(snapshot, &s, opts)
 	if err != nil {
 		return err
@@ -73,18 +68,45 @@ func (c *Cacher) list(snapshot *watchcache.Snapshot, d decision, key string, opt
 // page collects the elements of one page of a list.
 type page struct {
 	from     string
-	limit    int // 0: no limit
+	limit    int64 // 0: no limit
 	elements []*watchcache.Element
-	more     bool // there is at least one more element that is selected
+	// more: the page is full, and keys follow in the range that was read. As in
+	// etcd's storage, nobody has looked whether any of them is selected.
+	more bool
+}
+
+func newPage(s *selected, d decision) *page {
+	p := &page{from: d.from}
+	if d.limited {
+		p.limit = s.predicate.Limit
+	}
+	return p
+}
+
+// collect fills the page and returns how many elements it looked at. What it
+// collects may be shared with others.
+func (p *page) collect(c *Cacher, snapshot *watchcache.Snapshot, s *selected) (evaluated int) {
+	if s.everything && s.recursive {
+		if p.limit == 0 && p.from == "" && snapshot.Covers(s.key) {
+			p.elements = snapshot.All()
+			return len(p.elements)
+		}
+		if p.limit > 0 {
+			p.elements = make([]*watchcache.Element, 0, min(p.limit, int64(snapshot.Len())))
+		}
+	}
+	return c.scan(snapshot, s, p.from, p.full, p.add)
 }
 
 func (p *page) add(e *watchcache.Element) bool {
-	if p.limit > 0 && len(p.elements) == p.limit {
-		p.more = true
-		return false
-	}
 	p.elements = append(p.elements, e)
 	return true
+}
+
+// full is asked when there is one more element.
+func (p *page) full() bool {
+	p.more = p.limit > 0 && int64(len(p.elements)) == p.limit
+	return p.more
 }
 
 // rest returns the continue token for the next page, "" after the last one,
@@ -116,14 +138,4 @@ func itemsOf(list runtime.Object) (reflect.Value, error) {
 		return reflect.Value{}, fmt.Errorf("the items of a %T are %v, want a slice", list, items.Kind())
 	}
 	return items, nil
-}
-
-// fill makes the items of exactly the elements' objects: never nil, so that an
-// empty list encodes as one.
-func fill(items reflect.Value, elements []*watchcache.Element) {
-	slice := reflect.MakeSlice(items.Type(), len(elements), len(elements))
-	for i, e := range elements {
-		slice.Index(i).Set(copyOf(e, false))
-	}
-	items.Set(slice)
 }

@@ -97,6 +97,11 @@ func WithWatchersCarriedOverRelist() Option {
 	return with(func(c *Config) { c.CarryWatchersOverRelist = true })
 }
 
+// WithConsistencyCheckInterval sets Config.ConsistencyCheckInterval.
+func WithConsistencyCheckInterval(d time.Duration) Option {
+	return with(func(c *Config) { c.ConsistencyCheckInterval = d })
+}
+
 // WithoutSizeEstimation sets Config.DisableSizeEstimation.
 func WithoutSizeEstimation() Option {
 	return with(func(c *Config) { c.DisableSizeEstimation = true })

@@ -5,6 +5,7 @@ package cacher
 import (
 	"context"
 	"errors"
+	"math"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/storage"
@@ -12,14 +13,26 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// readState is what decide needs to know of the cache.
-func (c *Cacher) readState() readState {
+// readState is what decide needs to know of the cache for a read.
+func (c *Cacher) readState(o readOptions) readState {
 	s := readState{
-		ready:         c.readiness.ready(),
 		progress:      c.watchProgress(),
 		consistentGet: !c.config.ConsistentGetFromStorage,
 	}
+	var trusted bool
+	s.ready, s.stopped, trusted = c.readiness.decides()
+	if !o.list {
+		return s // a GET has nothing to do with earlier versions
+	}
 	s.rv, s.oldest, s.compacted = c.state.Reach()
+	if !trusted {
+		s.oldest = math.MaxUint64 // until a check of consistency passes
+	}
+	if compacted := c.config.Storage.CompactRevision(); compacted > 0 && uint64(compacted) > s.compacted {
+		// Sooner than followStorage finds out.
+		s.compacted = uint64(compacted)
+		c.state.Compacted(s.compacted)
+	}
 	return s
 }
 
@@ -41,34 +54,43 @@ func (c *Cacher) snapshot(ctx context.Context, d decision) (*watchcache.Snapshot
 	if err := c.fresh(ctx, d); err != nil {
 		return nil, err
 	}
-	if d.kind == readExact {
+	if d.kind == readExact || d.kind == readContinue {
 		return c.state.At(d.rv)
 	}
 	return c.state.Latest(), nil
 }
 
-// fallback decides what becomes of a read that the cache failed to serve. An
-// exact version that has just gone is asked of storage, whose answer counts. A
-// consistent read that waited in vain is too, as long as there are few of
-// them; the others are told to retry, or all of them would reach storage at
-// once. Anything else fails with err itself.
-func (c *Cacher) fallback(d decision, err error, fromStorage func() error) error {
+// fallback decides what becomes of a read that the cache failed to serve, and
+// counts it as what it has become. A version that has just gone is asked of
+// storage, whose answer counts. A consistent read that waited in vain is too,
+// as long as there are few of them; the others are told to retry. Anything
+// else fails with err itself.
+func (c *Cacher) fallback(verb string, d decision, err error, fromStorage func() error) error {
+	kind := d.kind
+	defer func() { c.metrics.Read(verb, kind.String()) }()
 	switch {
+	case errors.Is(err, errStopped):
+		kind = readRefuse
+		return c.readiness.refusal()
 	case errors.Is(err, watchcache.ErrExpired), errors.Is(err, watchcache.ErrCompacted):
-		c.metrics.Read("fallback", readDelegate.String())
+		kind = readDelegate
 		return fromStorage()
+	case errors.Is(err, watchcache.ErrFuture):
+		// The history that had the version was replaced by a restored one.
+		return storage.NewTooLargeResourceVersionError(d.rv, c.state.RV(), retryTooLarge)
 	case d.kind != readConsistent || !storage.IsTooLargeResourceVersion(err):
 		return err
 	}
-	select {
-	case c.staleReads <- struct{}{}:
-		defer func() { <-c.staleReads }()
-		c.metrics.Read("fallback", readDelegate.String())
-		return fromStorage()
-	default:
-		c.metrics.Read("fallback", readRefuse.String())
+	leave := c.freshness.stale.enter()
+	if leave == nil {
+		kind = readRefuse
+		c.metrics.StaleRead(staleRefused)
 		return apierrors.NewTooManyRequests(err.Error(), retryTooLarge)
 	}
+	defer leave()
+	kind = readDelegate
+	c.metrics.StaleRead(staleFromStorage)
+	return fromStorage()
 }
 
 // expiredError is what a client is told whose resourceVersion is too old.

@@ -27,9 +27,11 @@ type readiness struct {
 		sync.Mutex
 		ready   bool
 		stopped bool
-		since   time.Time     // of the last change of ready
-		err     error         // why it is not ready yet, if known
-		changed chan struct{} // closed at the next change of ready or stopped
+		// doubtful: storage was found to differ from the state.
+		doubtful bool
+		since    time.Time     // of the last change of ready
+		err      error         // why it is not ready yet, if known
+		changed  chan struct{} // closed at the next change of ready or stopped
 	}
 }
 
@@ -80,6 +82,21 @@ func (r *readiness) ready() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.mu.ready
+}
+
+// decides returns what decides about a read: whether there is a state, and
+// will be one, and whether earlier versions of it can be trusted.
+func (r *readiness) decides() (ready, stopped, trusted bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.ready, r.mu.stopped, !r.mu.doubtful
+}
+
+// trust tells whether storage was found to agree with the state.
+func (r *readiness) trust(trusted bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.doubtful = !trusted
 }
 
 // wait returns when the cache is ready, stopped, or the context is done.

@@ -3,101 +3,128 @@
 package cacher
 
 import (
-	"k8s.io/apiserver/pkg/storage"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
+// reach is a range of a snapshot that holds all that a read can select: what
+// an index has under some values, or all keys if it names none. A read bounds
+// it by its key prefix and its start.
+type reach struct {
+	index  string
+	values []string
+}
+
 // scan calls yield for each element of the snapshot that is selected, from a
 // key on ("": from the start), in key order, until yield returns false. It
-// looks at the narrowest range that an index or the key prefix gives, and
-// returns the name of the index, if one was used.
-func (c *Cacher) scan(snapshot *watchcache.Snapshot, s *selected, from string, yield func(*watchcache.Element) bool) (index string) {
-	if !s.recursive {
-		if e := snapshot.Get(s.key); e != nil && s.matches(e) {
-			yield(e)
+// looks at the narrowest range that the selection allows, and returns how many
+// elements it looked at. enough, if not nil, is asked before each element of
+// that range, selected or not, and ends the scan there.
+func (c *Cacher) scan(snapshot *watchcache.Snapshot, s *selected, from string, enough func() bool, yield func(*watchcache.Element) bool) (evaluated int) {
+	look := func(e *watchcache.Element) bool {
+		if enough != nil && enough() {
+			return false
 		}
-		return ""
+		evaluated++
+		return !s.matches(e) || yield(e)
 	}
-	look := func(e *watchcache.Element) bool { return !s.matches(e) || yield(e) }
-	if index, value, ok := c.indexFor(s); ok {
-		snapshot.RangeIndex(index, value, s.key, from, look)
-		return index
+	if s.recursive && s.everything {
+		snapshot.Range(s.key, from, look)
+		return evaluated
 	}
-	snapshot.Range(s.key, from, look)
-	return ""
+	if !s.recursive {
+		if e := snapshot.Get(s.key); e != nil {
+			look(e)
+		}
+		return evaluated
+	}
+	requirements, selectable := labels.Requirements(nil), true
+	if s.predicate.Label != nil {
+		requirements, selectable = s.predicate.Label.Requirements()
+	}
+	if !selectable {
+		return 0 // the selector wants nothing
+	}
+	prefix := c.prefixFor(snapshot, s)
+	r := narrowest(snapshot, c.reaches(snapshot, s, requirements), prefix, from)
+	if r.index == "" {
+		snapshot.Range(prefix, from, look)
+	} else {
+		snapshot.RangeIndexAny(r.index, r.values, prefix, from, look)
+	}
+	return evaluated
 }
 
-// indexFor returns an index, and the value in it, that holds all elements that
-// can be selected.
-func (c *Cacher) indexFor(s *selected) (index, value string, ok bool) {
-	if s.everything {
-		return "", "", false
+// prefixFor returns the prefix of all keys that can be selected: the
+// selection's own, or that of the namespace that its fields require.
+func (c *Cacher) prefixFor(snapshot *watchcache.Snapshot, s *selected) string {
+	if s.predicate.Field == nil {
+		return s.key
 	}
-	for _, index := range c.indexes {
+	namespace, ok := s.predicate.Field.RequiresExactMatch(namespaceField)
+	if !ok || namespace == "" {
+		return s.key
+	}
+	prefix := c.config.ResourcePrefix + namespace + "/"
+	if !strings.HasPrefix(prefix, s.key) || snapshot.CountIndex(strayIndex, strayValues, "", "", 1) > 0 {
+		return s.key
+	}
+	return prefix
+}
+
+// reaches returns a range for each requirement that an index serves. The
+// predicate's IndexFields and IndexLabels need not be looked at: all that they
+// can name is served, and the namespace of a request is in its key.
+func (c *Cacher) reaches(snapshot *watchcache.Snapshot, s *selected, requirements labels.Requirements) (found []reach) {
+	for i := range c.indexes {
+		index := &c.indexes[i]
 		switch {
 		case index.field != "" && s.predicate.Field != nil:
-			value, ok = s.predicate.Field.RequiresExactMatch(index.field)
-		case index.label != "" && s.predicate.Label != nil:
-			value, ok = s.predicate.Label.RequiresExactMatch(index.label)
-		}
-		if ok {
-			return index.name, value, true
-		}
-	}
-	return "", "", false
-}
-
-// servedIndex is an index by what it serves: a field or a label.
-type servedIndex struct {
-	name         string
-	field, label string
-}
-
-// indexesOf makes the state machine's indexes from the configured ones. An
-// index function for a field or label is trusted to return that field's or
-// label's values, as k8s.io/apiserver's cacher does.
-func indexesOf(config *Config) ([]watchcache.Index, []servedIndex) {
-	var indexes []watchcache.Index
-	var served []servedIndex
-	if config.Indexers != nil {
-		for name, values := range *config.Indexers {
-			indexes = append(indexes, watchcache.Index{Name: name, Values: func(e *watchcache.Element, dst []string) []string {
-				found, err := values(e.Object)
-				if err != nil {
-					return dst // not found by this index
+			for _, r := range s.predicate.Field.Requirements() {
+				if r.Field == index.field && (r.Operator == selection.Equals || r.Operator == selection.DoubleEquals) {
+					found = append(found, index.reach(snapshot, r.Value))
 				}
-				return append(dst, found...)
-			}})
-			served = append(served, servedAs(name))
+			}
+		case index.label != "":
+			for i := range requirements {
+				if r := &requirements[i]; r.Key() == index.label && isEquality(r.Operator()) {
+					found = append(found, index.reach(snapshot, r.ValuesUnsorted()...))
+				}
+			}
 		}
 	}
-	for _, label := range config.LabelIndexes {
-		name := storage.LabelIndex(label)
-		indexes = append(indexes, watchcache.Index{Name: name, Values: func(e *watchcache.Element, dst []string) []string {
-			if value, ok := e.Labels[label]; ok {
-				return append(dst, value)
+	return found
+}
+
+func isEquality(operator selection.Operator) bool {
+	return operator == selection.Equals || operator == selection.DoubleEquals || operator == selection.In
+}
+
+// narrowest returns the shortest of the ranges, all keys if there is none. It
+// counts a few entries of each, then more: when one range ends, the longer
+// ones need not be counted to their ends. Ranges that are all long are as good
+// as each other.
+func narrowest(snapshot *watchcache.Snapshot, reaches []reach, prefix, from string) reach {
+	switch len(reaches) {
+	case 0:
+		return reach{}
+	case 1:
+		return reaches[0]
+	}
+	for most := 32; most <= 2048; most *= 8 {
+		best, least := reach{}, most
+		for _, r := range reaches {
+			if n := snapshot.CountIndex(r.index, r.values, prefix, from, least); n < least {
+				best, least = r, n
 			}
-			return dst
-		}})
-		served = append(served, servedIndex{name: name, label: label})
+		}
+		if least < most {
+			return best
+		}
 	}
-	return indexes, served
-}
-
-func servedAs(index string) servedIndex {
-	s := servedIndex{name: index}
-	if field, ok := cutIndexPrefix(index, storage.FieldIndex("")); ok {
-		s.field = field
-	} else if label, ok := cutIndexPrefix(index, storage.LabelIndex("")); ok {
-		s.label = label
-	}
-	return s
-}
-
-func cutIndexPrefix(index, prefix string) (string, bool) {
-	if len(index) > len(prefix) && index[:len(prefix)] == prefix {
-		return index[len(prefix):], true
-	}
-	return "", false
+	return reaches[0]
 }

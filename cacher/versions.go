@@ -4,8 +4,12 @@ package cacher
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // versionTimeout bounds one version request, which serves many reads and so
@@ -70,9 +74,24 @@ func (v *versions) run() {
 		if request == nil {
 			return
 		}
-		ctx, cancel := context.WithTimeout(v.ctx, versionTimeout)
-		request.rv, request.err = v.ask(ctx)
-		cancel()
+		request.rv, request.err = v.once()
 		close(request.done)
 	}
+}
+
+// once sends one request. That it took too long is not to be taken for the end
+// of any reader's own context.
+func (v *versions) once() (uint64, error) {
+	ctx, cancel := context.WithTimeout(v.ctx, versionTimeout)
+	defer cancel()
+	rv, err := v.ask(ctx)
+	switch {
+	case err == nil:
+		return rv, nil
+	case v.ctx.Err() != nil:
+		return 0, errStopped
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return 0, apierrors.NewTimeoutError(fmt.Sprintf("storage did not tell its resourceVersion in %v", versionTimeout), retryTooLarge)
+	}
+	return 0, err
 }

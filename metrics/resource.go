@@ -39,6 +39,7 @@ type series struct {
 	staleReads      map[string]prometheus.Counter
 	evaluated       prometheus.Counter
 	listed          prometheus.Counter
+	consistency     map[string]prometheus.Counter
 	parkings        prometheus.Counter
 	resumptions     prometheus.Counter
 	expired         prometheus.Counter
@@ -84,6 +85,7 @@ func newSeries(c *collectors, id identity) *series {
 		staleReads:      byValue(nameStaleReads),
 		evaluated:       counterOf(nameEvaluated),
 		listed:          counterOf(nameListed),
+		consistency:     byValue(nameConsistency),
 		parkings:        counterOf(nameParked),
 		resumptions:     counterOf(nameResumed),
 		expired:         counterOf(nameExpired),
@@ -220,6 +222,14 @@ func (r *Resource) Listed(evaluated, returned int) {
 	if s := r.load(); s != nil {
 		s.evaluated.Add(float64(evaluated))
 		s.listed.Add(float64(returned))
+	}
+}
+
+// ConsistencyCheck counts a comparison of the cache with its storage, by
+// result: passed, failed or error. Anything else is counted as other.
+func (r *Resource) ConsistencyCheck(result string) {
+	if s := r.load(); s != nil {
+		pick(s.consistency, result, other).Inc()
 	}
 }
 

@@ -50,6 +50,7 @@ const (
 	nameStaleReads      = "stale_reads_total"
 	nameEvaluated       = "list_evaluated_objects_total"
 	nameListed          = "list_returned_objects_total"
+	nameConsistency     = "consistency_checks_total"
 	nameParked          = "watchers_parked_total"
 	nameResumed         = "watchers_resumed_total"
 	nameExpired         = "watchers_expired_total"
@@ -127,6 +128,11 @@ var specs = []spec{
 	{
 		name: nameListed, kind: counter,
 		help: "Objects that LIST requests returned from the cache.",
+	},
+	{
+		name: nameConsistency, kind: counter,
+		help:   "Comparisons of the cache with its storage at one resource version, by result: passed, failed, or error where none could be made.",
+		labels: []label{{"result", []string{"passed", "failed", "error", other}}},
 	},
 	{
 		name: nameParked, kind: counter,

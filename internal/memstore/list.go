@@ -4,6 +4,7 @@ package memstore
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -80,6 +81,28 @@ func (s *Store) listedLocked(key string, opts storage.ListOptions, exact int64, 
 		expired.ErrStatus.Continue = token
 	}
 	return 0, expired
+}
+
+// KeyVersion is a key and the resourceVersion of its last write.
+type KeyVersion struct {
+	Key string
+	RV  uint64
+}
+
+// KeysAt returns the keys under prefix as of rv, which must not be compacted,
+// in order.
+func (s *Store) KeysAt(prefix string, rv uint64) (keys []KeyVersion) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	state := s.stateLocked(rv)
+	for _, key := range keysOf(state, prefix, true, "") {
+		version, err := s.versioner.ObjectResourceVersion(state[key])
+		if err != nil {
+			panic(fmt.Sprintf("memstore: %q: %v", key, err))
+		}
+		keys = append(keys, KeyVersion{Key: key, RV: version})
+	}
+	return keys
 }
 
 // assign copies the object's top level; what is below is shared and must not

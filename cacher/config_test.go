@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cacher_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/client-go/tools/cache"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/memstore"
+	"github.com/kube-watchcache/watchcache/internal/poddata"
+)
+
+// Everything wrong with a configuration is said at once, each with the name of
+// its field and the value that it has.
+func TestConfigRefusesWhatDoesNotFit(t *testing.T) {
+	for _, tc := range []struct {
+		field  string
+		change func(*cacher.Config)
+		says   []string
+	}{
+		{"Storage", func(c *cacher.Config) { c.Storage = nil }, []string{"nil"}},
+		{"Versioner", func(c *cacher.Config) { c.Versioner = nil }, []string{"nil"}},
+		{"GroupResource", func(c *cacher.Config) { c.GroupResource.Resource = "" }, []string{`""`}},
+		{"GroupResource", func(c *cacher.Config) { c.GroupResource = schema.GroupResource{Group: "fleet.example.com"} }, []string{"fleet.example.com"}},
+		{"EventsHistoryWindow", func(c *cacher.Config) { c.EventsHistoryWindow = -time.Second }, []string{"-1s"}},
+		{"ResourcePrefix", func(c *cacher.Config) { c.ResourcePrefix = "" }, []string{`""`}},
+		{"ResourcePrefix", func(c *cacher.Config) { c.ResourcePrefix = "pods/" }, []string{`"pods/"`}},
+		{"ResourcePrefix", func(c *cacher.Config) { c.ResourcePrefix = "/" }, []string{`"/"`}},
+		{"ResourcePrefix", func(c *cacher.Config) { c.ResourcePrefix = "//" }, []string{`"//"`}},
+		{"ResourcePrefix", func(c *cacher.Config) { c.ResourcePrefix = "/a/../pods" }, []string{`"/a/../pods/"`}},
+		{"ResourcePrefix", func(c *cacher.Config) { c.ResourcePrefix = "/pods//" }, []string{`"/pods//"`}},
+		{"KeyFunc", func(c *cacher.Config) { c.KeyFunc = nil }, []string{"nil"}},
+		{"GetAttrsFunc", func(c *cacher.Config) { c.GetAttrsFunc = nil }, []string{"nil"}},
+		{"IndexerFuncs", func(c *cacher.Config) { c.IndexerFuncs = storage.IndexerFuncs{"spec.nodeName": nil} }, []string{"spec.nodeName", "nil"}},
+		{"Indexers", func(c *cacher.Config) { c.Indexers = &cache.Indexers{"f:spec.nodeName": nil} }, []string{"f:spec.nodeName", "nil"}},
+		{"NewFunc", func(c *cacher.Config) { c.NewFunc = nil }, []string{"nil"}},
+		{"NewFunc", func(c *cacher.Config) { c.NewFunc = func() runtime.Object { return nil } }, []string{"nil"}},
+		{"NewFunc", func(c *cacher.Config) { c.NewFunc = func() runtime.Object { return (*example.Pod)(nil) } }, []string{"nil", "*example.Pod"}},
+		{"NewFunc", func(c *cacher.Config) { c.NewFunc = func() runtime.Object { return byValue{} } }, []string{"byValue"}},
+		{"NewListFunc", func(c *cacher.Config) { c.NewListFunc = nil }, []string{"nil"}},
+		{"NewListFunc", func(c *cacher.Config) { c.NewListFunc = func() runtime.Object { return nil } }, []string{"nil"}},
+		{"NewListFunc", func(c *cacher.Config) { c.NewListFunc = poddata.New }, []string{"*example.Pod"}},
+		{"NewListFunc", func(c *cacher.Config) { c.NewListFunc = func() runtime.Object { return &arrayList{} } }, []string{"arrayList"}},
+		{"NewListFunc", func(c *cacher.Config) { c.NewListFunc = func() runtime.Object { return &interfaceList{} } }, []string{"interfaceList"}},
+		{"NewListFunc", func(c *cacher.Config) {
+			c.NewListFunc = func() runtime.Object { return &metav1.PartialObjectMetadataList{} }
+		}, []string{"PartialObjectMetadata", "example.Pod"}},
+		{"Codec", func(c *cacher.Config) { c.Codec = nil }, []string{"nil"}},
+		{"Codec", func(c *cacher.Config) { c.Codec = brokenCodec{} }, []string{"brokenCodec", "does not encode"}},
+		{"LabelIndexes", func(c *cacher.Config) { c.LabelIndexes = []string{"not a label"} }, []string{`"not a label"`}},
+		{"LabelIndexes", func(c *cacher.Config) { c.LabelIndexes = []string{""} }, []string{`""`}},
+		{"LabelIndexes", func(c *cacher.Config) { c.LabelIndexes = []string{"app", "app"} }, []string{`"app"`, "already"}},
+		{"LabelIndexes", func(c *cacher.Config) {
+			c.LabelIndexes, c.Indexers = []string{"app"}, &cache.Indexers{storage.LabelIndex("app"): byNode}
+		}, []string{`"app"`, "already"}},
+		{"WindowBytes", func(c *cacher.Config) { c.WindowBytes = -1 }, []string{"-1"}},
+		{"BookmarkInterval", func(c *cacher.Config) { c.BookmarkInterval = -time.Minute }, []string{"-1m0s"}},
+		{"FreshnessTimeout", func(c *cacher.Config) { c.FreshnessTimeout = -time.Millisecond }, []string{"-1ms"}},
+		{"ParkedTimeout", func(c *cacher.Config) { c.ParkedTimeout = -time.Hour }, []string{"-1h0m0s"}},
+		{"WatchBuffer", func(c *cacher.Config) { c.WatchBuffer = -5 }, []string{"-5"}},
+	} {
+		config := podConfig(newStore())
+		tc.change(&config)
+		c, err := cacher.New(config)
+		if err == nil {
+			c.Stop()
+			t.Errorf("%s %q is taken", tc.field, tc.says)
+			continue
+		}
+		for _, word := range append(tc.says, "cacher.Config."+tc.field) {
+			if !strings.Contains(err.Error(), word) {
+				t.Errorf("%s: %q does not say %q", tc.field, err, word)
+			}
+		}
+		if n := strings.Count(err.Error(), "cacher.Config."); n != 1 {
+			t.Errorf("%s: %d fields are named: %v", tc.field, n, err)
+		}
+	}
+	_, err := cacher.New(cacher.Config{WindowBytes: -1})
+	for _, field := range []string{"Storage", "Versioner", "GroupResource", "ResourcePrefix", "KeyFunc", "GetAttrsFunc", "NewFunc", "NewListFunc", "Codec", "WindowBytes"} {
+		if !strings.Contains(fmt.Sprint(err), "cacher.Config."+field+" is ") {
+			t.Errorf("%v does not name %s", err, field)
+		}
+	}
+	_, err = cacher.New(podConfig(unsized{newStore()}))
+	if err == nil || !strings.Contains(err.Error(), "cacher.Config.Storage") || !strings.Contains(err.Error(), "another estimator") {
+		t.Errorf("a storage that has an estimator: %v", err)
+	}
+}
+
+type brokenCodec struct{}
+
+func (brokenCodec) Encode(runtime.Object, io.Writer) error { return errors.New("can't") }
+func (brokenCodec) Identifier() runtime.Identifier         { return "broken" }
+func (brokenCodec) Decode([]byte, *schema.GroupVersionKind, runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	return nil, nil, errors.New("can't")
+}
+
+// unsized has a size estimator already.
+type unsized struct{ *memstore.Store }
+
+func (unsized) EnableResourceSizeEstimation(storage.KeysFunc) error {
+	return errors.New("there is another estimator")
+}
+
+// fieldEffect shows what a field does: what is observed with the one value and
+// with the other.
+type fieldEffect struct {
+	// by names the test that shows it, if it takes one of its own.
+	by string
+	// change sets the field to its first (0) or second (1) value.
+	change func(c *cacher.Config, value int)
+	// observe runs in a bubble, on a cache that is ready.
+	observe func(t *testing.T, store *memstore.Store, c *cacher.Cacher) string
+	want    [2]string
+}
+
+func choose[T any](value int, from ...T) T { return from[value] }
+
+var fieldEffects = map[string]fieldEffect{
+	"Storage":                  {by: "TestGet"},
+	"Indexers":                 {by: "TestListLooksAtMatchesOnly"},
+	"LabelIndexes":             {by: "TestListLooksAtMatchesOnly"},
+	"Codec":                    {by: "TestConfigRefusesWhatDoesNotFit"},
+	"WatchProgress":            {by: "TestNoProgressReports"},
+	"BookmarkInterval":         {by: "TestBookmarksComeAtTheirInterval"},
+	"FreshnessTimeout":         {by: "TestFreshnessTimeout"},
+	"StaleReads":               {by: "TestStaleCacheShieldsStorage"},
+	"ConsistentGetFromStorage": {by: "TestConsistentGetFromStorage"},
+	"ParkedTimeout":            {by: "TestParkedTimeout"},
+	"CarryWatchersOverRelist":  {by: "TestWatchersCarriedOverRelist"},
+	"ConsistencyCheckInterval": {by: "TestConsistencyIsChecked"},
+	"Metrics":                  {by: "TestNotReady"},
+	"Clock":                    {by: "TestClock"},
+	"NewListFunc":              {by: "TestNewListFunc"},
+	"DisableSizeEstimation":    {by: "TestDisableSizeEstimation"},
+	"Versioner": {
+		change:  func(c *cacher.Config, value int) { c.Versioner = shifted{uint64(value)} },
+		observe: func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) string { return oneLine(t, c, "/pods/") },
+		want:    [2]string{"a/one@2", "a/one@3"},
+	},
+	"GroupResource": {
+		change: func(c *cacher.Config, value int) {
+			c.GroupResource = schema.GroupResource{Group: choose(value, "", "fleet.example.com"), Resource: "pods"}
+		},
+		observe: func(_ *testing.T, _ *memstore.Store, c *cacher.Cacher) string { return c.Status().Resource },
+		want:    [2]string{"pods", "pods.fleet.example.com"},
+	},
+	"EventsHistoryWindow": {
+		change: func(c *cacher.Config, value int) { c.EventsHistoryWindow = choose(value, time.Minute, time.Hour) },
+		observe: func(t *testing.T, store *memstore.Store, c *cacher.Cacher) string {
+			history(t, store, c)
+			elapse(10 * time.Minute)
+			return fromStorage(t, store, c, "10")
+		},
+		want: [2]string{"asked of storage", "served from the cache"},
+	},
+	"WindowBytes": {
+		change: func(c *cacher.Config, value int) { c.WindowBytes = choose(value, int64(1000), 1<<30) },
+		observe: func(t *testing.T, store *memstore.Store, c *cacher.Cacher) string {
+			history(t, store, c)
+			elapse(time.Second)
+			return fromStorage(t, store, c, "10")
+		},
+		want: [2]string{"asked of storage", "served from the cache"},
+	},
+	"ResourcePrefix": {
+		change: func(c *cacher.Config, value int) { c.ResourcePrefix = choose(value, "/pods", "/pods/a") },
+		observe: func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) string {
+			return errorClass(c.GetList(t.Context(), "/pods/b/", everything("0"), &example.PodList{}))
+		},
+		want: [2]string{"none", "other"},
+	},
+	"KeyFunc": {
+		change: func(c *cacher.Config, value int) {
+			c.KeyFunc = func(obj runtime.Object) (string, error) {
+				key, err := poddata.Key(obj)
+				return key + choose(value, "", "-moved"), err
+			}
+		},
+		observe: func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) string {
+			return errorClass(c.Get(t.Context(), "/pods/a/one-moved", storage.GetOptions{ResourceVersion: "0"}, &example.Pod{}))
+		},
+		want: [2]string{"not found", "none"},
+	},
+	"GetAttrsFunc": {
+		change: func(c *cacher.Config, value int) {
+			c.GetAttrsFunc = func(runtime.Object) (labels.Set, fields.Set, error) {
+				return labels.Set{"made": choose(value, "up", "down")}, nil, nil
+			}
+		},
+		observe: func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) string {
+			return oneLine(t, c, "/pods/", selecting("made=up", ""))
+		},
+		want: [2]string{"a/one@2", "@2"},
+	},
+	"IndexerFuncs": {
+		change: func(c *cacher.Config, value int) {
+			c.IndexerFuncs = choose(value, nil, storage.IndexerFuncs{"spec.nodeName": func(runtime.Object) string { return "nowhere" }})
+		},
+		observe: func(t *testing.T, store *memstore.Store, c *cacher.Cacher) string {
+			w := watchPods(t, c, "/pods/", "2", selecting("", "spec.nodeName=n1"))
+			synctest.Wait()
+			put(store, poddata.Pod("a/two", "spec.nodeName=n1"))
+			return strings.Join(received(w), " ")
+		},
+		want: [2]string{"ADDED a/two@3", ""}, // looked up by what the function says
+	},
+	"NewFunc": {
+		change: func(c *cacher.Config, value int) {
+			c.NewFunc = func() runtime.Object {
+				return &example.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: choose(value, "", "made")}}
+			}
+		},
+		observe: func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) string {
+			w := watchPods(t, c, "/pods/", "2", withBookmarks)
+			elapse(2 * cacher.DefaultBookmarkInterval)
+			return metaOf(t, (<-w.ResultChan()).Object).GetGenerateName()
+		},
+		want: [2]string{"", "made"},
+	},
+	"DispatchBudget": {
+		change: func(c *cacher.Config, value int) {
+			c.WatchBuffer, c.DispatchBudget = 1, choose(value, -1, 500*time.Millisecond)
+		},
+		observe: func(t *testing.T, store *memstore.Store, c *cacher.Cacher) string {
+			watchPods(t, c, "/pods/", "2") // and does not read
+			elapse(10 * time.Second)
+			for range 3 {
+				put(store, poddata.Pod("a/one"))
+			}
+			elapse(100 * time.Millisecond)
+			return fmt.Sprint("parked: ", c.Status().Watchers[0].Parked)
+		},
+		want: [2]string{"parked: true", "parked: false"},
+	},
+	"WatchBuffer": {
+		change: func(c *cacher.Config, value int) { c.WatchBuffer = choose(value, 3, 70) },
+		observe: func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) string {
+			return fmt.Sprint(cap(watchPods(t, c, "/pods/", "2").ResultChan()))
+		},
+		want: [2]string{"3", "70"},
+	},
+	"EncodingBytes": {
+		change: func(c *cacher.Config, value int) { c.EncodingBytes = choose(value, int64(-1), 1000) },
+		observe: func(t *testing.T, store *memstore.Store, c *cacher.Cacher) string {
+			watches := []*podWatch{watchPods(t, c, "/pods/", "2"), watchPods(t, c, "/pods/", "2")}
+			put(store, poddata.Pod("a/one"))
+			encoded := 0
+			for _, w := range watches {
+				event := <-w.ResultChan()
+				if err := event.Object.(runtime.CacheableObject).CacheEncode("id", func(_ runtime.Object, w io.Writer) error {
+					encoded++
+					_, err := io.WriteString(w, "encoded")
+					return err
+				}, io.Discard); err != nil {
+					t.Error(err)
+				}
+			}
+			return fmt.Sprint(encoded)
+		},
+		want: [2]string{"2", "1"},
+	},
+}
+
+// history makes more events than are kept whatever their age and size.
+func history(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+	t.Helper()
+	for range 300 {
+		put(store, poddata.Pod("a/one"))
+		synctest.Wait()
+	}
+	expectFresh(t, c)
+}
+
+// fromStorage tells where an exact LIST is answered from.
+func fromStorage(t *testing.T, store *memstore.Store, c *cacher.Cacher, rv string) string {
+	t.Helper()
+	before := store.Requests()["list"]
+	expectList(t, c, "/pods/", rv, "a/one@"+rv, exactly)
+	if store.Requests()["list"] > before {
+		return "asked of storage"
+	}
+	return "served from the cache"
+}
+
+func oneLine(t *testing.T, c *cacher.Cacher, key string, change ...func(*storage.ListOptions)) string {
+	t.Helper()
+	line, _ := list(t, c, key, "0", change...)
+	return line
+}
+
+// shifted adds to the versions of lists.
+type shifted struct{ by uint64 }
+
+func (s shifted) UpdateList(obj runtime.Object, rv uint64, token string, count *int64) error {
+	return storage.APIObjectVersioner{}.UpdateList(obj, rv+s.by, token, count)
+}
+func (shifted) UpdateObject(obj runtime.Object, rv uint64) error {
+	return storage.APIObjectVersioner{}.UpdateObject(obj, rv)
+}
+func (shifted) PrepareObjectForStorage(obj runtime.Object) error {
+	return storage.APIObjectVersioner{}.PrepareObjectForStorage(obj)
+}
+func (shifted) ObjectResourceVersion(obj runtime.Object) (uint64, error) {
+	return storage.APIObjectVersioner{}.ObjectResourceVersion(obj)
+}
+func (shifted) ParseResourceVersion(rv string) (uint64, error) {
+	return storage.APIObjectVersioner{}.ParseResourceVersion(rv)
+}
+
+// Every field of the configuration has an effect, which a test shows.
+func TestEveryFieldHasAnEffect(t *testing.T) {
+	tests := testNames(t)
+	config := reflect.TypeFor[cacher.Config]()
+	for i := range config.NumField() {
+		if _, ok := fieldEffects[config.Field(i).Name]; !ok {
+			t.Errorf("no test shows what %s does", config.Field(i).Name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(fieldEffects)) {
+		effect := fieldEffects[name]
+		if _, ok := config.FieldByName(name); !ok {
+			t.Errorf("there is no field %s", name)
+		}
+		if effect.by != "" {
+			if !tests[effect.by] {
+				t.Errorf("%s: there is no %s", name, effect.by)
+			}
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			for value, want := range effect.want {
+				inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+					if got := effect.observe(t, store, c); got != want {
+						t.Errorf("with value %d: got %q, want %q", value, got, want)
+					}
+				}, func(c *cacher.Config) { effect.change(c, value) })
+			}
+		})
+	}
+}
+
+// testNames are the tests of this package.
+func testNames(t *testing.T) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob("*_test.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("the tests' source is not here: %v", err)
+	}
+	names := map[string]bool{}
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllSubmatch(source, -1) {
+			names[string(match[1])] = true
+		}
+	}
+	return names
+}
+
+// Time is taken from the configured clock.
+func TestClock(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Now())
+	c := start(t, newStore(poddata.Pod("a/one")), func(c *cacher.Config) { c.Clock = clock })
+	r := goList(testContext(t), c, "100")
+	for r.under() { // a step before the read has begun to wait is lost on it
+		clock.Step(cacher.DefaultFreshnessTimeout)
+		select {
+		case <-r.done:
+		case <-time.After(time.Millisecond):
+		}
+	}
+	if !storage.IsTooLargeResourceVersion(r.err) {
+		t.Errorf("got %v", r.err)
+	}
+}
+
+// unstreamed can't begin a watch with the initial state: it is listed.
+type unstreamed struct{ *memstore.Store }
+
+func (unstreamed) IsWatchListSemanticsUnSupported() bool { return true }
+
+func TestNewListFunc(t *testing.T) {
+	var made atomic.Int32
+	store := newStore(poddata.Pod("a/one"))
+	c := start(t, unstreamed{store}, func(c *cacher.Config) {
+		c.NewListFunc = func() runtime.Object { made.Add(1); return poddata.NewList() }
+	})
+	if made.Load() < 2 || store.Requests()["list"] != 1 {
+		t.Errorf("%d lists were made for %d requests; one is for validation", made.Load(), store.Requests()["list"])
+	}
+	expectList(t, c, "/pods/", "0", "a/one@2")
+}
+
+// sized remembers what it is to estimate sizes by.
+type sized struct {
+	*memstore.Store
+	keys storage.KeysFunc
+}
+
+func (s *sized) EnableResourceSizeEstimation(keys storage.KeysFunc) error { s.keys = keys; return nil }
+
+// Storage's size estimator is told the cache's keys, as fresh as a consistent
+// read; or nothing.
+func TestDisableSizeEstimation(t *testing.T) {
+	for _, disabled := range []bool{false, true} {
+		store := &sized{Store: newStore(poddata.Pod("b/one"), poddata.Pod("a/one"))}
+		start(t, store, func(c *cacher.Config) { c.DisableSizeEstimation = disabled })
+		if disabled != (store.keys == nil) {
+			t.Errorf("disabled is %v, and storage was told %v", disabled, store.keys != nil)
+		}
+		if disabled {
+			continue
+		}
+		put(store.Store, poddata.Pod("c/one"))
+		keys, err := store.keys(testContext(t))
+		if want := "/pods/a/one /pods/b/one /pods/c/one"; err != nil || strings.Join(keys, " ") != want {
+			t.Errorf("got %q, %v; want %q", keys, err, want)
+		}
+	}
+}

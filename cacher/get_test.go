@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cacher_test
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/memstore"
+	"github.com/kube-watchcache/watchcache/internal/poddata"
+)
+
+// errorClass is what callers tell errors apart by.
+func errorClass(err error) string {
+	switch {
+	case err == nil:
+		return "none"
+	case storage.IsNotFound(err):
+		return "not found"
+	case storage.IsTooLargeResourceVersion(err):
+		return "too large"
+	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
+		return "expired"
+	case apierrors.IsBadRequest(err):
+		return "bad request"
+	case apierrors.IsTooManyRequests(err):
+		return "too many requests"
+	}
+	return "other"
+}
+
+// A GET answers from the cache, without a request to storage, and says of what
+// it can't answer what storage says.
+func TestGet(t *testing.T) {
+	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one"), poddata.Pod("a/two")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		before := store.Requests()["get"]
+		for _, tc := range []struct {
+			key, rv string
+			ignore  bool
+			want    string
+			class   string
+		}{
+			{"/pods/a/one", "", false, "a/one@2", "none"},
+			{"/pods/a/one", "0", false, "a/one@2", "none"},
+			{"/pods/a/two", "2", false, "a/two@3", "none"}, // not older than
+			{"/pods/a/two", "3", false, "a/two@3", "none"},
+			{"/pods/a/none", "", false, "", "not found"},
+			{"/pods/a/none", "0", false, "", "not found"},
+			{"/pods/a/none", "", true, "/@", "none"},
+			{"/pods/a/none", "3", true, "/@", "none"},
+			{"/pods/a", "0", false, "", "not found"},
+			{"/pods/a/", "0", false, "", "not found"},
+			{"/pods/a/one", "4", false, "", "too large"},
+			{"/pods/a/one", "18446744073709551615", false, "", "too large"},
+			{"/pods/a/one", "x", false, "", "bad request"},
+			{"/pods/a/one", "-1", false, "", "bad request"},
+			{"/pods/a/one", "1.5", true, "", "bad request"},
+			{"/nodes/a/one", "0", false, "", "other"},
+			{"/pods/../one", "0", true, "", "other"},
+			{"/pods/a/..", "", false, "", "other"},
+			{"/pods/./one", "", false, "", "other"},
+			{"", "", false, "", "other"},
+			{"/", "0", true, "", "other"},
+		} {
+			pod := poddata.Pod("what/was", "there=before")
+			err := c.Get(t.Context(), tc.key, storage.GetOptions{ResourceVersion: tc.rv, IgnoreNotFound: tc.ignore}, pod)
+			if class := errorClass(err); class != tc.class {
+				t.Errorf("%s at %q: got %q (%v), want %q", tc.key, tc.rv, class, err, tc.class)
+			}
+			if got := fmt.Sprintf("%s/%s@%s", pod.Namespace, pod.Name, pod.ResourceVersion); err == nil && got != tc.want {
+				t.Errorf("%s at %q: got %s, want %s", tc.key, tc.rv, got, tc.want)
+			}
+			// Storage says the same, but that it does not wait for a version.
+			fromStorage := store.Get(t.Context(), tc.key, storage.GetOptions{ResourceVersion: tc.rv, IgnoreNotFound: tc.ignore}, &example.Pod{})
+			if class := errorClass(fromStorage); class != tc.class {
+				t.Errorf("%s at %q: storage says %q (%v), the cache %q", tc.key, tc.rv, class, fromStorage, tc.class)
+			}
+			before++
+		}
+		if n := store.Requests()["get"]; n != before {
+			t.Errorf("%d requests went to storage", n-before)
+		}
+	})
+}
+
+func TestGetIntoWhatDoesNotFit(t *testing.T) {
+	store := newStore(poddata.Pod("a/one"))
+	c := start(t, store)
+	for name, into := range map[string]runtime.Object{
+		"nil":          nil,
+		"no pointer":   byValue{},
+		"nil pointer":  (*example.Pod)(nil),
+		"another type": &example.PodList{},
+	} {
+		for _, rv := range []string{"", "0"} {
+			err := c.Get(testContext(t), "/pods/a/one", storage.GetOptions{ResourceVersion: rv}, into)
+			if err == nil {
+				t.Errorf("%s at %q: no error", name, rv)
+			}
+			if name == "another type" && !strings.Contains(fmt.Sprint(err), "PodList") {
+				t.Errorf("%s at %q: %v does not name the type", name, rv, err)
+			}
+		}
+	}
+}
+
+// byValue is a runtime.Object that is no pointer.
+type byValue struct{ example.Pod }
+
+func (byValue) DeepCopyObject() runtime.Object   { return byValue{} }
+func (byValue) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// A consistent GET gives an object that is all the caller's own: who reads
+// before writing changes what was read.
+func TestConsistentGetIsPrivate(t *testing.T) {
+	store := newStore(poddata.Pod("a/one", "x=y"))
+	c := start(t, store)
+	want := poddata.Pod("a/one", "x=y")
+	want.ResourceVersion = "2"
+	for range 2 {
+		pod := &example.Pod{}
+		if err := c.Get(testContext(t), "/pods/a/one", storage.GetOptions{}, pod); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(pod, want) {
+			t.Errorf("got %+v, want %+v", pod, want)
+		}
+		pod.Labels["x"] = "z"
+		pod.Name = "other"
+	}
+	for _, pod := range expectList(t, c, "/pods/", "0", "a/one@2").Items {
+		if pod.Labels["x"] != "y" {
+			t.Errorf("the cache has %v", pod.Labels)
+		}
+	}
+}
+
+// A GET at a version shares no more than what is below the top level.
+func TestGetDoesNotAliasTheTopLevel(t *testing.T) {
+	store := newStore(poddata.Pod("a/one", "x=y"))
+	c := start(t, store)
+	for range 2 {
+		pod := &example.Pod{}
+		if err := c.Get(testContext(t), "/pods/a/one", storage.GetOptions{ResourceVersion: "0"}, pod); err != nil {
+			t.Fatal(err)
+		}
+		if pod.Name != "one" || pod.ResourceVersion != "2" || pod.Labels["x"] != "y" {
+			t.Errorf("got %+v", pod)
+		}
+		pod.Name, pod.ResourceVersion, pod.Labels = "other", "9", nil
+	}
+}
+
+// Regression 37, for reads: a stopped cache answers at once, whatever is
+// asked of it, and bothers storage with none of it.
+func TestReadsOfAStoppedCache(t *testing.T) {
+	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		store.Hold()
+		store.Touch()
+		waiting := []*reading{goList(t.Context(), c, ""), goGet(t.Context(), c, "/pods/a/one", ""), goList(t.Context(), c, "9"), goGet(t.Context(), c, "/pods/a/one", "9")}
+		synctest.Wait()
+		c.Stop()
+		before := store.Requests()
+		for _, rv := range []string{"", "0", "2", "9"} {
+			waiting = append(waiting, goList(t.Context(), c, rv), goGet(t.Context(), c, "/pods/a/one", rv))
+		}
+		synctest.Wait()
+		for i, r := range waiting {
+			if r.under() || !apierrors.IsTooManyRequests(r.err) {
+				t.Errorf("read %d: goes on, or got %q %v, want 429", i, r.got, r.err)
+			}
+		}
+		err := c.GetList(t.Context(), "/pods/", limited(everything(""), 1), &example.PodList{})
+		if !apierrors.IsTooManyRequests(err) {
+			t.Errorf("a page: got %v, want 429", err)
+		}
+		if after := store.Requests(); after["list"] != before["list"] || after["get"] != before["get"] || after["version"] != before["version"] {
+			t.Errorf("storage got %v, before %v", after, before)
+		}
+	})
+}
+
+func limited(opts storage.ListOptions, limit int64) storage.ListOptions {
+	opts.Predicate.Limit = limit
+	return opts
+}

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cacher_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/memstore"
+	"github.com/kube-watchcache/watchcache/internal/poddata"
+)
+
+func byNode(obj any) ([]string, error) { return []string{obj.(*example.Pod).Spec.NodeName}, nil }
+
+func withIndexers(indexers cache.Indexers) func(*cacher.Config) {
+	return func(c *cacher.Config) { c.Indexers = &indexers }
+}
+
+func withLabels(names ...string) func(*cacher.Config) {
+	return func(c *cacher.Config) { c.LabelIndexes = names }
+}
+
+const (
+	crowd           = 20_000
+	crowdNamespaces = 100
+	crowdApps       = 100 // 200 pods of each, two in each namespace
+	crowdNodes      = 400 // 50 pods on each
+)
+
+// newCrowd returns a store of many pods, at resourceVersions 2 to crowd+1.
+func newCrowd() *memstore.Store {
+	store := newStore()
+	for i := range crowd {
+		put(store, poddata.Pod(fmt.Sprintf("ns%02d/pod%05d", i%crowdNamespaces, i),
+			fmt.Sprintf("app=app%02d", i/crowdNamespaces%crowdApps), fmt.Sprintf("size=%d", i%2), fmt.Sprintf("spec.nodeName=n%03d", i*7%crowdNodes)))
+	}
+	return store
+}
+
+// listCost counts, from one look to the next, how many objects LISTs looked at
+// and how many they returned.
+type listCost struct {
+	read     func(series string) float64
+	looked   float64
+	returned float64
+}
+
+func (l *listCost) since() (looked, returned int) {
+	before := *l
+	l.looked, l.returned = l.read("list_evaluated_objects_total"), l.read("list_returned_objects_total")
+	return int(l.looked - before.looked), int(l.returned - before.returned)
+}
+
+// A LIST looks at nothing but what an index, the namespace or the key prefix
+// leaves; at the latest version, at an earlier one and page by page.
+func TestListLooksAtMatchesOnly(t *testing.T) {
+	meters, read := metered(t)
+	store := newCrowd()
+	c := start(t, store, meters, withLabels("app", "size"), withIndexers(cache.Indexers{storage.FieldIndex("spec.nodeName"): byNode}))
+	then := fmt.Sprint(crowd + 1)
+	// From here on versions differ: one of app07 and one of app08 have gone.
+	store.Remove("/pods/ns00/pod00700")
+	store.Remove("/pods/ns00/pod00800")
+	expectFresh(t, c)
+	cost := &listCost{read: read}
+	cost.since()
+
+	for _, tc := range []struct {
+		name, key, label, field string
+		then, now, looks        int // looks < 0: as many as match
+	}{
+		{"label", "/pods/", "app=app07", "", 200, 199, -1},
+		{"double equals", "/pods/", "app==app07", "", 200, 199, -1},
+		{"label without objects", "/pods/", "app=none", "", 0, 0, -1},
+		{"field", "/pods/", "", "spec.nodeName=n003", 50, 50, -1},
+		{"set", "/pods/", "app in (app07,app08,none)", "", 400, 398, -1},
+		{"set of one", "/pods/", "app in (app07)", "", 200, 199, -1},
+		{"large set", "/pods/", "app in (" + strings.Join(apps(0, 50), ",") + ")", "", 10_000, 9998, -1},
+		{"label and namespace", "/pods/ns05/", "app=app07", "", 2, 2, -1},
+		{"set and namespace", "/pods/ns00/", "app in (app07,app08)", "", 4, 2, -1},
+		{"the field narrower than the label", "/pods/", "app=app08", "spec.nodeName=n000", 2, 1, 50},
+		{"the label narrower than the other one", "/pods/", "size=1,app=app07", "", 100, 100, 200},
+		{"the set narrower than the label", "/pods/", "size=0,app in (app07,app08)", "", 200, 198, 400},
+		{"two sets of one label", "/pods/", "app in (app07,app08,app09,app10),app in (app08,app11)", "", 200, 199, 400},
+		{"the namespace as a field", "/pods/", "", "metadata.namespace=ns05", 200, 200, -1},
+		{"the namespace as a field and a label", "/pods/", "app=app07", "metadata.namespace=ns00", 2, 1, -1},
+		{"the name as a field", "/pods/ns05/", "", "metadata.name=pod00005", 1, 1, 200},
+		{"nothing", "/pods/", "app=app07,app=app08", "", 0, 0, 200},
+		{"not", "/pods/ns05/", "app!=app07", "", 198, 198, 200},
+		{"not in", "/pods/ns05/", "app notin (app07,app08)", "", 196, 196, 200},
+		{"exists", "/pods/ns05/", "app", "", 200, 200, 200},
+		{"an empty namespace", "/pods/none/", "app=app07", "", 0, 0, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for _, at := range []struct {
+				rv      string
+				exactly bool
+				want    int
+			}{{"0", false, tc.now}, {"", false, tc.now}, {then, true, tc.then}} {
+				opts := everything(at.rv)
+				opts.Predicate = poddata.Predicate(tc.label, tc.field)
+				if at.exactly {
+					opts.ResourceVersionMatch = "Exact"
+				}
+				pods := &example.PodList{}
+				if err := c.GetList(testContext(t), tc.key, opts, pods); err != nil {
+					t.Fatal(err)
+				}
+				looked, returned := cost.since()
+				// What has gone since is not looked at any more.
+				most := max(tc.looks, at.want)
+				if len(pods.Items) != at.want || returned != at.want {
+					t.Errorf("rv=%q: got %d, counted %d, want %d", at.rv, len(pods.Items), returned, at.want)
+				}
+				if looked > most || looked < at.want || (tc.looks < 0 && looked != at.want) {
+					t.Errorf("rv=%q: looked at %d, want at most %d", at.rv, looked, most)
+				}
+				expectOrder(t, pods)
+				expectAll(t, opts.Predicate, pods)
+			}
+			pagesLookAtMatchesOnly(t, c, cost, tc.key, poddata.Predicate(tc.label, tc.field), tc.now, tc.looks)
+		})
+	}
+}
+
+// pagesLookAtMatchesOnly walks through a list in pages: each looks at no more
+// than itself and at the one element that tells that there are more.
+func pagesLookAtMatchesOnly(t *testing.T, c *cacher.Cacher, cost *listCost, key string, predicate storage.SelectionPredicate, want, looks int) {
+	t.Helper()
+	const limit = 60
+	all := &example.PodList{}
+	for {
+		opts := everything("")
+		opts.Predicate = predicate
+		opts.Predicate.Limit = limit
+		opts.Predicate.Continue = all.Continue
+		page := &example.PodList{}
+		if err := c.GetList(testContext(t), key, opts, page); err != nil {
+			t.Fatal(err)
+		}
+		if looked, _ := cost.since(); looks < 0 && looked > len(page.Items)+1 {
+			t.Errorf("a page of %d looked at %d", len(page.Items), looked)
+		}
+		all.Items = append(all.Items, page.Items...)
+		if all.Continue = page.Continue; all.Continue == "" {
+			break
+		}
+		if len(page.Items) != limit {
+			t.Errorf("a page has %d items, and there are more", len(page.Items))
+		}
+	}
+	if len(all.Items) != want {
+		t.Errorf("the pages have %d items, want %d", len(all.Items), want)
+	}
+	expectOrder(t, all)
+}
+
+func apps(from, to int) (names []string) {
+	for i := from; i < to; i++ {
+		names = append(names, fmt.Sprintf("app%02d", i))
+	}
+	return names
+}
+
+// expectFresh waits for the cache to have what the store has.
+func expectFresh(t testing.TB, c *cacher.Cacher) {
+	t.Helper()
+	list(t, c, "/pods/", "", func(o *storage.ListOptions) { o.Predicate.Limit = 1 })
+}
+
+func expectOrder(t *testing.T, pods *example.PodList) {
+	t.Helper()
+	last := ""
+	for i := range pods.Items {
+		key, err := poddata.Key(&pods.Items[i])
+		if err != nil || key <= last {
+			t.Fatalf("%q comes after %q (%v)", key, last, err)
+		}
+		last = key
+	}
+}
+
+func expectAll(t *testing.T, predicate storage.SelectionPredicate, pods *example.PodList) {
+	t.Helper()
+	for i := range pods.Items {
+		if matches, err := predicate.Matches(&pods.Items[i]); err != nil || !matches {
+			t.Fatalf("%s is not selected (%v)", pods.Items[i].Name, err)
+		}
+	}
+}
+
+func TestListOfNothing(t *testing.T) {
+	meters, read := metered(t)
+	c := start(t, newStore(poddata.Pod("a/one")), meters)
+	opts := everything("0")
+	opts.Predicate.Label = labels.Nothing()
+	pods := &example.PodList{}
+	if err := c.GetList(testContext(t), "/pods/", opts, pods); err != nil || pods.Items == nil || len(pods.Items) > 0 {
+		t.Errorf("got %v, %v; want no items, and not nil", pods.Items, err)
+	}
+	if n := read("list_evaluated_objects_total"); n != 0 {
+		t.Errorf("looked at %v objects", n)
+	}
+}
+
+// An object that an index function fails for is found all the same.
+func TestIndexFunctionFails(t *testing.T) {
+	store := newStore(poddata.Pod("a/good", "spec.nodeName=n1"), poddata.Pod("a/bad", "spec.nodeName=n1"), poddata.Pod("a/other", "spec.nodeName=n2"))
+	c := start(t, store, withIndexers(cache.Indexers{storage.FieldIndex("spec.nodeName"): func(obj any) ([]string, error) {
+		if obj.(*example.Pod).Name == "bad" {
+			return nil, errors.New("no node")
+		}
+		return byNode(obj)
+	}}))
+	expectList(t, c, "/pods/", "0", "a/bad a/good@4", selecting("", "spec.nodeName=n1"))
+	expectList(t, c, "/pods/", "0", "a/other@4", selecting("", "spec.nodeName=n2"))
+	store.Remove("/pods/a/bad")
+	expectList(t, c, "/pods/", "", "a/good@5", selecting("", "spec.nodeName=n1"))
+}
+
+// An index may have any number of values for an object, and any name.
+func TestIndexOfManyValues(t *testing.T) {
+	store := newStore(poddata.Pod("a/one", "colors=red-green", "spec.nodeName=n1"), poddata.Pod("a/two", "colors=green"), poddata.Pod("a/three"))
+	meters, read := metered(t)
+	c := start(t, store, meters, withIndexers(cache.Indexers{
+		storage.LabelIndex("colors"): func(obj any) ([]string, error) {
+			colors, ok := obj.(*example.Pod).Labels["colors"]
+			if !ok {
+				return nil, nil
+			}
+			return append(strings.Split(colors, "-"), colors, colors), nil
+		},
+		"by something else": func(any) ([]string, error) { return []string{"x"}, nil },
+	}))
+	expectList(t, c, "/pods/", "0", "a/two@4", selecting("colors=green", ""))
+	expectList(t, c, "/pods/", "0", "a/one@4", selecting("colors=red-green", ""))
+	if n := read("list_evaluated_objects_total"); n != 3 {
+		t.Errorf("looked at %v objects, want 3: those with green, and the one with red-green", n)
+	}
+}
+
+// Keys that don't begin with the namespace: selecting by it finds everything.
+func TestNamespaceIsNotInTheKey(t *testing.T) {
+	store := newStore()
+	key := func(obj runtime.Object) (string, error) {
+		accessor, err := meta.Accessor(obj)
+		if err != nil {
+			return "", err
+		}
+		if accessor.GetName() == "stray" {
+			return "/pods/elsewhere", nil
+		}
+		return poddata.Key(obj)
+	}
+	store.Put("/pods/a/one", poddata.Pod("a/one"))
+	store.Put("/pods/b/one", poddata.Pod("b/one"))
+	meters, read := metered(t)
+	c := start(t, store, meters, func(c *cacher.Config) { c.KeyFunc = key })
+	expectList(t, c, "/pods/", "0", "a/one@3", selecting("", "metadata.namespace=a"))
+	if n := read("list_evaluated_objects_total"); n != 1 {
+		t.Errorf("looked at %v objects, want 1", n)
+	}
+	stray := store.Put("/pods/elsewhere", poddata.Pod("a/stray"))
+	expectList(t, c, "/pods/", "", "a/one a/stray@4", selecting("", "metadata.namespace=a"))
+	store.Remove("/pods/elsewhere")
+	expectList(t, c, "/pods/", "", "a/one@5", selecting("", "metadata.namespace=a"))
+	expectList(t, c, "/pods/", fmt.Sprint(stray), "a/one a/stray@4", selecting("", "metadata.namespace=a"), exactly)
+	before := read("list_evaluated_objects_total")
+	expectList(t, c, "/pods/", "", "a/one@5", selecting("", "metadata.namespace=a"))
+	if n := read("list_evaluated_objects_total") - before; n != 1 {
+		t.Errorf("looked at %v objects after the stray one had gone, want 1", n)
+	}
+}
+
+func exactly(o *storage.ListOptions) { o.ResourceVersionMatch = "Exact" }
+
+// Regression 43: what an index has no objects for any more takes no memory.
+// That its trees shrink is tested in package watchcache; here, that values come
+// and go without a trace in what is read.
+func TestIndexFollowsChanges(t *testing.T) {
+	store := newStore(poddata.Pod("a/one", "app=x"))
+	c := start(t, store, withLabels("app"))
+	expectList(t, c, "/pods/", "", "a/one@2", selecting("app=x", ""))
+	put(store, poddata.Pod("a/one", "app=y"))
+	expectList(t, c, "/pods/", "", "@3", selecting("app=x", ""))
+	expectList(t, c, "/pods/", "", "a/one@3", selecting("app=y", ""))
+	put(store, poddata.Pod("a/one"))
+	expectList(t, c, "/pods/", "", "@4", selecting("app in (x,y)", ""))
+	expectList(t, c, "/pods/", "2", "a/one@2", selecting("app in (x,y)", ""), exactly)
+	store.Remove("/pods/a/one")
+	expectList(t, c, "/pods/", "", "@5", selecting("app in (x,y)", ""))
+}
+
+// The predicate's own IndexFields and IndexLabels name what an API server's
+// author has indexed: they are served, with and without a request's namespace.
+func TestPredicateNamesIndexes(t *testing.T) {
+	meters, read := metered(t)
+	store := newStore(poddata.Pod("a/one", "app=x", "spec.nodeName=n1"), poddata.Pod("a/two", "app=y", "spec.nodeName=n2"), poddata.Pod("b/one", "app=x", "spec.nodeName=n1"))
+	c := start(t, store, meters, withLabels("app"), withIndexers(cache.Indexers{storage.FieldIndex("spec.nodeName"): byNode}))
+	cost := &listCost{read: read}
+	for _, tc := range []struct{ key, label, field, want string }{
+		{"/pods/", "app=x", "", "a/one b/one@4"},
+		{"/pods/", "", "spec.nodeName=n2", "a/two@4"},
+		{"/pods/b/", "app=x", "spec.nodeName=n1", "b/one@4"},
+	} {
+		cost.since()
+		expectList(t, c, tc.key, "0", tc.want, selecting(tc.label, tc.field), func(o *storage.ListOptions) {
+			o.Predicate.IndexLabels, o.Predicate.IndexFields = []string{"app", "other"}, []string{"spec.nodeName", "metadata.namespace"}
+		})
+		if looked, returned := cost.since(); looked != returned {
+			t.Errorf("%+v: looked at %d for %d", tc, looked, returned)
+		}
+	}
+}

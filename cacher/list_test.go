@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cacher_test
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/memstore"
+	"github.com/kube-watchcache/watchcache/internal/poddata"
+)
+
+// listPage lists one page of pods.
+func listPage(t testing.TB, c storage.Interface, key, rv, token string, limit int64, change ...func(*storage.ListOptions)) (*example.PodList, error) {
+	t.Helper()
+	opts := limited(everything(rv), limit)
+	for _, change := range change {
+		change(&opts)
+	}
+	opts.Predicate.Limit, opts.Predicate.Continue = limit, token
+	pods := &example.PodList{}
+	return pods, c.GetList(testContext(t), key, opts, pods)
+}
+
+// Pages are of one version, whatever is written meanwhile, and none of it is
+// asked of storage.
+func TestPagesAreOfOneVersion(t *testing.T) {
+	store := newStore()
+	for i := range 50 {
+		put(store, poddata.Pod(fmt.Sprintf("ns%d/pod%02d", i%5, i), fmt.Sprintf("half=%d", i%2)))
+	}
+	c := start(t, store)
+	for name, tc := range map[string]struct {
+		key, rv string
+		limit   int64
+		change  func(*storage.ListOptions)
+	}{
+		"everything":              {"/pods/", "", 7, func(*storage.ListOptions) {}},
+		"a namespace":             {"/pods/ns3/", "", 3, func(*storage.ListOptions) {}},
+		"selected":                {"/pods/", "", 4, selecting("half=1", "")},
+		"by a limit at a version": {"/pods/", "current", 7, func(*storage.ListOptions) {}},
+		"exactly at a version":    {"/pods/", "current", 7, exactly},
+		"as many as there are":    {"/pods/", "", 50, func(*storage.ListOptions) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rv := strings.Replace(tc.rv, "current", fmt.Sprint(c.Status().ResourceVersion), 1)
+			opts := everything(rv)
+			tc.change(&opts)
+			want := &example.PodList{}
+			if err := store.GetList(testContext(t), tc.key, opts, want); err != nil {
+				t.Fatal(err)
+			}
+			before := store.Requests()["list"]
+			token, all := "", &example.PodList{}
+			for {
+				page, err := listPage(t, c, tc.key, rv, token, tc.limit, tc.change)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all.Items = append(all.Items, page.Items...)
+				all.ResourceVersion = page.ResourceVersion
+				left := int64(len(want.Items) - len(all.Items))
+				if remaining := page.RemainingItemCount; opts.Predicate.Empty() && page.Continue != "" && (remaining == nil || *remaining != left) {
+					t.Errorf("after %d items %v remain, want %d", len(all.Items), remaining, left)
+				}
+				if (page.Continue == "") != (left == 0) {
+					t.Errorf("after %d items %d are left, and the token is %q", len(all.Items), left, page.Continue)
+				}
+				if token, rv = page.Continue, ""; token == "" {
+					break
+				}
+				// Writes before, on and after the place where the pages go on.
+				put(store, poddata.Pod("ns0/pod00"))
+				store.Remove(fmt.Sprintf("/pods/ns4/pod%02d", len(all.Items)))
+				put(store, poddata.Pod(fmt.Sprintf("ns9/late%d", len(all.Items))))
+				expectFresh(t, c)
+			}
+			if got, want := lineOf(all), lineOf(want); got != want {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
+			if n := store.Requests()["list"] - before; n != 0 {
+				t.Errorf("%d lists went to storage", n)
+			}
+		})
+	}
+}
+
+// Regression 19: when storage has compacted a version, to list it or to go on
+// with its pages fails as it does there, at once and on a quiet resource; pages
+// may go on at the latest version.
+func TestCompactedVersion(t *testing.T) {
+	store := newStore(poddata.Pod("a/one"), poddata.Pod("a/two"), poddata.Pod("b/one")) // 2, 3, 4
+	c := start(t, store)
+	first, err := listPage(t, c, "/pods/", "", "", 1)
+	if err != nil || lineOf(first) != "a/one@4" {
+		t.Fatalf("got %s, %v", lineOf(first), err)
+	}
+	put(store, poddata.Pod("b/two")) // 5
+	expectFresh(t, c)
+	expectList(t, c, "/pods/", "4", "a/one a/two b/one@4", exactly)
+	store.Compact(store.Touch()) // 6
+
+	for name, change := range map[string]func(*storage.ListOptions){
+		"exactly": exactly,
+		"a limit": func(o *storage.ListOptions) { o.Predicate.Limit = 10 },
+	} {
+		opts := everything("4")
+		change(&opts)
+		if err := c.GetList(testContext(t), "/pods/", opts, &example.PodList{}); !apierrors.IsResourceExpired(err) {
+			t.Errorf("%s: got %v, want expired", name, err)
+		}
+	}
+	_, err = listPage(t, c, "/pods/", "", first.Continue, 1)
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || !apierrors.IsResourceExpired(err) {
+		t.Fatalf("got %v, want expired", err)
+	}
+	rest, err := listPage(t, c, "/pods/", "", status.Status().Continue, 2)
+	if err != nil || lineOf(rest) != "a/two b/one@6" {
+		t.Errorf("going on at the latest version: got %s, %v", lineOf(rest), err)
+	}
+	rest, err = listPage(t, c, "/pods/", "", rest.Continue, 2)
+	if err != nil || lineOf(rest) != "b/two@6" {
+		t.Errorf("going on after that: got %s, %v", lineOf(rest), err)
+	}
+}
+
+// What the cache can't show is storage's to answer: versions from before the
+// cache, and those that left the window.
+func TestVersionsBeforeTheWindow(t *testing.T) {
+	store := newStore(poddata.Pod("a/one"))
+	store.Remove("/pods/a/one")
+	put(store, poddata.Pod("a/two")) // 4
+	c := start(t, store)
+	before := store.Requests()["list"]
+	expectList(t, c, "/pods/", "2", "a/one@2", exactly)
+	expectList(t, c, "/pods/", "3", "@3", exactly)
+	if n := store.Requests()["list"] - before; n != 2 {
+		t.Errorf("%d lists went to storage, want 2", n)
+	}
+	expectList(t, c, "/pods/", "4", "a/two@4", exactly)
+	expectList(t, c, "/pods/a/two", "4", "a/two@4", exactly, single)
+	if n := store.Requests()["list"] - before; n != 2 {
+		t.Errorf("a version of the window went to storage")
+	}
+}
+
+func single(o *storage.ListOptions) { o.Recursive = false }
+
+// A version to come is waited for, and shown exactly, though more has come
+// since.
+func TestVersionToCome(t *testing.T) {
+	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		opts := everything("4")
+		opts.ResourceVersionMatch = metav1.ResourceVersionMatchExact
+		pods, done := &example.PodList{}, make(chan error, 1)
+		go func() { done <- c.GetList(t.Context(), "/pods/", opts, pods) }()
+		synctest.Wait()
+		release := store.Hold()
+		for i := range 4 {
+			put(store, poddata.Pod(fmt.Sprintf("b/%d", i)))
+		}
+		release()
+		synctest.Wait()
+		if err := <-done; err != nil || lineOf(pods) != "a/one b/0 b/1@4" {
+			t.Errorf("got %s, %v", lineOf(pods), err)
+		}
+		opts.ResourceVersion = "100"
+		began := time.Now()
+		if err := c.GetList(t.Context(), "/pods/", opts, pods); !storage.IsTooLargeResourceVersion(err) {
+			t.Errorf("got %v, want too large", err)
+		}
+		if waited := time.Since(began); waited != cacher.DefaultFreshnessTimeout {
+			t.Errorf("waited %v", waited)
+		}
+	})
+}
+
+// LISTs as the API concepts tell them apart, by resourceVersion, match and
+// limit; the numbers are how often storage is asked.
+func TestListByVersion(t *testing.T) {
+	store := newStore(poddata.Pod("a/one"), poddata.Pod("a/two"), poddata.Pod("b/one")) // 2, 3, 4
+	c := start(t, store)
+	put(store, poddata.Pod("b/two")) // 5
+	expectFresh(t, c)
+	for _, tc := range []struct {
+		key, rv, match string
+		limit          int64
+		want           string
+		requests       int
+	}{
+		{"/pods/", "", "", 0, "a/one a/two b/one b/two@5", 0},
+		{"/pods/", "", "", 2, "a/one a/two@5", 0},
+		{"/pods/", "0", "", 0, "a/one a/two b/one b/two@5", 0},
+		{"/pods/", "0", "", 2, "a/one a/two@5", 0},
+		{"/pods/", "4", "", 0, "a/one a/two b/one b/two@5", 0},
+		{"/pods/", "4", "", 5, "a/one a/two b/one@4", 0},
+		{"/pods/", "4", "Exact", 0, "a/one a/two b/one@4", 0},
+		{"/pods/", "4", "Exact", 2, "a/one a/two@4", 0},
+		{"/pods/", "4", "NotOlderThan", 0, "a/one a/two b/one b/two@5", 0},
+		{"/pods/", "4", "NotOlderThan", 2, "a/one a/two@5", 0},
+		{"/pods/", "0", "NotOlderThan", 0, "a/one a/two b/one b/two@5", 0},
+		{"/pods/", "", "NotOlderThan", 0, "a/one a/two b/one b/two@5", 0},
+		{"/pods/", "", "Exact", 0, "a/one a/two b/one b/two@5", 1},
+		{"/pods/", "0", "Exact", 0, "a/one a/two b/one b/two@5", 1},
+		{"/pods/", "3", "Exact", 0, "a/one a/two@3", 1},
+		{"/pods/a", "", "", 0, "a/one a/two@5", 0},
+		{"/pods/b/", "4", "Exact", 0, "b/one@4", 0},
+		{"/pods/c/", "", "", 0, "@5", 0},
+		{"/pods/b", "0", "", 0, "b/one b/two@5", 0},
+	} {
+		before := store.Requests()["list"]
+		pods := expectList(t, c, tc.key, tc.rv, tc.want, func(o *storage.ListOptions) {
+			o.ResourceVersionMatch = metav1.ResourceVersionMatch(tc.match)
+			o.Predicate.Limit = tc.limit
+		})
+		if n := store.Requests()["list"] - before; n != tc.requests {
+			t.Errorf("%+v: storage was asked %d times", tc, n)
+		}
+		if pods.Items == nil {
+			t.Errorf("%+v: the items are nil, which encodes as null", tc)
+		}
+	}
+}
+
+// A LIST of one key has the object, or nothing.
+func TestListOfOneKey(t *testing.T) {
+	store := newStore(poddata.Pod("a/one", "x=y"), poddata.Pod("a/one-more"))
+	c := start(t, store)
+	for _, rv := range []string{"", "0", "3"} {
+		expectList(t, c, "/pods/a/one", rv, "a/one@3", single)
+		expectList(t, c, "/pods/a/one", rv, "a/one@3", selecting("x=y", "metadata.name=one"), single)
+		expectList(t, c, "/pods/a/one", rv, "@3", selecting("x=z", ""), single)
+		expectList(t, c, "/pods/a/none", rv, "@3", single)
+		expectList(t, c, "/pods/a", rv, "@3", single)
+		expectList(t, c, "/pods/a/one", rv, "a/one@3", single, func(o *storage.ListOptions) { o.Predicate.Limit = 1 })
+		expectList(t, c, "/pods/a/one", "", "a/one@3", single, func(o *storage.ListOptions) { o.Predicate.Continue = "not looked at" })
+	}
+}
+
+// Regressions 27 to 29: a scope is what it says.
+func TestListScope(t *testing.T) {
+	store := newStore(poddata.Pod("ns1/x"), poddata.Pod("ns11/x"), poddata.Pod("ns1-a/x"), poddata.Pod("ns2/x"), poddata.Pod("ns2/y")) // ..6
+	c := start(t, store)
+	for _, rv := range []string{"", "0", "6"} {
+		expectList(t, c, "/pods/ns1/", rv, "ns1/x@6")
+		expectList(t, c, "/pods/ns1", rv, "ns1/x@6")
+		expectList(t, c, "/pods/ns2/", rv, "ns2/x ns2/y@6")
+		expectList(t, c, "/pods/", rv, "ns1-a/x ns1/x ns11/x ns2/x@6", selecting("", "metadata.name=x"))
+		expectList(t, c, "/pods/", rv, "ns1/x@6", selecting("", "metadata.namespace=ns1"))
+		expectList(t, c, "/pods/ns2/", rv, "@6", selecting("", "metadata.namespace=ns1"))
+		expectList(t, c, "/pods/ns2/", rv, "ns2/y@6", selecting("", "metadata.namespace=ns2,metadata.name=y"))
+	}
+}
+
+func tokenOf(version string, rv int64, start string) string {
+	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"v":%q,"rv":%d,"start":%q}`, version, rv, start))
+}
+
+const tokenV1 = "meta.k8s.io/v1"
+
+// What is malformed is refused as storage refuses it.
+func TestListBadInput(t *testing.T) {
+	store := newStore(poddata.Pod("a/one"))
+	c := start(t, store)
+	for _, tc := range []struct {
+		name, key, rv, match, token string
+		once                        bool // not recursive
+		class                       string
+	}{
+		{"resourceVersion", "/pods/", "x", "", "", false, "bad request"},
+		{"negative resourceVersion", "/pods/", "-1", "", "", false, "bad request"},
+		{"huge resourceVersion", "/pods/", "18446744073709551616", "", "", false, "bad request"},
+		{"resourceVersion of one key", "/pods/a/one", "x", "", "", true, "bad request"},
+		{"unknown match", "/pods/", "2", "Newest", "", false, "other"},
+		{"token that is no base64", "/pods/", "", "", "%", false, "bad request"},
+		{"token that is no JSON", "/pods/", "", "", "AAAA", false, "bad request"},
+		{"token of another encoding", "/pods/", "", "", tokenOf("v9", 2, "a/one"), false, "bad request"},
+		{"token without a version", "/pods/", "", "", tokenOf(tokenV1, 0, "a/one"), false, "bad request"},
+		{"token without a start", "/pods/", "", "", tokenOf(tokenV1, 2, ""), false, "bad request"},
+		{"token that climbs", "/pods/", "", "", tokenOf(tokenV1, 2, "../secrets/a"), false, "bad request"},
+		{"token that climbs within", "/pods/a/", "", "", tokenOf(tokenV1, 2, "x/../../b"), false, "bad request"},
+		{"token with a dot", "/pods/", "", "", tokenOf(tokenV1, 2, "./a"), false, "bad request"},
+		{"token with two slashes", "/pods/", "", "", tokenOf(tokenV1, 2, "a//b"), false, "bad request"},
+		{"token and resourceVersion", "/pods/", "2", "", tokenOf(tokenV1, 2, "a/one"), false, "bad request"},
+		{"token of a version to come", "/pods/", "", "", tokenOf(tokenV1, 99, "a/one"), false, "too large"},
+		{"token of another resource's key", "/pods/", "", "", tokenOf(tokenV1, 2, "/secrets/a"), false, "none"},
+		{"token beyond the end", "/pods/", "", "", tokenOf(tokenV1, 2, "zzz"), false, "none"},
+		{"token at \"0\"", "/pods/", "0", "", tokenOf(tokenV1, 2, "a"), false, "none"},
+		{"key of another resource", "/secrets/", "", "", "", false, "other"},
+		{"key that is only a prefix of ours", "/pod", "", "", "", false, "other"},
+		{"key that climbs", "/pods/../secrets/", "", "", "", false, "other"},
+		{"key that ends with dots", "/pods/..", "", "", "", false, "other"},
+		{"key with a dot", "/pods/./a", "", "", "", false, "other"},
+		{"empty key", "", "", "", "", false, "other"},
+		{"slash", "/", "", "", "", false, "other"},
+		{"the prefix as one key", "/pods", "", "", "", true, "other"},
+	} {
+		opts := storage.ListOptions{
+			ResourceVersion: tc.rv, ResourceVersionMatch: metav1.ResourceVersionMatch(tc.match),
+			Predicate: storage.Everything, Recursive: !tc.once,
+		}
+		opts.Predicate.Continue = tc.token
+		got, want := &example.PodList{}, &example.PodList{}
+		err, fromStorage := c.GetList(testContext(t), tc.key, opts, got), store.GetList(testContext(t), tc.key, opts, want)
+		if class := errorClass(fromStorage); class != tc.class {
+			t.Errorf("%s: storage says %q (%v), want %q", tc.name, class, fromStorage, tc.class)
+		}
+		if class := errorClass(err); class != tc.class {
+			t.Errorf("%s: got %q (%v), want %q", tc.name, class, err, tc.class)
+		}
+		if tc.class == "bad request" && fmt.Sprint(err) != fmt.Sprint(fromStorage) {
+			t.Errorf("%s: got %q, storage says %q", tc.name, err, fromStorage)
+		}
+		if tc.class == "none" && lineOf(got) != lineOf(want) {
+			t.Errorf("%s: got %s, storage has %s", tc.name, lineOf(got), lineOf(want))
+		}
+	}
+}
+
+// interfaceList is a list of anything.
+type interfaceList struct {
+	metav1.TypeMeta
+	metav1.ListMeta
+	Items []runtime.Object
+}
+
+func (l *interfaceList) DeepCopyObject() runtime.Object { return &interfaceList{} }
+
+// arrayList has items that are no slice.
+type arrayList struct {
+	metav1.TypeMeta
+	metav1.ListMeta
+	Items [3]example.Pod
+}
+
+func (l *arrayList) DeepCopyObject() runtime.Object { return &arrayList{} }
+
+// A list of another type is refused by an error that names it, never by a
+// panic.
+func TestListIntoWhatDoesNotFit(t *testing.T) {
+	store := newStore(poddata.Pod("a/one"))
+	c := start(t, store)
+	for name, into := range map[string]runtime.Object{
+		"nil":                nil,
+		"nil pointer":        (*example.PodList)(nil),
+		"no pointer":         byValue{},
+		"no list":            &example.Pod{},
+		"another list":       &metav1.PartialObjectMetadataList{},
+		"list of interfaces": &interfaceList{},
+		"array":              &arrayList{},
+	} {
+		for _, rv := range []string{"", "0"} {
+			err := c.GetList(testContext(t), "/pods/", everything(rv), into)
+			if err == nil {
+				t.Errorf("%s: no error", name)
+			}
+			if name == "another list" && !strings.Contains(fmt.Sprint(err), "PartialObjectMetadata") {
+				t.Errorf("%s: %v does not name the type", name, err)
+			}
+		}
+	}
+}
+
+// The items of a list are the caller's own at their top level.
+func TestListDoesNotAliasTheTopLevel(t *testing.T) {
+	store := newStore(poddata.Pod("a/one", "x=y"))
+	c := start(t, store)
+	for _, rv := range []string{"0", "", "2"} {
+		pods := expectList(t, c, "/pods/", rv, "a/one@2")
+		pod := &pods.Items[0]
+		if pod.Labels["x"] != "y" || pod.ResourceVersion != "2" {
+			t.Errorf("got %+v", pod)
+		}
+		pod.Name, pod.Namespace, pod.ResourceVersion, pod.Labels = "other", "other", "9", nil
+	}
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cacher_test
+
+import (
+	"reflect"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/memstore"
+	"github.com/kube-watchcache/watchcache/internal/poddata"
+)
+
+var widgetKind = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
+
+func newWidget() runtime.Object {
+	w := &unstructured.Unstructured{}
+	w.SetGroupVersionKind(widgetKind)
+	return w
+}
+
+func newWidgets() runtime.Object {
+	w := &unstructured.UnstructuredList{}
+	w.SetGroupVersionKind(widgetKind.GroupVersion().WithKind("WidgetList"))
+	return w
+}
+
+// widget returns an object without a Go type, of about the size that custom
+// resources have.
+func widget(name string) *unstructured.Unstructured {
+	w := newWidget().(*unstructured.Unstructured)
+	pod := poddata.Pod(name, "color=red")
+	w.SetNamespace(pod.Namespace)
+	w.SetName(pod.Name)
+	w.SetLabels(pod.Labels)
+	w.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: "Apply", APIVersion: "example.com/v1", FieldsType: "FieldsV1"}})
+	var conditions []any
+	for _, typ := range []string{"Ready", "Synced", "Progressing"} {
+		conditions = append(conditions, map[string]any{"type": typ, "status": "True", "reason": "AsExpected", "message": "all is well", "observedGeneration": int64(1)})
+	}
+	w.Object["spec"] = map[string]any{"size": int64(3), "color": "red", "template": map[string]any{"image": "example.com/image:v1", "args": []any{"-v", "4"}}}
+	w.Object["status"] = map[string]any{"conditions": conditions, "phase": "Running"}
+	return w
+}
+
+// ofWidgets makes the configuration one of widgets, under the keys of pods.
+func ofWidgets(c *cacher.Config) {
+	c.NewFunc, c.NewListFunc, c.Codec = newWidget, newWidgets, unstructured.UnstructuredJSONScheme
+	c.GetAttrsFunc = storage.DefaultNamespaceScopedAttr
+}
+
+func newWidgetStore(widgets ...*unstructured.Unstructured) *memstore.Store {
+	store := memstore.New(poddata.Prefix, newWidget)
+	for _, w := range widgets {
+		store.Put(poddata.Prefix+w.GetNamespace()+"/"+w.GetName(), w)
+	}
+	return store
+}
+
+// widgetReads reads the one widget of a cache in every way.
+var widgetReads = map[string]func(*testing.T, *cacher.Cacher) *unstructured.Unstructured{
+	"GET": func(t *testing.T, c *cacher.Cacher) *unstructured.Unstructured { return getWidget(t, c, "0") },
+	"consistent GET": func(t *testing.T, c *cacher.Cacher) *unstructured.Unstructured {
+		return getWidget(t, c, "")
+	},
+	"LIST": func(t *testing.T, c *cacher.Cacher) *unstructured.Unstructured {
+		return listWidget(t, c, everything("0"))
+	},
+	"consistent LIST": func(t *testing.T, c *cacher.Cacher) *unstructured.Unstructured {
+		return listWidget(t, c, everything(""))
+	},
+	"LIST at a version": func(t *testing.T, c *cacher.Cacher) *unstructured.Unstructured {
+		opts := everything("2")
+		opts.ResourceVersionMatch = metav1.ResourceVersionMatchExact
+		return listWidget(t, c, opts)
+	},
+	"LIST selected": func(t *testing.T, c *cacher.Cacher) *unstructured.Unstructured {
+		opts := everything("0")
+		selecting("color=red", "")(&opts)
+		return listWidget(t, c, opts)
+	},
+}
+
+func getWidget(t *testing.T, c *cacher.Cacher, rv string) *unstructured.Unstructured {
+	t.Helper()
+	w := &unstructured.Unstructured{}
+	if err := c.Get(testContext(t), "/pods/ns/one", storage.GetOptions{ResourceVersion: rv}, w); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func listWidget(t *testing.T, c *cacher.Cacher, opts storage.ListOptions) *unstructured.Unstructured {
+	t.Helper()
+	list := &unstructured.UnstructuredList{}
+	if err := c.GetList(testContext(t), "/pods/", opts, list); err != nil || len(list.Items) != 1 {
+		t.Fatalf("got %d items, %v", len(list.Items), err)
+	}
+	return &list.Items[0]
+}
+
+// Regression 26: an object without a Go type says of itself what version it
+// is, and that survives the cache; and what a server does to the top level of
+// what it has read, to serve it in another version for example, stays there.
+func TestUnstructuredTopLevelIsTheCallers(t *testing.T) {
+	want := widget("ns/one")
+	want.SetResourceVersion("2")
+	for name, read := range widgetReads {
+		t.Run(name, func(t *testing.T) {
+			c := start(t, newWidgetStore(widget("ns/one")), ofWidgets)
+			for range 2 {
+				got := read(t, c)
+				if !reflect.DeepEqual(got.Object, want.Object) {
+					t.Fatalf("got %v, want %v", got.Object, want.Object)
+				}
+				got.SetAPIVersion("example.com/v2")
+				got.SetKind("Gadget")
+				got.SetName("other")
+				got.SetNamespace("")
+				got.SetResourceVersion("9")
+				got.SetLabels(map[string]string{"color": "blue"})
+				got.SetAnnotations(map[string]string{"a": "b"})
+				got.SetManagedFields(nil)
+				got.Object["spec"] = "gone"
+				delete(got.Object, "status")
+			}
+			for name, read := range widgetReads {
+				if got := read(t, c); !reflect.DeepEqual(got.Object, want.Object) {
+					t.Errorf("%s: got %v, want %v", name, got.Object, want.Object)
+				}
+			}
+		})
+	}
+}
+
+// A consistent GET is private to the last.
+func TestUnstructuredConsistentGetIsPrivate(t *testing.T) {
+	c := start(t, newWidgetStore(widget("ns/one")), ofWidgets)
+	for range 2 {
+		got := getWidget(t, c, "")
+		size, _, err := unstructured.NestedInt64(got.Object, "spec", "size")
+		if err != nil || size != 3 || got.GetLabels()["color"] != "red" {
+			t.Errorf("got %v (%v)", got.Object, err)
+		}
+		if err := unstructured.SetNestedField(got.Object, int64(7), "spec", "size"); err != nil {
+			t.Fatal(err)
+		}
+		if err := unstructured.SetNestedField(got.Object, "blue", "metadata", "labels", "color"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// gadget is an unstructured object of a type of its own.
+type gadget struct{ unstructured.Unstructured }
+
+func (g *gadget) DeepCopyObject() runtime.Object { return &gadget{*g.DeepCopy()} }
+
+type gadgetList struct {
+	metav1.TypeMeta
+	metav1.ListMeta
+	Items []gadget
+}
+
+func (l *gadgetList) DeepCopyObject() runtime.Object { return &gadgetList{} }
+
+// Of unstructured objects of any other type, everything is the caller's.
+func TestOtherUnstructuredIsPrivate(t *testing.T) {
+	store := memstore.New(poddata.Prefix, func() runtime.Object { return &gadget{*newWidget().(*unstructured.Unstructured)} })
+	store.Put("/pods/ns/one", &gadget{*widget("ns/one")})
+	c := start(t, store, ofWidgets, func(c *cacher.Config) {
+		c.NewFunc = func() runtime.Object { return &gadget{*newWidget().(*unstructured.Unstructured)} }
+		c.NewListFunc = func() runtime.Object { return &gadgetList{} }
+		c.Codec = gadgetCodec{unstructured.UnstructuredJSONScheme}
+	})
+	for range 2 {
+		list := &gadgetList{}
+		if err := c.GetList(testContext(t), "/pods/", everything("0"), list); err != nil || len(list.Items) != 1 {
+			t.Fatalf("got %d items, %v", len(list.Items), err)
+		}
+		got := &gadget{}
+		if err := c.Get(testContext(t), "/pods/ns/one", storage.GetOptions{ResourceVersion: "0"}, got); err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range []*gadget{got, &list.Items[0]} {
+			if color := g.GetLabels()["color"]; color != "red" {
+				t.Errorf("the cache has %s", color)
+			}
+			if err := unstructured.SetNestedField(g.Object, "blue", "metadata", "labels", "color"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// gadgetCodec decodes what gadgets look like stored.
+type gadgetCodec struct{ runtime.Codec }
+
+func (c gadgetCodec) Decode(data []byte, kind *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	if g, ok := into.(*gadget); ok {
+		into = &g.Unstructured
+	}
+	return c.Codec.Decode(data, kind, into)
+}

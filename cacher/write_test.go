@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cacher_test
+
+import (
+	"context"
+	"reflect"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/kube-watchcache/watchcache/internal/memstore"
+	"github.com/kube-watchcache/watchcache/internal/poddata"
+)
+
+// suggested remembers what writes are offered as the current state, and writes
+// to it, as a storage does that serializes it.
+type suggested struct {
+	*memstore.Store
+	last runtime.Object
+}
+
+func (s *suggested) note(suggestion runtime.Object) {
+	s.last = nil
+	if suggestion != nil {
+		s.last = suggestion.DeepCopyObject()
+		pod := suggestion.(*example.Pod)
+		pod.ResourceVersion = ""
+		if pod.Labels != nil {
+			pod.Labels["x"] = "written by storage"
+		}
+	}
+}
+
+func (s *suggested) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
+	validate storage.ValidateObjectFunc, suggestion runtime.Object, opts storage.DeleteOptions) error {
+	s.note(suggestion)
+	return s.Store.Delete(ctx, key, out, preconditions, validate, suggestion, opts)
+}
+
+func (s *suggested) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool,
+	preconditions *storage.Preconditions, update storage.UpdateFunc, suggestion runtime.Object) error {
+	s.note(suggestion)
+	return s.Store.GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions, update, suggestion)
+}
+
+// Regression 25, the cache's share of it: a write is offered a copy of the
+// cached object, and it is storage that tries again with the live one. The
+// conformance suites show the whole of it on etcd.
+func TestWritesAreOfferedTheCachedObject(t *testing.T) {
+	store := &suggested{Store: newStore(poddata.Pod("a/one", "x=y"))}
+	c := start(t, store)
+	cached := poddata.Pod("a/one", "x=y")
+	cached.ResourceVersion = "2"
+	keep := storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) { return obj, nil })
+	store.Hold() // the cache stays as it is
+	for _, tc := range []struct {
+		name, key string
+		callers   runtime.Object
+		want      runtime.Object
+	}{
+		{"a cached object", "/pods/a/one", nil, cached},
+		{"a cached object, not the caller's", "/pods/a/one", poddata.Pod("a/other"), cached},
+		{"the caller's, where nothing is cached", "/pods/a/none", poddata.Pod("a/other"), poddata.Pod("a/other")},
+		{"nothing", "/pods/a/none", nil, nil},
+		{"the caller's, for a key of another resource", "/nodes/a", poddata.Pod("a/other"), poddata.Pod("a/other")},
+	} {
+		_ = c.GuaranteedUpdate(testContext(t), tc.key, &example.Pod{}, false, nil, keep, tc.callers)
+		if !reflect.DeepEqual(store.last, tc.want) {
+			t.Errorf("update, %s: got %v, want %v", tc.name, store.last, tc.want)
+		}
+		deny := func(context.Context, runtime.Object) error { return context.Canceled }
+		_ = c.Delete(testContext(t), tc.key, &example.Pod{}, nil, deny, tc.callers, storage.DeleteOptions{})
+		if !reflect.DeepEqual(store.last, tc.want) {
+			t.Errorf("delete, %s: got %v, want %v", tc.name, store.last, tc.want)
+		}
+		for _, pod := range expectList(t, c, "/pods/", "0", "a/one@2").Items {
+			if pod.Labels["x"] != "y" || pod.ResourceVersion != "2" {
+				t.Errorf("%s: storage has written to the cached object: %v", tc.name, pod)
+			}
+		}
+	}
+}
