@@ -45,12 +45,14 @@ func indexItemLess(a, b indexItem) bool {
 type trees struct {
 	primary *btree.BTree[item]
 	byIndex []*btree.BTree[indexItem] // parallel to the State's indexes
+	digest  *Digest                   // of what primary holds
 }
 
 func newTrees(indexes int) trees {
 	t := trees{
 		primary: btree.New(degree, itemLess),
 		byIndex: make([]*btree.BTree[indexItem], indexes),
+		digest:  new(Digest),
 	}
 	for i := range t.byIndex {
 		t.byIndex[i] = btree.New(degree, indexItemLess)
@@ -61,7 +63,11 @@ func newTrees(indexes int) trees {
 // clone shares all nodes with t; whoever writes first copies what it touches.
 // It writes to t's own bookkeeping: one clone of the same trees at a time.
 func (t trees) clone() trees {
-	c := trees{primary: t.primary.Clone(), byIndex: make([]*btree.BTree[indexItem], len(t.byIndex))}
+	c := trees{
+		primary: t.primary.Clone(),
+		byIndex: make([]*btree.BTree[indexItem], len(t.byIndex)),
+		digest:  new(*t.digest),
+	}
 	for i := range t.byIndex {
 		c.byIndex[i] = t.byIndex[i].Clone()
 	}
@@ -74,10 +80,14 @@ const valuesRoom = 8
 // set replaces previous (nil: none) by e (nil: none) under the same key. Index
 // values are gathered in scratch.
 func (t trees) set(indexes []Index, e, previous *Element, scratch []string) {
+	if previous != nil {
+		t.digest.Toggle(previous.Key, previous.RV)
+	}
 	if e == nil {
 		t.primary.Delete(item{key: previous.Key})
 	} else {
 		t.primary.ReplaceOrInsert(item{key: e.Key, element: e})
+		t.digest.Toggle(e.Key, e.RV)
 	}
 	for i, tree := range t.byIndex {
 		if previous != nil {
