@@ -25,7 +25,7 @@ func assign(into reflect.Value, e *watchcache.Element, private bool) error {
 	object := e.Object
 	if private {
 		object = object.DeepCopyObject()
-	} else if want.Implements(unstructuredType) {
+	} else if _, ok := object.(runtime.Unstructured); ok {
 		object = ownTop(object)
 	}
 	if reflect.TypeOf(object) != want {
@@ -44,8 +44,12 @@ const fillChunk = 32
 // empty list encodes as one. It fails if the items are of another type.
 func fill(items reflect.Value, elements []*watchcache.Element) error {
 	slice := reflect.MakeSlice(items.Type(), len(elements), len(elements))
+	if len(elements) == 0 {
+		items.Set(slice)
+		return nil
+	}
 	want := reflect.PointerTo(items.Type().Elem())
-	own := want.Implements(unstructuredType)
+	_, own := elements[0].Object.(runtime.Unstructured) // and so are all others
 	var objects [fillChunk]reflect.Value
 	for done := 0; done < len(elements); done += fillChunk {
 		chunk := elements[done:min(done+fillChunk, len(elements))]
@@ -71,10 +75,8 @@ func wrongType(object runtime.Object, want reflect.Type) error {
 	return fmt.Errorf("the cache holds objects of type %T, not %v", object, want)
 }
 
-// unstructuredType is what objects are that have their top level in maps.
-var unstructuredType = reflect.TypeFor[runtime.Unstructured]()
-
-// ownTop returns an object with a content and metadata of its own.
+// ownTop returns an unstructured object with a content and metadata of its
+// own.
 func ownTop(object runtime.Object) runtime.Object {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok {
