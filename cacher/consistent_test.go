@@ -151,6 +151,9 @@ func TestConsistentReadsShareVersionRequests(t *testing.T) {
 			} else {
 				reads = append(reads, goGet(t.Context(), c, "/pods/a/one", ""))
 			}
+			if i == 0 {
+				synctest.Wait() // the first one's request is under way
+			}
 		}
 		synctest.Wait()
 		open()

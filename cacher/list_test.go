@@ -301,7 +301,7 @@ const tokenV1 = "meta.k8s.io/v1"
 // What is malformed is refused as storage refuses it.
 func TestListBadInput(t *testing.T) {
 	store := newStore(poddata.Pod("a/one"))
-	c := start(t, store)
+	c := start(t, store, func(c *cacher.Config) { c.FreshnessTimeout = 10 * time.Millisecond })
 	for _, tc := range []struct {
 		name, key, rv, match, token string
 		once                        bool // not recursive
