@@ -51,7 +51,6 @@ type Cacher struct {
 	dispatcher *dispatcher
 	convert    *converter
 	source     *source
-	staleReads chan struct{} // a place for each consistent read that may go to storage
 	lastError  atomic.Pointer[LastError]
 
 	tasks  tasks
@@ -96,7 +95,6 @@ func assemble(ctx context.Context, config Config) *Cacher {
 			versioner: config.Versioner, newObject: config.NewFunc,
 			encodings: &encodings{budget: config.EncodingBytes},
 		},
-		staleReads: make(chan struct{}, max(0, config.StaleReads)),
 	}
 	c.freshness = newFreshness(config, c.metrics, ctx.Done())
 	c.versions = &versions{ask: c.askVersion, tasks: &c.tasks, ctx: ctx}
@@ -137,7 +135,7 @@ func (c *Cacher) start(ctx context.Context) {
 	}
 	for _, run := range []func(context.Context){
 		func(ctx context.Context) { c.reflect(ctx, reflector) },
-		c.dispatcher.dispatchEvents, requester.run, c.followStorage,
+		c.dispatcher.dispatchEvents, requester.run, c.followStorage, c.followConsistency,
 	} {
 		c.tasks.run(func() { run(ctx) })
 	}

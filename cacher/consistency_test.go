@@ -140,12 +140,6 @@ func TestConsistencyIsChecked(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newPods("a/one")
 				c := newChecked(t, store, store, interval)
-				c.tasks.run(func() {
-					ctx, cancel := context.WithCancel(t.Context())
-					defer cancel()
-					context.AfterFunc(c.versions.ctx, cancel)
-					c.followConsistency(ctx)
-				})
 				pause := c.config.ConsistencyCheckInterval * 3 / 2
 				if interval < 0 {
 					<-time.After(time.Hour)

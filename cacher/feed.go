@@ -3,7 +3,9 @@
 package cacher
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -103,15 +105,11 @@ func (f *feed) Replace(objs []any, resourceVersion string) error {
 	if err != nil {
 		return fmt.Errorf("a list's resourceVersion %q: %w", resourceVersion, err)
 	}
-	elements := make([]*watchcache.Element, 0, len(objs))
-	for _, obj := range objs {
-		element, err := f.element(obj)
-		if err != nil {
-			f.cacher.readiness.failed(err)
-			f.cacher.noteError(err)
-			return err
-		}
-		elements = append(elements, element)
+	elements, err := f.elements(objs)
+	if err != nil {
+		f.cacher.readiness.failed(err)
+		f.cacher.noteError(err)
+		return err
 	}
 	if !f.carry(elements, rv, start.UnixNano()) {
 		if n := f.cacher.state.Replace(elements, rv); n > 0 {
@@ -138,6 +136,37 @@ func (f *feed) carry(elements []*watchcache.Element, rv uint64, received int64) 
 		f.cacher.noteError(fmt.Errorf("the watchers of %s could not be carried over a list: %w", f.cacher.config.GroupResource, err))
 	}
 	return err == nil
+}
+
+// elements makes what the state holds for a list, in the order of keys. The
+// Reflector streams a list in no order; made in that of their keys, elements
+// lie in memory as they are read later on.
+func (f *feed) elements(objs []any) ([]*watchcache.Element, error) {
+	type listed struct {
+		key    string
+		object any
+	}
+	inOrder := make([]listed, 0, len(objs))
+	for _, obj := range objs {
+		if timed, ok := obj.(storage.WatchEventWithRecordTime); ok {
+			obj = timed.Unwrap()
+		}
+		key := ""
+		if object, ok := obj.(runtime.Object); ok {
+			key, _ = f.cacher.config.KeyFunc(object) // element reports what is wrong
+		}
+		inOrder = append(inOrder, listed{key: key, object: obj})
+	}
+	slices.SortStableFunc(inOrder, func(a, b listed) int { return cmp.Compare(a.key, b.key) })
+	elements := make([]*watchcache.Element, 0, len(objs))
+	for _, l := range inOrder {
+		element, err := f.element(l.object)
+		if err != nil {
+			return nil, err
+		}
+		elements = append(elements, element)
+	}
+	return elements, nil
 }
 
 // element makes what the state holds for an object.

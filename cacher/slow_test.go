@@ -158,9 +158,12 @@ func TestParkedWatcherExpires(t *testing.T) {
 	store := newStore()
 	c := start(t, store, func(config *cacher.Config) { config.WindowBytes = 1 })
 	w := open(t, c, store, 1)[0]
-	witness := open(t, c, store, 1)[0]
+	until(t, "it is live", func() bool { return !c.Status().Watchers[0].Parked })
 	last := burst(store, 1000)
-	witness.readTo(testContext(t), last)
+	until(t, "all is dispatched, and has left the window but for the last event", func() bool {
+		status := c.Status()
+		return status.ResourceVersion == last && status.WindowEvents == 1
+	})
 	for w.err == nil {
 		w.readTo(testContext(t), last)
 		if w.last == last {

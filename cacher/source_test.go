@@ -66,7 +66,7 @@ func TestUnreachableStorageIsWaitedFor(t *testing.T) {
 		if requests := store.Requests(); requests["list"] != 0 {
 			t.Errorf("the storage got %v, want no list", requests)
 		}
-	})
+	}, func(config *cacher.Config) { config.ConsistencyCheckInterval = -1 })
 }
 
 // relists runs f, which makes the source and the cache part, and checks that

@@ -179,6 +179,7 @@ func (b *Backend) open(prefix string, c ResourceConfig) (*store, error) {
 		return nil, fmt.Errorf("etcd3: %s: %w", c.GroupResource, err)
 	}
 	s := newStore(b, raw, c.GroupResource, b.mu.next)
+	s.pathPrefix, s.resourcePrefix = strings.TrimSuffix(path.Join("/", prefix), "/"), c.ResourcePrefix
 	if b.unsafeDelete {
 		s.Interface = apietcd3.NewStoreWithUnsafeCorruptObjectDeletion(s.Interface, c.GroupResource)
 	}

@@ -32,6 +32,9 @@ type store struct {
 	raw      rawStore
 	resource schema.GroupResource
 	stream   metadata.MD // never changed
+	// pathPrefix comes before the keys of storage.Interface in etcd, without a
+	// slash at its end; resourcePrefix is what they begin with.
+	pathPrefix, resourcePrefix string
 
 	closeOnce sync.Once
 	// mu is never held together with Backend.mu.
