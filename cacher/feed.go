@@ -55,9 +55,14 @@ func (f *feed) apply(typ watchcache.EventType, obj any) error {
 	received := f.cacher.config.Clock.Now()
 	recorded := received
 	if timed, ok := obj.(storage.WatchEventWithRecordTime); ok {
-		recorded, obj = timed.RecordTime(), timed.Unwrap()
+		recorded = timed.RecordTime()
 	}
-	element, err := f.element(obj)
+	k, err := f.key(obj)
+	if err != nil {
+		f.fail(err)
+		return nil
+	}
+	element, err := f.element(k)
 	if err != nil {
 		f.fail(err)
 		return nil
@@ -142,58 +147,60 @@ func (f *feed) carry(elements []*watchcache.Element, rv uint64, received int64) 
 // Reflector streams a list in no order; made in that of their keys, elements
 // lie in memory as they are read later on.
 func (f *feed) elements(objs []any) ([]*watchcache.Element, error) {
-	type listed struct {
-		key    string
-		object any
-	}
-	inOrder := make([]listed, 0, len(objs))
-	for _, obj := range objs {
-		if timed, ok := obj.(storage.WatchEventWithRecordTime); ok {
-			obj = timed.Unwrap()
-		}
-		key := ""
-		if object, ok := obj.(runtime.Object); ok {
-			key, _ = f.cacher.config.KeyFunc(object) // element reports what is wrong
-		}
-		inOrder = append(inOrder, listed{key: key, object: obj})
-	}
-	slices.SortStableFunc(inOrder, func(a, b listed) int { return cmp.Compare(a.key, b.key) })
-	elements := make([]*watchcache.Element, 0, len(objs))
-	for _, l := range inOrder {
-		element, err := f.element(l.object)
-		if err != nil {
+	listed := make([]keyed, len(objs))
+	for i, obj := range objs {
+		var err error
+		if listed[i], err = f.key(obj); err != nil {
 			return nil, err
 		}
-		elements = append(elements, element)
+	}
+	slices.SortStableFunc(listed, func(a, b keyed) int { return cmp.Compare(a.key, b.key) })
+	elements := make([]*watchcache.Element, len(listed))
+	for i, l := range listed {
+		var err error
+		if elements[i], err = f.element(l); err != nil {
+			return nil, err
+		}
 	}
 	return elements, nil
 }
 
-// element makes what the state holds for an object.
-func (f *feed) element(obj any) (*watchcache.Element, error) {
+// keyed is an object and its key.
+type keyed struct {
+	key    string
+	object runtime.Object
+}
+
+// key takes what the storage's watch or list brought for an object.
+func (f *feed) key(obj any) (keyed, error) {
 	if timed, ok := obj.(storage.WatchEventWithRecordTime); ok {
 		obj = timed.Unwrap()
 	}
 	object, ok := obj.(runtime.Object)
 	if !ok {
-		return nil, fmt.Errorf("the storage's watch brought a %T, which is no runtime.Object", obj)
+		return keyed{}, fmt.Errorf("storage brought a %T, which is no runtime.Object", obj)
 	}
+	key, err := f.cacher.config.KeyFunc(object)
+	if err != nil {
+		return keyed{}, fmt.Errorf("the key of a %T: %w", object, err)
+	}
+	return keyed{key: key, object: object}, nil
+}
+
+// element makes what the state holds for an object.
+func (f *feed) element(k keyed) (*watchcache.Element, error) {
 	config := &f.cacher.config
-	rv, err := config.Versioner.ObjectResourceVersion(object)
+	rv, err := config.Versioner.ObjectResourceVersion(k.object)
 	if err != nil {
-		return nil, fmt.Errorf("the resourceVersion of a %T: %w", object, err)
+		return nil, fmt.Errorf("the resourceVersion of %q: %w", k.key, err)
 	}
-	key, err := config.KeyFunc(object)
+	labels, fields, err := config.GetAttrsFunc(k.object)
 	if err != nil {
-		return nil, fmt.Errorf("the key of a %T at resourceVersion %d: %w", object, rv, err)
-	}
-	labels, fields, err := config.GetAttrsFunc(object)
-	if err != nil {
-		return nil, fmt.Errorf("the attributes of %q at resourceVersion %d: %w", key, rv, err)
+		return nil, fmt.Errorf("the attributes of %q at resourceVersion %d: %w", k.key, rv, err)
 	}
 	return &watchcache.Element{
-		Key: key, RV: rv, Object: object, Labels: labels,
-		Fields: f.names.Compact(fields), Size: sizeOf(object),
+		Key: k.key, RV: rv, Object: k.object, Labels: labels,
+		Fields: f.names.Compact(fields), Size: sizeOf(k.object),
 	}, nil
 }
 

@@ -121,7 +121,7 @@ func TestBurstClosesNobody(t *testing.T) {
 // Watchers that never read cost the others nothing, and resume whole when they
 // read again.
 func TestNeverReadingWatchersHarmNobody(t *testing.T) {
-	const healthy, silent, events = 990, 10, 2_000
+	const healthy, silent, events = 990, 10, burstEvents
 	store := newStore()
 	c := start(t, store)
 	watches := open(t, c, store, healthy)

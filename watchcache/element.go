@@ -3,6 +3,7 @@
 package watchcache
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -46,3 +47,13 @@ func (e *Element) Encodings() *Encodings {
 const elementOverhead = 320
 
 func (e *Element) bytes() int64 { return e.Size + elementOverhead }
+
+// share takes over from the element that e replaces what is equal: the key,
+// and the field values, which most updates leave as they are. It is called
+// before e is published.
+func (e *Element) share(previous *Element) {
+	e.Key = previous.Key
+	if slices.Equal(e.Fields.values, previous.Fields.values) && slices.Equal(e.Fields.names, previous.Fields.names) {
+		e.Fields = previous.Fields
+	}
+}

@@ -98,7 +98,8 @@ type Applied struct {
 
 // Apply takes one change. It refuses with ErrBackwards a resourceVersion below
 // one already seen or declared complete, and with ErrGap a change that does
-// not fit its key's state; the state is then as before.
+// not fit its key's state; the state is then as before. The element is the
+// state's from then on.
 func (s *State) Apply(c Change) (Applied, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,6 +115,9 @@ func (s *State) Apply(c Change) (Applied, error) {
 	e := &Event{
 		RV: c.RV, Type: c.Type, Element: c.Element, Previous: previous,
 		Recorded: c.Recorded, Received: c.Received,
+	}
+	if previous != nil {
+		c.Element.share(previous)
 	}
 	c.Element.seal()
 	s.setRVLocked(c.RV)

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !race && !invariants
+
+package cacher_test
+
+// burstEvents is how many events come at full speed to 1,000 watchers.
+const burstEvents = 20_000
