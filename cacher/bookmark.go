@@ -9,14 +9,17 @@ import "time"
 const deadlineLead = 2 * time.Second
 
 // timeBuckets are watchers by the second in which they are to get a bookmark.
-// Watchers that end are left in their bucket and skipped. The registry's lock
-// guards it.
+// A watcher that ends leaves an empty entry in its bucket, which keeps nothing
+// of it. The registry's lock guards it.
 type timeBuckets struct {
 	interval time.Duration
-	bySecond map[int64][]*watcher
+	bySecond map[int64][]*bookmarkEntry
 	// next is the first second that was not taken yet.
 	next int64
 }
+
+// bookmarkEntry is a watcher in a bucket; nil when it has ended.
+type bookmarkEntry struct{ watcher *watcher }
 
 // schedule puts w into the bucket of its next bookmark: an interval from now,
 // or shortly before its deadline if that is sooner.
@@ -29,9 +32,12 @@ func (b *timeBuckets) schedule(w *watcher, now time.Time) {
 	}
 	second := max(at.Unix(), b.next)
 	if b.bySecond == nil {
-		b.bySecond = make(map[int64][]*watcher)
+		b.bySecond = make(map[int64][]*bookmarkEntry)
 	}
-	b.bySecond[second] = append(b.bySecond[second], w)
+	if w.bookmark == nil {
+		w.bookmark = &bookmarkEntry{watcher: w}
+	}
+	b.bySecond[second] = append(b.bySecond[second], w.bookmark)
 }
 
 // due takes the buckets up to now.
@@ -41,10 +47,12 @@ func (b *timeBuckets) due(now time.Time, visit func(*watcher)) {
 		b.next = second
 	}
 	for ; b.next <= second; b.next++ {
-		watchers := b.bySecond[b.next]
+		entries := b.bySecond[b.next]
 		delete(b.bySecond, b.next)
-		for _, w := range watchers {
-			visit(w)
+		for _, entry := range entries {
+			if entry.watcher != nil {
+				visit(entry.watcher)
+			}
 		}
 	}
 }
@@ -58,9 +66,6 @@ func (r *registry) bookmarksDue(now time.Time, to []*watcher) (out []*watcher, r
 	defer r.mu.Unlock()
 	r.mu.sending = true
 	r.mu.bookmarks.due(now, func(w *watcher) {
-		if w.ended {
-			return
-		}
 		if w.live && r.mu.rv >= w.after && w.position <= r.mu.cursor {
 			to = append(to, w)
 		}

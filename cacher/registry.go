@@ -176,6 +176,9 @@ func (r *registry) end(w *watcher, reason string) {
 func (r *registry) endLocked(w *watcher) bool {
 	w.ended = true
 	delete(r.mu.all, w)
+	if w.bookmark != nil {
+		w.bookmark.watcher = nil
+	}
 	g := w.group
 	live := w.live
 	if live {

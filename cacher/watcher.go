@@ -43,6 +43,9 @@ type watcher struct {
 	// position is that of the first event that the watcher has not looked at
 	// when it was last parked or went live.
 	position watchcache.Position
+	// bookmark is the watcher's entry in the time buckets, if it asked for
+	// bookmarks.
+	bookmark *bookmarkEntry
 	// release ends the watch over the request's context.
 	release func() bool
 
