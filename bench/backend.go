@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+// watchBuffer is how many events wait in a storage watch, as in that of etcd.
+const watchBuffer = 100
+
+// backend is the storage under one cache: a fixed state that a watch streams,
+// and events that are sent to that watch straight from emit. There is nothing
+// between that would cost: no history, no copy, no goroutine.
+type backend struct {
+	storage.Interface // nil: caches under measurement are not written to
+	versioner         storage.APIObjectVersioner
+	pods              []*corev1.Pod // in the order of their keys
+	// roundTrip is how long version requests and GETs take.
+	roundTrip time.Duration
+
+	version        atomic.Uint64
+	versions, gets atomic.Int64 // requests
+	mu             sync.Mutex
+	current        *backendWatch
+}
+
+// errWatchEnded is what emit returns when nobody watches any more.
+var errWatchEnded = errors.New("the storage's watch has ended")
+
+func newBackend(pods []*corev1.Pod) *backend {
+	b := &backend{pods: pods}
+	b.version.Store(uint64(len(pods)))
+	return b
+}
+
+// emit writes the Pod, at the resourceVersion that it carries, and returns
+// when the cache's watch has taken it.
+func (b *backend) emit(pod *corev1.Pod) error {
+	rv, err := b.versioner.ObjectResourceVersion(pod)
+	if err != nil {
+		return err
+	}
+	b.version.Store(rv)
+	return b.send(watch.Event{Type: watch.Modified, Object: pod})
+}
+
+// abandon ends the watch, if the cache has not.
+func (b *backend) abandon() {
+	b.mu.Lock()
+	w := b.current
+	b.mu.Unlock()
+	w.Stop()
+}
+
+func (b *backend) send(event watch.Event) error {
+	b.mu.Lock()
+	w := b.current
+	b.mu.Unlock()
+	if w == nil || !w.send(event) {
+		return errWatchEnded
+	}
+	return nil
+}
+
+// Watch implements storage.Interface for the one watch that a cache needs:
+// the initial state, its end, and what is emitted from then on.
+func (b *backend) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	if opts.SendInitialEvents == nil || !*opts.SendInitialEvents {
+		return nil, fmt.Errorf("a watch of %q from resourceVersion %q: only the initial state is streamed here", key, opts.ResourceVersion)
+	}
+	end, err := b.bookmark(true)
+	if err != nil {
+		return nil, err
+	}
+	w := &backendWatch{result: make(chan watch.Event, watchBuffer)}
+	w.ctx, w.cancel = context.WithCancel(ctx)
+	context.AfterFunc(ctx, w.Stop)
+	b.mu.Lock()
+	b.current = w
+	b.mu.Unlock()
+	// Ends with the initial state, or with the watch.
+	go func() {
+		for _, pod := range b.pods {
+			if !w.send(watch.Event{Type: watch.Added, Object: pod}) {
+				return
+			}
+		}
+		w.send(end)
+	}()
+	return w, nil
+}
+
+func (b *backend) bookmark(initialEventsEnd bool) (watch.Event, error) {
+	pod := &corev1.Pod{}
+	pod.ResourceVersion = strconv.FormatUint(b.version.Load(), 10)
+	if initialEventsEnd {
+		if err := storage.AnnotateInitialEventsEndBookmark(pod); err != nil {
+			return watch.Event{}, err
+		}
+	}
+	return watch.Event{Type: watch.Bookmark, Object: pod}, nil
+}
+
+// RequestWatchProgress implements storage.Interface.
+func (b *backend) RequestWatchProgress(context.Context) error {
+	event, err := b.bookmark(false)
+	if err != nil {
+		return err
+	}
+	return b.send(event)
+}
+
+// WatchProgress tells our cacher that progress requests are answered.
+func (b *backend) WatchProgress() bool { return true }
+
+// GetCurrentResourceVersion implements storage.Interface.
+func (b *backend) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
+	b.versions.Add(1)
+	return b.version.Load(), b.travel(ctx)
+}
+
+// Get implements storage.Interface.
+func (b *backend) Get(ctx context.Context, key string, _ storage.GetOptions, into runtime.Object) error {
+	b.gets.Add(1)
+	if err := b.travel(ctx); err != nil {
+		return err
+	}
+	pod := findPod(b.pods, key)
+	if pod == nil {
+		return storage.NewKeyNotFoundError(key, int64(b.version.Load()))
+	}
+	pod.DeepCopyInto(into.(*corev1.Pod))
+	return nil
+}
+
+// travel takes a round trip.
+func (b *backend) travel(ctx context.Context) error {
+	if b.roundTrip == 0 {
+		return nil
+	}
+	timer := time.NewTimer(b.roundTrip)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// GetList implements storage.Interface. A cache that lists would not be
+// measured by its own work.
+func (b *backend) GetList(_ context.Context, key string, opts storage.ListOptions, _ runtime.Object) error {
+	return fmt.Errorf("a list of %q at resourceVersion %q reached the storage", key, opts.ResourceVersion)
+}
+
+// Versioner implements storage.Interface.
+func (b *backend) Versioner() storage.Versioner { return b.versioner }
+
+// EnableResourceSizeEstimation implements storage.Interface.
+func (b *backend) EnableResourceSizeEstimation(storage.KeysFunc) error { return nil }
+
+// CompactRevision implements storage.Interface: nothing is compacted.
+func (b *backend) CompactRevision() int64 { return 0 }
+
+// ReadinessCheck implements storage.Interface.
+func (b *backend) ReadinessCheck() error { return nil }
+
+// backendWatch is a storage watch. Whoever holds mu may send; Stop closes the
+// channel under it, after it has ended the one who sends.
+type backendWatch struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	result chan watch.Event
+
+	mu     sync.Mutex
+	closed bool
+}
+
+func (w *backendWatch) ResultChan() <-chan watch.Event { return w.result }
+
+func (w *backendWatch) Stop() {
+	w.cancel()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.closed {
+		w.closed = true
+		close(w.result)
+	}
+}
+
+func (w *backendWatch) send(event watch.Event) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return false
+	}
+	select {
+	case w.result <- event:
+		return true
+	case <-w.ctx.Done():
+		return false
+	}
+}

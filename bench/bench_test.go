@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	prepareProcess()
+	goleak.VerifyTestMain(m,
+		// A shipped cacher leaves goroutines behind: those of waiting reads for
+		// three seconds, others for good when it hangs in Stop.
+		goleak.IgnoreAnyFunction("k8s.io/apiserver/pkg/storage/cacher.(*watchCache).waitUntilFreshLocked.func2"),
+		goleak.IgnoreAnyFunction("k8s.io/apiserver/pkg/storage/cacher.(*Cacher).Stop"),
+		goleak.IgnoreAnyFunction("k8s.io/apiserver/pkg/storage/cacher.(*Cacher).startCaching"),
+		goleak.IgnoreAnyFunction("k8s.io/apiserver/pkg/storage/cacher.(*cacheWatcher).processInterval"),
+	)
+}
+
+// toy is a size at which every row takes a moment.
+var toy = size{objects: 200, seconds: 0.1, watchers: 2, burst: 500, repeats: 2, roundTrip: 200 * time.Millisecond, patience: 5 * time.Second}
+
+// What is counted, and does not depend on the machine, is asserted; time is not.
+func TestEveryRow(t *testing.T) {
+	exact := map[string]bool{"watchers closed": true, "closed": true, "% lost": true, "healthy closed": true, "% lost by healthy": true,
+		"candidates touched": true, "requests to storage": true, "hung": true, "goroutines left": true}
+	asserted := map[string]bool{}
+	for _, row := range table() {
+		t.Run(row.name, func(t *testing.T) {
+			results, err := measureRow(t.Context(), row, settings{pairs: 1, size: toy, resting: math.MaxInt})
+			require.NoError(t, err)
+			require.Len(t, results, len(row.figures))
+			for i, r := range results {
+				require.Equal(t, 1, r.Ours.N, "%s: ours was not measured", r.Figure)
+				if exact[r.Figure] {
+					asserted[r.Figure] = true
+					require.NotNil(t, r.Met, "%s", r.Figure)
+					require.True(t, *r.Met, "%v", r)
+				}
+				goal := row.figures[i].goal
+				if goal.against != "" {
+					require.Contains(t, row.subjects, goal.against, "%s: its goal is against what is not measured", r.Figure)
+				}
+			}
+		})
+	}
+	require.Equal(t, exact, asserted, "figures that are counted")
+}
+
+func TestSpread(t *testing.T) {
+	require.Equal(t, spread{N: 3, Median: 2, Min: 1, Max: 9}, spreadOf([]float64{9, 1, math.NaN(), 2}))
+	require.Equal(t, spread{N: 4, Median: 2.5, Min: 1, Max: 4}, spreadOf([]float64{4, 3, 2, 1}))
+	require.Equal(t, spread{}, spreadOf([]float64{math.NaN()}))
+}
+
+func TestUnits(t *testing.T) {
+	for want, got := range map[string]string{
+		"1.5 s": nanoseconds.text(1.5e9), "-2.1 µs": nanoseconds.text(-2100), "0 ns": nanoseconds.text(0),
+		"1/20": ratio.text(0.05), "1.25": ratio.text(1.25), "0.00": ratio.text(0),
+		"12 B": octets.text(12.3), "3": count.text(3), "3.5": count.text(3.5), "–": count.text(math.NaN()),
+	} {
+		require.Equal(t, want, got)
+	}
+}
+
+// A ratio is judged by the median of the pairs' own ratios, an absolute goal
+// by the worst measurement.
+func TestGoals(t *testing.T) {
+	values := map[subject][]float64{ours: {1, 10, 3}, shipped: {10, 200, 3}, floor: {1, 5, 3}}
+	for _, test := range []struct {
+		goal goal
+		met  bool
+		text string
+	}{
+		{ofShipped(0.1), true, "≤ shipped / 10"},
+		{timesLess(20), false, "≤ shipped / 20"},
+		{ofFloor(1), true, "≤ 1 × floor"},
+		{ofFloor(0.9), false, "≤ 0.9 × floor"},
+		{atMost(10), true, "≤ 10"},
+		{atMost(9), false, "≤ 9"},
+		{goal{most: 3, byMedian: true}, true, "≤ 3"},
+	} {
+		r := figure{unit: count, goal: test.goal}.result("work", values)
+		require.NotNil(t, r.Met)
+		require.Equal(t, test.met, *r.Met, "%s of %v", test.text, r)
+		require.Equal(t, test.text, r.Goal)
+	}
+	require.Nil(t, figure{goal: noGoal()}.result("work", values).Met)
+	require.Nil(t, figure{goal: ofFloor(1)}.result("work", map[subject][]float64{ours: {1}}).Met, "nothing to judge by")
+}
+
+func TestFlags(t *testing.T) {
+	var errOut bytes.Buffer
+	s, err := parse([]string{"-rows", "get", "-pairs", "7", "-objects", "400", "-subjects", "ours,floor", "-out", "json"}, &errOut)
+	require.NoError(t, err)
+	require.True(t, s.rows.MatchString("GET rv=0"))
+	require.Equal(t, 7, s.pairs)
+	require.Equal(t, 400, s.size.objects)
+	require.Equal(t, []subject{ours, floor}, s.subjects)
+	for _, wrong := range [][]string{
+		{"-rows", "("}, {"-pairs", "0"}, {"-objects", "150"}, {"-objects", "0"}, {"-out", "xml"}, {"-subjects", "theirs"}, {"rest"},
+	} {
+		_, err := parse(wrong, &errOut)
+		require.ErrorContains(t, err, wrong[len(wrong)-1])
+	}
+}
+
+func TestReport(t *testing.T) {
+	met := true
+	r := report{
+		Environment: machine{Command: "go run ./bench", Cores: 2},
+		Results: []result{
+			{Work: "a", Figure: "one", Unit: nanoseconds, Ours: spread{N: 1, Median: 1500, Min: 1500, Max: 1500}, Goal: "≤ 1", Met: &met},
+			{Work: "a", Figure: "two", Unit: count},
+		},
+	}
+	var out bytes.Buffer
+	require.NoError(t, r.markdown(&out))
+	require.Regexp(t, regexp.MustCompile(`(?m)^\| a: one \| 1\.5 µs \| – \| – \| – \| – \| ≤ 1 \| met \|\n\| – two \| – `), out.String())
+	out.Reset()
+	require.NoError(t, r.json(&out))
+	var back report
+	require.NoError(t, json.Unmarshal(out.Bytes(), &back))
+	require.Equal(t, r, back)
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
+	shippedcacher "k8s.io/apiserver/pkg/storage/cacher"
+	shippedmetrics "k8s.io/apiserver/pkg/storage/cacher/metrics"
+	etcdfeature "k8s.io/apiserver/pkg/storage/feature"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/metrics"
+)
+
+// historyWindow is for how long both keep events; the shipped one does not
+// take less.
+const historyWindow = 75 * time.Second
+
+// cached is a cache over a backend of its own.
+type cached struct {
+	storage.Interface
+	subject subject
+	backend *backend
+	// stop stops it. It may hang if the cache does.
+	stop func()
+	// gathered has our metrics; nil for the shipped cacher.
+	gathered prometheus.Gatherer
+}
+
+// hangs is after what time a shipped cacher is left behind that does not stop.
+const hangs = 5 * time.Second
+
+// close stops the cache. Ours must not hang, so it is waited for.
+func (c *cached) close() {
+	if c.subject == ours {
+		c.stop()
+		return
+	}
+	stopWithin(c, hangs)
+}
+
+// cacheOptions are what a resource's author may choose.
+type cacheOptions struct {
+	labelIndex bool // keep an index of appLabel
+}
+
+// start starts a cache. It is not ready yet.
+func start(s subject, b *backend, o cacheOptions) (c *cached, wait func(context.Context) error, err error) {
+	codec, err := podCodec()
+	if err != nil {
+		return nil, nil, err
+	}
+	switch s {
+	case ours:
+		return startOurs(b, codec, o)
+	case shipped:
+		return startShipped(b, codec, o)
+	}
+	return nil, nil, fmt.Errorf("%q is no cache", s)
+}
+
+// open starts a cache and waits until it is ready.
+func open(ctx context.Context, s subject, b *backend, o cacheOptions) (*cached, error) {
+	c, wait, err := start(s, b, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := wait(ctx); err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// side holds caches over the same objects that are open at the same time, so
+// that each has the same heap beside it to be collected.
+type side map[subject]*cached
+
+// sideBySide opens ours and the shipped cacher.
+func sideBySide(ctx context.Context, pods []*corev1.Pod, roundTrip time.Duration, options func(subject) cacheOptions) (side, error) {
+	caches := side{}
+	for _, sub := range []subject{ours, shipped} {
+		b := newBackend(pods)
+		b.roundTrip = roundTrip
+		c, err := open(ctx, sub, b, options(sub))
+		if err != nil {
+			caches.close()
+			return nil, err
+		}
+		caches[sub] = c
+	}
+	return caches, nil
+}
+
+func (s side) close() {
+	for _, c := range s {
+		c.close()
+	}
+}
+
+func plain(subject) cacheOptions { return cacheOptions{} }
+
+func startOurs(b *backend, codec runtime.Codec, o cacheOptions) (*cached, func(context.Context) error, error) {
+	registry := prometheus.NewRegistry()
+	m, err := metrics.New(registry)
+	if err != nil {
+		return nil, nil, err
+	}
+	config := cacher.Config{
+		Storage: b, Versioner: b.versioner, GroupResource: podResource, EventsHistoryWindow: historyWindow,
+		ResourcePrefix: prefix, KeyFunc: podKey, GetAttrsFunc: podAttrs,
+		NewFunc: newPod, NewListFunc: newPodList, Codec: codec, Metrics: m,
+	}
+	if o.labelIndex {
+		config.LabelIndexes = []string{appLabel}
+	}
+	c, err := cacher.New(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &cached{Interface: c, subject: ours, backend: b, stop: c.Stop, gathered: registry}, c.Wait, nil
+}
+
+func startShipped(b *backend, codec runtime.Codec, o cacheOptions) (*cached, func(context.Context) error, error) {
+	config := shippedcacher.Config{
+		Storage: b, Versioner: b.versioner, GroupResource: podResource, EventsHistoryWindow: historyWindow,
+		ResourcePrefix: prefix, KeyFunc: podKey, GetAttrsFunc: podAttrs,
+		NewFunc: newPod, NewListFunc: newPodList, Codec: codec,
+	}
+	if o.labelIndex {
+		config.Indexers = &cache.Indexers{storage.LabelIndex(appLabel): func(obj any) ([]string, error) {
+			labels, _, err := podAttrs(obj.(runtime.Object))
+			if value, ok := labels[appLabel]; ok && err == nil {
+				return []string{value}, nil
+			}
+			return nil, err
+		}}
+	}
+	c, err := shippedcacher.NewCacherFromConfig(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	delegator := shippedcacher.NewCacheDelegator(c, b)
+	var once sync.Once
+	stop := func() {
+		once.Do(func() {
+			delegator.Stop()
+			c.Stop()
+		})
+	}
+	return &cached{Interface: delegator, subject: shipped, backend: b, stop: stop}, c.Wait, nil
+}
+
+// count returns the value of one of our counters.
+func (c *cached) count(name string) (float64, error) {
+	families, err := c.gathered.Gather()
+	if err != nil {
+		return 0, err
+	}
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+		sum := 0.0
+		for _, m := range family.GetMetric() {
+			sum += m.GetCounter().GetValue()
+		}
+		return sum, nil
+	}
+	return 0, fmt.Errorf("there is no metric %s", name)
+}
+
+// prepareShipped makes the shipped cacher's surroundings those of an API
+// server: its metrics are registered, and etcd reports progress. The checker
+// in place asks etcd's client, which there is none of.
+func prepareShipped() {
+	shippedmetrics.Register()
+	etcdfeature.DefaultFeatureSupportChecker = progressSupported{etcdfeature.DefaultFeatureSupportChecker}
+}
+
+// progressSupported says that progress requests are supported.
+type progressSupported struct {
+	etcdfeature.FeatureSupportChecker
+}
+
+func (progressSupported) Supports(f storage.Feature) bool { return f == storage.RequestWatchProgress }

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+)
+
+// subject is what is measured.
+type subject string
+
+const (
+	ours    subject = "ours"
+	shipped subject = "shipped"
+	// floor is the least work that gives the same outcome, without a cache.
+	floor subject = "floor"
+)
+
+var allSubjects = []subject{floor, ours, shipped}
+
+// size is how much of everything. A row takes what concerns it.
+type size struct {
+	objects int // a multiple of namespaces
+	// seconds is how long events come at a fixed rate.
+	seconds float64
+	// watchers scales the number of watchers of every row, in percent.
+	watchers int
+	// burst is how many events come at full speed.
+	burst int
+	// repeats scales how often reads are repeated, in percent.
+	repeats int
+	// roundTrip is how long storage takes to answer a consistent read: long
+	// enough for all readers to come while the first one's request is under way.
+	roundTrip time.Duration
+	// patience is when something counts as hung.
+	patience time.Duration
+}
+
+// full is the size that the goals are for.
+var full = size{
+	objects: 20_000, seconds: 2, watchers: 100, burst: 20_000, repeats: 100,
+	roundTrip: 10 * time.Millisecond, patience: 5 * time.Second,
+}
+
+// of scales n.
+func (s size) of(n, percent int) int { return max(1, n*percent/100) }
+
+// row is a line of the table of goals: one piece of work and the figures that
+// come of it.
+type row struct {
+	name string
+	// figures are what a measurement returns, in this order.
+	figures []figure
+	// subjects can do the work, apart from ours.
+	subjects []subject
+	// open prepares what the measurements of all subjects share.
+	open func(context.Context, size) (*work, error)
+}
+
+// figure is one number of a row.
+type figure struct {
+	name string // "" if the row has only one
+	unit unit
+	goal goal
+}
+
+// work is a row that is ready to be measured.
+type work struct {
+	// measure does the work once and returns the row's figures. NaN stands
+	// for a figure that the subject has not.
+	measure func(context.Context, subject) ([]float64, error)
+	close   func()
+}
+
+// fresh is work whose measurements share nothing.
+func fresh(measure func(context.Context, subject) ([]float64, error)) *work {
+	return &work{measure: measure, close: func() {}}
+}
+
+// measureRow measures all subjects in turn, as often as there are pairs, in an
+// order that is reversed each time.
+func measureRow(ctx context.Context, r row, s settings) ([]result, error) {
+	// Waiting reads of a shipped cacher outlive it by three seconds.
+	if _, err := goroutinesAbove(ctx, s.resting, s.size.patience); err != nil {
+		return nil, err
+	}
+	w, err := r.open(ctx, s.size)
+	if err != nil {
+		return nil, err
+	}
+	defer w.close()
+	var order []subject
+	for _, sub := range allSubjects {
+		if (sub == ours || slices.Contains(r.subjects, sub)) && (len(s.subjects) == 0 || slices.Contains(s.subjects, sub)) {
+			order = append(order, sub)
+		}
+	}
+	values := make([]map[subject][]float64, len(r.figures))
+	for i := range values {
+		values[i] = map[subject][]float64{}
+	}
+	for range s.pairs {
+		for _, sub := range order {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			runtime.GC()
+			measured, err := w.measure(ctx, sub)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", sub, err)
+			}
+			for i, value := range measured {
+				values[i][sub] = append(values[i][sub], value)
+			}
+		}
+		slices.Reverse(order)
+	}
+	var results []result
+	for i, f := range r.figures {
+		results = append(results, f.result(r.name, values[i]))
+	}
+	return results, nil
+}
+
+// cost returns the CPU time that the process spends in f, in nanoseconds for
+// each of n repetitions.
+func cost(n int, f func() error) (float64, error) {
+	before := cpuTime()
+	if err := f(); err != nil {
+		return 0, err
+	}
+	return float64(cpuTime()-before) / float64(n), nil
+}
