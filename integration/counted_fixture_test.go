@@ -25,6 +25,7 @@ import (
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/integration/etcdserver"
+	"github.com/kube-watchcache/watchcache/internal/poddata"
 	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/storage/etcd3"
 )
@@ -57,7 +58,7 @@ func newCounted(t *testing.T, server *etcdserver.Server, seed []*example.Pod, ch
 	ctx, cancel := context.WithTimeout(context.Background(), suitePatience)
 	keys := "/" + t.Name()
 	f := &counted{
-		counter: &counter{prefix: keys + podPrefix}, ctx: ctx, keys: keys, codec: podCodec(),
+		counter: &counter{prefix: keys + podPrefix}, ctx: ctx, keys: keys, codec: poddata.JSONCodec(),
 		clock: newReadClock(), registry: prometheus.NewRegistry(),
 	}
 	t.Cleanup(f.readers.Wait)
@@ -109,7 +110,7 @@ func (f *counted) open(t *testing.T, server *etcdserver.Server, options ...grpc.
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, backend.Close()) })
 	s, err := backend.Storage(etcd3.ResourceConfig{
-		GroupResource: pods, ResourcePrefix: podPrefix, Codec: f.codec, NewFunc: newPod, NewListFunc: newPodList,
+		GroupResource: pods, ResourcePrefix: podPrefix, Codec: f.codec, NewFunc: poddata.New, NewListFunc: poddata.NewList,
 	})
 	require.NoError(t, err)
 	return s, backend.Client()

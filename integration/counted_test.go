@@ -22,6 +22,7 @@ import (
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/integration/etcdserver"
+	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
 
 // TestCountedRequests counts what a cacher asks a real etcd for.
@@ -288,7 +289,7 @@ func indexedList(t *testing.T, server *etcdserver.Server) {
 		selector, err := labels.Parse(tc.selector)
 		require.NoError(t, err)
 		opts := everyPod
-		opts.Predicate = storage.SelectionPredicate{Label: selector, Field: fields.Everything(), GetAttrs: podAttributes}
+		opts.Predicate = storage.SelectionPredicate{Label: selector, Field: fields.Everything(), GetAttrs: poddata.Attrs}
 		f.reset()
 		before := f.metric(t, "list_evaluated_objects_total")
 		list := f.list(t, f.cacher, opts)

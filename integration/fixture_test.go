@@ -29,6 +29,7 @@ import (
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/integration/etcdserver"
+	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
 
 // patience bounds the wait for anything that is sure to happen.
@@ -120,7 +121,7 @@ func newFixture(t *testing.T, server *etcdserver.Server, need setup) *fixture {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), suitePatience)
 	t.Cleanup(cancel)
-	f := &fixture{ctx: ctx, codec: podCodec(), keys: need.keys, stored: newPrefixTransformer()}
+	f := &fixture{ctx: ctx, codec: poddata.JSONCodec(), keys: need.keys, stored: newPrefixTransformer()}
 	if f.keys == "" {
 		f.keys = "/" + path.Base(t.Name())
 	}
@@ -199,7 +200,7 @@ func (f *fixture) newStore(t *testing.T, need setup, transformer value.Transform
 	if need.corruptible {
 		decoder = etcd3.WithCorruptObjErrorHandlingDecoder(decoder)
 	}
-	s, err := etcd3.New(f.client, f.compactor, f.codec, newPod, newPodList, f.keys, podPrefix, pods,
+	s, err := etcd3.New(f.client, f.compactor, f.codec, poddata.New, poddata.NewList, f.keys, podPrefix, pods,
 		transformer, etcd3.NewDefaultLeaseManagerConfig(), decoder, versioner)
 	require.NoError(t, err)
 	t.Cleanup(s.Close)

@@ -32,8 +32,8 @@ func New() runtime.Object { return &example.Pod{} }
 // NewList returns an empty list of Pods.
 func NewList() runtime.Object { return &example.PodList{} }
 
-// Codec returns the codec that Pods are stored with: protobuf.
-func Codec() runtime.Codec {
+// Scheme returns a scheme that knows Pods, and nothing but the example API.
+func Scheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
 	for _, add := range []func(*runtime.Scheme) error{example.AddToScheme, examplev1.AddToScheme} {
@@ -41,9 +41,20 @@ func Codec() runtime.Codec {
 			panic(err)
 		}
 	}
-	codecs := serializer.NewCodecFactory(scheme)
+	return scheme
+}
+
+// Codec returns the codec that Pods are stored with: protobuf.
+func Codec() runtime.Codec {
+	scheme := Scheme()
 	proto := protobuf.NewSerializer(scheme, scheme)
-	return codecs.CodecForVersions(proto, proto, schema.GroupVersions{examplev1.SchemeGroupVersion}, nil)
+	return serializer.NewCodecFactory(scheme).CodecForVersions(proto, proto, schema.GroupVersions{examplev1.SchemeGroupVersion}, nil)
+}
+
+// JSONCodec returns a codec that stores Pods as JSON, which some suites of
+// k8s.io/apiserver rely on: they put blanks before a stored value.
+func JSONCodec() runtime.Codec {
+	return serializer.NewCodecFactory(Scheme()).LegacyCodec(examplev1.SchemeGroupVersion)
 }
 
 // Key returns a Pod's storage key.

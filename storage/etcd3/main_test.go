@@ -13,13 +13,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
-	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 	"k8s.io/apiserver/pkg/storage"
 
+	"github.com/kube-watchcache/watchcache/internal/poddata"
 	"github.com/kube-watchcache/watchcache/storage/etcd3"
 	"github.com/kube-watchcache/watchcache/storage/etcd3/embedded"
 )
@@ -80,17 +78,7 @@ func newBackend(t *testing.T) *etcd3.Backend {
 	return open(t, etcd3.Config{Endpoints: startEtcd(t, embedded.Config{}).Endpoints()})
 }
 
-var (
-	scheme = runtime.NewScheme()
-	codecs = serializer.NewCodecFactory(scheme)
-	codec  = codecs.LegacyCodec(examplev1.SchemeGroupVersion)
-)
-
-func init() {
-	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
-	utilruntime.Must(example.AddToScheme(scheme))
-	utilruntime.Must(examplev1.AddToScheme(scheme))
-}
+var codec = poddata.JSONCodec()
 
 // pods describes a resource of pods whose keys begin with "/" and its name.
 func pods(name string) etcd3.ResourceConfig {
@@ -98,8 +86,8 @@ func pods(name string) etcd3.ResourceConfig {
 		GroupResource:  schema.GroupResource{Group: "example.test", Resource: name},
 		ResourcePrefix: "/" + name,
 		Codec:          codec,
-		NewFunc:        func() runtime.Object { return &example.Pod{} },
-		NewListFunc:    func() runtime.Object { return &example.PodList{} },
+		NewFunc:        poddata.New,
+		NewListFunc:    poddata.NewList,
 	}
 }
 
