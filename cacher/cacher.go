@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 	etcdfeature "k8s.io/apiserver/pkg/storage/feature"
 	"k8s.io/client-go/tools/cache"
@@ -113,7 +114,7 @@ func assemble(ctx context.Context, config Config) *Cacher {
 	stream := watchStream(config)
 	c.source = &source{
 		storage: config.Storage, prefix: config.ResourcePrefix, newList: config.NewListFunc,
-		clock: config.Clock, tasks: &c.tasks, watchContext: stream, broke: c.watchBroke, stuck: c.dispatcher.fail,
+		clock: config.Clock, tasks: &c.tasks, watchContext: stream, broke: c.watchBroke, stuck: c.undeliverable,
 		resync: make(chan error, 1),
 	}
 	return c
@@ -261,12 +262,21 @@ func (c *Cacher) watchBroke(err error) {
 	c.noteError(fmt.Errorf("watching the storage of %s: %w", c.config.GroupResource, err))
 }
 
+// undeliverable tells everyone of something that storage can't deliver though
+// it answers: an object that can't be decoded, most likely.
+func (c *Cacher) undeliverable(failure watch.Event) {
+	c.metrics.Undeliverable()
+	klog.ErrorS(apierrors.FromObject(failure.Object), "Storage has something that it can't deliver: the watch cache stands still before it",
+		"resource", c.config.GroupResource, "resourceVersion", c.state.RV())
+	c.dispatcher.fail(failure)
+}
+
 // listFailed notes that storage could not be listed. If that is not because it
 // is away, it has something that can't be read, and those who watch are told:
 // they would otherwise wait for events without knowing that none can come.
 func (c *Cacher) listFailed(ctx context.Context, err error) {
 	if c.readiness.ready() && c.source.answers(ctx) {
-		c.dispatcher.fail(failureOf(err))
+		c.undeliverable(failureOf(err))
 	}
 	err = fmt.Errorf("listing the storage of %s: %w", c.config.GroupResource, err)
 	c.readiness.failed(err)

@@ -264,6 +264,7 @@ func TestWatchDuringRelist(t *testing.T) {
 // watchers are told what the storage says, and the cache recovers by itself
 // once the object was repaired or removed.
 func TestEventThatCannotBeDelivered(t *testing.T) {
+	count, sum := counted(t)
 	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
 		w := watchPods(t, c, "/pods/", "2")
 		synctest.Wait()
@@ -283,7 +284,10 @@ func TestEventThatCannotBeDelivered(t *testing.T) {
 		release()
 		elapse(time.Minute)
 		expectList(t, c, "/pods/", "0", "a/after a/corrupt a/one@4")
-	})
+		if sum("storage_undeliverable_total") < 2 {
+			t.Errorf("%v undeliverable events are counted", sum("storage_undeliverable_total"))
+		}
+	}, count)
 }
 
 // With the carry-over, a list tells watchers the difference: of what happened

@@ -70,6 +70,7 @@ var effects = []effect{
 	{"Ended", func(r *metrics.Resource) { r.Ended("boredom") }, map[string]float64{`watchers_ended_total{reason="other"}`: 1}},
 	{"Relist", func(r *metrics.Resource) { r.Relist() }, map[string]float64{"relists_total": 1}},
 	{"WatchBroken", func(r *metrics.Resource) { r.WatchBroken() }, map[string]float64{"storage_watches_broken_total": 1}},
+	{"Undeliverable", func(r *metrics.Resource) { r.Undeliverable() }, map[string]float64{"storage_undeliverable_total": 1}},
 	{"VersionRequest", func(r *metrics.Resource) { r.VersionRequest() }, map[string]float64{"version_requests_total": 1}},
 	{"ReadWait", func(r *metrics.Resource) { r.ReadWait(2 * time.Second) }, map[string]float64{"read_wait_seconds_count": 1, "read_wait_seconds_sum": 2}},
 }

@@ -46,6 +46,7 @@ type series struct {
 	ended           map[string]prometheus.Counter
 	relists         prometheus.Counter
 	watchesBroken   prometheus.Counter
+	undeliverable   prometheus.Counter
 	versionRequests prometheus.Counter
 	readWait        prometheus.Observer
 }
@@ -92,6 +93,7 @@ func newSeries(c *collectors, id identity) *series {
 		ended:           byValue(nameEnded),
 		relists:         counterOf(nameRelists),
 		watchesBroken:   counterOf(nameWatchesBroken),
+		undeliverable:   counterOf(nameUndeliverable),
 		versionRequests: counterOf(nameVersionRequests),
 		readWait:        c.histograms[nameReadWait].WithLabelValues(id.group, id.resource),
 	}
@@ -275,6 +277,14 @@ func (r *Resource) Relist() {
 func (r *Resource) WatchBroken() {
 	if s := r.load(); s != nil {
 		s.watchesBroken.Inc()
+	}
+}
+
+// Undeliverable counts an event or an object that the storage could not
+// deliver though it answers.
+func (r *Resource) Undeliverable() {
+	if s := r.load(); s != nil {
+		s.undeliverable.Inc()
 	}
 }
 

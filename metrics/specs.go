@@ -57,6 +57,7 @@ const (
 	nameEnded           = "watchers_ended_total"
 	nameRelists         = "relists_total"
 	nameWatchesBroken   = "storage_watches_broken_total"
+	nameUndeliverable   = "storage_undeliverable_total"
 	nameVersionRequests = "version_requests_total"
 	nameReadWait        = "read_wait_seconds"
 )
@@ -158,6 +159,10 @@ var specs = []spec{
 	{
 		name: nameWatchesBroken, kind: counter,
 		help: "Watches on the storage that broke and were resumed.",
+	},
+	{
+		name: nameUndeliverable, kind: counter,
+		help: "Times the storage answered but had an event or an object that it could not deliver. The log and the status say which.",
 	},
 	{
 		name: nameVersionRequests, kind: counter,
