@@ -25,7 +25,8 @@ help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
 
 run: ## serve the example API server with an etcd inside it, on 127.0.0.1 (ARGS=... are its flags)
-	$(GO) run ./examples/apiserver $(ARGS)
+	@$(GO) build -o bin/apiserver ./examples/apiserver
+	@exec bin/apiserver $(ARGS)
 
 # Integration runs alone and in its own folder, because only there does go test
 # show what the tests print: the etcd in use and the number of conformance
