@@ -112,7 +112,7 @@ func (c *catchUp) event(e *watchcache.Event) bool {
 	if e.RV <= c.watcher.after {
 		return true
 	}
-	o := c.watcher.group.outcome(e)
+	o := c.watcher.group.outcome(e, false)
 	if o == unaffected {
 		return !c.ended()
 	}

@@ -222,13 +222,14 @@ type delivery struct {
 // begin looks up who is to be told of an event: from here to finish the
 // dispatcher is sending. candidates is how many groups were evaluated.
 func (r *registry) begin(e *watchcache.Event, to []delivery) (out []delivery, candidates int) {
+	alike := selectsAlike(e)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.sending = true
 	r.mu.cursor = e.Position + 1
 	r.mu.probes.candidates(e, func(g *group) {
 		candidates++
-		o := g.outcome(e)
+		o := g.outcome(e, alike)
 		if o == unaffected {
 			return
 		}

@@ -63,10 +63,23 @@ const (
 	outcomes
 )
 
+// selectsAlike tells whether selectors can't tell before from after: most
+// updates change neither labels nor fields, and then one look is enough.
+func selectsAlike(e *watchcache.Event) bool {
+	return e.Type == watchcache.Modified && e.Element.SelectsAs(e.Previous)
+}
+
 // outcome compares before and after: an update that leaves the selection is a
-// deletion to who watches it, one that enters it an addition.
-func (s *selected) outcome(e *watchcache.Event) outcome {
+// deletion to who watches it, one that enters it an addition. alike is what
+// selectsAlike says of the event.
+func (s *selected) outcome(e *watchcache.Event, alike bool) outcome {
 	if !s.covers(e.Element.Key) {
+		return unaffected
+	}
+	if alike && s.predicate.ShardSelector == nil {
+		if s.matches(e.Element) {
+			return stays
+		}
 		return unaffected
 	}
 	before := e.Previous != nil && s.matches(e.Previous)

@@ -3,7 +3,7 @@
 package watchcache
 
 import (
-	"slices"
+	"maps"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -48,12 +48,17 @@ const elementOverhead = 320
 
 func (e *Element) bytes() int64 { return e.Size + elementOverhead }
 
+// SelectsAs tells whether label and field selectors can't tell e from other.
+func (e *Element) SelectsAs(other *Element) bool {
+	return e.Fields.equal(&other.Fields) && maps.Equal(e.Labels, other.Labels)
+}
+
 // share takes over from the element that e replaces what is equal: the key,
 // and the field values, which most updates leave as they are. It is called
 // before e is published.
 func (e *Element) share(previous *Element) {
 	e.Key = previous.Key
-	if slices.Equal(e.Fields.values, previous.Fields.values) && slices.Equal(e.Fields.names, previous.Fields.names) {
+	if e.Fields.equal(&previous.Fields) {
 		e.Fields = previous.Fields
 	}
 }

@@ -35,6 +35,13 @@ func (f *Fields) Get(name string) string {
 // Len returns the number of fields.
 func (f *Fields) Len() int { return len(f.names) }
 
+func (f *Fields) equal(other *Fields) bool {
+	if len(f.values) > 0 && len(f.values) == len(other.values) && &f.values[0] == &other.values[0] {
+		return true // shared
+	}
+	return slices.Equal(f.values, other.values) && slices.Equal(f.names, other.names)
+}
+
 // index scans: resources have about ten fields, of mostly different lengths,
 // which is faster to compare in turn than to hash.
 func (f *Fields) index(name string) int {
