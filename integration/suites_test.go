@@ -214,7 +214,7 @@ var readSuites = []suite{
 	// It stores an object without its namespace under a key with one: a cache
 	// knows keys from objects only.
 	{function: "RunTestListInconsistentContinuation", needs: configured(keysOfSecondNamespace), run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestListInconsistentContinuation(f.ctx, t, f.cacher, f.compact)
+		storagetesting.RunTestListInconsistentContinuation(f.ctx, t, settling{f.cacher}, f.compact)
 	}},
 	{
 		// Each read of storage makes another object, for as long as it runs.
