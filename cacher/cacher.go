@@ -74,6 +74,7 @@ func New(config Config) (*Cacher, error) {
 	if !config.DisableSizeEstimation {
 		if err := config.Storage.EnableResourceSizeEstimation(c.keys); err != nil {
 			cancel()
+			c.metrics.Forget()
 			return nil, fmt.Errorf("cacher.Config.Storage is %T: its size estimation can't be enabled: %w", config.Storage, err)
 		}
 	}

@@ -11,9 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/server/egressselector"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
@@ -152,11 +150,12 @@ func (s *shared) connect(open openFunc, config *storagebackend.ConfigForResource
 	if s.mu.backend != nil || s.mu.err != nil {
 		return s.mu.backend, s.mu.err
 	}
-	settings, err := backendConfig(config)
+	settings, err := etcd3.ConfigFrom(config.Config)
 	if err != nil {
 		s.mu.err = err
 		return nil, err
 	}
+	settings.Prefix = "" // each resource brings its own
 	opened, err := open(context.Background(), settings)
 	if err != nil {
 		s.mu.err = err
@@ -173,27 +172,4 @@ func (p *pool) forget(key poolKey, s *shared) {
 	if p.mu.backends[key] == s {
 		delete(p.mu.backends, key)
 	}
-}
-
-func backendConfig(config *storagebackend.ConfigForResource) (etcd3.Config, error) {
-	transport := config.Transport
-	settings := etcd3.Config{
-		Endpoints:          transport.ServerList,
-		CertFile:           transport.CertFile,
-		KeyFile:            transport.KeyFile,
-		TrustedCAFile:      transport.TrustedCAFile,
-		CompactionInterval: config.CompactionInterval,
-		TracerProvider:     transport.TracerProvider,
-	}
-	if transport.EgressLookup == nil {
-		return settings, nil
-	}
-	dial, err := transport.EgressLookup(egressselector.Etcd.AsNetworkContext())
-	if err != nil {
-		return settings, fmt.Errorf("finding the way out to etcd: %w", err)
-	}
-	if dial != nil {
-		settings.DialOptions = []grpc.DialOption{grpc.WithContextDialer(tcpDialer(dial))}
-	}
-	return settings, nil
 }

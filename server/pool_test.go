@@ -184,18 +184,3 @@ func TestPoolConcurrently(t *testing.T) {
 		require.Equal(t, b.storages.Load(), b.destroyed.Load())
 	}
 }
-
-func TestTCPDialer(t *testing.T) {
-	var dialed []string
-	dial := tcpDialer(func(_ context.Context, network, address string) (net.Conn, error) {
-		dialed = append(dialed, network+" "+address)
-		return nil, nil
-	})
-	for _, address := range []string{"a:2379", "http://b:2379"} {
-		_, err := dial(context.Background(), address)
-		require.NoError(t, err)
-	}
-	require.Equal(t, []string{"tcp a:2379", "tcp b:2379"}, dialed)
-	_, err := dial(context.Background(), "http://%zz//")
-	require.Error(t, err)
-}

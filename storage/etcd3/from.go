@@ -3,9 +3,7 @@
 package etcd3
 
 import (
-	"context"
 	"fmt"
-	"net"
 
 	"google.golang.org/grpc"
 	"k8s.io/apiserver/pkg/server/egressselector"
@@ -36,11 +34,7 @@ func ConfigFrom(c storagebackend.Config) (Config, error) {
 		return Config{}, fmt.Errorf("etcd3: Transport.EgressLookup: %w", err)
 	}
 	if dial != nil {
-		cfg.DialOptions = []grpc.DialOption{
-			grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-				return dial(ctx, "tcp", addr)
-			}),
-		}
+		cfg.DialOptions = []grpc.DialOption{grpc.WithContextDialer(tcpDialer(dial))}
 	}
 	return cfg, nil
 }

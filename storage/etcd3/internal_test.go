@@ -5,6 +5,7 @@ package etcd3
 import (
 	"context"
 	"errors"
+	"net"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -84,6 +85,9 @@ func (s *scriptedEtcds) count(ep string) int {
 	return s.asked[ep]
 }
 
+// elapse lets virtual time pass; it is called in a bubble only.
+func elapse(d time.Duration) { <-time.After(d) }
+
 func TestVersionsOverTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcds := &scriptedEtcds{vers: map[string]string{"a": "3.6.1"}, asked: map[string]int{}}
@@ -104,32 +108,32 @@ func TestVersionsOverTime(t *testing.T) {
 		}()
 		// Asked again, only the one that is unknown, and ever more seldom.
 		asked := etcds.count("b")
-		time.Sleep(30 * time.Minute)
+		elapse(30 * time.Minute)
 		require.Equal(t, 1, etcds.count("a"))
 		require.InDelta(t, 35, etcds.count("b")-asked, 5)
 		require.False(t, v.all.Load())
 
 		// It comes.
 		etcds.set("b", "3.5.13")
-		time.Sleep(lastBackgroundRetry)
+		elapse(lastBackgroundRetry)
 		synctest.Wait()
 		require.True(t, v.all.Load())
 
 		// A known one that is down for a while is what it was.
 		etcds.set("a", "")
 		asked = etcds.count("a")
-		time.Sleep(3 * recheckInterval)
+		elapse(3 * recheckInterval)
 		synctest.Wait()
 		require.Equal(t, 3, etcds.count("a")-asked)
 		require.True(t, v.all.Load())
 
 		// It comes back as an older one, and later as a newer one.
 		etcds.set("a", "3.5.9")
-		time.Sleep(recheckInterval)
+		elapse(recheckInterval)
 		synctest.Wait()
 		require.False(t, v.all.Load())
 		etcds.set("a", "3.5.21")
-		time.Sleep(recheckInterval)
+		elapse(recheckInterval)
 		synctest.Wait()
 		require.True(t, v.all.Load())
 
@@ -176,4 +180,19 @@ func TestReason(t *testing.T) {
 		require.Equal(t, want, reason(errors.New(text)))
 	}
 	require.Empty(t, reason(nil))
+}
+
+func TestTCPDialer(t *testing.T) {
+	var dialed []string
+	dial := tcpDialer(func(_ context.Context, network, address string) (net.Conn, error) {
+		dialed = append(dialed, network+" "+address)
+		return nil, nil
+	})
+	for _, address := range []string{"a:2379", "http://b:2379"} {
+		_, err := dial(context.Background(), address)
+		require.NoError(t, err)
+	}
+	require.Equal(t, []string{"tcp a:2379", "tcp b:2379"}, dialed)
+	_, err := dial(context.Background(), "http://%zz//")
+	require.Error(t, err)
 }
