@@ -289,6 +289,11 @@ func (c *Cacher) noteError(err error) {
 	klog.V(1).InfoS("The watch cache met an error and recovers", "resource", c.config.GroupResource, "err", err)
 }
 
+// Config returns the configuration, with defaults filled in: what those who read
+// the cache in the same process need to know of it. What it points to is the
+// cache's own.
+func (c *Cacher) Config() Config { return c.config }
+
 // Ready tells whether the cache can serve.
 func (c *Cacher) Ready() bool { return c.readiness.ready() }
 
