@@ -21,7 +21,7 @@ const replayBatch = 32
 // when the watcher begins or is parked; it ends when the watcher goes live or
 // ends, and Stop awaits it.
 type catchUp struct {
-	cacher   *Cacher
+	engine   *engine
 	watcher  *watcher
 	quit     <-chan struct{}
 	position watchcache.Position
@@ -32,8 +32,8 @@ type catchUp struct {
 // run replays the window for a parked watcher. It hands the watcher's channel
 // over to the dispatcher, or closes it.
 func (c *catchUp) run() {
-	if limit := c.cacher.config.ParkedTimeout; limit > 0 {
-		timer := c.cacher.config.Clock.NewTimer(limit)
+	if limit := c.engine.config.ParkedTimeout; limit > 0 {
+		timer := c.engine.config.Clock.NewTimer(limit)
 		defer timer.Stop()
 		c.late = timer.C()
 	}
@@ -41,7 +41,7 @@ func (c *catchUp) run() {
 		close(c.watcher.result)
 		return
 	}
-	c.cacher.metrics.Resumed()
+	c.engine.metrics.Resumed()
 }
 
 // start is run for a new watcher: first the initial events, if snapshot is not
@@ -59,20 +59,20 @@ func (c *catchUp) start(snapshot *watchcache.Snapshot, endBookmark bool, initial
 func (c *catchUp) initialEvents(snapshot *watchcache.Snapshot, endBookmark bool) bool {
 	sent := 0
 	ok := true
-	c.cacher.scan(snapshot, &c.watcher.group.selected, "", nil, func(e *watchcache.Element) bool {
-		if ok = c.send(c.cacher.convert.added(e)); ok {
+	c.engine.scan(snapshot, &c.watcher.group.selected, "", nil, func(e *watchcache.Element) bool {
+		if ok = c.send(c.engine.convert.added(e)); ok {
 			sent++
 		}
 		return ok
 	})
-	c.cacher.metrics.Initial(sent)
+	c.engine.metrics.Initial(sent)
 	if !ok || !endBookmark {
 		return ok
 	}
-	event, err := c.cacher.convert.bookmark(snapshot.RV(), true)
+	event, err := c.engine.convert.bookmark(snapshot.RV(), true)
 	if err != nil {
 		// Without it the client would wait for ever.
-		klog.ErrorS(err, "The end of initial events could not be marked", "resource", c.cacher.config.GroupResource)
+		klog.ErrorS(err, "The end of initial events could not be marked", "resource", c.engine.config.GroupResource)
 		return c.fail(apierrors.NewInternalError(err))
 	}
 	if ok = c.send(event); ok {
@@ -86,9 +86,9 @@ func (c *catchUp) initialEvents(snapshot *watchcache.Snapshot, endBookmark bool)
 func (c *catchUp) replay() bool {
 	var events [replayBatch]*watchcache.Event
 	for {
-		n, _, err := c.cacher.state.Since(c.position, events[:])
+		n, _, err := c.engine.state.Since(c.position, events[:])
 		if err != nil {
-			c.cacher.metrics.Expired()
+			c.engine.metrics.Expired()
 			return c.fail(apierrors.NewResourceExpired("the watch fell behind the events that are kept: " + err.Error()))
 		}
 		for _, e := range events[:n] {
@@ -97,7 +97,7 @@ func (c *catchUp) replay() bool {
 			}
 		}
 		clear(events[:n])
-		if n == 0 && c.cacher.registry.goLive(c.watcher, c.position) {
+		if n == 0 && c.engine.registry.goLive(c.watcher, c.position) {
 			return true
 		}
 		if n == 0 && c.ended() {
@@ -116,11 +116,11 @@ func (c *catchUp) event(e *watchcache.Event) bool {
 	if o == unaffected {
 		return !c.ended()
 	}
-	if !c.send(c.cacher.convert.event(e, o)) {
+	if !c.send(c.engine.convert.event(e, o)) {
 		return false
 	}
 	c.watcher.delivered.event(e.RV)
-	c.cacher.metrics.Delivered(1)
+	c.engine.metrics.Delivered(1)
 	return true
 }
 
@@ -137,7 +137,7 @@ func (c *catchUp) send(event watch.Event) bool {
 	case <-c.quit:
 		return false
 	case <-c.late:
-		c.cacher.registry.end(c.watcher, endParked)
+		c.engine.registry.end(c.watcher, endParked)
 		return false
 	}
 }
@@ -156,6 +156,6 @@ func (c *catchUp) ended() bool {
 func (c *catchUp) fail(err *apierrors.StatusError) bool {
 	status := err.Status()
 	c.send(watch.Event{Type: watch.Error, Object: &status})
-	c.cacher.registry.end(c.watcher, endExpired)
+	c.engine.registry.end(c.watcher, endExpired)
 	return false
 }

@@ -136,6 +136,17 @@ type Config struct {
 	// Storage until a comparison finds that they agree. 0: 5 min; negative:
 	// none are made.
 	ConsistencyCheckInterval time.Duration
+	// LazyStart makes the first request that needs the cache start it: a GET,
+	// LIST or WATCH, or Wait. Until then it costs its configuration: no
+	// goroutine, no state, no watch of Storage. GETs, and LISTs with a limit and
+	// no selector, are served from Storage while the state is read; the others
+	// wait for it, up to FreshnessTimeout.
+	LazyStart bool
+	// IdleTimeout puts the cache to sleep when it was not used for that long; up
+	// to twice as long. Asleep it is as before a lazy start, and wakes as then.
+	// An open watch is a use, a write is not. A client that resumes from before
+	// the sleep is told to list (410). 0: it stays awake.
+	IdleTimeout time.Duration
 	// DisableSizeEstimation leaves Storage's size estimator off. With it on,
 	// Storage is told the cache's keys, so that Stats knows the average size
 	// of objects.
@@ -201,6 +212,7 @@ func (c Config) Validate() error {
 		"BookmarkInterval":    c.BookmarkInterval,
 		"FreshnessTimeout":    c.FreshnessTimeout,
 		"ParkedTimeout":       c.ParkedTimeout,
+		"IdleTimeout":         c.IdleTimeout,
 	} {
 		if value < 0 {
 			wrong(field, value, "it is negative")

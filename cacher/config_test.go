@@ -156,6 +156,8 @@ var fieldEffects = map[string]fieldEffect{
 	"Metrics":                  {by: "TestNotReady"},
 	"Clock":                    {by: "TestClock"},
 	"NewListFunc":              {by: "TestNewListFunc"},
+	"LazyStart":                {by: "TestLazyStart"},
+	"IdleTimeout":              {by: "TestIdleTimeout"},
 	"DisableSizeEstimation":    {by: "TestDisableSizeEstimation"},
 	"Versioner": {
 		change:  func(c *cacher.Config, value int) { c.Versioner = shifted{uint64(value)} },

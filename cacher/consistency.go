@@ -37,7 +37,7 @@ type versionLister interface {
 // followConsistency compares the cache with storage from time to time, until
 // the context is done. The times are spread, so that caches that were started
 // together don't ask storage together.
-func (c *Cacher) followConsistency(ctx context.Context) {
+func (c *engine) followConsistency(ctx context.Context) {
 	if c.config.ConsistencyCheckInterval < 0 {
 		return
 	}
@@ -56,7 +56,7 @@ func (c *Cacher) followConsistency(ctx context.Context) {
 // resourceVersion. If they differ, events were missed that nobody has noticed:
 // earlier versions, which are made by undoing events, are then read from
 // storage, until a check passes (KEP-4988).
-func (c *Cacher) checkConsistency(ctx context.Context) {
+func (c *engine) checkConsistency(ctx context.Context) {
 	if !c.readiness.ready() {
 		return
 	}
@@ -86,7 +86,7 @@ func (c *Cacher) checkConsistency(ctx context.Context) {
 
 // storedVersions calls visit for each of the resource's keys in storage as of
 // rv, with the resourceVersion of its last write.
-func (c *Cacher) storedVersions(ctx context.Context, rv uint64, visit func(key string, rv uint64) error) error {
+func (c *engine) storedVersions(ctx context.Context, rv uint64, visit func(key string, rv uint64) error) error {
 	if s, ok := c.config.Storage.(versionLister); ok {
 		return s.Versions(ctx, c.config.ResourcePrefix, rv, visit)
 	}
@@ -114,7 +114,7 @@ func (c *Cacher) storedVersions(ctx context.Context, rv uint64, visit func(key s
 	}
 }
 
-func (c *Cacher) visitListed(object runtime.Object, visit func(key string, rv uint64) error) error {
+func (c *engine) visitListed(object runtime.Object, visit func(key string, rv uint64) error) error {
 	key, err := c.config.KeyFunc(object)
 	if err != nil {
 		return err

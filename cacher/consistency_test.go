@@ -201,7 +201,7 @@ func TestConsistencyCheckFindsDifferences(t *testing.T) {
 				c := newChecked(t, store, of, time.Minute)
 				tc.change(c)
 				before := store.Requests()["list"]
-				c.checkConsistency(t.Context())
+				c.sleep.engine.Load().checkConsistency(t.Context())
 				if listed := store.Requests()["list"] > before; listed == keysOnly {
 					t.Errorf("objects were listed: %v", listed)
 				}
@@ -242,7 +242,7 @@ func TestConsistencyCheckCannotBeMade(t *testing.T) {
 	store := newPods("a/one")
 	c := newChecked(t, store, store, time.Minute)
 	store.Fail("list", errors.New("no leader"))
-	c.checkConsistency(t.Context())
+	c.sleep.engine.Load().checkConsistency(t.Context())
 	if last := c.Status().LastError; last == nil || !strings.Contains(last.Message, "no leader") || c.counts() != "error:1" {
 		t.Errorf("got %+v, %s", last, c.counts())
 	}
@@ -252,12 +252,12 @@ func TestConsistencyCheckCannotBeMade(t *testing.T) {
 	c.lastError.Store(nil)
 	store.Hold()
 	store.Compact(store.Touch())
-	c.checkConsistency(t.Context())
+	c.sleep.engine.Load().checkConsistency(t.Context())
 	if last := c.Status().LastError; last != nil || c.counts() != "error:2" {
 		t.Errorf("got %+v, %s", last, c.counts())
 	}
-	c.readiness.set(false)
-	c.checkConsistency(t.Context())
+	c.sleep.engine.Load().readiness.set(false)
+	c.sleep.engine.Load().checkConsistency(t.Context())
 	if counts := c.counts(); counts != "error:2" {
 		t.Errorf("a cache that is not ready was checked: %s", counts)
 	}

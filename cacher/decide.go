@@ -132,7 +132,7 @@ func (d decision) ifShown(s readState) decision {
 
 // listOptions turns the options of a LIST into what decide wants. It fails for
 // what is malformed, as storage would.
-func (c *Cacher) listOptions(key string, opts storage.ListOptions) (readOptions, error) {
+func (c *engine) listOptions(key string, opts storage.ListOptions) (readOptions, error) {
 	if _, _, err := storage.ValidateListOptions(key, c.config.Versioner, opts); err != nil {
 		return readOptions{}, err
 	}

@@ -23,7 +23,7 @@ import (
 // A change that can't be applied must not be skipped: the feed then takes
 // nothing more and has everything listed anew.
 type feed struct {
-	cacher *Cacher
+	engine *engine
 	names  watchcache.FieldNames
 	// broken is true from a change that could not be applied until the next
 	// Replace.
@@ -52,7 +52,7 @@ func (f *feed) apply(typ watchcache.EventType, obj any) error {
 	if f.broken {
 		return nil
 	}
-	received := f.cacher.config.Clock.Now()
+	received := f.engine.config.Clock.Now()
 	recorded := received
 	if timed, ok := obj.(storage.WatchEventWithRecordTime); ok {
 		recorded = timed.RecordTime()
@@ -67,7 +67,7 @@ func (f *feed) apply(typ watchcache.EventType, obj any) error {
 		f.fail(err)
 		return nil
 	}
-	applied, err := f.cacher.state.Apply(watchcache.Change{
+	applied, err := f.engine.state.Apply(watchcache.Change{
 		Type: typ, Element: element, RV: element.RV,
 		Recorded: recorded.UnixNano(), Received: received.UnixNano(),
 	})
@@ -75,10 +75,10 @@ func (f *feed) apply(typ watchcache.EventType, obj any) error {
 		f.fail(err)
 		return nil
 	}
-	f.cacher.metrics.Event(typ.String())
-	f.cacher.applied(applied)
-	f.cacher.freshness.reached(element.RV)
-	f.cacher.dispatcher.wakeUp()
+	f.engine.metrics.Event(typ.String())
+	f.engine.applied(applied)
+	f.engine.freshness.reached(element.RV)
+	f.engine.dispatcher.wakeUp()
 	return nil
 }
 
@@ -88,57 +88,57 @@ func (f *feed) Bookmark(resourceVersion string) error {
 	if f.broken {
 		return nil
 	}
-	rv, err := f.cacher.config.Versioner.ParseResourceVersion(resourceVersion)
+	rv, err := f.engine.config.Versioner.ParseResourceVersion(resourceVersion)
 	if err != nil {
 		f.fail(fmt.Errorf("a bookmark's resourceVersion %q: %w", resourceVersion, err))
 		return nil
 	}
-	if err := f.cacher.state.Progress(rv); err != nil {
+	if err := f.engine.state.Progress(rv); err != nil {
 		f.fail(err)
 		return nil
 	}
-	f.cacher.metrics.Event("BOOKMARK")
-	f.cacher.metrics.SetResourceVersion(rv)
-	f.cacher.freshness.reached(rv)
+	f.engine.metrics.Event("BOOKMARK")
+	f.engine.metrics.SetResourceVersion(rv)
+	f.engine.freshness.reached(rv)
 	return nil
 }
 
 // Replace implements cache.ReflectorStore: objs are the whole state.
 func (f *feed) Replace(objs []any, resourceVersion string) error {
-	start := f.cacher.config.Clock.Now()
-	rv, err := f.cacher.config.Versioner.ParseResourceVersion(resourceVersion)
+	start := f.engine.config.Clock.Now()
+	rv, err := f.engine.config.Versioner.ParseResourceVersion(resourceVersion)
 	if err != nil {
 		return fmt.Errorf("a list's resourceVersion %q: %w", resourceVersion, err)
 	}
 	elements, err := f.elements(objs)
 	if err != nil {
-		f.cacher.readiness.failed(err)
-		f.cacher.noteError(err)
+		f.engine.readiness.failed(err)
+		f.engine.noteError(err)
 		return err
 	}
 	if !f.carry(elements, rv, start.UnixNano()) {
-		if n := f.cacher.state.Replace(elements, rv); n > 0 {
-			f.cacher.noteError(fmt.Errorf("%d listed objects of %s share a key with another one", n, f.cacher.config.GroupResource))
+		if n := f.engine.state.Replace(elements, rv); n > 0 {
+			f.engine.noteError(fmt.Errorf("%d listed objects of %s share a key with another one", n, f.engine.config.GroupResource))
 		}
 	}
 	f.broken = false
-	f.cacher.replaced(rv)
-	klog.V(2).InfoS("The watch cache has listed its resource", "resource", f.cacher.config.GroupResource,
-		"objects", len(elements), "resourceVersion", rv, "applying", f.cacher.config.Clock.Since(start).Round(time.Microsecond))
+	f.engine.replaced(rv)
+	klog.V(2).InfoS("The watch cache has listed its resource", "resource", f.engine.config.GroupResource,
+		"objects", len(elements), "resourceVersion", rv, "applying", f.engine.config.Clock.Since(start).Round(time.Microsecond))
 	return nil
 }
 
 // carry takes a list as a continuation of the history so far, if that is
 // configured and the list allows it.
 func (f *feed) carry(elements []*watchcache.Element, rv uint64, received int64) bool {
-	if !f.cacher.config.CarryWatchersOverRelist || !f.cacher.readiness.ready() {
+	if !f.engine.config.CarryWatchersOverRelist || !f.engine.readiness.ready() {
 		return false
 	}
-	_, err := f.cacher.state.Carry(elements, rv, received, func(e *watchcache.Element) *watchcache.Element {
-		return f.cacher.convert.lastState(e, rv)
+	_, err := f.engine.state.Carry(elements, rv, received, func(e *watchcache.Element) *watchcache.Element {
+		return f.engine.convert.lastState(e, rv)
 	})
 	if err != nil {
-		f.cacher.noteError(fmt.Errorf("the watchers of %s could not be carried over a list: %w", f.cacher.config.GroupResource, err))
+		f.engine.noteError(fmt.Errorf("the watchers of %s could not be carried over a list: %w", f.engine.config.GroupResource, err))
 	}
 	return err == nil
 }
@@ -180,7 +180,7 @@ func (f *feed) key(obj any) (keyed, error) {
 	if !ok {
 		return keyed{}, fmt.Errorf("storage brought a %T, which is no runtime.Object", obj)
 	}
-	key, err := f.cacher.config.KeyFunc(object)
+	key, err := f.engine.config.KeyFunc(object)
 	if err != nil {
 		return keyed{}, fmt.Errorf("the key of a %T: %w", object, err)
 	}
@@ -189,7 +189,7 @@ func (f *feed) key(obj any) (keyed, error) {
 
 // element makes what the state holds for an object.
 func (f *feed) element(k keyed) (*watchcache.Element, error) {
-	config := &f.cacher.config
+	config := &f.engine.config
 	rv, err := config.Versioner.ObjectResourceVersion(k.object)
 	if err != nil {
 		return nil, fmt.Errorf("the resourceVersion of %q: %w", k.key, err)
@@ -208,8 +208,8 @@ func (f *feed) element(k keyed) (*watchcache.Element, error) {
 // Reflector is not told: it would log the object, which may be a secret, and
 // go on as if nothing was.
 func (f *feed) fail(err error) {
-	err = fmt.Errorf("a change of %s could not be applied: %w", f.cacher.config.GroupResource, err)
+	err = fmt.Errorf("a change of %s could not be applied: %w", f.engine.config.GroupResource, err)
 	f.broken = true
-	f.cacher.noteError(err)
-	f.cacher.source.listAnew(err)
+	f.engine.noteError(err)
+	f.engine.source.listAnew(err)
 }

@@ -16,6 +16,12 @@ import (
 // consistent read, and into is then the caller's own; with one, into shares
 // what is below its top level with the cache.
 func (c *Cacher) Get(ctx context.Context, key string, opts storage.GetOptions, into runtime.Object) error {
+	e := c.enter()
+	defer c.leave()
+	return e.get(ctx, key, opts, into)
+}
+
+func (c *engine) get(ctx context.Context, key string, opts storage.GetOptions, into runtime.Object) error {
 	prepared, err := storage.PrepareKey(c.config.ResourcePrefix, key, false)
 	if err != nil {
 		return err

@@ -18,6 +18,12 @@ import (
 // GetList implements storage.Interface. The items share what is below their
 // top level with the cache.
 func (c *Cacher) GetList(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
+	e := c.enter()
+	defer c.leave()
+	return e.list(ctx, key, opts, into)
+}
+
+func (c *engine) list(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
 	prepared, err := storage.PrepareKey(c.config.ResourcePrefix, key, opts.Recursive)
 	if err != nil {
 		return err
@@ -31,6 +37,9 @@ func (c *Cacher) GetList(ctx context.Context, key string, opts storage.ListOptio
 		return err
 	}
 	d := decide(o, c.readState(o))
+	if d.kind == readRefuse && c.warm(ctx) {
+		d = decide(o, c.readState(o))
+	}
 	switch d.kind {
 	case readRefuse:
 		c.metrics.Read("list", readRefuse.String())
@@ -85,7 +94,7 @@ func newPage(s *selected, d decision) *page {
 
 // collect fills the page and returns how many elements it looked at. What it
 // collects may be shared with others.
-func (p *page) collect(c *Cacher, snapshot *watchcache.Snapshot, s *selected) (evaluated int) {
+func (p *page) collect(c *engine, snapshot *watchcache.Snapshot, s *selected) (evaluated int) {
 	if s.everything && s.recursive {
 		if p.limit == 0 && p.from == "" && snapshot.Covers(s.key) {
 			p.elements = snapshot.All()

@@ -102,6 +102,14 @@ func WithConsistencyCheckInterval(d time.Duration) Option {
 	return with(func(c *Config) { c.ConsistencyCheckInterval = d })
 }
 
+// WithLazyStart sets Config.LazyStart.
+func WithLazyStart() Option { return with(func(c *Config) { c.LazyStart = true }) }
+
+// WithIdleTimeout sets Config.IdleTimeout.
+func WithIdleTimeout(d time.Duration) Option {
+	return with(func(c *Config) { c.IdleTimeout = d })
+}
+
 // WithoutSizeEstimation sets Config.DisableSizeEstimation.
 func WithoutSizeEstimation() Option {
 	return with(func(c *Config) { c.DisableSizeEstimation = true })

@@ -25,6 +25,8 @@ var optionOf = map[string]Option{
 	"ParkedTimeout":            WithParkedTimeout(time.Second),
 	"CarryWatchersOverRelist":  WithWatchersCarriedOverRelist(),
 	"ConsistencyCheckInterval": WithConsistencyCheckInterval(time.Second),
+	"LazyStart":                WithLazyStart(),
+	"IdleTimeout":              WithIdleTimeout(time.Second),
 	"DisableSizeEstimation":    WithoutSizeEstimation(),
 	"Metrics":                  WithMetrics(&metrics.Metrics{}),
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // readState is what decide needs to know of the cache for a read.
-func (c *Cacher) readState(o readOptions) readState {
+func (c *engine) readState(o readOptions) readState {
 	s := readState{
 		progress:      c.watchProgress(),
 		consistentGet: !c.config.ConsistentGetFromStorage,
@@ -37,7 +37,7 @@ func (c *Cacher) readState(o readOptions) readState {
 }
 
 // fresh waits until the cache is as fresh as the decision wants it.
-func (c *Cacher) fresh(ctx context.Context, d decision) error {
+func (c *engine) fresh(ctx context.Context, d decision) error {
 	rv := d.rv
 	if d.kind == readConsistent {
 		current, err := c.currentVersion(ctx)
@@ -50,7 +50,7 @@ func (c *Cacher) fresh(ctx context.Context, d decision) error {
 }
 
 // snapshot returns what a read that was decided to be served is served from.
-func (c *Cacher) snapshot(ctx context.Context, d decision) (*watchcache.Snapshot, error) {
+func (c *engine) snapshot(ctx context.Context, d decision) (*watchcache.Snapshot, error) {
 	if err := c.fresh(ctx, d); err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (c *Cacher) snapshot(ctx context.Context, d decision) (*watchcache.Snapshot
 // storage, whose answer counts. A consistent read that waited in vain is too,
 // as long as there are few of them; the others are told to retry. Anything
 // else fails with err itself.
-func (c *Cacher) fallback(verb string, d decision, err error, fromStorage func() error) error {
+func (c *engine) fallback(verb string, d decision, err error, fromStorage func() error) error {
 	kind := d.kind
 	defer func() { c.metrics.Read(verb, kind.String()) }()
 	switch {

@@ -99,8 +99,12 @@ func (r *readiness) trust(trusted bool) {
 	r.mu.doubtful = !trusted
 }
 
-// wait returns when the cache is ready, stopped, or the context is done.
-func (r *readiness) wait(ctx context.Context) error {
+// errLate is what a wait returns that took too long.
+var errLate = errors.New("the watch cache is not ready in time")
+
+// wait returns when the cache is ready, stopped, the context is done or it is
+// late; a nil channel never is.
+func (r *readiness) wait(ctx context.Context, late <-chan time.Time) error {
 	for {
 		r.mu.Lock()
 		ready, stopped, changed := r.mu.ready, r.mu.stopped, r.mu.changed
@@ -115,6 +119,8 @@ func (r *readiness) wait(ctx context.Context) error {
 		case <-changed:
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-late:
+			return errLate
 		}
 	}
 }

@@ -24,7 +24,7 @@ type reach struct {
 // looks at the narrowest range that the selection allows, and returns how many
 // elements it looked at. enough, if not nil, is asked before each element of
 // that range, selected or not, and ends the scan there.
-func (c *Cacher) scan(snapshot *watchcache.Snapshot, s *selected, from string, enough func() bool, yield func(*watchcache.Element) bool) (evaluated int) {
+func (c *engine) scan(snapshot *watchcache.Snapshot, s *selected, from string, enough func() bool, yield func(*watchcache.Element) bool) (evaluated int) {
 	look := func(e *watchcache.Element) bool {
 		if enough != nil && enough() {
 			return false
@@ -61,7 +61,7 @@ func (c *Cacher) scan(snapshot *watchcache.Snapshot, s *selected, from string, e
 
 // prefixFor returns the prefix of all keys that can be selected: the
 // selection's own, or that of the namespace that its fields require.
-func (c *Cacher) prefixFor(snapshot *watchcache.Snapshot, s *selected) string {
+func (c *engine) prefixFor(snapshot *watchcache.Snapshot, s *selected) string {
 	if s.predicate.Field == nil {
 		return s.key
 	}
@@ -79,7 +79,7 @@ func (c *Cacher) prefixFor(snapshot *watchcache.Snapshot, s *selected) string {
 // reaches returns a range for each requirement that an index serves. The
 // predicate's IndexFields and IndexLabels need not be looked at: all that they
 // can name is served, and the namespace of a request is in its key.
-func (c *Cacher) reaches(snapshot *watchcache.Snapshot, s *selected, requirements labels.Requirements) (found []reach) {
+func (c *engine) reaches(snapshot *watchcache.Snapshot, s *selected, requirements labels.Requirements) (found []reach) {
 	for i := range c.indexes {
 		index := &c.indexes[i]
 		switch {

@@ -12,8 +12,12 @@ import (
 type Status struct {
 	// Resource is the resource's name and group.
 	Resource string `json:"resource"`
-	// Ready tells whether the cache can serve.
+	// Ready tells whether the cache can serve: it has its state, or it sleeps
+	// and a request will wake it. A sleeping cache has nothing of what follows.
 	Ready bool `json:"ready"`
+	// Asleep tells whether the cache sleeps: it has not been used yet, or not
+	// for the idle timeout.
+	Asleep bool `json:"asleep,omitempty"`
 	// ResourceVersion is what the cache has reached, OldestResourceVersion
 	// what a watch can still resume from.
 	ResourceVersion       uint64 `json:"resourceVersion"`
@@ -62,6 +66,18 @@ type LastError struct {
 // Status describes the cache as it is now. It takes locks only for as long as
 // copying takes.
 func (c *Cacher) Status() Status {
+	if e := c.sleep.engine.Load(); e != nil {
+		return e.status()
+	}
+	return Status{
+		Resource: c.config.GroupResource.String(),
+		Ready:    c.Ready(), Asleep: true,
+		Watchers:  []WatcherStatus{},
+		LastError: c.lastError.Load(),
+	}
+}
+
+func (c *engine) status() Status {
 	stats := c.state.Stats()
 	return Status{
 		Resource:              c.config.GroupResource.String(),

@@ -24,6 +24,12 @@ var errNoProgress = errors.New("the storage can't report the progress of its wat
 // an error; what is wrong with the history asked for comes as an ERROR event,
 // as from storage itself.
 func (c *Cacher) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	e := c.enter()
+	defer c.leave()
+	return e.watch(ctx, key, opts)
+}
+
+func (c *engine) watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	key, err := storage.PrepareKey(c.config.ResourcePrefix, key, opts.Recursive)
 	if err != nil {
 		return nil, err
@@ -32,7 +38,7 @@ func (c *Cacher) Watch(ctx context.Context, key string, opts storage.ListOptions
 	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
 	}
-	if !c.readiness.ready() {
+	if !c.readiness.ready() && !c.warm(ctx) {
 		return nil, c.readiness.refusal()
 	}
 	start, err := c.watchStart(ctx, rv, opts)
@@ -55,7 +61,7 @@ func (c *Cacher) Watch(ctx context.Context, key string, opts storage.ListOptions
 		return nil, c.readiness.refusal()
 	}
 	c.registry.follow(ctx, w)
-	catchUp := &catchUp{cacher: c, watcher: w, quit: quit, position: start.position}
+	catchUp := &catchUp{engine: c, watcher: w, quit: quit, position: start.position}
 	endBookmark := start.snapshot != nil && streamsInitialState(opts) && opts.Predicate.AllowWatchBookmarks
 	if !c.tasks.run(func() {
 		catchUp.start(start.snapshot, endBookmark, func() { flowcontrol.WatchInitialized(ctx) })
@@ -106,7 +112,7 @@ func streamsInitialState(opts storage.ListOptions) bool {
 //	not set            state, most recent  state, any      after N
 //	true               state, most recent  state, any      state, not older than N
 //	false              most recent         any             after N
-func (c *Cacher) watchStart(ctx context.Context, rv uint64, opts storage.ListOptions) (watchStart, error) {
+func (c *engine) watchStart(ctx context.Context, rv uint64, opts storage.ListOptions) (watchStart, error) {
 	withState := streamsInitialState(opts) || (opts.SendInitialEvents == nil && rv == 0)
 	if !withState {
 		return c.watchAfter(ctx, rv, opts.ResourceVersion == "")
@@ -123,7 +129,7 @@ func (c *Cacher) watchStart(ctx context.Context, rv uint64, opts storage.ListOpt
 }
 
 // watchRequires returns how fresh the initial state must be.
-func (c *Cacher) watchRequires(ctx context.Context, rv uint64, opts storage.ListOptions) (uint64, error) {
+func (c *engine) watchRequires(ctx context.Context, rv uint64, opts storage.ListOptions) (uint64, error) {
 	progress := c.watchProgress()
 	switch {
 	case opts.ResourceVersion == "" && progress:
@@ -137,7 +143,7 @@ func (c *Cacher) watchRequires(ctx context.Context, rv uint64, opts storage.List
 }
 
 // watchAfter begins without the initial state.
-func (c *Cacher) watchAfter(ctx context.Context, rv uint64, mostRecent bool) (watchStart, error) {
+func (c *engine) watchAfter(ctx context.Context, rv uint64, mostRecent bool) (watchStart, error) {
 	if mostRecent {
 		current, err := c.currentVersion(ctx)
 		if err != nil {

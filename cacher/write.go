@@ -32,13 +32,15 @@ func (c *Cacher) GuaranteedUpdate(ctx context.Context, key string, out runtime.O
 }
 
 // suggestion returns a copy of the cached object, for storage writes to it
-// while it serializes it; or what the caller suggests if there is none.
+// while it serializes it; or what the caller suggests if there is none. A
+// write does not wake a cache.
 func (c *Cacher) suggestion(key string, callers runtime.Object) runtime.Object {
 	prepared, err := storage.PrepareKey(c.config.ResourcePrefix, key, false)
-	if err != nil || !c.readiness.ready() {
+	awake := c.sleep.engine.Load()
+	if err != nil || awake == nil || !awake.readiness.ready() {
 		return callers // storage reports what is wrong with the key
 	}
-	if e, _ := c.state.Get(prepared); e != nil {
+	if e, _ := awake.state.Get(prepared); e != nil {
 		return e.Object.DeepCopyObject()
 	}
 	return callers

@@ -57,12 +57,19 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 // [Resource.Forget]. Caches of the same group and resource share the series:
 // their counts add up, and a gauge shows what was set last.
 func (m *Metrics) For(group, resource string) *Resource {
-	r := &Resource{}
+	r := m.ForAsleep(group, resource)
+	r.awake()
+	return r
+}
+
+// ForAsleep is For for a cache that sleeps: the handles count nothing before
+// WokenUp.
+func (m *Metrics) ForAsleep(group, resource string) *Resource {
 	if m == nil {
-		return r
+		return &Resource{}
 	}
-	r.collectors = m.c
-	r.series.Store(m.c.acquire(identity{group, resource}))
+	r := &Resource{collectors: m.c, id: identity{group, resource}}
+	r.presence.Store(m.c.acquire(r.id))
 	return r
 }
 
@@ -87,16 +94,18 @@ type collectors struct {
 }
 
 // user counts the handles that share the series of one identity, so that a
-// cache that is replaced does not take the series from its successor.
+// cache that is replaced does not take the series from its successor; and how
+// many of them are of caches that are awake.
 type user struct {
-	handles int
-	series  *series
+	handles, awake int
+	presence       *presence
+	series         *series
 }
 
 // vector is what the three kinds of collectors have in common here.
 type vector interface {
 	prometheus.Collector
-	DeletePartialMatch(prometheus.Labels) int
+	DeleteLabelValues(values ...string) bool
 }
 
 func newCollectors(list []spec) *collectors {
@@ -143,31 +152,77 @@ func (c *collectors) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// acquire gives the series of id, creating them for the first handle.
-func (c *collectors) acquire(id identity) *series {
+// acquire counts one more handle of id, and gives what it has asleep or awake.
+func (c *collectors) acquire(id identity) *presence {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	u, ok := c.mu.users[id]
 	if !ok {
-		u = &user{series: newSeries(c, id)}
+		u = &user{presence: newPresence(c, id)}
 		c.mu.users[id] = u
 	}
 	u.handles++
+	return u.presence
+}
+
+// wake gives the series of id, creating them for the first handle that is
+// awake.
+func (c *collectors) wake(id identity) *series {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	u := c.mu.users[id]
+	if u.awake == 0 {
+		u.series = newSeries(c, id)
+		u.presence.asleep.Set(0)
+	}
+	u.awake++
 	return u.series
 }
 
-// release gives back what acquire gave. With the last handle the label values
-// of id are deleted.
+// rest gives back what wake gave. With the last handle that was awake the label
+// values of id are deleted, but for those of its presence.
+func (c *collectors) rest(id identity) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	u := c.mu.users[id]
+	if u.awake--; u.awake > 0 {
+		return
+	}
+	u.series = nil
+	u.presence.asleep.Set(1)
+	c.deleteAll(id, false)
+}
+
+// release gives back what acquire gave. With the last handle everything of id
+// is deleted.
 func (c *collectors) release(id identity) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	u := c.mu.users[id]
-	u.handles--
-	if u.handles > 0 {
+	if u.handles--; u.handles > 0 {
 		return
 	}
 	delete(c.mu.users, id)
-	for _, v := range c.all {
-		v.DeletePartialMatch(prometheus.Labels{"group": id.group, "resource": id.resource})
+	c.deleteAll(id, true)
+}
+
+// deleteAll deletes the label values of id from the metrics that a cache has
+// only while it is awake, or from those that it always has. It names each, for
+// a search would look at those of all other caches.
+func (c *collectors) deleteAll(id identity, always bool) {
+	for i, s := range specs {
+		if s.always == always {
+			deleteValues(c.all[i], s.labels, id.group, id.resource)
+		}
+	}
+}
+
+func deleteValues(v vector, labels []label, values ...string) {
+	if len(labels) == 0 {
+		v.DeleteLabelValues(values...)
+		return
+	}
+	for _, value := range labels[0].values {
+		deleteValues(v, labels[1:], append(values[:len(values):len(values)], value)...)
 	}
 }

@@ -29,6 +29,8 @@ type effect struct {
 }
 
 var effects = []effect{
+	{"FellAsleep", func(r *metrics.Resource) { r.FellAsleep() }, map[string]float64{"asleep": 1}},
+	{"WokenUp", func(r *metrics.Resource) { r.WokenUp() }, map[string]float64{"woken_up_total": 1}},
 	{"SetObjects", func(r *metrics.Resource) { r.SetObjects(7) }, map[string]float64{"objects": 7}},
 	{"SetResourceVersion", func(r *metrics.Resource) { r.SetResourceVersion(1234) }, map[string]float64{"resource_version": 1234}},
 	{"SetWindow", func(r *metrics.Resource) { r.SetWindow(3, 4096) }, map[string]float64{"window_events": 3, "window_bytes": 4096}},
@@ -326,4 +328,45 @@ func gather(t *testing.T, reg prometheus.Gatherer) map[string]float64 {
 		}
 	}
 	return out
+}
+
+// A cache that sleeps exports that it does, and how often it was woken up, and
+// nothing else; awake it exports everything, from zero.
+func TestSleepingCache(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	m, err := metrics.New(reg)
+	require.NoError(t, err)
+	neighbour := m.For("", "pods")
+	r := m.ForAsleep("fleet.example.com", "devices")
+	own := func() map[string]float64 {
+		out := map[string]float64{}
+		for series, v := range gather(t, reg) {
+			if strings.HasSuffix(series, " of fleet.example.com/devices") {
+				out[strings.TrimSuffix(strings.TrimPrefix(series, "watchcache_"), " of fleet.example.com/devices")] = v
+			}
+		}
+		return out
+	}
+	r.Parked()
+	require.Equal(t, map[string]float64{"asleep": 1, "woken_up_total": 0}, own())
+	for times := 1; times <= 2; times++ {
+		r.WokenUp()
+		awake := own()
+		require.Equal(t, float64(times), awake["woken_up_total"])
+		require.Zero(t, awake["asleep"])
+		require.Contains(t, awake, "watchers_parked_total")
+		require.Zero(t, awake["watchers_parked_total"])
+		r.Parked()
+		require.Equal(t, 1.0, own()["watchers_parked_total"])
+		r.FellAsleep()
+		r.FellAsleep()
+		r.Parked()
+		require.Equal(t, map[string]float64{"asleep": 1, "woken_up_total": float64(times)}, own())
+	}
+	r.Forget()
+	require.Empty(t, own())
+	r.WokenUp()
+	require.Empty(t, own())
+	neighbour.Parked()
+	require.NotEmpty(t, gather(t, reg), "the neighbour's are still there")
 }

@@ -14,16 +14,31 @@ import (
 // Forget allocates.
 type Resource struct {
 	collectors *collectors
-	// series is nil when there is nothing to count in: metrics are off, or
-	// Forget was called.
-	series atomic.Pointer[series]
+	id         identity
+	// Both are nil when there is nothing to count in: metrics are off, or
+	// Forget was called. Series is also nil while the cache sleeps.
+	presence atomic.Pointer[presence]
+	series   atomic.Pointer[series]
+}
+
+// presence is the metrics that a cache has also while it sleeps.
+type presence struct {
+	asleep  prometheus.Gauge
+	wokenUp prometheus.Counter
+}
+
+func newPresence(c *collectors, id identity) *presence {
+	p := &presence{
+		asleep:  c.gauges[nameAsleep].WithLabelValues(id.group, id.resource),
+		wokenUp: c.counters[nameWokenUp].WithLabelValues(id.group, id.resource),
+	}
+	p.asleep.Set(1)
+	return p
 }
 
 // series is the metrics of one identity, resolved once, so that no label is
 // looked up when something is counted. It never changes.
 type series struct {
-	id identity
-
 	objects         prometheus.Gauge
 	resourceVersion prometheus.Gauge
 	windowEvents    prometheus.Gauge
@@ -71,7 +86,6 @@ func newSeries(c *collectors, id identity) *series {
 		return out
 	}
 	s := &series{
-		id:              id,
 		objects:         gaugeOf(nameObjects),
 		resourceVersion: gaugeOf(nameResourceVersion),
 		windowEvents:    gaugeOf(nameWindowEvents),
@@ -133,8 +147,9 @@ func (r *Resource) Forget() {
 	if r == nil {
 		return
 	}
-	if s := r.series.Swap(nil); s != nil {
-		r.collectors.release(s.id)
+	r.FellAsleep()
+	if p := r.presence.Swap(nil); p != nil {
+		r.collectors.release(r.id)
 	}
 }
 
@@ -292,6 +307,37 @@ func (r *Resource) Undeliverable() {
 func (r *Resource) VersionRequest() {
 	if s := r.load(); s != nil {
 		s.versionRequests.Inc()
+	}
+}
+
+// FellAsleep drops what was counted of a cache that sleeps from now on; what the
+// handles are told meanwhile is dropped too.
+func (r *Resource) FellAsleep() {
+	if r == nil {
+		return
+	}
+	if s := r.series.Swap(nil); s != nil {
+		r.collectors.rest(r.id)
+	}
+}
+
+// WokenUp counts that a request woke the cache up, and lets the handles count
+// from 0. It must not be called while another call of it, FellAsleep or Forget
+// is under way.
+func (r *Resource) WokenUp() {
+	if r == nil {
+		return
+	}
+	if p := r.presence.Load(); p != nil {
+		p.wokenUp.Inc()
+		r.awake()
+	}
+}
+
+// awake lets the handles count.
+func (r *Resource) awake() {
+	if r.presence.Load() != nil && r.series.Load() == nil {
+		r.series.Store(r.collectors.wake(r.id))
 	}
 }
 

@@ -33,6 +33,7 @@ type spec struct {
 	help    string
 	labels  []label
 	buckets []float64 // upper bounds, for a histogram
+	always  bool      // a cache has it also while it sleeps
 }
 
 // Names of the specs, by which a series finds its collectors.
@@ -59,6 +60,8 @@ const (
 	nameWatchesBroken   = "storage_watches_broken_total"
 	nameUndeliverable   = "storage_undeliverable_total"
 	nameVersionRequests = "version_requests_total"
+	nameAsleep          = "asleep"
+	nameWokenUp         = "woken_up_total"
 	nameReadWait        = "read_wait_seconds"
 )
 
@@ -167,6 +170,14 @@ var specs = []spec{
 	{
 		name: nameVersionRequests, kind: counter,
 		help: "Requests to the storage for its current resource version.",
+	},
+	{
+		name: nameAsleep, kind: gauge, always: true,
+		help: "1 while the cache sleeps: it was not used yet, or not for its idle timeout. Else 0.",
+	},
+	{
+		name: nameWokenUp, kind: counter, always: true,
+		help: "Times a request started the cache, or woke it up. All its other counters begin anew then.",
 	},
 	{
 		name: nameReadWait, kind: histogram,
