@@ -202,18 +202,67 @@ func TestWatchKeepsAwake(t *testing.T) {
 		c := start(t, store, sleeping)
 		defer c.Stop()
 		w := watchPods(t, c, "/pods/", "2")
-		elapse(10 * idleTimeout) // quiet
+		elapse(11*idleTimeout - time.Second) // quiet
 		put(store, poddata.Pod("a/two"))
 		w.expect("ADDED a/two@3")
 		w.Stop()
-		elapse(idleTimeout - time.Second)
-		if c.Status().Asleep {
-			t.Error("the cache sleeps, but a watch has only just ended")
+		for range idleTimeout/time.Second - 1 {
+			elapse(time.Second)
+			if c.Status().Asleep {
+				t.Fatal("the cache sleeps, but a watch has only just ended")
+			}
 		}
 		asleep(t, c)
 		put(store, poddata.Pod("a/three"))
 		watchPods(t, c, "/pods/", "3").expect("ERROR 410 Expired", "closed")
 	})
+}
+
+// counting is a storage that is slow to tell how many objects it has, which is
+// what a cache asks for last before it falls asleep.
+type counting struct {
+	*memstore.Store
+	meanwhile func()
+}
+
+func (s *counting) Stats(ctx context.Context) (storage.Stats, error) {
+	if s.meanwhile != nil {
+		s.meanwhile()
+	}
+	return s.Store.Stats(ctx)
+}
+
+// Who comes when the cache is about to fall asleep keeps it awake.
+func TestUsedWhileFallingAsleep(t *testing.T) {
+	for name, use := range map[string]func(*testing.T, *memstore.Store, *cacher.Cacher){
+		"a watch": func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) { watchPods(t, c, "/pods/", "2") },
+		"a read that waits": func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+			open := store.Gate("version")
+			t.Cleanup(open)
+			go func() { _ = c.GetList(t.Context(), "/pods/", everything(""), &example.PodList{}) }()
+			if err := store.AwaitRequests(t.Context(), "version", 1); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &counting{Store: newStore(poddata.Pod("a/one"))}
+				c := start(t, store, sleeping, func(c *cacher.Config) { c.ConsistencyCheckInterval = -1 })
+				asked := false
+				store.meanwhile = sync.OnceFunc(func() {
+					asked = true
+					use(t, store.Store, c)
+				})
+				elapse(2*idleTimeout + time.Second)
+				synctest.Wait()
+				if !asked || c.Status().Asleep {
+					t.Errorf("asked for its objects is %v, asleep is %v", asked, c.Status().Asleep)
+				}
+				c.Stop()
+			})
+		})
+	}
 }
 
 // A sleeping cache that is stopped turns everyone away, and so does one that was
@@ -269,7 +318,8 @@ func TestLazyStartWithoutSizes(t *testing.T) {
 // and each watch gets everything once.
 func TestRequestsWhileFallingAsleep(t *testing.T) {
 	store := newStore(poddata.Pod("a/one"))
-	c := start(t, store, func(config *cacher.Config) {
+	meters, metric := metered(t)
+	c := start(t, store, meters, func(config *cacher.Config) {
 		config.IdleTimeout = time.Millisecond
 		config.ConsistencyCheckInterval = -1
 	})
@@ -292,6 +342,10 @@ func TestRequestsWhileFallingAsleep(t *testing.T) {
 		})
 	}
 	all.Wait()
+	watchPods(t, c, "/pods/", "0").expect("ADDED a/one@2")
+	if metric("asleep") != 0 || metric("initial_events_total") == 0 {
+		t.Error("the cache is awake and its metrics sleep")
+	}
 }
 
 // pause waits for up to some milliseconds, for the cache to fall asleep or not.
