@@ -108,9 +108,9 @@ func TestPoolOnEtcd(t *testing.T) {
 		require.NoError(t, err)
 		destroy = append(destroy, d)
 	}
-	require.Len(t, p.mu.backends, 1)
+	require.Equal(t, 1, p.backends.Len())
 	destroy[0]()
-	require.Len(t, p.mu.backends, 1)
+	require.Equal(t, 1, p.backends.Len())
 	destroy[1]()
-	require.Empty(t, p.mu.backends)
+	require.Zero(t, p.backends.Len())
 }

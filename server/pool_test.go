@@ -87,7 +87,7 @@ func TestPoolSharesBackends(t *testing.T) {
 	require.Zero(t, backend.closed.Load(), "one storage is left")
 	destroySecond()
 	require.EqualValues(t, 1, backend.closed.Load())
-	require.Empty(t, p.mu.backends)
+	require.Zero(t, p.backends.Len())
 
 	_, destroyThird, err := p.RawStorage(resourceConfig(nil), nil, nil, "")
 	require.NoError(t, err)
@@ -129,7 +129,7 @@ func TestPoolOpensAgainAfterFailure(t *testing.T) {
 	p.open = func(context.Context, etcd3.Config) (backend, error) { return (*etcd3.Backend)(nil), down }
 	_, _, err := p.RawStorage(resourceConfig(nil), nil, nil, "")
 	require.ErrorIs(t, err, down)
-	require.Empty(t, p.mu.backends)
+	require.Zero(t, p.backends.Len())
 
 	p.open = works
 	_, destroy, err := p.RawStorage(resourceConfig(nil), nil, nil, "")
@@ -145,7 +145,7 @@ func TestPoolClosesAfterFailedStorage(t *testing.T) {
 	_, _, err := p.RawStorage(resourceConfig(nil), nil, nil, "")
 	require.ErrorIs(t, err, b.err)
 	require.EqualValues(t, 1, b.closed.Load())
-	require.Empty(t, p.mu.backends)
+	require.Zero(t, p.backends.Len())
 }
 
 func TestPoolRefusesBadInput(t *testing.T) {
@@ -159,7 +159,7 @@ func TestPoolRefusesBadInput(t *testing.T) {
 	}), nil, nil, "")
 	require.ErrorContains(t, err, "no such network")
 	require.Empty(t, *opened)
-	require.Empty(t, p.mu.backends)
+	require.Zero(t, p.backends.Len())
 }
 
 func TestPoolConcurrently(t *testing.T) {
@@ -178,7 +178,7 @@ func TestPoolConcurrently(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	require.Empty(t, p.mu.backends)
+	require.Zero(t, p.backends.Len())
 	for _, b := range *opened {
 		require.EqualValues(t, 1, b.closed.Load())
 		require.Equal(t, b.storages.Load(), b.destroyed.Load())

@@ -24,13 +24,14 @@ var arrows = []arrow{
 	{"integration/...", []string{anything}},
 	{"bench/...", []string{anything}},
 	{"hack/...", nil},
+	{"internal/shared", nil},
 	{"internal/...", []string{"internal/..."}},
-	{"server/...", []string{"server/...", "cacher/...", "storage/etcd3", "metrics/...", "debug/..."}},
+	{"server/...", []string{"server/...", "cacher/...", "storage/etcd3", "metrics/...", "debug/...", "internal/shared"}},
 	{"debug/...", []string{"debug/...", "cacher/..."}},
 	{"informer/...", []string{"informer/...", "cacher/..."}},
 	{"conformance/...", []string{"conformance/...", "cacher/...", "internal/..."}},
 	{"simulation/...", []string{"simulation/...", "cacher/...", "watchcache/...", "internal/..."}},
-	{"cacher/...", []string{"cacher/...", "watchcache/...", "metrics/..."}},
+	{"cacher/...", []string{"cacher/...", "watchcache/...", "metrics/...", "internal/shared"}},
 	{"watchcache/...", []string{"watchcache/..."}},
 	{"metrics/...", []string{"metrics/..."}},
 	{"storage/etcd3/embedded", nil},
@@ -60,7 +61,8 @@ var restricted = []struct {
 	reason   string
 }{
 	{embedded, []string{"examples/...", "integration/...", "bench/..."}, "it is for tests, examples and integration"},
-	{"internal/...", []string{"internal/...", "integration/...", "bench/...", "simulation/...", "conformance/..."}, "it is for tests"},
+	{"internal/memstore/...", []string{"internal/...", "integration/...", "bench/...", "simulation/...", "conformance/..."}, "it is for tests"},
+	{"internal/poddata/...", []string{"internal/...", "integration/...", "bench/...", "simulation/...", "conformance/..."}, "it is for tests"},
 }
 
 const embedded = "storage/etcd3/embedded"
@@ -91,8 +93,8 @@ var closures = []closure{
 	},
 	{
 		of:     []string{"server/...", "cacher/...", "watchcache/...", "storage/...", "metrics/...", "debug/...", "informer/..."},
-		never:  []string{module + "/internal/..."},
-		reason: "what is internal is for tests",
+		never:  []string{module + "/internal/memstore/...", module + "/internal/poddata/..."},
+		reason: "these are for tests",
 	},
 	{
 		of:     []string{"server/...", "cacher/...", "watchcache/...", "storage/...", "metrics/...", "debug/...", "informer/..."},

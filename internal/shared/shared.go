@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package shared keeps values that several users have in common: opened by the
+// first, closed by the last.
+package shared
+
+import (
+	"errors"
+	"sync"
+)
+
+// Map has one open value for each key that anyone uses. Its zero value is empty.
+// No lock of it is held while a value is opened or closed.
+type Map[K comparable, V any] struct {
+	mu struct {
+		sync.Mutex
+		entries map[K]*entry[V]
+	}
+}
+
+// entry is a value and its users. refs is guarded by Map.mu; the rest is written
+// once.
+type entry[V any] struct {
+	refs  int
+	open  sync.Once
+	value V
+	close func()
+	err   error
+}
+
+var errPanicked = errors.New("opening it has panicked")
+
+// Use returns the value of key, and what ends its use, which may be called many
+// times. Of several users that come at one time one opens the value and the
+// others wait; if it fails they share the error, and the next one tries anew.
+// The last user to go closes the value; one that comes meanwhile opens another.
+func (m *Map[K, V]) Use(key K, open func() (value V, close func(), err error)) (V, func(), error) {
+	e := m.enter(key)
+	e.open.Do(func() {
+		e.err = errPanicked
+		e.value, e.close, e.err = open()
+	})
+	if e.err != nil {
+		m.leave(key, e, true)
+		var none V
+		return none, nil, e.err
+	}
+	return e.value, sync.OnceFunc(func() {
+		if m.leave(key, e, false) {
+			e.close()
+		}
+	}), nil
+}
+
+// Len is how many values are open, or being opened.
+func (m *Map[K, V]) Len() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.mu.entries)
+}
+
+func (m *Map[K, V]) enter(key K) *entry[V] {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e, ok := m.mu.entries[key]
+	if !ok {
+		if m.mu.entries == nil {
+			m.mu.entries = map[K]*entry[V]{}
+		}
+		e = &entry[V]{}
+		m.mu.entries[key] = e
+	}
+	e.refs++
+	return e
+}
+
+// leave counts one user less, and returns whether it was the last. A failed
+// entry is for nobody who comes from now on.
+func (m *Map[K, V]) leave(key K, e *entry[V], failed bool) (last bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e.refs--
+	if (failed || e.refs == 0) && m.mu.entries[key] == e {
+		delete(m.mu.entries, key)
+	}
+	return e.refs == 0
+}
