@@ -3,6 +3,7 @@
 package cacher
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -14,48 +15,91 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/kube-watchcache/watchcache/internal/shared"
 )
 
 // Decorator takes the place of genericregistry.StorageWithCacher: every
 // storage it makes is a Cacher over a raw storage. Feature gates are read when
 // it is called.
 //
-// The returned destroy function stops the cache and then the storage under it;
-// it may be called more than once, as a registry does for subresources.
+// Who asks one decorator twice for the same, as a server does that makes a
+// store for each version it serves, gets one cache over one raw storage: the
+// same resource, key prefix, servers and stored form, described by the same
+// functions.
+//
+// The returned destroy function stops the cache and then the storage under it,
+// unless others use them; it may be called more than once, as a registry does
+// for subresources.
 func Decorator(opts ...Option) generic.StorageDecorator {
-	o := options{rawStorage: generic.NewRawStorage}
-	for _, option := range opts {
-		option(&o)
+	o := optionsOf(opts)
+	d := &decorator{
+		options:        o,
+		wrong:          errors.Join(o.errs...),
+		sizeEstimation: utilfeature.DefaultFeatureGate.Enabled(features.SizeBasedListCostEstimate),
 	}
-	sizeEstimation := utilfeature.DefaultFeatureGate.Enabled(features.SizeBasedListCostEstimate)
-
 	return func(
 		config *storagebackend.ConfigForResource, resourcePrefix string,
 		keyFunc func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
 		attrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers,
 	) (storage.Interface, factory.DestroyFunc, error) {
-		raw, destroyRaw, err := o.rawStorage(config, newFunc, newListFunc, resourcePrefix)
-		if err != nil {
-			return nil, nil, fmt.Errorf("the storage of %s: %w", config.GroupResource, err)
-		}
-		c := Config{
-			Storage: raw, Versioner: raw.Versioner(), GroupResource: config.GroupResource,
-			EventsHistoryWindow: config.EventsHistoryWindow, ResourcePrefix: resourcePrefix,
-			KeyFunc: keyFunc, GetAttrsFunc: attrs, IndexerFuncs: triggers, Indexers: indexers,
-			NewFunc: newFunc, NewListFunc: newListFunc, Codec: config.Codec,
-			DisableSizeEstimation: !sizeEstimation,
-		}
-		for _, set := range o.config {
-			set(&c)
-		}
-		cacher, err := New(c)
-		if err != nil {
-			destroyRaw()
-			return nil, nil, err
-		}
-		return cacher, sync.OnceFunc(func() {
-			cacher.Stop()
-			destroyRaw()
-		}), nil
+		return d.decorate(request{config, resourcePrefix, keyFunc, newFunc, newListFunc, attrs, triggers, indexers})
 	}
+}
+
+// decorator makes the storages of one Decorator.
+type decorator struct {
+	options        options
+	wrong          error // with the options
+	sizeEstimation bool
+	caches         shared.Map[identity, *Cacher]
+}
+
+func (d *decorator) decorate(r request) (storage.Interface, factory.DestroyFunc, error) {
+	switch {
+	case d.wrong != nil:
+		return nil, nil, d.wrong
+	case !d.options.selection.Includes(r.config.GroupResource):
+		return d.raw(r)
+	}
+	c, destroy, err := d.caches.Use(r.identity(), func() (*Cacher, func(), error) { return d.open(r) })
+	if err != nil {
+		return nil, nil, err
+	}
+	return c, destroy, nil
+}
+
+func (d *decorator) raw(r request) (storage.Interface, factory.DestroyFunc, error) {
+	raw, destroy, err := d.options.rawStorage(r.config, r.newObject, r.newList, r.prefix)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the storage of %s: %w", r.config.GroupResource, err)
+	}
+	return raw, sync.OnceFunc(destroy), nil
+}
+
+// open makes a cache, and what closes it and the storage under it.
+func (d *decorator) open(r request) (*Cacher, func(), error) {
+	raw, destroyRaw, err := d.raw(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	config := Config{
+		Storage: raw, Versioner: raw.Versioner(), GroupResource: r.config.GroupResource,
+		EventsHistoryWindow: r.config.EventsHistoryWindow, ResourcePrefix: r.prefix,
+		KeyFunc: r.keyOf, GetAttrsFunc: r.attrs, IndexerFuncs: r.triggers, Indexers: r.indexers,
+		NewFunc: r.newObject, NewListFunc: r.newList, Codec: r.config.Codec,
+		DisableSizeEstimation: !d.sizeEstimation,
+	}
+	for _, set := range d.options.config {
+		set(&config)
+	}
+	c, err := New(config)
+	if err != nil {
+		destroyRaw()
+		return nil, nil, err
+	}
+	return c, func() {
+		c.Stop()
+		destroyRaw()
+	}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
@@ -18,7 +19,17 @@ type Option func(*options)
 
 type options struct {
 	rawStorage RawStorageFunc
+	selection  Selection
 	config     []func(*Config)
+	errs       []error // of options that can't be meant
+}
+
+func optionsOf(opts []Option) options {
+	o := options{rawStorage: generic.NewRawStorage}
+	for _, option := range opts {
+		option(&o)
+	}
+	return o
 }
 
 // RawStorageFunc opens the storage under a cache. It has the signature of

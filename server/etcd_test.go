@@ -5,6 +5,7 @@ package server
 import (
 	"context"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -95,6 +96,47 @@ func TestInstallOnEtcd(t *testing.T) {
 		require.NoError(t, cache.Get(context.Background(), key, storage.GetOptions{}, &got))
 		require.Equal(t, "a", got.Name)
 	}
+}
+
+// TestVersionsShareACache: the common layout makes a store for each served version.
+// However many at a time, and with a codec of each one's own: one cache, one watch,
+// one client; what one writes the other reads; and the last one closes it all.
+func TestVersionsShareACache(t *testing.T) {
+	etcd := startEtcd(t)
+	options := genericoptions.NewEtcdOptions(etcd)
+	config := &genericapiserver.Config{RESTOptionsGetter: options.CreateRESTOptionsGetter(
+		&genericoptions.SimpleStorageFactory{StorageConfig: options.StorageConfig}, nil)}
+	require.NoError(t, Install(config))
+	installed := config.HealthzChecks[0].(marker).installation
+
+	const versions = 8
+	type opened struct {
+		storage storage.Interface
+		destroy factory.DestroyFunc
+	}
+	all := make(chan opened, versions)
+	var group sync.WaitGroup
+	for range versions {
+		group.Go(func() {
+			cache, destroy := open(t, config.RESTOptionsGetter, "pods")
+			all <- opened{cache, destroy}
+		})
+	}
+	group.Wait()
+	first := <-all
+	ctx := context.Background()
+	for range versions - 1 {
+		other := <-all
+		require.Same(t, first.storage, other.storage)
+		other.destroy()
+		other.destroy()
+	}
+	require.NoError(t, first.storage.(*cacher.Cacher).Wait(ctx))
+	require.NoError(t, installed.check(nil))
+	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns"}}
+	require.NoError(t, first.storage.Create(ctx, "/"+example.GroupName+"/pods/ns/a", pod, nil, 0))
+	first.destroy()
+	require.Error(t, first.storage.ReadinessCheck(), "the last one has stopped the cache")
 }
 
 // TestPoolOnEtcd: two resources, one backend, closed with the second.

@@ -17,6 +17,7 @@ package server
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 
@@ -34,7 +35,8 @@ var ErrInstalled = errors.New("the watch cache is already installed on this Conf
 
 // Install makes every resource whose storage is built from config.RESTOptionsGetter
 // use a cacher.Cacher with the given options, except those that the server was told
-// not to cache. Call it once, after what sets the getter (EtcdOptions.ApplyTo,
+// not to cache, and those that cacher.Only or cacher.Except leave as they were, with
+// the cache that k8s.io/apiserver ships. Call it once, after what sets the getter (EtcdOptions.ApplyTo,
 // RecommendedOptions.ApplyTo) and before config is copied or completed. An error
 // leaves config as it was.
 //
@@ -51,12 +53,17 @@ func Install(config *genericapiserver.Config, options ...cacher.Option) error {
 	if _, ok := config.RESTOptionsGetter.(*getter); ok {
 		return ErrInstalled
 	}
+	selection, err := cacher.SelectionOf(options...)
+	if err != nil {
+		return fmt.Errorf("server.Install: %w", err)
+	}
 	pool := newPool()
 	options = slices.Concat([]cacher.Option{cacher.WithRawStorage(pool.RawStorage)}, options)
-	installed := &installation{}
+	installed := &installation{selection: selection}
 	config.RESTOptionsGetter = &getter{
 		inner:     config.RESTOptionsGetter,
 		decorator: installed.observe(cacher.Decorator(options...)),
+		installed: installed,
 	}
 	config.AddHealthzChecks(marker{installed})
 	return nil
@@ -66,13 +73,15 @@ func Install(config *genericapiserver.Config, options ...cacher.Option) error {
 type getter struct {
 	inner     generic.RESTOptionsGetter
 	decorator generic.StorageDecorator
+	installed *installation
 }
 
-// GetRESTOptions has no side effects of its own: servers also call it, without an
-// example, to identify a resource.
+// GetRESTOptions opens nothing: servers also call it, without an example, to
+// identify a resource.
 func (g *getter) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
 	options, err := g.inner.GetRESTOptions(resource, example)
-	if err == nil && !isUndecorated(options.Decorator) {
+	g.installed.ask(resource)
+	if err == nil && g.installed.selection.Includes(resource) && !isUndecorated(options.Decorator) {
 		options.Decorator = g.decorator
 	}
 	return options, err

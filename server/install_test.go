@@ -4,6 +4,8 @@ package server
 
 import (
 	"errors"
+	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -119,4 +121,56 @@ func TestInstallHonoursFlags(t *testing.T) {
 			require.Equal(t, gadgets, options.StorageConfig.GroupResource)
 		})
 	}
+}
+
+// TestInstallSelects: resources that the options leave out keep the decorator that
+// they had.
+func TestInstallSelects(t *testing.T) {
+	widgets := schema.GroupResource{Group: "example.com", Resource: "widgets"}
+	for name, test := range map[string]struct {
+		option cacher.Option
+		cached []schema.GroupResource
+	}{
+		"Only":            {cacher.Only(gadgets), []schema.GroupResource{gadgets}},
+		"Only, of both":   {cacher.Only(gadgets, widgets), []schema.GroupResource{gadgets, widgets}},
+		"Except":          {cacher.Except(gadgets), []schema.GroupResource{widgets}},
+		"Except, of both": {cacher.Except(gadgets, widgets), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inner := genericregistry.StorageWithCacher()
+			config := &genericapiserver.Config{RESTOptionsGetter: &fakeGetter{decorator: inner}}
+			require.NoError(t, Install(config, test.option))
+			for _, resource := range []schema.GroupResource{gadgets, widgets} {
+				options, err := config.RESTOptionsGetter.GetRESTOptions(resource, nil)
+				require.NoError(t, err)
+				ours := reflect.ValueOf(options.Decorator).Pointer() != reflect.ValueOf(inner).Pointer()
+				require.Equal(t, slices.Contains(test.cached, resource), ours, "%s", resource)
+			}
+		})
+	}
+}
+
+// TestInstallRefusesSelections that can't be meant, and leaves the config as it was.
+func TestInstallRefusesSelections(t *testing.T) {
+	for want, options := range map[string][]cacher.Option{
+		"cacher.Only names no resource":                             {cacher.Only()},
+		"cacher.Except names no resource":                           {cacher.Except()},
+		`cacher.Only names ".example.com": the resource is empty`:   {cacher.Only(gadgets, schema.GroupResource{Group: "example.com"})},
+		`cacher.Except names ".example.com": the resource is empty`: {cacher.Except(schema.GroupResource{Group: "example.com"})},
+	} {
+		config := &genericapiserver.Config{RESTOptionsGetter: &fakeGetter{}}
+		require.ErrorContains(t, Install(config, options...), "server.Install: "+want)
+		require.IsType(t, &fakeGetter{}, config.RESTOptionsGetter)
+		require.Empty(t, config.HealthzChecks)
+	}
+}
+
+// TestMisspeltSelection: a name that is no resource of the server is found out.
+func TestMisspeltSelection(t *testing.T) {
+	misspelt := schema.GroupResource{Group: "example.com", Resource: "gadget"}
+	config := &genericapiserver.Config{RESTOptionsGetter: &fakeGetter{}}
+	require.NoError(t, Install(config, cacher.Except(gadgets, misspelt)))
+	_, err := config.RESTOptionsGetter.GetRESTOptions(gadgets, nil)
+	require.NoError(t, err)
+	require.Equal(t, []schema.GroupResource{misspelt}, config.HealthzChecks[0].(marker).unknown())
 }

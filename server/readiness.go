@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sort"
+	"slices"
 	"strings"
 	"sync"
 
@@ -19,6 +19,9 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/kube-watchcache/watchcache/cacher"
 )
 
 // AddReadinessHook makes /readyz fail until every cache that was built through
@@ -43,7 +46,8 @@ func AddReadinessHook(server *genericapiserver.GenericAPIServer) error {
 
 // installation knows the caches of one Install.
 type installation struct {
-	mu struct {
+	selection cacher.Selection
+	mu        struct {
 		sync.Mutex
 		// caches has one entry per cache that was built and not yet destroyed.
 		caches map[*entry]struct{}
@@ -51,6 +55,9 @@ type installation struct {
 		warm bool
 		// hooked has the servers whose /readyz asks this installation.
 		hooked map[*genericapiserver.GenericAPIServer]struct{}
+		// asked has the resources whose options were asked for, by whatever
+		// decorator they are stored then.
+		asked map[schema.GroupResource]bool
 	}
 }
 
@@ -129,13 +136,41 @@ func (i *installation) check(*http.Request) error {
 		}
 	}
 	if len(waiting) > 0 {
-		sort.Strings(waiting)
+		slices.Sort(waiting)
+		waiting = slices.Compact(waiting) // stores of two versions share a cache
 		return fmt.Errorf("caches that are not ready: %s", strings.Join(waiting, ", "))
 	}
 	i.mu.Lock()
+	first := !i.mu.warm
 	i.mu.warm = true
 	i.mu.Unlock()
+	if unknown := i.unknown(); first && len(unknown) > 0 {
+		klog.InfoS("Resources named by cacher.Only or cacher.Except are not stored by this server", "resources", unknown)
+	}
 	return nil
+}
+
+// ask notes that a resource is stored.
+func (i *installation) ask(resource schema.GroupResource) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.mu.asked == nil {
+		i.mu.asked = map[schema.GroupResource]bool{}
+	}
+	i.mu.asked[resource] = true
+}
+
+// unknown returns the resources that options name and nobody has asked for: they
+// are misspelt, most likely.
+func (i *installation) unknown() (unknown []schema.GroupResource) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, resource := range i.selection.Named() {
+		if !i.mu.asked[resource] {
+			unknown = append(unknown, resource)
+		}
+	}
+	return unknown
 }
 
 // marker is a health check that always passes. It goes from a Config to the server
