@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package informer_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/informer"
+	"github.com/kube-watchcache/watchcache/internal/memstore"
+	"github.com/kube-watchcache/watchcache/internal/poddata"
+)
+
+// reflectInto runs client-go's Reflector into a store.
+func reflectInto(t *testing.T, l cache.ListerWatcher, change ...func(*cache.Reflector)) (*cache.Reflector, cache.Store, func()) {
+	t.Helper()
+	store := cache.NewStore(cache.MetaNamespaceKeyFunc)
+	r := cache.NewReflectorWithOptions(l, poddata.New(), store, cache.ReflectorOptions{
+		Backoff: &wait.Backoff{Duration: 10 * time.Millisecond, Factor: 1},
+	})
+	for _, c := range change {
+		c(r)
+	}
+	return r, store, run(t, r.RunWithContext)
+}
+
+func expectRequests(t *testing.T, l *counted, want ...string) {
+	t.Helper()
+	if got := l.requests(); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// A Reflector streams the initial state, and goes on with the same watch.
+func TestReflectorStreams(t *testing.T) {
+	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		put(store, poddata.Pod("a/one"))
+		l := &counted{ListWatch: informer.ListerWatcher(c)}
+		r, got, stop := reflectInto(t, l)
+		elapse(time.Second)
+		put(store, poddata.Pod("a/two"))
+		elapse(time.Second)
+		if got := stored(got); got != "a/one@2 a/two@3" {
+			t.Errorf("got %q", got)
+		}
+		if got := r.LastSyncResourceVersion(); got != "3" {
+			t.Errorf("it is at %s", got)
+		}
+		expectRequests(t, l, "stream@")
+		stop()
+	})
+}
+
+// One that does not stream lists in pages, at one version.
+func TestReflectorPages(t *testing.T) {
+	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		for i := range 5 {
+			put(store, poddata.Pod(fmt.Sprintf("a/%d", i)))
+		}
+		elapse(time.Second)
+		l := &counted{ListWatch: informer.ListerWatcher(c), lists: true}
+		r, got, stop := reflectInto(t, l, func(r *cache.Reflector) { r.WatchListPageSize = 2 })
+		elapse(time.Second)
+		if got := stored(got); got != "a/0@2 a/1@3 a/2@4 a/3@5 a/4@6" {
+			t.Errorf("got %q", got)
+		}
+		if got := r.LastSyncResourceVersion(); got != "6" {
+			t.Errorf("it is at %s", got)
+		}
+		expectRequests(t, l, "list@0 limit=2", "list@ limit=2", "list@ limit=2", "watch@6")
+		stop()
+	})
+}
+
+// Watches end by their TimeoutSeconds, in five to ten minutes, and are resumed
+// where they ended, in silence or not: what was listed is never listed again.
+func TestReflectorResumes(t *testing.T) {
+	for _, lists := range []bool{false, true} {
+		t.Run(fmt.Sprintf("lists: %v", lists), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+				put(store, poddata.Pod("a/one"))
+				l := &counted{ListWatch: informer.ListerWatcher(c), lists: lists}
+				_, got, stop := reflectInto(t, l)
+				elapse(35 * time.Minute)
+				for i := range 35 {
+					put(store, poddata.Pod("a/two", fmt.Sprintf("n=%d", i)))
+					elapse(time.Minute)
+				}
+				// A watch that has just begun and brings nothing would be taken
+				// for one that can't be resumed.
+				put(store, poddata.Pod("a/two"))
+				synctest.Wait()
+				l.breakWatch()
+				last := put(store, poddata.Pod("a/two"))
+				elapse(time.Minute)
+				if got, want := stored(got), fmt.Sprintf("a/one@2 a/two@%d", last); got != want {
+					t.Errorf("got %q, want %q", got, want)
+				}
+				first := "stream@"
+				if lists {
+					first = "list@0 limit=500"
+				}
+				requests := l.requests()
+				if requests[0] != first || len(requests) < 8 {
+					t.Errorf("got %q", requests)
+				}
+				for _, request := range requests[1:] {
+					if !strings.HasPrefix(request, "watch@") {
+						t.Errorf("got %q", requests)
+					}
+				}
+				stop()
+			})
+		})
+	}
+}
+
+// The bookmarks of an idle resource carry the Reflector on, so that what
+// happens elsewhere does not make it list anew.
+func TestReflectorAdvancesByBookmarks(t *testing.T) {
+	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		put(store, poddata.Pod("a/one"))
+		r, _, stop := reflectInto(t, informer.ListerWatcher(c))
+		elapse(time.Second)
+		if got := r.LastSyncResourceVersion(); got != "2" {
+			t.Errorf("it is at %s", got)
+		}
+		for range 7 {
+			store.Touch()
+		}
+		if err := store.RequestWatchProgress(t.Context()); err != nil { // as etcd reports by itself now and then
+			t.Fatal(err)
+		}
+		elapse(70 * time.Second)
+		if got := r.LastSyncResourceVersion(); got != "9" {
+			t.Errorf("it is at %s", got)
+		}
+		stop()
+	})
+}
+
+// A watch that can't be resumed because the window no longer has the version
+// makes the Reflector list, or stream, anew; what was deleted meanwhile goes.
+func TestReflectorListsAnewAfter410(t *testing.T) {
+	for _, lists := range []bool{false, true} {
+		t.Run(fmt.Sprintf("lists: %v", lists), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+				put(store, poddata.Pod("a/one"))
+				put(store, poddata.Pod("a/two"))
+				elapse(time.Second)
+				l := &paused{counted: &counted{ListWatch: informer.ListerWatcher(c), lists: lists}, resume: make(chan struct{})}
+				_, got, stop := reflectInto(t, l)
+				elapse(time.Minute)
+				l.breakWatch()
+				store.Remove("/pods/a/one")
+				for i := range 1000 {
+					put(store, poddata.Pod("a/two", fmt.Sprintf("n=%d", i)))
+				}
+				elapse(10 * time.Second)
+				close(l.resume)
+				elapse(10 * time.Second)
+				if got := stored(got); got != "a/two@1004" {
+					t.Errorf("got %q", got)
+				}
+				if lists {
+					expectRequests(t, l.counted, "list@0 limit=500", "watch@3", "watch@3", "list@3 limit=0", "watch@1004")
+				} else {
+					expectRequests(t, l.counted, "stream@", "watch@3", "stream@3")
+				}
+				stop()
+			}, func(config *cacher.Config) { config.EventsHistoryWindow = time.Second })
+		})
+	}
+}
+
+// A Reflector that asks for a version which the cache does not reach starts
+// over with the most recent one.
+func TestReflectorAheadOfTheCache(t *testing.T) {
+	for _, lists := range []bool{false, true} {
+		t.Run(fmt.Sprintf("lists: %v", lists), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+				put(store, poddata.Pod("a/one"))
+				var asked atomic.Bool
+				l := &counted{lists: lists, ListWatch: informer.ListerWatcher(c, informer.WithTweak(func(o *metav1.ListOptions) {
+					if !asked.Swap(true) {
+						o.ResourceVersion, o.Limit = "1000", 0
+					}
+				}))}
+				r, got, stop := reflectInto(t, l)
+				elapse(5 * time.Minute)
+				if got := stored(got); got != "a/one@2" || r.LastSyncResourceVersion() != "2" {
+					t.Errorf("got %q at %s", got, r.LastSyncResourceVersion())
+				}
+				if lists {
+					expectRequests(t, l, "list@0 limit=500 Timeout", "list@ limit=500", "watch@2")
+				} else {
+					expectRequests(t, l, "stream@", "stream@")
+				}
+				stop()
+			})
+		})
+	}
+}
+
+// While the cache is not ready a Reflector tries again, until it is. Its list
+// may be answered by storage meanwhile.
+func TestReflectorWaitsForTheCache(t *testing.T) {
+	for _, lists := range []bool{false, true} {
+		t.Run(fmt.Sprintf("lists: %v", lists), func(t *testing.T) {
+			store := newStore(poddata.Pod("a/one"))
+			fill := store.Gate("watch")
+			c := open(t, store)
+			l := &counted{ListWatch: informer.ListerWatcher(c), lists: lists}
+			_, got, stop := reflectInto(t, l)
+			until(t, "the Reflector has tried several times", func() bool { return len(l.requests()) > 3 })
+			if c.Ready() {
+				t.Error("the cache is ready")
+			}
+			for _, request := range l.requests() {
+				if request != "list@0 limit=500" && !strings.HasSuffix(request, " TooManyRequests") {
+					t.Errorf("got %q", request)
+				}
+			}
+			fill()
+			put(store, poddata.Pod("a/two"))
+			until(t, "it has what there is", func() bool { return stored(got) == "a/one@2 a/two@3" })
+			stop()
+		})
+	}
+}
+
+// When the cache stops, a Reflector keeps what it has, and can be ended.
+func TestReflectorOutlivesTheCache(t *testing.T) {
+	for _, lists := range []bool{false, true} {
+		t.Run(fmt.Sprintf("lists: %v", lists), func(t *testing.T) {
+			c := start(t, newStore(poddata.Pod("a/one")))
+			l := &counted{ListWatch: informer.ListerWatcher(c), lists: lists}
+			_, got, stop := reflectInto(t, l)
+			until(t, "it has what there is", func() bool { return stored(got) == "a/one@2" })
+			c.Stop()
+			tried := len(l.requests())
+			until(t, "the Reflector has tried several times", func() bool { return len(l.requests()) > tried+3 })
+			for _, request := range l.requests()[tried+1:] {
+				if !strings.HasSuffix(request, " TooManyRequests") {
+					t.Errorf("got %q", request)
+				}
+			}
+			if got := stored(got); got != "a/one@2" {
+				t.Errorf("got %q", got)
+			}
+			stop()
+		})
+	}
+}
+
+// paused holds back every watch that resumes after the first, until resume is
+// closed.
+type paused struct {
+	*counted
+	opened atomic.Bool
+	resume chan struct{}
+}
+
+func (p *paused) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	if p.opened.Swap(true) {
+		<-p.resume
+	}
+	return p.counted.WatchWithContext(ctx, o)
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package informer
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/sharding"
+	"k8s.io/apiserver/pkg/storage"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+)
+
+// request is a list or a watch as the cache wants it.
+type request struct {
+	key     string
+	options storage.ListOptions
+	timeout time.Duration // 0: none
+}
+
+// request turns a client's options into those of storage, as an API server
+// does between its HTTP handler and its storage. What does not parse, or does
+// not fit together, is a BadRequest that names the option and its value.
+func (l *ListWatch) request(o metav1.ListOptions, watch bool) (request, error) {
+	o.Watch = watch // tweaks may look at it
+	for _, tweak := range l.options.tweaks {
+		tweak(&o)
+	}
+	o.Watch = watch
+	in, err := l.parse(&o)
+	if err != nil {
+		return request{}, err
+	}
+	r := request{options: storage.ListOptions{
+		ResourceVersion: in.ResourceVersion,
+		Recursive:       true,
+		Predicate: storage.SelectionPredicate{
+			Label: in.LabelSelector, Field: in.FieldSelector, GetAttrs: l.layout.config.GetAttrsFunc,
+		},
+	}}
+	if watch {
+		r.options.SendInitialEvents = in.SendInitialEvents
+		r.options.Predicate.AllowWatchBookmarks = in.AllowWatchBookmarks
+	} else {
+		r.options.ResourceVersionMatch = in.ResourceVersionMatch
+		r.options.Predicate.Limit, r.options.Predicate.Continue = in.Limit, in.Continue
+	}
+	if r.timeout, err = timeoutOf(o.TimeoutSeconds); err != nil {
+		return request{}, err
+	}
+	if err := setShard(&r.options.Predicate, o.ShardSelector); err != nil {
+		return request{}, err
+	}
+	if err := l.narrow(&r); err != nil {
+		return request{}, err
+	}
+	return r, checkContinue(r)
+}
+
+// parse parses the selectors, fills in what the API server fills in, and
+// checks that the options fit together.
+func (l *ListWatch) parse(o *metav1.ListOptions) (*internalversion.ListOptions, error) {
+	label, err := labels.Parse(o.LabelSelector)
+	if err != nil {
+		return nil, wrong("labelSelector", o.LabelSelector, err)
+	}
+	field, err := fields.ParseSelector(o.FieldSelector)
+	if err == nil {
+		err = l.layout.checkFields(field)
+	}
+	if err != nil {
+		return nil, wrong("fieldSelector", o.FieldSelector, err)
+	}
+	if _, err := l.layout.config.Versioner.ParseResourceVersion(o.ResourceVersion); err != nil {
+		return nil, wrong("resourceVersion", o.ResourceVersion, err)
+	}
+	in := &internalversion.ListOptions{
+		LabelSelector: label, FieldSelector: field, Watch: o.Watch, AllowWatchBookmarks: o.AllowWatchBookmarks,
+		ResourceVersion: o.ResourceVersion, ResourceVersionMatch: o.ResourceVersionMatch,
+		Limit: o.Limit, Continue: o.Continue, SendInitialEvents: o.SendInitialEvents,
+	}
+	internalversion.SetListOptionsDefaults(in, true)
+	if problems := validation.ValidateListOptions(in, true); len(problems) > 0 {
+		value := string(o.ResourceVersionMatch)
+		if problems[0].Field == "sendInitialEvents" {
+			value = strconv.FormatBool(*o.SendInitialEvents)
+		}
+		return nil, wrong(problems[0].Field, value, problems.ToAggregate())
+	}
+	return in, nil
+}
+
+// wrong is what a client is told of an option that can't be.
+func wrong(option, value string, why error) error {
+	return apierrors.NewBadRequest(fmt.Sprintf("ListOptions.%s is %q: %v", option, value, why))
+}
+
+func timeoutOf(seconds *int64) (time.Duration, error) {
+	switch {
+	case seconds == nil, *seconds > int64(math.MaxInt64/time.Second):
+		return 0, nil
+	case *seconds < 0:
+		return 0, wrong("timeoutSeconds", strconv.FormatInt(*seconds, 10), errors.New("it is negative"))
+	}
+	return time.Duration(*seconds) * time.Second, nil
+}
+
+// setShard sets the shard selector (KEP-5866), where an API server looks at it.
+func setShard(p *storage.SelectionPredicate, selector string) (err error) {
+	if selector == "" || !utilfeature.DefaultFeatureGate.Enabled(features.ShardedListAndWatch) {
+		return nil
+	}
+	if p.ShardSelector, err = sharding.Parse(selector); err != nil {
+		return wrong("shardSelector", selector, err)
+	}
+	return nil
+}
+
+// narrow chooses the narrowest key or key prefix that the namespace and the
+// field selector allow. The selector is left as it is: a key outside of it is
+// not selected.
+func (l *ListWatch) narrow(r *request) error {
+	r.key = l.layout.config.ResourcePrefix
+	namespace := l.options.namespace
+	if namespace != metav1.NamespaceAll {
+		prefix, err := l.layout.prefixOf(namespace)
+		if err != nil {
+			return apierrors.NewBadRequest(fmt.Sprintf("informer.InNamespace is %q: %v", namespace, err))
+		}
+		r.key = prefix
+	} else if selected, ok := r.options.Predicate.Field.RequiresExactMatch(namespaceField); ok {
+		if prefix, err := l.layout.prefixOf(selected); err == nil {
+			namespace, r.key = selected, prefix
+		}
+	}
+	if name, ok := r.options.Predicate.MatchesSingle(); ok {
+		if key, ok := l.layout.single(namespace, name); ok {
+			r.key, r.options.Recursive = key, false
+		}
+	}
+	return nil
+}
+
+// checkContinue says what storage would say of a continue token, with its
+// value.
+func checkContinue(r request) error {
+	token := r.options.Predicate.Continue
+	if token == "" {
+		return nil
+	}
+	if _, _, err := storage.DecodeContinue(token, r.key); err != nil {
+		return wrong("continue", token, err)
+	}
+	if rv := r.options.ResourceVersion; rv != "" && rv != "0" {
+		return wrong("resourceVersion", rv, errors.New("it can't be given together with continue"))
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package informer_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/informer"
+	"github.com/kube-watchcache/watchcache/internal/memstore"
+	"github.com/kube-watchcache/watchcache/internal/poddata"
+)
+
+var widgetKind = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
+
+func newWidget() runtime.Object {
+	w := &unstructured.Unstructured{}
+	w.SetGroupVersionKind(widgetKind)
+	return w
+}
+
+func newWidgets() runtime.Object {
+	w := &unstructured.UnstructuredList{}
+	w.SetGroupVersionKind(widgetKind.GroupVersion().WithKind("WidgetList"))
+	return w
+}
+
+func widget(name string) *unstructured.Unstructured {
+	w := newWidget().(*unstructured.Unstructured)
+	w.SetNamespace("a")
+	w.SetName(name)
+	w.Object["spec"] = map[string]any{"parts": []any{map[string]any{"color": "red"}}}
+	return w
+}
+
+// color reads, and paints changes, what is deepest in a widget.
+func color(t *testing.T, w *unstructured.Unstructured) string {
+	t.Helper()
+	parts, _, err := unstructured.NestedSlice(w.Object, "spec", "parts")
+	if err != nil || len(parts) != 1 {
+		t.Fatalf("the parts are %v, %v", parts, err)
+	}
+	return parts[0].(map[string]any)["color"].(string)
+}
+
+func paint(w *unstructured.Unstructured) {
+	w.Object["spec"].(map[string]any)["parts"].([]any)[0].(map[string]any)["color"] = "blue"
+}
+
+// Objects without a Go type are as private as others, and say what they are.
+func TestUnstructured(t *testing.T) {
+	for _, lists := range []bool{false, true} {
+		t.Run(fmt.Sprintf("lists: %v", lists), func(t *testing.T) {
+			store := memstore.New(poddata.Prefix, newWidget)
+			store.Put("/pods/a/one", widget("one"))
+			c := start(t, store, func(config *cacher.Config) {
+				config.NewFunc, config.NewListFunc, config.Codec = newWidget, newWidgets, unstructured.UnstructuredJSONScheme
+				config.GetAttrsFunc = storage.DefaultNamespaceScopedAttr
+			})
+			l := &counted{ListWatch: informer.ListerWatcher(c, informer.InNamespace("a")), lists: lists}
+			i := cache.NewSharedIndexInformer(l, newWidget(), 0, cache.Indexers{})
+			defer run(t, i.RunWithContext)()
+			until(t, "it is synced", i.HasSynced)
+			store.Put("/pods/a/two", widget("two"))
+			until(t, "it has both", func() bool { return stored(i.GetStore()) == "a/one@2 a/two@3" })
+			for _, object := range i.GetStore().List() {
+				w := object.(*unstructured.Unstructured)
+				if w.GroupVersionKind() != widgetKind {
+					t.Errorf("%s is a %v", w.GetName(), w.GroupVersionKind())
+				}
+				paint(w)
+			}
+			object, err := l.ListWithContext(t.Context(), metav1.ListOptions{FieldSelector: "metadata.namespace=a"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			widgets := object.(*unstructured.UnstructuredList)
+			if got := widgets.GroupVersionKind().Kind; got != "WidgetList" || len(widgets.Items) != 2 {
+				t.Errorf("the list is a %s of %d", got, len(widgets.Items))
+			}
+			for n := range widgets.Items {
+				if got := color(t, &widgets.Items[n]); got != "red" {
+					t.Errorf("the cache has a %s %s", got, widgets.Items[n].GetName())
+				}
+				paint(&widgets.Items[n])
+			}
+			again := startWatch(t, l.ListWatch, streaming)
+			for range 2 {
+				if w := again.next().Object.(*unstructured.Unstructured); color(t, w) != "red" {
+					t.Errorf("the cache has a %s %s", color(t, w), w.GetName())
+				}
+			}
+			end := again.next().Object.(*unstructured.Unstructured)
+			if end.GroupVersionKind() != widgetKind || end.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" {
+				t.Errorf("the bookmark is %v", end)
+			}
+		})
+	}
+}
+
+// A cache of unstructured objects that NewFunc gives no kind takes any.
+func TestUnstructuredWithoutAKind(t *testing.T) {
+	bare := func() runtime.Object { return &unstructured.Unstructured{} }
+	store := memstore.New(poddata.Prefix, bare)
+	store.Put("/pods/a/one", widget("one"))
+	c := start(t, store, func(config *cacher.Config) {
+		config.NewFunc = bare
+		config.NewListFunc = func() runtime.Object { return &unstructured.UnstructuredList{} }
+		config.Codec = unstructured.UnstructuredJSONScheme
+		config.GetAttrsFunc = storage.DefaultNamespaceScopedAttr
+	})
+	i := informer.New(c, time.Hour, nil)
+	defer run(t, i.RunWithContext)()
+	until(t, "it has the object", func() bool { return stored(i.GetStore()) == "a/one@2" })
+}

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package informer_test
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/apis/example"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/informer"
+	"github.com/kube-watchcache/watchcache/internal/memstore"
+	"github.com/kube-watchcache/watchcache/internal/poddata"
+)
+
+var (
+	streaming = metav1.ListOptions{
+		SendInitialEvents: new(true), AllowWatchBookmarks: true,
+		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+	}
+	changesOnly = metav1.ListOptions{
+		SendInitialEvents: new(false), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+	}
+)
+
+// at is the options at a resourceVersion.
+func at(o metav1.ListOptions, rv string) metav1.ListOptions {
+	o.ResourceVersion = rv
+	return o
+}
+
+// Where a watch begins is what the API concepts say, with what an API server
+// fills in.
+func TestWatchBegins(t *testing.T) {
+	for name, test := range map[string]struct {
+		options metav1.ListOptions
+		want    []string
+	}{
+		"at the most recent version": {metav1.ListOptions{}, []string{"ADDED a/one@2", "ADDED b/two@3"}},
+		"at any version":             {metav1.ListOptions{ResourceVersion: "0"}, []string{"ADDED a/one@2", "ADDED b/two@3"}},
+		"after a version":            {metav1.ListOptions{ResourceVersion: "2"}, []string{"ADDED b/two@3"}},
+		"with bookmarks":             {metav1.ListOptions{AllowWatchBookmarks: true}, []string{"ADDED a/one@2", "ADDED b/two@3", "BOOKMARK@3 end of initial events"}},
+		"with the state":             {streaming, []string{"ADDED a/one@2", "ADDED b/two@3", "BOOKMARK@3 end of initial events"}},
+		"with the state of any time": {at(streaming, "0"), []string{"ADDED a/one@2", "ADDED b/two@3", "BOOKMARK@3 end of initial events"}},
+		"with a state not older":     {at(streaming, "2"), []string{"ADDED a/one@2", "ADDED b/two@3", "BOOKMARK@3 end of initial events"}},
+		"without the state":          {changesOnly, nil},
+		"without any state":          {at(changesOnly, "0"), nil},
+		"without state after one":    {at(changesOnly, "2"), []string{"ADDED b/two@3"}},
+		"in an old version":          {metav1.ListOptions{ResourceVersion: "1"}, []string{"ERROR 410 Expired", "closed"}},
+		"in a version to come":       {metav1.ListOptions{ResourceVersion: "1000"}, nil},
+		"with a state to come":       {at(streaming, "1000"), []string{"ERROR 504 Timeout", "closed"}},
+		"and a limit does not count": {metav1.ListOptions{Limit: 1}, []string{"ADDED a/one@2", "ADDED b/two@3"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newStore(poddata.Pod("a/one"))
+				c := start(t, store)
+				put(store, poddata.Pod("b/two"))
+				synctest.Wait()
+				w := startWatch(t, informer.ListerWatcher(c), test.options)
+				elapse(10 * time.Second)
+				w.expectRest(test.want...)
+				w.Stop()
+				c.Stop()
+			})
+		})
+	}
+}
+
+// A watcher hears of what is selected: what leaves is deleted, in its last
+// state that was selected and at the version of the change.
+func TestWatchSelects(t *testing.T) {
+	for name, test := range map[string]struct {
+		options metav1.ListOptions
+		narrow  []informer.Option
+		want    []string
+	}{
+		"a label":     {metav1.ListOptions{LabelSelector: "app=web"}, nil, []string{"ADDED ns1/x@3", "DELETED ns1/x@4", "ADDED ns11/y@6", "DELETED ns11/y@7"}},
+		"a field":     {metav1.ListOptions{FieldSelector: "spec.nodeName=n1"}, nil, []string{"ADDED ns1/x@5"}},
+		"a namespace": {metav1.ListOptions{}, []informer.Option{informer.InNamespace("ns1")}, []string{"ADDED ns1/x@2", "MODIFIED ns1/x@3", "MODIFIED ns1/x@4", "MODIFIED ns1/x@5"}},
+		"a namespace by its field": {metav1.ListOptions{FieldSelector: "metadata.namespace=ns11"}, nil,
+			[]string{"ADDED ns11/y@6", "DELETED ns11/y@7"}},
+		"a name in a namespace": {metav1.ListOptions{FieldSelector: "metadata.name=y"}, []informer.Option{informer.InNamespace("ns11")},
+			[]string{"ADDED ns11/y@6", "DELETED ns11/y@7"}},
+		"a name in all of them": {metav1.ListOptions{FieldSelector: "metadata.name=y"}, nil, []string{"ADDED ns11/y@6", "DELETED ns11/y@7"}},
+		"a name elsewhere":      {metav1.ListOptions{FieldSelector: "metadata.name=y"}, []informer.Option{informer.InNamespace("ns1")}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+				w := startWatch(t, informer.ListerWatcher(c, test.narrow...), at(test.options, "1"))
+				put(store, poddata.Pod("ns1/x"))
+				put(store, poddata.Pod("ns1/x", "app=web"))
+				put(store, poddata.Pod("ns1/x", "app=db"))
+				put(store, poddata.Pod("ns1/x", "spec.nodeName=n1"))
+				put(store, poddata.Pod("ns11/y", "app=web"))
+				store.Remove("/pods/ns11/y")
+				w.expectRest(test.want...)
+				w.Stop()
+			})
+		})
+	}
+}
+
+// A watch is one key, or one key prefix, in the cache's eyes: the narrowest.
+func TestWatchesAreNarrow(t *testing.T) {
+	c := start(t, newStore())
+	for _, test := range []struct {
+		field     string
+		namespace string
+		want      string
+	}{
+		{"", "", "/pods/"},
+		{"", "ns1", "/pods/ns1/"},
+		{"metadata.namespace=ns1", "", "/pods/ns1/"},
+		{"metadata.namespace=ns2", "ns1", "/pods/ns1/"},
+		{"metadata.name=a", "", "/pods/"},
+		{"metadata.name=a", "ns1", "/pods/ns1/a"},
+		{"metadata.name=a,metadata.namespace=ns1", "", "/pods/ns1/a"},
+		{"metadata.name!=a,metadata.namespace!=ns1", "", "/pods/"},
+	} {
+		w := startWatch(t, informer.ListerWatcher(c, informer.InNamespace(test.namespace)), metav1.ListOptions{FieldSelector: test.field})
+		if got := c.Status().Watchers; len(got) != 1 || got[0].Key != test.want {
+			t.Errorf("%q in namespace %q: got %+v, want %s", test.field, test.namespace, got, test.want)
+		}
+		w.Stop()
+		until(t, "the watch ends", func() bool { return len(c.Status().Watchers) == 0 })
+	}
+}
+
+// Every object is a plain one, and nobody else's.
+func TestEventsArePrivate(t *testing.T) {
+	store := newStore(poddata.Pod("a/one", "app=web"))
+	c := start(t, store)
+	l := informer.ListerWatcher(c)
+	var watches []*watching
+	for range 2 {
+		watches = append(watches, startWatch(t, l, streaming))
+	}
+	for _, step := range []struct {
+		change func()
+		want   watch.EventType
+	}{
+		{func() {}, watch.Added},
+		{func() {}, watch.Bookmark},
+		{func() { put(store, poddata.Pod("a/one", "app=web", "n=2")) }, watch.Modified},
+		{func() { store.Remove("/pods/a/one") }, watch.Deleted},
+	} {
+		step.change()
+		for _, w := range watches {
+			event := w.next()
+			pod, ok := event.Object.(*example.Pod)
+			if event.Type != step.want || !ok {
+				t.Fatalf("got %s of a %T, want %s", event.Type, event.Object, step.want)
+			}
+			if step.want != watch.Bookmark && pod.Labels["app"] != "web" {
+				t.Errorf("%s: someone else has written %v", event.Type, pod.Labels)
+			}
+			if step.want == watch.Bookmark && len(pod.Annotations) != 1 {
+				t.Errorf("%s: someone else has written %v", event.Type, pod.Annotations)
+			}
+			if pod.Labels == nil {
+				pod.Labels = map[string]string{}
+			}
+			pod.Labels["app"] = "mine"
+			pod.Annotations = map[string]string{"mine": "too"}
+			if step.want == watch.Added {
+				if got := list(t, l, metav1.ListOptions{LabelSelector: "app=web"}); got != "a/one@2" {
+					t.Errorf("the cache has %q", got)
+				}
+			}
+		}
+	}
+}
+
+// The Status of an ERROR event is the receiver's, too.
+func TestErrorsArePrivate(t *testing.T) {
+	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		l := informer.ListerWatcher(c)
+		one, two := startWatch(t, l, metav1.ListOptions{ResourceVersion: "1"}), startWatch(t, l, metav1.ListOptions{ResourceVersion: "1"})
+		synctest.Wait()
+		release := store.Corrupt(statusOf(500, metav1.StatusReasonInternalError))
+		defer release()
+		put(store, poddata.Pod("a/one"))
+		elapse(5 * time.Second)
+		for _, w := range []*watching{one, two} {
+			status, ok := w.next().Object.(*metav1.Status)
+			if !ok || status.Code != 500 {
+				t.Fatalf("got %#v", status)
+			}
+			status.Code = 200
+			w.expectRest("closed")
+		}
+	})
+}
+
+func TestBookmarksComeToThoseWhoAsk(t *testing.T) {
+	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		l := informer.ListerWatcher(c)
+		asks := startWatch(t, l, metav1.ListOptions{ResourceVersion: "1", AllowWatchBookmarks: true, TimeoutSeconds: new(int64(100))})
+		silent := startWatch(t, l, metav1.ListOptions{ResourceVersion: "1", TimeoutSeconds: new(int64(100))})
+		store.Touch()
+		if err := store.RequestWatchProgress(t.Context()); err != nil { // as etcd reports by itself now and then
+			t.Fatal(err)
+		}
+		elapse(62 * time.Second)
+		asks.expectRest("BOOKMARK@2")
+		put(store, poddata.Pod("a/one"))
+		elapse(37 * time.Second)
+		asks.expectRest("ADDED a/one@3", "BOOKMARK@3") // the last one, before its time is up
+		elapse(2 * time.Second)
+		asks.expectRest("closed")
+		silent.expectRest("ADDED a/one@3", "closed")
+	})
+}
+
+// Every way to end a watch closes it and ends its goroutine, whether or not
+// someone takes what it brings.
+func TestWatchEnds(t *testing.T) {
+	for name, end := range map[string]func(w *watching, cancel context.CancelFunc, c *cacher.Cacher){
+		"with Stop":             func(w *watching, _ context.CancelFunc, _ *cacher.Cacher) { w.Stop(); w.Stop() },
+		"with its context":      func(_ *watching, cancel context.CancelFunc, _ *cacher.Cacher) { cancel() },
+		"with the cache":        func(_ *watching, _ context.CancelFunc, c *cacher.Cacher) { c.Stop() },
+		"with its time":         func(*watching, context.CancelFunc, *cacher.Cacher) { elapse(100 * time.Second) },
+		"with all that at once": func(w *watching, cancel context.CancelFunc, c *cacher.Cacher) { go cancel(); go w.Stop(); c.Stop() },
+	} {
+		for _, pending := range []int{0, 1, 1000} {
+			t.Run(fmt.Sprintf("%s with %d events pending", name, pending), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					w, err := informer.ListerWatcher(c).WatchWithContext(ctx, metav1.ListOptions{ResourceVersion: "1", TimeoutSeconds: new(int64(100))})
+					if err != nil {
+						t.Fatal(err)
+					}
+					for i := range pending {
+						put(store, poddata.Pod(fmt.Sprintf("a/%d", i)))
+					}
+					synctest.Wait()
+					end(&watching{w, t}, cancel, c)
+					elapse(2 * time.Second)
+					if got := len(c.Status().Watchers); got != 0 {
+						t.Errorf("the cache has %d watchers", got)
+					}
+					for _, stack := range goroutines() {
+						if strings.Contains(stack, "privateWatch") {
+							t.Errorf("the watch's goroutine has not ended:\n%s", stack)
+						}
+					}
+					n := 0
+					for range w.ResultChan() { // or else the bubble reports a deadlock
+						n++
+					}
+					if n > pending {
+						t.Errorf("%d events of %d", n, pending)
+					}
+				}, func(config *cacher.Config) { config.EventsHistoryWindow = time.Hour })
+			})
+		}
+	}
+}
+
+// goroutines is where each goroutine of the bubble is: not those that an
+// earlier test has left to end by themselves.
+func goroutines() (all []string) {
+	buffer := make([]byte, 1<<20)
+	for stack := range strings.SplitSeq(string(buffer[:runtime.Stack(buffer, true)]), "\n\n") {
+		if state, _, _ := strings.Cut(stack, "\n"); strings.Contains(state, "synctest bubble") {
+			all = append(all, stack)
+		}
+	}
+	return all
+}
+
+// What was sent before a watch ended by itself is still there to be taken.
+func TestWatchEndsAfterItsEvents(t *testing.T) {
+	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		w := startWatch(t, informer.ListerWatcher(c), metav1.ListOptions{ResourceVersion: "1"})
+		put(store, poddata.Pod("a/one"))
+		put(store, poddata.Pod("a/two"))
+		synctest.Wait()
+		c.Stop()
+		w.expectRest("ADDED a/one@2", "ADDED a/two@3", "closed")
+	})
+}
+
+// A watch adds one goroutine to what the cache has, which for a watcher at
+// rest is none.
+func TestOneGoroutineForAWatch(t *testing.T) {
+	const n = 50
+	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		l := informer.ListerWatcher(c)
+		put(store, poddata.Pod("a/one"))
+		synctest.Wait()
+		before := len(goroutines())
+		var watches []*watching
+		for range n {
+			watches = append(watches, startWatch(t, l, streaming))
+		}
+		for _, w := range watches {
+			w.expectRest("ADDED a/one@2", "BOOKMARK@2 end of initial events")
+		}
+		if got := len(goroutines()) - before; got != n {
+			t.Errorf("%d watches have %d goroutines", n, got)
+		}
+		for _, w := range watches {
+			w.Stop()
+		}
+		synctest.Wait()
+		if got := len(goroutines()); got != before {
+			t.Errorf("%d goroutines before the watches, %d after", before, got)
+		}
+	})
+}
+
+// A receiver that takes nothing for a while loses nothing, holds up nobody,
+// and is parked by the cache, not buffered for.
+func TestSlowReceiver(t *testing.T) {
+	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		l := informer.ListerWatcher(c)
+		slow, quick := startWatch(t, l, metav1.ListOptions{ResourceVersion: "1"}), startWatch(t, l, metav1.ListOptions{ResourceVersion: "1"})
+		var want []string
+		for i := range 500 {
+			put(store, poddata.Pod(fmt.Sprintf("a/%d", i)))
+			want = append(want, fmt.Sprintf("ADDED a/%d@%d", i, i+2))
+		}
+		quick.expect(want...)
+		elapse(10 * time.Second)
+		if got := c.Status().Watchers[0]; !got.Parked || got.Lag < 400 {
+			t.Errorf("the slow one is %+v", got)
+		}
+		slow.expect(want...)
+		slow.Stop()
+		quick.Stop()
+	}, func(config *cacher.Config) { config.EventsHistoryWindow = time.Hour })
+}
+
+// One that is too slow for the window is told so.
+func TestReceiverTooSlow(t *testing.T) {
+	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		w := startWatch(t, informer.ListerWatcher(c), metav1.ListOptions{ResourceVersion: "1"})
+		synctest.Wait()
+		for i := range 1000 {
+			put(store, poddata.Pod(fmt.Sprintf("a/%d", i)))
+			elapse(10 * time.Millisecond)
+		}
+		elapse(10 * time.Second)
+		last := ""
+		for event := range w.ResultChan() {
+			last = line(event)
+			synctest.Wait()
+		}
+		if last != "ERROR 410 Expired" {
+			t.Errorf("the last that comes is %q", last)
+		}
+	}, func(config *cacher.Config) { config.EventsHistoryWindow = time.Second })
+}
+
+func TestWithoutAContext(t *testing.T) {
+	store := newStore()
+	l := informer.ListerWatcher(start(t, store))
+	put(store, poddata.Pod("a/one"))
+	object, err := l.List(metav1.ListOptions{})
+	if err != nil || listed(t, object) != "a/one@2" {
+		t.Errorf("got %v, %v", object, err)
+	}
+	if got := reflect.TypeOf(object); got != reflect.TypeFor[*example.PodList]() {
+		t.Errorf("the list is a %v", got)
+	}
+	w, err := l.Watch(metav1.ListOptions{ResourceVersion: "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	(&watching{w, t}).expect("ADDED a/one@2")
+}
