@@ -3,20 +3,20 @@
 package server_test
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
-	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/kube-watchcache/watchcache/cacher"
-	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/server"
 )
 
-// An aggregated API server moves over with Install after RecommendedOptions.ApplyTo;
-// with WithMetrics its /metrics shows the caches, and with AddReadinessHook its
-// /readyz waits for them.
+// An aggregated API server moves over with Install after RecommendedOptions.ApplyTo.
+// With AddReadinessHook its /readyz waits for the caches. What is rarely used may
+// start on first use and sleep when nobody uses it.
 func ExampleInstall() {
 	newServer := func(codecs serializer.CodecFactory, stored schema.GroupVersion) (*genericapiserver.GenericAPIServer, error) {
 		config := genericapiserver.NewRecommendedConfig(codecs)
@@ -24,11 +24,7 @@ func ExampleInstall() {
 		if err := options.ApplyTo(config); err != nil {
 			return nil, err
 		}
-		collectors, err := metrics.New(legacyregistry.Registerer())
-		if err != nil {
-			return nil, err
-		}
-		if err := server.Install(&config.Config, cacher.WithMetrics(collectors)); err != nil {
+		if err := server.Install(&config.Config, cacher.WithLazyStart(), cacher.WithIdleTimeout(time.Hour)); err != nil {
 			return nil, err
 		}
 		generic, err := config.Complete().New("example", genericapiserver.NewEmptyDelegate())
@@ -39,4 +35,13 @@ func ExampleInstall() {
 		return generic, server.AddReadinessHook(generic)
 	}
 	_ = newServer
+}
+
+// Resource by resource: those that are left out keep the cache that
+// k8s.io/apiserver ships.
+func ExampleInstall_only() {
+	adopt := func(config *genericapiserver.RecommendedConfig) error {
+		return server.Install(&config.Config, cacher.Only(schema.GroupResource{Group: "example.com", Resource: "devices"}))
+	}
+	_ = adopt
 }

@@ -10,9 +10,18 @@
 //	...
 //	if err := server.AddReadinessHook(generic); err != nil { ... }
 //
-// All caches of one Install share one etcd client per set of etcd servers. The
-// flags --watch-cache=false and --watch-cache-sizes=resource.group#0 keep their
-// meaning: such resources are served straight from etcd.
+// Without the one line, the server is back on the cacher that it had.
+//
+// What Install brings with it:
+//   - One etcd client per set of etcd servers for all caches, and one cache for all
+//     served versions of a resource, however often its storage is constructed.
+//   - The flags --watch-cache=false and --watch-cache-sizes=resource.group#0 keep
+//     their meaning: such resources are served straight from etcd.
+//   - The metrics of package metrics in the registry that /metrics shows.
+//   - Every option of package cacher. cacher.Only and cacher.Except adopt resource by
+//     resource; cacher.WithLazyStart and cacher.WithIdleTimeout are for servers with
+//     many resources that are rarely used; cacher.WithRawStorage is for storage that
+//     is not etcd's.
 package server
 
 import (
@@ -25,8 +34,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/metrics"
 )
 
 // ErrInstalled is what a second Install on one Config returns: which of the two
@@ -41,8 +52,9 @@ var ErrInstalled = errors.New("the watch cache is already installed on this Conf
 // leaves config as it was.
 //
 // The caches read and write through etcd clients that Install's own pool opens on
-// first use and closes with the last resource; cacher.WithRawStorage among the
-// options replaces that.
+// first use and closes with the last resource, and count in the registry that a
+// server's /metrics shows; cacher.WithRawStorage and cacher.WithMetrics among the
+// options replace that.
 func Install(config *genericapiserver.Config, options ...cacher.Option) error {
 	if config == nil {
 		return errors.New("server.Install: config is nil")
@@ -57,8 +69,12 @@ func Install(config *genericapiserver.Config, options ...cacher.Option) error {
 	if err != nil {
 		return fmt.Errorf("server.Install: %w", err)
 	}
+	collectors, err := metrics.New(legacyregistry.Registerer())
+	if err != nil {
+		return fmt.Errorf("server.Install: %w", err)
+	}
 	pool := newPool()
-	options = slices.Concat([]cacher.Option{cacher.WithRawStorage(pool.RawStorage)}, options)
+	options = slices.Concat([]cacher.Option{cacher.WithRawStorage(pool.RawStorage), cacher.WithMetrics(collectors)}, options)
 	installed := &installation{selection: selection}
 	config.RESTOptionsGetter = &getter{
 		inner:     config.RESTOptionsGetter,

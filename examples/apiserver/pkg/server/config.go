@@ -10,12 +10,9 @@ import (
 
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/component-base/metrics/legacyregistry"
 
-	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/generated/openapi"
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/standalone"
-	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/server"
 )
 
@@ -55,12 +52,8 @@ func (o *Options) config(env *standalone.Environment) (*genericapiserver.Recomme
 		}
 	}
 
-	collectors, err := metrics.New(legacyregistry.Registerer())
-	if err != nil {
-		return nil, fmt.Errorf("registering the metrics: %w", err)
-	}
 	// The line that switches the watch cache on.
-	if err := server.Install(&config.Config, cacher.WithMetrics(collectors)); err != nil {
+	if err := server.Install(&config.Config); err != nil {
 		return nil, err
 	}
 	return config, nil
