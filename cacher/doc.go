@@ -37,6 +37,14 @@
 // ask at the same time; freshness.go waits for the cache to reach it; get.go
 // and list.go read an immutable snapshot, with nothing locked.
 //
+// # Sleep
+//
+// A server with thousands of caches need not run all of them: with
+// Config.LazyStart the first request starts a cache, and with
+// Config.IdleTimeout it ends what runs, and frees the state, after a time
+// without requests and open watches. sleep.go has the rules; the next request
+// wakes the cache, and waits for it.
+//
 // # What a caller may do with objects
 //
 // Objects in lists and events are shared. A list's items and a Get's result
