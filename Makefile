@@ -19,7 +19,7 @@ RACE := $(shell set -- $$($(GO) env CC); command -v "$$1" >/dev/null 2>&1 && ech
 TESTFLAGS = $(RACE) -vet=off -count=1 -timeout $(TIMEOUT)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test race lint generate bench benchmarks build verify conformance e2e compiler clean
+.PHONY: help run test race lint generate bench benchmarks build verify conformance clientgo backends e2e compiler clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -40,6 +40,7 @@ test: compiler ## run every test once with the race detector, then the state mac
 	$(GO) test -vet=off -count=1 -run 'Allocations|Heap|ClonesNothing|NeverReading' ./watchcache ./cacher
 	cd integration && $(GO) test $(TESTFLAGS)
 	cd integration && $(GO) test $(TESTFLAGS) -tags invariants -run '^TestConformance$$'
+	$(MAKE) backends
 
 race: compiler ## repeat the concurrent packages' tests with race detector and invariants (COUNT=5, PKGS=...)
 	$(GO) test $(RACE) -vet=off -tags invariants -timeout $(TIMEOUT) -count=$(COUNT) $(PKGS)
@@ -50,6 +51,13 @@ conformance: compiler ## run the suites of k8s.io/apiserver's storage against th
 e2e: compiler ## run the end-to-end test of the example server (ETCD_MODE=container|process|embedded)
 	cd integration && $(GO) test $(TESTFLAGS) -run '^TestEndToEnd'
 
+clientgo: compiler ## hold client-go's tools/cache to its contract, in process and over HTTPS
+	cd integration/clientgo && $(GO) test $(TESTFLAGS)
+
+backends: compiler ## run the cache on kine with SQLite, and Kubernetes' sample API server on the cache
+	cd integration/sample && $(GO) test $(TESTFLAGS) ./...
+	cd integration/kine && $(GO) test $(TESTFLAGS) ./...
+
 # Vet and staticcheck look at the race build, which is the one that the tests
 # need anyway. What only one of the two builds uses is not unused.
 lint: ## check formatting, vet, staticcheck, and that generated files are fresh
@@ -57,6 +65,8 @@ lint: ## check formatting, vet, staticcheck, and that generated files are fresh
 	if [ -n "$$files" ]; then echo "not formatted by gofmt:"; echo "$$files"; exit 1; fi
 	$(GO) vet $(RACE) ./...
 	$(GO) vet $(RACE) -tags invariants ./watchcache/... ./cacher/...
+	cd integration/sample && $(GO) vet $(RACE) ./...
+	cd integration/kine && $(GO) vet $(RACE) ./...
 	cd hack/tools && $(GO) build -o ../../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
 	printf 'default:\ninvariants: -tags=invariants\n' | GOFLAGS="$$($(GO) env GOFLAGS) $(RACE)" bin/staticcheck -matrix ./...
 	hack/generate.sh --verify

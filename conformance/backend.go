@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apiserver/pkg/storage"
+	etcdfeature "k8s.io/apiserver/pkg/storage/feature"
+	"k8s.io/client-go/util/watchlist"
+)
+
+// Backend is one storage to be judged. Only Storage is required. Clauses that
+// need what is left out are skipped, with a reason, and counted.
+type Backend struct {
+	// Storage stores Pods, the objects of NewPod, under Prefix. There is
+	// nothing in it yet. If it has a method WatchProgress() bool, that tells
+	// whether it answers RequestWatchProgress, as it tells the cacher.
+	Storage storage.Interface
+
+	// WatchProgress tells whether Storage answers RequestWatchProgress. nil:
+	// Storage is asked, else k8s.io/apiserver's process-wide checker of etcd's
+	// features.
+	WatchProgress func() bool
+
+	// Compact makes the backend forget its history before the
+	// resourceVersion, and returns when it has: a LIST at exactly an earlier
+	// one fails then, a LIST at exactly rv does not. It may do so to
+	// everything on the same server. nil: the backend can't be told to.
+	Compact func(ctx context.Context, rv uint64) error
+
+	// Touch writes something that is not under Prefix, so that the
+	// resourceVersion moves on by one while Pods are idle, and returns it.
+	// nil: resourceVersions count the writes of Pods only, or there is nothing
+	// else to write.
+	Touch func(ctx context.Context) (uint64, error)
+
+	// Patience is how long is waited for what is sure to come. A clause as a
+	// whole takes four times that at most. 0: DefaultPatience.
+	Patience time.Duration
+
+	// Deviations are the clauses that the backend is known to break: the
+	// clause's name, as "Storage/EventOrder", and the reason. Such a clause
+	// runs in a process of its own, the same test binary, and must fail
+	// there, a race in one of a few runs. If it holds, Run fails, so that the
+	// entry goes when the backend has improved.
+	Deviations map[string]string
+}
+
+// DefaultPatience is what Backend.Patience is if it is not set.
+const DefaultPatience = 30 * time.Second
+
+func (b Backend) progress() bool {
+	if b.WatchProgress != nil {
+		return b.WatchProgress()
+	}
+	if s, ok := b.Storage.(interface{ WatchProgress() bool }); ok {
+		return s.WatchProgress()
+	}
+	return etcdfeature.DefaultFeatureSupportChecker.Supports(storage.RequestWatchProgress)
+}
+
+// needs is what a clause needs of a backend beyond Storage.
+type needs int
+
+const (
+	progress needs = 1 << iota
+	compaction
+	touch
+	initialEvents
+)
+
+// lack says what is missing, "" if nothing is.
+func (n needs) lack(b Backend) string {
+	switch {
+	case n&progress != 0 && !b.progress():
+		return "the backend does not claim to answer RequestWatchProgress"
+	case n&compaction != 0 && b.Compact == nil:
+		return "Backend.Compact is nil"
+	case n&touch != 0 && b.Touch == nil:
+		return "Backend.Touch is nil"
+	case n&initialEvents != 0 && watchlist.DoesClientNotSupportWatchListSemantics(b.Storage):
+		return "Backend.Storage says that its watches can't begin with the initial state"
+	}
+	return ""
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"context"
+	"flag"
+	"io"
+	"os"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/util/flowcontrol"
+	"k8s.io/klog/v2"
+
+	"go.uber.org/goleak"
+
+	"github.com/kube-watchcache/watchcache/internal/memstore"
+)
+
+// What the libraries log while backends misbehave is noise, unless somebody
+// looks.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if !testing.Verbose() {
+		klog.LogToStderr(false)
+		klog.SetOutput(io.Discard)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(os.Exit))
+}
+
+// memory is a storage that keeps every rule of ours: memstore, with watches
+// that select.
+type memory struct{ *memstore.Store }
+
+func newMemory() memory { return memory{memstore.New(Prefix, NewPod)} }
+
+func (m memory) backend(s storage.Interface) Backend {
+	return Backend{
+		Storage:       s,
+		WatchProgress: m.WatchProgress,
+		Compact:       func(_ context.Context, rv uint64) error { m.Compact(rv); return nil },
+		Touch:         func(context.Context) (uint64, error) { return m.Touch(), nil },
+	}
+}
+
+// Watch implements storage.Interface.
+func (m memory) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	rv, err := versioner.ParseResourceVersion(opts.ResourceVersion)
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]*example.Pod{}
+	if !opts.Predicate.Empty() && rv > 0 {
+		list, then := &example.PodList{}, exactly(rv).options()
+		then.Recursive = opts.Recursive
+		if err := m.GetList(ctx, key, then, list); err != nil {
+			return nil, err
+		}
+		for i := range list.Items {
+			key, _ := Key(&list.Items[i])
+			seen[key] = &list.Items[i]
+		}
+	}
+	w, err := m.Store.Watch(ctx, key, opts)
+	if err != nil {
+		return nil, err
+	}
+	flowcontrol.WatchInitialized(ctx)
+	if opts.Predicate.Empty() {
+		return w, nil
+	}
+	return alter(w, func(e watch.Event) []watch.Event { return transition(seen, opts.Predicate, e) }), nil
+}
+
+// transition is what a selection is told of an event, given what was seen
+// before.
+func transition(seen map[string]*example.Pod, predicate storage.SelectionPredicate, e watch.Event) []watch.Event {
+	pod, ok := e.Object.(*example.Pod)
+	if !ok || e.Type == watch.Bookmark {
+		return []watch.Event{e}
+	}
+	key, _ := Key(pod)
+	before := seen[key]
+	had, has := false, false
+	if before != nil {
+		had, _ = predicate.Matches(before)
+	}
+	delete(seen, key)
+	if e.Type != watch.Deleted {
+		has, _ = predicate.Matches(pod)
+		seen[key] = pod
+	}
+	switch {
+	case had && has:
+		return []watch.Event{{Type: watch.Modified, Object: pod}}
+	case has:
+		return []watch.Event{{Type: watch.Added, Object: pod}}
+	case had:
+		last := before.DeepCopy()
+		last.ResourceVersion = pod.ResourceVersion
+		return []watch.Event{{Type: watch.Deleted, Object: last}}
+	}
+	return nil
+}
+
+// altered is a watch whose events are changed on their way. Its goroutine ends
+// when it is stopped and the inner watch has ended.
+type altered struct {
+	watch.Interface
+	result chan watch.Event
+	done   chan struct{}
+}
+
+func alter(w watch.Interface, change func(watch.Event) []watch.Event) watch.Interface {
+	a := &altered{Interface: w, result: make(chan watch.Event), done: make(chan struct{}, 1)}
+	go func() {
+		defer close(a.result)
+		for e := range w.ResultChan() {
+			for _, e := range change(e) {
+				select {
+				case a.result <- e:
+				case <-a.done:
+					a.done <- struct{}{}
+				}
+			}
+		}
+	}()
+	return a
+}
+
+// ResultChan implements watch.Interface.
+func (a *altered) ResultChan() <-chan watch.Event { return a.result }
+
+// Stop implements watch.Interface.
+func (a *altered) Stop() {
+	a.Interface.Stop()
+	select {
+	case a.done <- struct{}{}:
+	default:
+	}
+}
+
+// TestMemory holds the clauses of ours against a storage that is known to be
+// right: what they say of others is then not of their own making.
+func TestMemory(t *testing.T) {
+	r := &runner{test: t.Name(), all: ours(), open: func(*testing.T) Backend {
+		m := newMemory()
+		return m.backend(m)
+	}}
+	r.run(t)
+	if r.mu.hold == 0 || len(r.mu.skipped) > 0 {
+		t.Errorf("not everything was judged: %s", r.report())
+	}
+}
+
+// ours returns the clauses that are not suites of k8s.io/apiserver.
+func ours() (out []group) {
+	for _, g := range groups() {
+		var own []clause
+		for _, c := range g.clauses {
+			if c.rule != suiteRule {
+				own = append(own, c)
+			}
+		}
+		out = append(out, group{g.name, own})
+	}
+	return out
+}

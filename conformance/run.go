@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// clause is one rule, and the test of it.
+type clause struct {
+	name string
+	// rule is what holds if the test passes, in a sentence.
+	rule string
+	// needs is what the backend must be able to do.
+	needs needs
+	// alone: no other clause runs at the same time, because it changes what is
+	// process-wide, or counts on nobody else's writing.
+	alone bool
+	// races: a backend that breaks the rule does so now and then.
+	races bool
+	run   func(t *testing.T, f *fixture)
+}
+
+// group is clauses about one thing, or at one time.
+type group struct {
+	name    string
+	clauses []clause
+}
+
+// groups returns all clauses. Compaction comes last: on a shared server it
+// takes the others' history, too.
+func groups() []group {
+	return []group{
+		{"Storage", slices.Concat(storageSuites(), onBoth(rawStorage), storageClauses())},
+		{"Cacher", slices.Concat(cacherSuites(), onBoth(throughCacher), cacherClauses())},
+		{"Compaction", compactionClauses()},
+	}
+}
+
+// Run judges a backend: each clause is a subtest, "GROUP/CLAUSE", and the
+// package comment lists them. open is called for each, also from several
+// goroutines at a time. It opens a backend that is empty and registers what
+// closes it with t.Cleanup. Backends may share a server, if none sees the
+// objects of another.
+//
+// When all clauses have run, a line on standard output says how many there
+// were, and names those that were skipped or deviate as declared.
+func Run(t *testing.T, open func(t *testing.T) Backend) {
+	t.Helper()
+	r := &runner{open: open, test: t.Name(), all: groups()}
+	r.run(t)
+	fmt.Print(r.report())
+}
+
+type runner struct {
+	open func(t *testing.T) Backend
+	test string
+	all  []group
+
+	mu struct {
+		sync.Mutex
+		hold, fail       int
+		skipped, deviate []string // "NAME: reason"
+		// output is what deviating clauses said in their processes.
+		output map[string]string
+	}
+}
+
+// run judges all clauses, and returns when all are done.
+func (r *runner) run(t *testing.T) {
+	t.Helper()
+	t.Run("Backend", r.checkBackend)
+	r.judgeAll(t)
+}
+
+func (r *runner) judgeAll(t *testing.T) {
+	t.Helper()
+	r.mu.output = make(map[string]string)
+	for _, g := range r.all {
+		t.Run(g.name, func(t *testing.T) {
+			for _, c := range g.clauses {
+				t.Run(c.name, func(t *testing.T) { r.judge(t, g.name+"/"+c.name, c) })
+			}
+		})
+	}
+}
+
+// checkBackend looks at what open gives before anything is judged.
+func (r *runner) checkBackend(t *testing.T) {
+	b := r.open(t)
+	if b.Storage == nil {
+		t.Fatal("Backend.Storage is nil: it is required")
+	}
+	if b.Patience < 0 {
+		t.Fatalf("Backend.Patience is %s: it is negative", b.Patience)
+	}
+	var names []string
+	for _, g := range r.all {
+		for _, c := range g.clauses {
+			names = append(names, g.name+"/"+c.name)
+		}
+	}
+	for name, reason := range b.Deviations {
+		if !slices.Contains(names, name) {
+			t.Errorf("Backend.Deviations names %q: there is no such clause", name)
+		}
+		if reason == "" {
+			t.Errorf("Backend.Deviations[%q] is empty: it is the reason", name)
+		}
+	}
+	f := newFixture(t, b)
+	if list := f.list(t, f.raw, Prefix, at{}); len(list.Items) > 0 {
+		t.Errorf("Backend.Storage has %d objects, %s the first of them: it must be empty", len(list.Items), keyOf(t, &list.Items[0]))
+	}
+}
+
+// judge runs one clause.
+func (r *runner) judge(t *testing.T, name string, c clause) {
+	if !c.alone {
+		t.Parallel()
+	}
+	verdict := &verdict{}
+	t.Cleanup(func() { r.close(t, name, c, verdict) })
+	b := r.open(t)
+	_, deviates := b.Deviations[name]
+	lack := c.needs.lack(b)
+	switch {
+	case lack != "" && deviates:
+		t.Fatalf("Backend.Deviations names %q, which is not judged: %s", name, lack)
+	case lack != "":
+		r.note(&r.mu.skipped, name, lack)
+		t.Skip(lack)
+	case deviates && !isChild(t):
+		verdict.elsewhere = true
+		r.deviates(t, name, c, b)
+		return
+	}
+	f := newFixture(t, b)
+	verdict.watchdog = time.AfterFunc(2*f.bound, func() {
+		panic(fmt.Sprintf("conformance: %s has not ended %s after its time was over", name, f.bound))
+	})
+	announce(t, begun)
+	c.run(t, f)
+}
+
+// verdict is how far a clause has come.
+type verdict struct {
+	// elsewhere: another process has judged.
+	elsewhere bool
+	// watchdog is set when the clause begins, and ends the process if the
+	// clause does not.
+	watchdog *time.Timer
+}
+
+// close counts a clause when it has ended and its backend is closed.
+func (r *runner) close(t *testing.T, name string, c clause, v *verdict) {
+	if v.watchdog != nil {
+		v.watchdog.Stop()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case t.Failed():
+		r.mu.fail++
+		if v.watchdog != nil {
+			t.Logf("%s is broken. The rule: %s.", name, c.rule)
+		}
+	case !v.elsewhere && !t.Skipped():
+		r.mu.hold++
+		announce(t, held)
+	}
+}
+
+func (r *runner) note(list *[]string, name, reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	*list = append(*list, name+": "+reason)
+}
+
+// report says what came out.
+func (r *runner) report() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var s strings.Builder
+	fmt.Fprintf(&s, "conformance: %s: %d clauses hold, %d fail, %d deviate as declared, %d were skipped\n",
+		r.test, r.mu.hold, r.mu.fail, len(r.mu.deviate), len(r.mu.skipped))
+	for _, line := range slices.Sorted(slices.Values(r.mu.deviate)) {
+		fmt.Fprintf(&s, "conformance: deviates: %s\n", line)
+	}
+	for _, line := range slices.Sorted(slices.Values(r.mu.skipped)) {
+		fmt.Fprintf(&s, "conformance: skipped: %s\n", line)
+	}
+	return s.String()
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clientgo
+
+import (
+	"context"
+	crand "crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+
+	fleetv1 "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1"
+	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1beta1"
+)
+
+// TestFaults disturbs a world in which objects are written all the time. After each
+// fault every informer has to be what etcd is, byte for byte, and what its handler
+// was told a subsequence of what happened. At the end no goroutine may be left.
+func TestFaults(t *testing.T) {
+	w := newWorld(t)
+	for _, fault := range []struct {
+		name  string
+		cause func(*testing.T, *scene)
+	}{
+		{"the connections are cut", cutConnections},
+		{"the connections are cut in the middle of an event", cutMidEvent},
+		{"the window is flushed while nothing gets through", flushUnseen},
+		{"the API server restarts", func(t *testing.T, s *scene) { s.w.restartServer(t) }},
+		{"etcd restarts", func(t *testing.T, s *scene) { s.w.restartEtcd(t) }},
+		{"everything at once", everything},
+	} {
+		t.Run(fault.name, func(t *testing.T) { newScene(t, w).play(t, fault.cause) })
+	}
+}
+
+// scene is what is there when a fault happens: informers of one namespace that are
+// in sync, and somebody who writes there.
+type scene struct {
+	w         *world
+	namespace string
+	start     int64 // etcd's revision before anything
+	actors    []*actor
+	// inProcess is that of the actor that has no connection to cut, overHTTPS that of
+	// one that has.
+	inProcess, overHTTPS *recorder
+	writes               *writes
+}
+
+// actor is an informer and its handler.
+type actor struct {
+	name     string
+	informer cache.SharedIndexInformer
+	observer *observer
+}
+
+// newScene starts one informer of each kind. They are new for each fault, because
+// client-go's pauses grow from one failure to the next.
+func newScene(t *testing.T, w *world) *scene {
+	t.Helper()
+	s := &scene{w: w, namespace: w.newNamespace(t), start: w.revision(t)}
+	var inProcess, overHTTPS cache.SharedIndexInformer
+	inProcess, s.inProcess = recorded(t, w, way{inProcess: true}, s.namespace)
+	overHTTPS, s.overHTTPS = recorded(t, w, way{}, s.namespace)
+	s.overHTTPS.plain = true
+	s.add(t, "in process", inProcess)
+	s.add(t, "over HTTPS, list and watch", overHTTPS)
+	generated := newFactory(t, w, way{}, s.namespace)
+	s.add(t, "over HTTPS, generated factory", generated.devices())
+	s.add(t, "over HTTPS, generated factory, v1beta1", generated.Fleet().V1beta1().Devices().Informer())
+	unstructured := dynamicinformer.NewFilteredDynamicSharedInformerFactory(w.dynamic(t), 0, s.namespace, nil)
+	for _, version := range []string{fleetv1.SchemeGroupVersion.Version, v1beta1.SchemeGroupVersion.Version} {
+		resource := fleetv1.SchemeGroupVersion.WithResource("devices")
+		resource.Version = version
+		s.add(t, "over HTTPS, dynamic factory, "+version, unstructured.ForResource(resource).Informer())
+	}
+	run(t, inProcess)
+	run(t, overHTTPS)
+	generated.start(t)
+	runFactory(t, unstructured)
+
+	d := w.writer(t, s.namespace)
+	s.writes = startWrites(t, d)
+	for _, a := range s.actors {
+		awaitSync(t, a.informer.HasSyncedChecker())
+	}
+	s.writes.await(t, 10)
+	return s
+}
+
+func (s *scene) add(t *testing.T, name string, informer cache.SharedIndexInformer) {
+	t.Helper()
+	o, _ := observe(t, informer)
+	s.actors = append(s.actors, &actor{name: name, informer: informer, observer: o})
+}
+
+// play lets the fault happen, has more written, and then compares.
+func (s *scene) play(t *testing.T, cause func(*testing.T, *scene)) {
+	cause(t, s)
+	s.writes.await(t, 10)
+	s.writes.stop()
+	for _, a := range s.actors {
+		t.Run(a.name, func(t *testing.T) {
+			s.w.requireEqual(t, a.informer.GetStore(), s.namespace)
+			s.w.requireTold(t, a.observer, s.namespace)
+			// A write that was given up may still come true: the history is read last.
+			told := a.observer.seen()
+			requireSubsequence(t, s.w.history(t, s.namespace, s.start), told)
+		})
+	}
+}
+
+func cutConnections(t *testing.T, s *scene) {
+	for range 3 {
+		s.inProcess.drop()
+		s.w.cut(t)
+		s.writes.await(t, 5)
+	}
+}
+
+// cutMidEvent writes an object of which the clients get the first quarter.
+func cutMidEvent(t *testing.T, s *scene) {
+	const size = 128 << 10
+	s.writes.stop() // so that it is that event, and no other
+	for _, a := range s.actors {
+		s.w.requireEqual(t, a.informer.GetStore(), s.namespace)
+	}
+	s.inProcess.hold()
+	s.w.cutAfter(t, size/4)
+	large := device(s.namespace, "large")
+	// Random, because streamed lists are compressed, and what comes after them too.
+	ballast := make([]byte, size)
+	_, err := crand.Read(ballast)
+	require.NoError(t, err)
+	large.Annotations = map[string]string{"ballast": base64.StdEncoding.EncodeToString(ballast)}
+	_, err = s.writes.devices.client.FleetV1().Devices(s.namespace).Create(within(t), large, metav1.CreateOptions{})
+	require.NoError(t, err)
+	eventually(t, "the event does not get that far", func(context.Context) error {
+		if armed, held := s.w.proxy.armed(), s.inProcess.holding(); armed > 0 || held == 0 {
+			return fmt.Errorf("%d connections have not been cut; %d watches in process have an event", armed, held)
+		}
+		return nil
+	})
+	s.inProcess.drop()
+	s.inProcess.release()
+	s.writes = startWrites(t, s.writes.devices)
+}
+
+// flushUnseen flushes the window while nothing gets through to anybody, and then
+// cuts the connections: what is asked for after that is gone.
+func flushUnseen(t *testing.T, s *scene) {
+	s.inProcess.hold()
+	s.w.proxy.hold()
+	s.writes.await(t, 10)
+	for _, a := range s.actors {
+		s.w.flushWindow(t, a.informer.LastSyncResourceVersion())
+	}
+	s.inProcess.drop()
+	s.w.cut(t)
+	s.w.proxy.release()
+	s.inProcess.release()
+	for _, r := range []*recorder{s.inProcess, s.overHTTPS} {
+		eventually(t, "nothing is listed anew", func(context.Context) error {
+			if n := len(r.lists()); n < 2 {
+				return fmt.Errorf("%d lists", n)
+			}
+			return nil
+		})
+	}
+}
+
+// everything: the server goes, etcd restarts in its absence, and those who come back
+// are cut off once more.
+func everything(t *testing.T, s *scene) {
+	known := s.actors[0].informer.LastSyncResourceVersion()
+	s.w.stopServer(t)
+	s.w.restartEtcd(t)
+	s.w.startServer(t)
+	s.writes.await(t, 10)
+	s.w.flushWindow(t, known)
+	s.inProcess.drop()
+	s.w.cut(t)
+}
+
+// writes is somebody who writes at random, whatever happens. Its goroutines are
+// started by startWrites and awaited by stop.
+type writes struct {
+	devices devices
+	done    atomic.Int64
+	cancel  context.CancelFunc
+	writers sync.WaitGroup
+}
+
+// startWrites starts to write, until stop or the end of the test.
+func startWrites(t *testing.T, d devices) *writes {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &writes{devices: d, cancel: cancel}
+	for i := range 2 {
+		w.writers.Go(func() {
+			for ctx.Err() == nil {
+				w.one(ctx, fmt.Sprintf("writer-%d-%d", i, rand.IntN(5)))
+			}
+		})
+	}
+	t.Cleanup(w.stop)
+	return w
+}
+
+func (w *writes) stop() {
+	w.cancel()
+	w.writers.Wait()
+}
+
+// one does one write, which may fail: because there is no server, because there is
+// such a device, or because there is not.
+func (w *writes) one(ctx context.Context, name string) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	api, err := w.devices.client.FleetV1().Devices(w.devices.namespace), error(nil)
+	switch rand.IntN(5) {
+	case 0:
+		err = api.Delete(ctx, name, metav1.DeleteOptions{})
+	case 1:
+		_, err = api.Create(ctx, device(w.devices.namespace, name), metav1.CreateOptions{})
+	default:
+		patch := fmt.Sprintf(`{"spec":{"owner":"owner-%d"}}`, rand.IntN(1000))
+		_, err = api.Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	}
+	if err == nil {
+		w.done.Add(1)
+	}
+}
+
+// await waits for n writes from now on.
+func (w *writes) await(t *testing.T, n int64) {
+	t.Helper()
+	before := w.done.Load()
+	eventually(t, "nothing can be written", func(context.Context) error {
+		if w.done.Load() < before+n {
+			return errors.New("too few writes")
+		}
+		return nil
+	})
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clientgo
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/grpclog"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/klog/v2"
+)
+
+// patience bounds the wait for anything that is sure to happen.
+const patience = time.Minute
+
+// pollInterval is how often something is looked at that gives no signal.
+const pollInterval = 10 * time.Millisecond
+
+// detectMutations is client-go's switch for the detector that ends the process
+// when somebody writes to an object in an informer's store. It is read when
+// client-go is initialized, before TestMain.
+const detectMutations = "KUBE_CACHE_MUTATION_DETECTOR"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(detectMutations) != "true" {
+		if err := again(); err != nil {
+			fmt.Fprintf(os.Stderr, "starting the tests again with %s=true: %v\n", detectMutations, err)
+		}
+		os.Exit(1)
+	}
+	flag.Parse()
+	// What the libraries log while servers are stopped is noise, unless somebody
+	// looks.
+	if !testing.Verbose() {
+		silence()
+	}
+	// The first look at this check starts a goroutine that never ends: here, where
+	// no test is blamed for it.
+	_ = healthz.LogHealthz.Check(nil)
+	os.Exit(runAll(m))
+}
+
+// again puts this very program in the place of the process, with the detector on.
+// It returns only if it can't.
+func again() error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	return syscall.Exec(self, os.Args, append(os.Environ(), detectMutations+"=true"))
+}
+
+// silence takes the libraries' logs away, errors too.
+func silence() {
+	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(flags)
+	_ = flags.Set("logtostderr", "false")
+	_ = flags.Set("stderrthreshold", "FATAL")
+	klog.SetOutput(io.Discard)
+	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
+}
+
+// runAll runs the tests, closes the world that they share, and then wants every
+// goroutine to have ended.
+func runAll(m *testing.M) int {
+	before := goleak.IgnoreCurrent()
+	status := m.Run()
+	if err := closeShared(); err != nil {
+		fmt.Fprintln(os.Stderr, "closing the shared world:", err)
+		status = max(status, 1)
+	}
+	if status != 0 {
+		return status
+	}
+	if err := goleak.Find(before); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clientgo
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/tools/cache"
+)
+
+// kind is what a handler was told.
+type kind string
+
+const (
+	toldAdd    kind = "add"
+	toldUpdate kind = "update"
+	toldDelete kind = "delete"
+)
+
+// notification is one call of a handler.
+type notification struct {
+	kind kind
+	key  string
+	// object is the new state, or what came with a deletion: an object, or a
+	// cache.DeletedFinalStateUnknown. old is that of an update.
+	object, old any
+	// initial: the handler was told that the object is one of the initial list.
+	initial bool
+}
+
+// resourceVersion is that of the state that the handler was told; "" if unknown.
+func (n notification) resourceVersion() string { return resourceVersionOf(n.object) }
+
+// resync: an update that changes nothing.
+func (n notification) resync() bool {
+	return n.kind == toldUpdate && resourceVersionOf(n.old) == n.resourceVersion()
+}
+
+func resourceVersionOf(obj any) string {
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return ""
+	}
+	return accessor.GetResourceVersion()
+}
+
+// observer is a cache.ResourceEventHandler that notes all that it is told. Its
+// methods may be called from any goroutine; client-go is to call its handler's
+// methods one at a time, and overlapped tells whether it did not.
+type observer struct {
+	busy       atomic.Bool
+	overlapped atomic.Bool
+	mu         struct {
+		sync.Mutex
+		seen []notification
+		// gate, unless nil, is what every call waits for, or for the test's end.
+		gate chan struct{}
+		test context.Context
+		// waiting is how many calls wait for it.
+		waiting int
+	}
+}
+
+var _ cache.ResourceEventHandler = &observer{}
+
+// OnAdd implements cache.ResourceEventHandler.
+func (o *observer) OnAdd(obj any, initial bool) {
+	o.note(notification{kind: toldAdd, object: obj, initial: initial})
+}
+
+// OnUpdate implements cache.ResourceEventHandler.
+func (o *observer) OnUpdate(old, obj any) {
+	o.note(notification{kind: toldUpdate, object: obj, old: old})
+}
+
+// OnDelete implements cache.ResourceEventHandler.
+func (o *observer) OnDelete(obj any) { o.note(notification{kind: toldDelete, object: obj}) }
+
+func (o *observer) note(n notification) {
+	if !o.busy.CompareAndSwap(false, true) {
+		o.overlapped.Store(true)
+	}
+	defer o.busy.Store(false)
+	n.key, _ = cache.DeletionHandlingMetaNamespaceKeyFunc(n.object)
+	if gate, test := o.arrive(); gate != nil {
+		select {
+		case <-gate:
+		case <-test.Done():
+		}
+		o.leave()
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.mu.seen = append(o.mu.seen, n)
+}
+
+func (o *observer) arrive() (chan struct{}, context.Context) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.mu.gate != nil {
+		o.mu.waiting++
+	}
+	return o.mu.gate, o.mu.test
+}
+
+func (o *observer) leave() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.mu.waiting--
+}
+
+// block makes the handler block, from its next call on, until unblock or the end of
+// the test.
+func (o *observer) block(t *testing.T) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.mu.gate, o.mu.test = make(chan struct{}), t.Context()
+}
+
+func (o *observer) unblock() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.mu.gate != nil {
+		close(o.mu.gate)
+		o.mu.gate = nil
+	}
+}
+
+// blocked tells whether a call waits for unblock.
+func (o *observer) blocked() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.mu.waiting > 0
+}
+
+// seen gives all notifications so far.
+func (o *observer) seen() []notification {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.mu.seen)
+}
+
+// of gives the notifications of one object.
+func (o *observer) of(key string) []notification {
+	return slices.DeleteFunc(o.seen(), func(n notification) bool { return n.key != key })
+}
+
+// resyncs gives those of the notifications that are resyncs.
+func (o *observer) resyncs() []notification {
+	return slices.DeleteFunc(o.seen(), func(n notification) bool { return !n.resync() })
+}
+
+// await waits for the first notification that fits, and gives it.
+func (o *observer) await(t *testing.T, what string, fits func(notification) bool) notification {
+	t.Helper()
+	var found notification
+	eventually(t, "no notification of "+what, func(context.Context) error {
+		seen := o.seen()
+		i := slices.IndexFunc(seen, fits)
+		if i < 0 {
+			return fmt.Errorf("the handler was told %d others: %v", len(seen), summary(seen))
+		}
+		found = seen[i]
+		return nil
+	})
+	return found
+}
+
+// awaitVersion waits until the handler was told the object's state of that
+// resourceVersion, by an add or an update.
+func (o *observer) awaitVersion(t *testing.T, key, resourceVersion string) notification {
+	t.Helper()
+	return o.await(t, key+" at "+resourceVersion, func(n notification) bool {
+		return n.key == key && n.kind != toldDelete && n.resourceVersion() == resourceVersion
+	})
+}
+
+// awaitDeleted waits until the handler was told that the object is gone.
+func (o *observer) awaitDeleted(t *testing.T, key string) notification {
+	t.Helper()
+	return o.await(t, key+"'s deletion", func(n notification) bool { return n.key == key && n.kind == toldDelete })
+}
+
+func summary(seen []notification) []string {
+	var out []string
+	for _, n := range seen {
+		out = append(out, fmt.Sprintf("%s %s@%s", n.kind, n.key, n.resourceVersion()))
+	}
+	return out
+}
+
+// run runs an informer until the test ends or stop is called, which waits for its
+// end.
+func run(t *testing.T, informer cache.SharedInformer) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		informer.RunWithContext(ctx)
+	}()
+	stop = func() {
+		cancel()
+		<-ended
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// observe adds a new observer to an informer. At the end of the test its calls must
+// not have overlapped.
+func observe(t *testing.T, informer cache.SharedInformer, options ...cache.HandlerOptions) (*observer, cache.ResourceEventHandlerRegistration) {
+	t.Helper()
+	o := &observer{}
+	return o, register(t, informer, o, options...)
+}
+
+// register adds an observer that exists, blocked perhaps.
+func register(t *testing.T, informer cache.SharedInformer, o *observer, options ...cache.HandlerOptions) cache.ResourceEventHandlerRegistration {
+	t.Helper()
+	options = append(options, cache.HandlerOptions{})
+	registration, err := informer.AddEventHandlerWithOptions(o, options[0])
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.False(t, o.overlapped.Load(), "the handler was called while it was busy")
+	})
+	return registration
+}
+
+// awaitSync waits until checker is done.
+func awaitSync(t *testing.T, checker cache.DoneChecker) {
+	t.Helper()
+	select {
+	case <-checker.Done():
+	case <-within(t).Done():
+		t.Fatalf("%s is not synced", checker.Name())
+	}
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kine
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apimachinery/pkg/util/wait"
+	apietcd3 "k8s.io/apiserver/pkg/storage/etcd3"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+
+	"github.com/kube-watchcache/watchcache/conformance"
+	"github.com/kube-watchcache/watchcache/storage/etcd3"
+)
+
+// lostNowAndThen are clauses that kine breaks, but not in each run, so that they
+// can't be declared as deviations, which must fail. races_test.go shows that the
+// races are still there.
+var lostNowAndThen = map[string]string{
+	"Storage/ConcurrentVersions": "TestVersionFallsBehind",
+	"Cacher/ConcurrentVersions":  "TestVersionFallsBehind",
+	"Storage/ConcurrentLists":    "TestEmptyListIsTooNew",
+	"Storage/ConcurrentProgress": "TestProgressOvertakesEvents",
+}
+
+// TestConformance: the whole contract but for lostNowAndThen, with the progress
+// reports that kine claims to be reliable. No other clause deviates.
+func TestConformance(t *testing.T) {
+	// Clauses that compact run one by one, and can have a kine and a client
+	// together: a client looks for compactions after a second.
+	shared := sync.OnceValue(func() *etcd3.Backend { return conformingKine(t) })
+	var opened atomic.Int64
+	var leftOut sync.Map
+	conformance.Run(t, func(t *testing.T) conformance.Backend {
+		clause := strings.TrimPrefix(t.Name(), "TestConformance/")
+		if race, lost := lostNowAndThen[clause]; lost {
+			leftOut.Store(clause, race)
+			t.Skipf("kine breaks it now and then: %s", race)
+		}
+		backend := shared
+		if !strings.HasPrefix(clause, "Compaction/") {
+			backend = func() *etcd3.Backend { return conformingKine(t) }
+		}
+		return conforming(t, backend(), fmt.Sprintf("/registry-%d", opened.Add(1)))
+	})
+	for clause, race := range lostNowAndThen {
+		_, found := leftOut.Load(clause)
+		require.True(t, found || flag.Lookup("test.run").Value.String() != "", "there is no clause %s", clause)
+		fmt.Printf("conformance: TestConformance: left out, because kine breaks it now and then: %s: %s\n", clause, race)
+	}
+}
+
+// conformingKine starts a kine that compacts what it is asked to.
+func conformingKine(t *testing.T) *etcd3.Backend {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return open(t, ctx, startKine(t, silent, "-compact-min-retain=0"))
+}
+
+// conforming gives the keys under a prefix to be judged.
+func conforming(t *testing.T, backend *etcd3.Backend, prefix string) conformance.Backend {
+	t.Helper()
+	config := conformance.ForPods(storagebackend.Config{Prefix: prefix})
+	s, destroy, err := backend.RawStorage(config, conformance.NewPod, conformance.NewPodList, conformance.Prefix)
+	require.NoError(t, err)
+	t.Cleanup(destroy)
+	var touched atomic.Int64
+	return conformance.Backend{
+		Storage:       s,
+		WatchProgress: func() bool { return true },
+		Compact: func(ctx context.Context, rv uint64) error {
+			if err := compact(ctx, backend.Client(), int64(rv)); err != nil {
+				return err
+			}
+			return wait.PollUntilContextCancel(ctx, 10*time.Millisecond, true, func(context.Context) (bool, error) {
+				return s.CompactRevision() >= int64(rv), nil
+			})
+		},
+		Touch: func(ctx context.Context) (uint64, error) {
+			rv, err := create(ctx, backend.Client(), fmt.Sprintf("/touched%s/%d", prefix, touched.Add(1)))
+			return uint64(rv), err
+		},
+	}
+}
+
+// compact makes kine forget what was before the revision, as an API server does:
+// with the version of compact_rev_key, which kine keeps under another key.
+func compact(ctx context.Context, client *clientv3.Client, rv int64) (err error) {
+	for at, compacted := int64(0), int64(0); err == nil && compacted != rv; {
+		// A try with the wrong version of the key tells the right one.
+		at, _, compacted, err = apietcd3.Compact(ctx, client, at, rv)
+	}
+	return err
+}

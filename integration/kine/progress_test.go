@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kine
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/poddata"
+)
+
+// TestWatchProgress: what the client takes kine for is what kine says that it
+// is, a version of etcd.
+func TestWatchProgress(t *testing.T) {
+	t.Parallel()
+	for answer, want := range map[string]bool{
+		"3.6.11": true, // kine's default
+		"3.5.0":  false,
+		"":       false,
+	} {
+		t.Run("version "+answer, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, startKine(t, silent, "-emulated-etcd-version="+answer))
+			require.Equal(t, want, f.backend.WatchProgress())
+			pod := f.create(t, f.stored, "ns/a")
+			f.reached(t, pod.ResourceVersion)
+			before := f.metric(t, "reads_total", "delegate")
+			require.Equal(t, []string{"ns/a"}, names(f.list(t, f.cacher, "", from(""))))
+			delegated := f.metric(t, "reads_total", "delegate") - before
+			require.Equal(t, want, delegated == 0, "who serves a consistent read")
+		})
+	}
+}
+
+// TestProgressOfAnIdleResource: a cache to which nothing happens learns what
+// version it is at when it asks, and by and by if it does not.
+func TestProgressOfAnIdleResource(t *testing.T) {
+	t.Parallel()
+	t.Run("asked", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture(t, startKine(t, silent), cacher.WithWatchProgress(func() bool { return true }))
+		f.create(t, f.stored, "ns/a")
+		other := f.touch(t)
+		f.requests.reset()
+		list := f.list(t, f.cacher, "", from(""))
+		require.GreaterOrEqual(t, version(t, list.ResourceVersion), other)
+		require.EqualValues(t, 1, f.metric(t, "reads_total", "consistent"))
+		ranges, _ := f.requests.reset()
+		require.Equal(t, map[asked]int{askedVersion: 1}, ranges)
+	})
+	t.Run("by and by", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture(t, startKine(t, "-watch-progress-notify-interval=100ms"), noProgress)
+		other := f.touch(t)
+		eventually(t, func() bool { return f.cacher.Status().ResourceVersion >= other }, "the cache stays behind")
+	})
+}
+
+// TestConsistentReads: without kine's progress reports consistent reads go to
+// kine, and who has written finds what was written, at once.
+func TestConsistentReads(t *testing.T) {
+	t.Parallel()
+	const writers, rounds = 4, 50
+	f := newFixture(t, startKine(t, silent), noProgress)
+	f.requests.reset()
+	var group errgroup.Group
+	for w := range writers {
+		group.Go(func() error {
+			for i := range rounds {
+				if err := f.readOwnWrite(fmt.Sprintf("ns-%d/pod-%d", w, i)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	require.NoError(t, group.Wait())
+	const each = writers * rounds
+	require.EqualValues(t, each, f.metric(t, "reads_total", "get", "delegate"))
+	require.EqualValues(t, each, f.metric(t, "reads_total", "list", "delegate"))
+	ranges, _ := f.requests.reset()
+	require.Equal(t, map[asked]int{askedObject: each, askedList: each}, ranges)
+	require.Zero(t, f.metric(t, "stale_reads_total"))
+	require.EqualValues(t, 1, f.metric(t, "relists_total"))
+}
+
+// readOwnWrite creates a Pod and reads it, in each way that must find it.
+func (f *fixture) readOwnWrite(name string) error {
+	created, got, list := &example.Pod{}, &example.Pod{}, &example.PodList{}
+	if err := f.stored.Create(f.ctx, f.prefix+name, poddata.Pod(name), created, 0); err != nil {
+		return err
+	}
+	if err := f.cacher.Get(f.ctx, f.prefix+name, storage.GetOptions{}, got); err != nil {
+		return fmt.Errorf("GET of %s, which was created at %s: %w", name, created.ResourceVersion, err)
+	}
+	if err := f.cacher.GetList(f.ctx, f.prefix, from(""), list); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		if list.Items[i].Name == created.Name && list.Items[i].Namespace == created.Namespace {
+			return nil
+		}
+	}
+	return fmt.Errorf("LIST at %s is without %s, which was created at %s", list.ResourceVersion, name, created.ResourceVersion)
+}
+
+// TestInitialEvents: a watch that wants the initial state at the most recent
+// version is refused without progress reports, so that its client lists; one
+// that wants it at a version that the cache has is served.
+func TestInitialEvents(t *testing.T) {
+	t.Parallel()
+	kine := startKine(t, silent)
+	for name, progress := range map[string]bool{"reported": true, "unknown": false} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, kine, cacher.WithWatchProgress(func() bool { return progress }))
+			f.create(t, f.stored, name+"/a")
+			pod := f.create(t, f.stored, name+"/b")
+			f.reached(t, pod.ResourceVersion)
+			versions := []string{"0", pod.ResourceVersion}
+			if progress {
+				versions = append(versions, "")
+			} else {
+				e := f.next(t, f.watch(t, f.cacher, name+"/", streamed("")))
+				_, err := changeOf(e)
+				require.ErrorContains(t, err, "list and watch instead")
+			}
+			for _, rv := range versions {
+				w := f.watch(t, f.cacher, name+"/", streamed(rv))
+				for _, want := range []watch.EventType{watch.Added, watch.Added, watch.Bookmark} {
+					require.Equal(t, want, f.next(t, w).Type, "from %q", rv)
+				}
+			}
+		})
+	}
+}
+
+// touch writes something that is no Pod and returns its version.
+func (f *fixture) touch(t *testing.T) uint64 {
+	t.Helper()
+	out := &example.Pod{}
+	require.NoError(t, others.raw(t, f.direct).Create(f.ctx, others.prefix+"ns/a", poddata.Pod("ns/a"), out, 0))
+	return version(t, out.ResourceVersion)
+}
