@@ -8,7 +8,10 @@ import (
 	"testing"
 	"time"
 
+	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage"
+	shipped "k8s.io/apiserver/pkg/storage/cacher"
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
@@ -48,7 +51,7 @@ func TestHeapOfIdleCaches(t *testing.T) {
 	make := func(change ...func(*cacher.Config)) (stop func()) {
 		all := []*cacher.Cacher{}
 		for i := range caches {
-			all = append(all, newCache(t, store, append(change, counting, func(c *cacher.Config) {
+			all = append(all, newCache(t, store, append(change, func(c *cacher.Config) {
 				c.Codec = codec
 				c.GroupResource = schema.GroupResource{Group: "example.com", Resource: "pods-" + strconv.Itoa(i)}
 			})...))
@@ -67,32 +70,70 @@ func TestHeapOfIdleCaches(t *testing.T) {
 		}
 	}
 	// What exists once, of all caches, is not to be counted.
-	make()()
+	make(counting)()
 
 	before := costNow()
-	stop := make(lazily)
+	stop := make(lazily, counting)
 	_, heapUnused := costNow().perCache(before, caches)
 	unusedGoroutines, _ := costNow().perCache(before, caches)
 	stop()
 
 	before = costNow()
-	stop = make()
+	stop = make(counting)
 	startedGoroutines, heapStarted := costNow().perCache(before, caches)
 	stop()
 
 	before = costNow()
-	stop = make(func(c *cacher.Config) { c.IdleTimeout = 100 * time.Millisecond })
+	stop = make(counting, func(c *cacher.Config) { c.IdleTimeout = 100 * time.Millisecond })
 	until(t, "all caches sleep", func() bool { return sum("asleep") == caches })
 	asleepGoroutines, heapAsleep := costNow().perCache(before, caches)
 	stop()
 
-	t.Logf("a cache of %d objects: never used %d bytes and %.2f goroutines, started %d and %.2f, asleep %d and %.2f",
-		objects, heapUnused, unusedGoroutines, heapStarted, startedGoroutines, heapAsleep, asleepGoroutines)
+	before = costNow()
+	stop = make()
+	_, heapUncounted := costNow().perCache(before, caches)
+	stop()
+
+	before = costNow()
+	stop = startShipped(t, store, caches, codec)
+	shippedGoroutines, heapShipped := costNow().perCache(before, caches)
+	stop()
+
+	t.Logf("a cache of %d objects: never used %d bytes and %.2f goroutines, started %d (%d without metrics) and %.2f, asleep %d and %.2f; the shipped one, started, %d and %.2f",
+		objects, heapUnused, unusedGoroutines, heapStarted, heapUncounted, startedGoroutines, heapAsleep, asleepGoroutines, heapShipped, shippedGoroutines)
 	if unusedGoroutines > 0.01 || asleepGoroutines > 0.01 {
 		t.Errorf("a cache that sleeps has goroutines: %.2f never used, %.2f after use", unusedGoroutines, asleepGoroutines)
 	}
 	if most := heapStarted / 4; heapUnused > most || heapAsleep > most {
 		t.Errorf("a cache that sleeps takes more than a quarter of the heap of one that is started, %d bytes: %d never used, %d after use",
 			heapStarted, heapUnused, heapAsleep)
+	}
+}
+
+// startShipped starts caches of k8s.io/apiserver's over the store.
+func startShipped(t *testing.T, store storage.Interface, n int, codec kruntime.Codec) (stop func()) {
+	t.Helper()
+	all := []*shipped.Cacher{}
+	for i := range n {
+		c, err := shipped.NewCacherFromConfig(shipped.Config{
+			Storage: store, Versioner: storage.APIObjectVersioner{},
+			GroupResource:       schema.GroupResource{Group: "example.com", Resource: "pods-" + strconv.Itoa(i)},
+			EventsHistoryWindow: cacher.DefaultEventsHistoryWindow, ResourcePrefix: poddata.Prefix,
+			KeyFunc: poddata.Key, GetAttrsFunc: poddata.Attrs, NewFunc: poddata.New, NewListFunc: poddata.NewList, Codec: codec,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, c)
+	}
+	for _, c := range all {
+		if err := c.Wait(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func() {
+		for _, c := range all {
+			c.Stop()
+		}
 	}
 }

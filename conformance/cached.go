@@ -52,10 +52,10 @@ func filledStorage(t *testing.T, f *fixture) {
 	h := f.begin(t, f.raw)
 	h.write(t, f, f.raw)
 	c := f.cache(t)
-	samePods(t, "a LIST of any version from a cache that has just begun", h.at(h.last(), everything),
-		f.list(t, c, Prefix, at{rv: h.last()}).Items)
-	o := f.observe(t, c, "a watch", Prefix, everything.since(h.last()))
-	begun := h.last()
+	list := f.list(t, c, Prefix, at{rv: h.last()})
+	samePods(t, "a LIST of any version from a cache that has just begun", h.at(h.last(), everything), list.Items)
+	begun := rvOfList(t, list)
+	o := f.observe(t, c, "a watch", Prefix, everything.since(begun))
 	for _, step := range script {
 		h.play(t, f, f.raw, step)
 	}
