@@ -71,7 +71,13 @@ func (p *process) stop(ctx context.Context) error {
 	}
 }
 
-func (p *process) pause(context.Context) error  { return p.signal(syscall.SIGSTOP) }
+func (p *process) pause(context.Context) error {
+	if err := p.signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	return child.AwaitStopped(p.cmd.Process.Pid)
+}
+
 func (p *process) resume(context.Context) error { return p.signal(syscall.SIGCONT) }
 
 func (p *process) close(context.Context) error {
