@@ -133,6 +133,7 @@ func (r *runner) judge(t *testing.T, name string, c clause) {
 	case lack != "" && deviates:
 		t.Fatalf("Backend.Deviations names %q, which is not judged: %s", name, lack)
 	case lack != "":
+		verdict.lacks = true
 		r.note(&r.mu.skipped, name, lack)
 		t.Skip(lack)
 	case deviates && !isChild(t):
@@ -150,8 +151,9 @@ func (r *runner) judge(t *testing.T, name string, c clause) {
 
 // verdict is how far a clause has come.
 type verdict struct {
-	// elsewhere: another process has judged.
-	elsewhere bool
+	// lacks: the backend lacks what the clause needs. elsewhere: another
+	// process has judged.
+	lacks, elsewhere bool
 	// watchdog is set when the clause begins, and ends the process if the
 	// clause does not.
 	watchdog *time.Timer
@@ -170,7 +172,9 @@ func (r *runner) close(t *testing.T, name string, c clause, v *verdict) {
 		if v.watchdog != nil {
 			t.Logf("%s is broken. The rule: %s.", name, c.rule)
 		}
-	case !v.elsewhere && !t.Skipped():
+	case t.Skipped() && !v.lacks:
+		r.mu.skipped = append(r.mu.skipped, name+": by the function that opens the backend")
+	case !v.elsewhere && !v.lacks:
 		r.mu.hold++
 		announce(t, held)
 	}

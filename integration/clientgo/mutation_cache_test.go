@@ -159,7 +159,7 @@ func mutationDeleted(t *testing.T, f *feed) {
 	mine := f.label(t, "x", map[string]any{zone: "hh"})
 	m.Mutation(f.own(t, mine))
 	f.delete(t, "x")
-	reachVersion(t, m, versionOf(t, f.deleted(t, mine)))
+	reachVersion(t, m, number(t, f.deleted(t, mine)))
 	m.requireZone(t, "hh", mine)
 	gone := f.own(t, mine)
 	m.OnDelete(gone)

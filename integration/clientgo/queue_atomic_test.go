@@ -53,7 +53,7 @@ func requireReplacedAll(t *testing.T, p *pops, f *feed, want ...*fleetv1.Device)
 	}
 	for _, d := range want {
 		expected[f.key(d.Name)] = look(t, d)
-		require.GreaterOrEqual(t, versionOf(t, info.ResourceVersion), versionOf(t, d.ResourceVersion))
+		require.GreaterOrEqual(t, number(t, info.ResourceVersion), number(t, d.ResourceVersion))
 	}
 	require.Equal(t, expected, got)
 	require.Len(t, info.Objects, len(want))
@@ -120,10 +120,10 @@ func atomicBookmarks(t *testing.T, f *feed) {
 	requireReplacedAll(t, p, f, x)
 	x = f.update(t, "x", "two")
 	elsewhere := f.world.writer(t, f.world.newNamespace(t)).create(t, "elsewhere")
-	last := versionOf(t, p.known.LastStoreSyncResourceVersion())
-	for last < versionOf(t, elsewhere.ResourceVersion) {
+	last := number(t, p.known.LastStoreSyncResourceVersion())
+	for last < number(t, elsewhere.ResourceVersion) {
 		deltas, _ := p.next(t)
-		rv := versionOf(t, p.known.LastStoreSyncResourceVersion())
+		rv := number(t, p.known.LastStoreSyncResourceVersion())
 		if deltas[0].Type == cache.Bookmark {
 			require.Equal(t, cache.BookmarkInfo{ResourceVersion: p.known.LastStoreSyncResourceVersion()}, deltas[0].Object)
 			require.GreaterOrEqual(t, rv, last)

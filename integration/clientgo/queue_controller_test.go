@@ -174,7 +174,7 @@ func controllerLastSync(t *testing.T, f *feed) {
 		reach(t, c, written)
 	}
 	f.delete(t, "x")
-	reachVersion(t, c, versionOf(t, f.deleted(t, listed)))
+	reachVersion(t, c, number(t, f.deleted(t, listed)))
 }
 
 func controllerRetries(t *testing.T, f *feed) {

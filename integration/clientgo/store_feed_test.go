@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
@@ -68,7 +67,7 @@ type follower interface{ LastSyncResourceVersion() string }
 func (f *feed) reflect(t *testing.T, store cache.ReflectorStore) *cache.Reflector {
 	t.Helper()
 	r := cache.NewReflectorWithOptions(f.source, f.via.example(), store, cache.ReflectorOptions{
-		Name: t.Name(), Backoff: &wait.Backoff{Duration: pollInterval},
+		Name: t.Name(), Backoff: quickRetries(),
 	})
 	runs(t, r.RunWithContext)
 	return r
@@ -93,7 +92,7 @@ func runs(t *testing.T, run func(context.Context)) {
 // store or queue.
 func reach(t *testing.T, r follower, written metav1.Object) {
 	t.Helper()
-	reachVersion(t, r, versionOf(t, written.GetResourceVersion()))
+	reachVersion(t, r, number(t, written.GetResourceVersion()))
 }
 
 // awaitList waits until the follower has listed: later writes come as events.
@@ -105,7 +104,7 @@ func awaitList(t *testing.T, r follower) {
 func reachVersion(t *testing.T, r follower, want uint64) {
 	t.Helper()
 	eventually(t, "the writes don't arrive", func(context.Context) error {
-		if got := r.LastSyncResourceVersion(); got == "" || versionOf(t, got) < want {
+		if got := r.LastSyncResourceVersion(); got == "" || number(t, got) < want {
 			return fmt.Errorf("resourceVersion %q is reached, not %d", got, want)
 		}
 		return nil
@@ -118,13 +117,6 @@ func errIf(unwanted bool, what string, args ...any) error {
 		return fmt.Errorf(what, args...)
 	}
 	return nil
-}
-
-func versionOf(t *testing.T, resourceVersion string) uint64 {
-	t.Helper()
-	rv, err := strconv.ParseUint(resourceVersion, 10, 64)
-	require.NoError(t, err)
-	return rv
 }
 
 // relist does something that the follower does not see, because it is away for
@@ -217,7 +209,7 @@ func (f *feed) deleted(t *testing.T, after *fleetv1.Device) string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(within(t))
 	defer cancel()
-	since := int64(versionOf(t, after.ResourceVersion)) + 1
+	since := int64(number(t, after.ResourceVersion)) + 1
 	for response := range f.world.keys.Watch(ctx, devicesPrefix+f.key(after.Name), clientv3.WithRev(since)) {
 		require.NoError(t, response.Err())
 		for _, event := range response.Events {

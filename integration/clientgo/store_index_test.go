@@ -319,9 +319,9 @@ func storeVersion(open func() indexedStore) func(*testing.T, *feed) {
 		awaitList(t, r)
 		requireListed := func(since *fleetv1.Device) { // bookmarks move only the reflector on
 			t.Helper()
-			rv := versionOf(t, s.LastStoreSyncResourceVersion())
-			require.GreaterOrEqual(t, rv, versionOf(t, since.ResourceVersion))
-			require.LessOrEqual(t, rv, versionOf(t, r.LastSyncResourceVersion()))
+			rv := number(t, s.LastStoreSyncResourceVersion())
+			require.GreaterOrEqual(t, rv, number(t, since.ResourceVersion))
+			require.LessOrEqual(t, rv, number(t, r.LastSyncResourceVersion()))
 		}
 		requireListed(x)
 		x = f.update(t, "x", "two")
@@ -329,7 +329,7 @@ func storeVersion(open func() indexedStore) func(*testing.T, *feed) {
 		require.Equal(t, x.ResourceVersion, s.LastStoreSyncResourceVersion())
 		f.delete(t, "x")
 		deletion := f.deleted(t, x)
-		reachVersion(t, r, versionOf(t, deletion))
+		reachVersion(t, r, number(t, deletion))
 		require.Equal(t, deletion, s.LastStoreSyncResourceVersion(), "a deletion's event carries its resourceVersion")
 		s.Bookmark("1")
 		require.Equal(t, "1", s.LastStoreSyncResourceVersion())

@@ -87,7 +87,7 @@ func undeltaChanges(t *testing.T, f *feed) {
 	}, p.take(t))
 	f.delete(t, "y")
 	f.delete(t, "x")
-	reachVersion(t, r, versionOf(t, f.deleted(t, x3)))
+	reachVersion(t, r, number(t, f.deleted(t, x3)))
 	require.Equal(t, []map[string]seen{whole(t, x3), whole(t)}, p.take(t))
 	f.world.requireEqual(t, p, f.namespace)
 }
