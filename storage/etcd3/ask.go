@@ -35,7 +35,8 @@ type asker struct {
 }
 
 // version returns the version that the etcd at endpoint reports. An endpoint
-// that answers without telling one is reached too: its version is "". Errors
+// that answers without telling one is reached too: its version is "", and so is
+// that of a server without a cluster, which is not etcd whatever it says. Errors
 // wrap ErrTLS if asking again is useless.
 func (a *asker) version(ctx context.Context, endpoint string) (string, error) {
 	version, err := statusOnce(ctx, a.client, endpoint)
@@ -59,6 +60,9 @@ func statusOnce(ctx context.Context, client *clientv3.Client, endpoint string) (
 	}
 	defer conn.Close()
 	resp, err := etcdserverpb.NewMaintenanceClient(conn).Status(ctx, &etcdserverpb.StatusRequest{})
+	if resp.GetHeader().GetClusterId() == 0 {
+		return "", err
+	}
 	return resp.GetVersion(), err
 }
 

@@ -54,7 +54,9 @@
 // what this backend's endpoints were found to be: true only when each one has
 // answered and each one is new enough. It is false while an endpoint has never
 // answered; it is asked again until it does, and all are asked again from time
-// to time, because servers are replaced. Nothing of it is process-wide.
+// to time, because servers are replaced. A server that has no cluster is not
+// etcd, whatever version it says, and is not believed: kine, whose progress
+// reports may overtake events. Nothing of it is process-wide.
 //
 // # Compaction
 //

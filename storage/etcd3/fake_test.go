@@ -14,8 +14,13 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// unimplemented makes startFake's server not know the question.
-const unimplemented = "unimplemented"
+const (
+	// unimplemented makes startFake's server not know the question.
+	unimplemented = "unimplemented"
+	// emulated makes it say the version of an etcd, which it is not: as other
+	// databases that speak etcd's protocol it has no cluster.
+	emulated = "3.6.11"
+)
 
 // startFake serves as an etcd of any version that can do nothing but tell it,
 // and returns its endpoint.
@@ -46,5 +51,9 @@ func (f fakeEtcd) Status(context.Context, *etcdserverpb.StatusRequest) (*etcdser
 	if f.version == unimplemented {
 		return nil, status.Error(codes.Unimplemented, "what?")
 	}
-	return &etcdserverpb.StatusResponse{Version: f.version}, nil
+	header := &etcdserverpb.ResponseHeader{ClusterId: 1}
+	if f.version == emulated {
+		header = nil
+	}
+	return &etcdserverpb.StatusResponse{Header: header, Version: f.version}, nil
 }

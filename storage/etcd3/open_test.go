@@ -150,6 +150,8 @@ func TestProgressBelongsToTheBackend(t *testing.T) {
 	require.False(t, mixed.WatchProgress())
 	proxy := open(t, etcd3.Config{Endpoints: []string{startFake(t, unimplemented)}})
 	require.False(t, proxy.WatchProgress())
+	other := open(t, etcd3.Config{Endpoints: []string{startFake(t, emulated)}})
+	require.False(t, other.WatchProgress())
 	store := newStore(t, fresh, pods("pods"))
 	require.True(t, store.(interface{ WatchProgress() bool }).WatchProgress())
 }
