@@ -4,6 +4,7 @@ package server
 
 import (
 	"context"
+	"net"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -155,4 +156,23 @@ func TestPoolOnEtcd(t *testing.T) {
 	require.Equal(t, 1, p.backends.Len())
 	destroy[1]()
 	require.Zero(t, p.backends.Len())
+}
+
+// TestCheckEtcd: an etcd that is there passes, and one that is not is named with
+// the reason. Nothing stays open.
+func TestCheckEtcd(t *testing.T) {
+	config := startEtcd(t)
+	require.NoError(t, CheckEtcd(t.Context(), *config))
+
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := listener.Addr().String()
+	require.NoError(t, listener.Close())
+	gone := *config
+	gone.Transport.ServerList = []string{"http://" + address}
+	require.ErrorContains(t, CheckEtcd(t.Context(), gone), address)
+	gone.Transport.CertFile = "missing.crt"
+	require.ErrorContains(t, CheckEtcd(t.Context(), gone), "missing.crt")
+	gone.Type = "etcd2"
+	require.ErrorContains(t, CheckEtcd(t.Context(), gone), `"etcd2"`)
 }

@@ -7,16 +7,11 @@ import (
 	"crypto/tls"
 	"fmt"
 	"os"
-	"strings"
-	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kube-watchcache/watchcache/storage/etcd3"
+	"github.com/kube-watchcache/watchcache/server"
 )
-
-// etcdDialTimeout is how long the start waits for the servers of --etcd-servers.
-const etcdDialTimeout = 5 * time.Second
 
 // check finds out, before anything is written or listens, what would else be found
 // out half-way through the start. Its errors begin with the flag to look at.
@@ -47,21 +42,13 @@ func (o *Options) checkFiles() error {
 
 // checkEtcd asks the servers of --etcd-servers whether they are there.
 func (o *Options) checkEtcd(ctx context.Context) error {
-	transport := o.Recommended.Etcd.StorageConfig.Transport
-	if len(transport.ServerList) == 0 || o.Recommended.EgressSelector.ConfigFile != "" {
+	if len(o.Recommended.Etcd.StorageConfig.Transport.ServerList) == 0 || o.Recommended.EgressSelector.ConfigFile != "" {
 		return nil
 	}
-	backend, err := etcd3.Open(ctx, etcd3.Config{
-		Endpoints:     transport.ServerList,
-		CertFile:      transport.CertFile,
-		KeyFile:       transport.KeyFile,
-		TrustedCAFile: transport.TrustedCAFile,
-		DialTimeout:   etcdDialTimeout,
-	})
-	if err != nil {
-		return fmt.Errorf("--etcd-servers %s: %w", strings.Join(transport.ServerList, ","), err)
+	if err := server.CheckEtcd(ctx, o.Recommended.Etcd.StorageConfig); err != nil {
+		return fmt.Errorf("--etcd-servers %w", err)
 	}
-	return backend.Close()
+	return nil
 }
 
 // checkCluster wants a way to the kube-apiserver that is to be asked who may do
