@@ -114,6 +114,7 @@
 //	},
 //
 // Such a clause runs in a process of its own, the same test binary with -run,
-// where it must fail; what it says there is logged, and Run prints the list.
-// An entry whose clause holds is an error: it is to be removed.
+// where it must fail, a race in one of a few runs; what it says there is logged,
+// and Run prints the list. An entry whose clause holds is an error: it is to be
+// removed.
 package conformance

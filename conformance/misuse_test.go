@@ -55,8 +55,9 @@ var misuses = map[string]struct {
 		},
 	},
 	"no storage": {
-		says: "Backend.Storage is nil: it is required",
-		open: func(b *Backend, _ memory) { b.Storage = nil },
+		says:    "Backend.Storage is nil: it is required",
+		clauses: only("Storage/EventOnce"), // must not be tried
+		open:    func(b *Backend, _ memory) { b.Storage = nil },
 	},
 	"no patience": {
 		says: "Backend.Patience is -1s: it is negative",
@@ -85,6 +86,7 @@ func TestMisuse(t *testing.T) {
 				require.NoError(t, err, output)
 				require.True(t, failed, output)
 				require.Contains(t, output, c.says)
+				require.NotContains(t, output, "nil pointer")
 				return
 			}
 			announce(t, begun)
@@ -134,3 +136,14 @@ func TestProgressClaim(t *testing.T) {
 
 // claimless is a storage without a method WatchProgress.
 type claimless struct{ storage.Interface }
+
+// TestSkipped opens a backend that wants a clause left out: that is said.
+func TestSkipped(t *testing.T) {
+	r := &runner{test: t.Name(), all: only("Storage/CurrentVersion"), open: func(t *testing.T) Backend {
+		t.Skip("on purpose, to see what is said of it")
+		return Backend{}
+	}}
+	r.judgeAll(t)
+	require.Contains(t, r.report(), "0 clauses hold, 0 fail, 0 deviate as declared, 1 were skipped\n")
+	require.Contains(t, r.report(), "conformance: skipped: Storage/CurrentVersion: by the function that opens the backend\n")
+}

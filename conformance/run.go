@@ -71,11 +71,13 @@ type runner struct {
 	}
 }
 
-// run judges all clauses, and returns when all are done.
+// run judges all clauses, if what open gives can be judged, and returns when
+// all are done.
 func (r *runner) run(t *testing.T) {
 	t.Helper()
-	t.Run("Backend", r.checkBackend)
-	r.judgeAll(t)
+	if t.Run("Backend", r.checkBackend) {
+		r.judgeAll(t)
+	}
 }
 
 func (r *runner) judgeAll(t *testing.T) {

@@ -55,14 +55,13 @@ func parkedTooLong(t *testing.T, f *fixture) {
 	c := f.cache(t, tinyWindow)
 	h := f.begin(t, f.raw)
 	slow := f.observe(t, c, "a watch that was not read from for too long", Prefix, everything.since(h.start))
+	// Its channel takes what comes first.
+	f.eventually(t, "a watcher with nothing to catch up with is fed as events come", func() bool {
+		watchers := c.Status().Watchers
+		return len(watchers) > 0 && !watchers[0].Parked
+	})
 	for i := range parkedEvents {
 		h.play(t, f, f.raw, step{pod: fmt.Sprintf("a/%d", i%5)})
-		if i == cacher.DefaultWatchBuffer {
-			f.eventually(t, "the watcher's channel fills", func() bool {
-				watchers := c.Status().Watchers
-				return len(watchers) > 0 && watchers[0].Queued > cacher.DefaultWatchBuffer/2
-			})
-		}
 	}
 	f.letGo(t, c, h, h.last())
 	var got []event
