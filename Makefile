@@ -8,6 +8,13 @@ ARGS    ?=
 # Repetitions of `make race`, and what it repeats.
 COUNT   ?= 5
 PKGS    ?= ./watchcache/... ./cacher/... ./storage/... ./server/... ./metrics/...
+# How long `make faults` goes on, and the seed of its order; empty: the short form.
+DURATION ?=
+SEED     ?=
+# What `make release-check` checks for, and the commit that `make release-check`
+# compares the public API with; empty: hack/apidiff.sh has the rule.
+VERSION ?=
+BASE    ?=
 # What `make benchmarks` runs.
 BENCH   ?= .
 
@@ -15,16 +22,23 @@ BENCH   ?= .
 # and say so; with CI=true that is an error.
 RACE := $(shell set -- $$($(GO) env CC); command -v "$$1" >/dev/null 2>&1 && echo -race)
 # Vet is a part of `make lint`, not of each test run: its facts about the
-# dependencies are expensive on a cold cache.
-TESTFLAGS = $(RACE) -vet=off -count=1 -timeout $(TIMEOUT)
+# dependencies are expensive on a cold cache. Without DWARF, which only a debugger
+# needs, each of some fifty test binaries is linked a second sooner.
+TESTFLAGS = $(RACE) -vet=off -count=1 -ldflags=-w -timeout $(TIMEOUT)
+# Runs a command as a step that says what it took.
+STEP = hack/step.sh
+# The same without cgo, for all that is compiled without the race detector: then
+# etcd, tools and the third test run share one build of what they have in common.
+PLAINSTEP = CGO_ENABLED=0 $(STEP)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test race lint generate bench benchmarks build verify conformance clientgo backends e2e compiler clean
+.PHONY: help alerts run test programs on-etcd beside race lint generate bench benchmarks dashboards observe build verify conformance clientgo backends browser kubernetes e2e faults release-check compiler clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
 
 run: ## serve the example API server with an etcd inside it, on 127.0.0.1 (ARGS=... are its flags)
+	@echo "compiling the example server; with an empty cache that takes minutes" >&2
 	@$(GO) build -o bin/apiserver ./examples/apiserver
 	@exec bin/apiserver $(ARGS)
 
@@ -33,14 +47,32 @@ run: ## serve the example API server with an etcd inside it, on 127.0.0.1 (ARGS=
 # suites. The invariants tag changes our own packages only, so the second pass
 # reuses the first one's build of everything else. Allocations and heap are
 # counted in a third one, without the race detector, which allocates itself; the
-# burst to 1,000 watchers has its full size there.
-test: compiler ## run every test once with the race detector, then the state machine, the cacher and conformance with invariants checked
-	$(GO) test $(TESTFLAGS) $$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | grep -v '/integration$$')
-	$(GO) test $(TESTFLAGS) -tags invariants ./watchcache/... ./cacher/...
-	$(GO) test -vet=off -count=1 -run 'Allocations|Heap|ClonesNothing|NeverReading' ./watchcache ./cacher
-	cd integration && $(GO) test $(TESTFLAGS)
-	cd integration && $(GO) test $(TESTFLAGS) -tags invariants -run '^TestConformance$$'
-	$(MAKE) backends
+# burst to 1,000 watchers has its full size there. Each step says what it took.
+test: compiler programs ## run every test once with the race detector, then the state machine, the cacher and conformance with invariants checked
+	@$(STEP) "unit tests" $(GO) test $(TESTFLAGS) $$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | grep -Ev '/integration(/faults|/observe)?$$')
+	@$(STEP) "unit tests with invariants" $(GO) test $(TESTFLAGS) -tags invariants ./watchcache/... ./cacher/...
+	@$(PLAINSTEP) "allocations and heap" $(GO) test -vet=off -count=1 -ldflags=-w -run 'Allocations|Heap|ClonesNothing|NeverReading' ./watchcache ./cacher ./internal/heapsize
+	@$(MAKE) --no-print-directory -j2 --output-sync=target on-etcd beside
+	@$(STEP) "faults" $(GO) test -C integration/faults $(TESTFLAGS)
+
+# Both wait for servers most of the time, so that make test runs one beside the
+# other. The faults' shares of answers are measured alone.
+on-etcd:
+	@$(STEP) "integration" $(GO) test -C integration $(TESTFLAGS)
+	@$(STEP) "conformance with invariants" $(GO) test -C integration $(TESTFLAGS) -tags invariants -run '^TestConformance$$'
+
+beside: backends
+	@$(STEP) "make observe" $(GO) test -C integration/observe $(TESTFLAGS) -skip '^TestAlerts$$'
+	@$(STEP) "page in a browser" $(GO) test -C integration/browser $(TESTFLAGS) ./...
+
+# What the tests run as processes is compiled before, so that no time that a
+# test may take includes it. Each command is what a test then finds compiled:
+# integration/etcdserver, integration, integration/faults. Kine takes long, most of
+# it on one core, and is compiled beside the integration tests.
+programs:
+	@$(PLAINSTEP) "compile etcd" $(GO) build -o /dev/null go.etcd.io/etcd/server/v3
+	@$(STEP) "compile the example server" $(GO) build $(RACE) -o /dev/null ./examples/apiserver
+	@$(STEP) "compile the faults' server" $(GO) build $(RACE) -o /dev/null ./integration/faults/testserver
 
 race: compiler ## repeat the concurrent packages' tests with race detector and invariants (COUNT=5, PKGS=...)
 	$(GO) test $(RACE) -vet=off -tags invariants -timeout $(TIMEOUT) -count=$(COUNT) $(PKGS)
@@ -51,28 +83,61 @@ conformance: compiler ## run the suites of k8s.io/apiserver's storage against th
 e2e: compiler ## run the end-to-end test of the example server (ETCD_MODE=container|process|embedded)
 	cd integration && $(GO) test $(TESTFLAGS) -run '^TestEndToEnd'
 
-clientgo: compiler ## hold client-go's tools/cache to its contract, in process and over HTTPS
+clientgo: compiler ## test what client-go's tools/cache needs from the cache, in process and over HTTPS
 	cd integration/clientgo && $(GO) test $(TESTFLAGS)
 
+faults: compiler ## break a cluster of three etcd members under a server, beside the shipped cacher's (DURATION=30m SEED=1: random faults)
+	cd integration/faults && FAULTS_DURATION=$(DURATION) FAULTS_SEED=$(SEED) $(GO) test $(RACE) -vet=off -count=1 -timeout 24h
+
 backends: compiler ## run the cache on kine with SQLite, and Kubernetes' sample API server on the cache
-	cd integration/sample && $(GO) test $(TESTFLAGS) ./...
-	cd integration/kine && $(GO) test $(TESTFLAGS) ./...
+	@$(STEP) "sample API server" $(GO) test -C integration/sample $(TESTFLAGS) ./...
+	@GOFLAGS= GOWORK=off $(STEP) "compile kine" $(GO) build -C integration/kine/server -buildvcs=false -o /dev/null .
+	@$(STEP) "kine" $(GO) test -C integration/kine $(TESTFLAGS) ./...
+
+browser: compiler ## test /debug/watchcache in chromium, which is installed if it may be (SCREENSHOTS=1 writes docs/images)
+	@hack/chromium.sh || [ "$$CI" != true ]
+	@$(STEP) "page in a browser" $(GO) test -C integration/browser $(TESTFLAGS) ./...
+
+# kube-apiserver takes about ten minutes to compile when nothing is cached.
+kubernetes: ## run both examples in a cluster of a real kube-apiserver, which is compiled first (WATCHCACHE_KUBE_APISERVER_BINARY: one that is there)
+	@$(STEP) "examples in a cluster" $(GO) test -C integration/kubernetes -vet=off -count=1 -timeout 60m .
 
 # Vet and staticcheck look at the race build, which is the one that the tests
 # need anyway. What only one of the two builds uses is not unused.
-lint: ## check formatting, vet, staticcheck, and that generated files are fresh
+lint: ## check formatting, vet, staticcheck, the public API, links in Markdown pages, and that generated files are fresh
 	@files=$$("$$($(GO) env GOROOT)/bin/gofmt" -l .); \
 	if [ -n "$$files" ]; then echo "not formatted by gofmt:"; echo "$$files"; exit 1; fi
-	$(GO) vet $(RACE) ./...
-	$(GO) vet $(RACE) -tags invariants ./watchcache/... ./cacher/...
-	cd integration/sample && $(GO) vet $(RACE) ./...
-	cd integration/kine && $(GO) vet $(RACE) ./...
-	cd hack/tools && $(GO) build -o ../../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
-	printf 'default:\ninvariants: -tags=invariants\n' | GOFLAGS="$$($(GO) env GOFLAGS) $(RACE)" bin/staticcheck -matrix ./...
-	hack/generate.sh --verify
+	@$(STEP) "vet" $(GO) vet $(RACE) ./...
+	@$(STEP) "vet with invariants" $(GO) vet $(RACE) -tags invariants ./watchcache/... ./cacher/...
+	@$(STEP) "vet minimal" $(GO) vet -C examples/minimal $(RACE) ./...
+	@$(STEP) "vet sample" $(GO) vet -C integration/sample $(RACE) ./...
+	@$(STEP) "vet kine" $(GO) vet -C integration/kine $(RACE) ./...
+	@$(STEP) "vet browser" $(GO) vet -C integration/browser $(RACE) ./...
+	@$(PLAINSTEP) "compile staticcheck" $(GO) build -C hack/tools -o ../../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
+	@printf 'default:\ninvariants: -tags=invariants\n' | GOFLAGS="$$($(GO) env GOFLAGS) $(RACE)" $(STEP) "staticcheck" bin/staticcheck -matrix ./...
+	@$(PLAINSTEP) "generated files" hack/generate.sh --verify
+	@$(PLAINSTEP) "public API" hack/apidiff.sh
+	@$(PLAINSTEP) "links" $(GO) test -vet=off -count=1 -run '^TestLinks$$' ./hack/arrows
 
-generate: ## write the generated files of the example's API: deepcopy, conversion, clientset, listers, informers
+generate: dashboards ## write the generated files: the example's API (deepcopy, conversion, clientset, listers, informers), the dashboards and docs/metrics.md
+	$(GO) run ./metrics/generate docs/metrics.md
 	hack/generate.sh
+
+dashboards: ## write the Grafana dashboards, and the rules for Prometheus with their tests
+	$(GO) run ./dashboards/generate dashboards
+
+observe: ## run the example server, clients that load it, and Prometheus, until Ctrl-C (ARGS="-scale 20": alerts fire sooner)
+	@hack/packages.sh prometheus
+	@$(GO) build -o bin/apiserver ./examples/apiserver
+	@$(GO) build -o bin/observe ./integration/observe/run
+	@exec bin/observe -server bin/apiserver $(ARGS)
+
+alerts: compiler ## break example servers under a Prometheus: each alert in its fault, each panel with data (three minutes)
+	@hack/packages.sh prometheus
+	$(GO) test -C integration/observe $(TESTFLAGS) -v -run '^TestAlerts$$'
+
+release-check: ## say what a release lacks: changes of the public API, examples, pages (VERSION=v0.37.0 BASE=commit)
+	@VERSION=$(VERSION) BASE=$(BASE) hack/release-check.sh
 
 bench: ## measure against the cacher that k8s.io/apiserver ships (ARGS=... are its flags, -h lists them)
 	$(GO) run ./bench $(ARGS)

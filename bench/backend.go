@@ -34,6 +34,9 @@ type backend struct {
 	versions, gets atomic.Int64 // requests
 	mu             sync.Mutex
 	current        *backendWatch
+	// order is held from taking a version until it is on its way: a report of
+	// progress must not come after an event that it does not know of.
+	order sync.Mutex
 }
 
 // errWatchEnded is what emit returns when nobody watches any more.
@@ -52,6 +55,8 @@ func (b *backend) emit(pod *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
+	b.order.Lock()
+	defer b.order.Unlock()
 	b.version.Store(rv)
 	return b.send(watch.Event{Type: watch.Modified, Object: pod})
 }
@@ -115,6 +120,8 @@ func (b *backend) bookmark(initialEventsEnd bool) (watch.Event, error) {
 
 // RequestWatchProgress implements storage.Interface.
 func (b *backend) RequestWatchProgress(context.Context) error {
+	b.order.Lock()
+	defer b.order.Unlock()
 	event, err := b.bookmark(false)
 	if err != nil {
 		return err
@@ -178,8 +185,8 @@ func (b *backend) CompactRevision() int64 { return 0 }
 // ReadinessCheck implements storage.Interface.
 func (b *backend) ReadinessCheck() error { return nil }
 
-// backendWatch is a storage watch. Whoever holds mu may send; Stop closes the
-// channel under it, after it has ended the one who sends.
+// backendWatch is a storage watch. The holder of mu may send; Stop ends the
+// sender, and closes the channel while it holds mu.
 type backendWatch struct {
 	ctx    context.Context
 	cancel context.CancelFunc

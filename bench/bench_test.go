@@ -29,10 +29,12 @@ func TestMain(m *testing.M) {
 // toy is a size at which every row takes a moment.
 var toy = size{objects: 200, seconds: 0.1, watchers: 2, burst: 500, repeats: 2, roundTrip: 200 * time.Millisecond, patience: 5 * time.Second}
 
-// What is counted, and does not depend on the machine, is asserted; time is not.
+// The test asserts counts, which do not depend on the machine, but not times.
+// Nor are requests to storage: one is sent beside another that is slow. Package
+// cacher's tests count those in virtual time.
 func TestEveryRow(t *testing.T) {
 	exact := map[string]bool{"watchers closed": true, "closed": true, "% lost": true, "healthy closed": true, "% lost by healthy": true,
-		"candidates touched": true, "requests to storage": true, "hung": true, "goroutines left": true}
+		"candidates touched": true, "hung": true, "goroutines left": true}
 	asserted := map[string]bool{}
 	for _, row := range table() {
 		t.Run(row.name, func(t *testing.T) {

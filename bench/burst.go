@@ -22,40 +22,40 @@ func (m burst) open(_ context.Context, s size) (*work, error) {
 	writes := updates(pods, s.burst)
 	watchers := s.of(m.watchers, s.watchers)
 	return fresh(func(ctx context.Context, sub subject) ([]float64, error) {
-		o, err := storm{pods: pods, writes: writes, watchers: watchers}.run(ctx, s, sub)
+		o, err := writeBurst{pods: pods, writes: writes, watchers: watchers}.run(ctx, s, sub)
 		return []float64{float64(o.dropped), 100 * float64(o.lost) / float64(watchers*len(writes))}, err
 	}), nil
 }
 
-// deaf measures the same with clients that never read, and without them; rate
+// neverReading measures the same with clients that never read, and without them; rate
 // is that of the events per second, 0 for full speed.
-type deaf struct{ watchers, deaf, rate int }
+type neverReading struct{ watchers, stalled, rate int }
 
-func (m deaf) open(_ context.Context, s size) (*work, error) {
+func (m neverReading) open(_ context.Context, s size) (*work, error) {
 	pods := makePods(s.objects)
 	events := s.burst
 	if m.rate > 0 {
 		events = max(1, int(float64(m.rate)*s.seconds))
 	}
-	with := storm{pods: pods, writes: updates(pods, events), rate: m.rate, deaf: s.of(m.deaf, s.watchers)}
-	with.watchers = s.of(m.watchers, s.watchers) - with.deaf
+	with := writeBurst{pods: pods, writes: updates(pods, events), rate: m.rate, stalled: s.of(m.stalled, s.watchers)}
+	with.watchers = s.of(m.watchers, s.watchers) - with.stalled
 	without := with
-	without.deaf = 0
+	without.stalled = 0
 	turn := 0
 	return fresh(func(ctx context.Context, sub subject) ([]float64, error) {
 		// Each comes first every other time, so that neither has a warmer process.
-		storms := []storm{without, with}
+		bursts := []writeBurst{without, with}
 		turn++
-		var came [2]weathered
+		var came [2]burstResult
 		for _, which := range []int{turn % 2, 1 - turn%2} {
 			var err error
-			if came[which], err = storms[which].run(ctx, s, sub); err != nil {
+			if came[which], err = bursts[which].run(ctx, s, sub); err != nil {
 				return nil, err
 			}
 		}
 		calm, o := came[0], came[1]
 		if o.dropped > 0 || calm.dropped > 0 {
-			o.p99, o.cpu = math.NaN(), math.NaN() // who gets little of it gets it soon
+			o.p99, o.cpu = math.NaN(), math.NaN() // a cache that loses events delivers the others soon
 		}
 		return []float64{
 			float64(o.dropped), 100 * float64(o.lost) / float64(with.watchers*events),
@@ -64,15 +64,15 @@ func (m deaf) open(_ context.Context, s size) (*work, error) {
 	}), nil
 }
 
-// storm is a burst of writes and those who watch.
-type storm struct {
-	pods, writes   []*corev1.Pod
-	rate           int
-	watchers, deaf int
+// writeBurst is many writes at once, and the clients that watch them.
+type writeBurst struct {
+	pods, writes      []*corev1.Pod
+	rate              int
+	watchers, stalled int
 }
 
-// weathered is what came of a storm.
-type weathered struct {
+// burstResult is what came of a burst.
+type burstResult struct {
 	outcome
 	p99 float64 // nanoseconds from the write to the client
 	cpu float64 // nanoseconds
@@ -81,36 +81,36 @@ type weathered struct {
 // sampled is of how many deliveries the latency of one is taken.
 const sampled = 16
 
-func (m storm) run(ctx context.Context, s size, sub subject) (weathered, error) {
+func (m writeBurst) run(ctx context.Context, s size, sub subject) (burstResult, error) {
 	b := newBackend(m.pods)
 	c, err := open(ctx, sub, b, cacheOptions{})
 	if err != nil {
-		return weathered{}, err
+		return burstResult{}, err
 	}
 	defer c.close()
 	written := make([]time.Time, len(m.writes))
 	latencies := make([][]time.Duration, m.watchers)
-	a := &audience{}
+	a := &watchClients{}
 	defer a.leave()
-	for i := range m.watchers + m.deaf {
-		place := seat{ctx: ctx, key: prefix, opts: storage.ListOptions{
+	for i := range m.watchers + m.stalled {
+		request := watchRequest{ctx: ctx, key: prefix, opts: storage.ListOptions{
 			ResourceVersion: newest(m.writes), Predicate: storage.Everything, Recursive: true,
 		}}
-		if place.deaf = i >= m.watchers; !place.deaf {
-			place.want = len(m.writes)
+		if request.stalled = i >= m.watchers; !request.stalled {
+			request.want = len(m.writes)
 			latencies[i] = make([]time.Duration, 0, len(m.writes)/sampled+1)
-			place.heard = func(n int) {
+			request.received = func(n int) {
 				if n%sampled == i%sampled {
 					latencies[i] = append(latencies[i], time.Since(written[n]))
 				}
 			}
 		}
-		if err := a.join(c, place); err != nil {
-			return weathered{}, err
+		if err := a.join(c, request); err != nil {
+			return burstResult{}, err
 		}
 	}
 	if err := settle(ctx); err != nil {
-		return weathered{}, err
+		return burstResult{}, err
 	}
 	runtime.GC()
 	cpu, err := cost(1, func() error {
@@ -120,14 +120,14 @@ func (m storm) run(ctx context.Context, s size, sub subject) (weathered, error) 
 		return a.await(ctx, 20*s.patience, everything)
 	})
 	if err != nil {
-		return weathered{}, err
+		return burstResult{}, err
 	}
 	a.leave()
-	return weathered{outcome: a.outcome(), p99: percentile(slices.Concat(latencies...), 99), cpu: cpu}, nil
+	return burstResult{outcome: a.outcome(), p99: percentile(slices.Concat(latencies...), 99), cpu: cpu}, nil
 }
 
 // write emits all writes and notes when.
-func (m storm) write(ctx context.Context, b *backend, written []time.Time) error {
+func (m writeBurst) write(ctx context.Context, b *backend, written []time.Time) error {
 	emit := func(i int) error {
 		written[i] = time.Now()
 		return b.emit(m.writes[i])

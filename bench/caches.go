@@ -30,7 +30,7 @@ type cached struct {
 	storage.Interface
 	subject subject
 	backend *backend
-	// stop stops it. It may hang if the cache does.
+	// stop stops the cache, and may hang if the cache does.
 	stop func()
 	// gathered has our metrics; nil for the shipped cacher.
 	gathered prometheus.Gatherer
@@ -53,7 +53,7 @@ type cacheOptions struct {
 	labelIndex bool // keep an index of appLabel
 }
 
-// start starts a cache. It is not ready yet.
+// start starts a cache, which is not ready yet.
 func start(s subject, b *backend, o cacheOptions) (c *cached, wait func(context.Context) error, err error) {
 	codec, err := podCodec()
 	if err != nil {
@@ -181,7 +181,7 @@ func (c *cached) count(name string) (float64, error) {
 
 // prepareShipped makes the shipped cacher's surroundings those of an API
 // server: its metrics are registered, and etcd reports progress. The checker
-// in place asks etcd's client, which there is none of.
+// in request asks etcd's client, which there is none of.
 func prepareShipped() {
 	shippedmetrics.Register()
 	etcdfeature.DefaultFeatureSupportChecker = progressSupported{etcdfeature.DefaultFeatureSupportChecker}

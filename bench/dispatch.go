@@ -13,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/kube-watchcache/watchcache/metrics"
 )
 
 // dispatchObjects is how many objects the cache holds while events are
@@ -28,7 +30,7 @@ type dispatch struct {
 	selector func(watcher, class int) (label, field string)
 	// mark makes a Pod one of a class.
 	mark func(pod *corev1.Pod, class int)
-	// candidates: count what our watcher index names for an event.
+	// candidates: count the groups of watchers that our index names for an event.
 	candidates bool
 }
 
@@ -101,7 +103,7 @@ func (d dispatch) measureCache(ctx context.Context, s size, sub subject, pods, w
 	case sub != ours:
 		return append(figures, math.NaN()), nil
 	}
-	candidates, err := c.count("watchcache_dispatch_candidates_total")
+	candidates, err := c.count(string(metrics.NameEvaluations))
 	return append(figures, candidates/float64(len(writes))), err
 }
 
@@ -123,7 +125,7 @@ func (d dispatch) measureFloor(ctx context.Context, s size, writes []*corev1.Pod
 // measureOn opens all watches and returns the CPU time of one event: all of
 // it, and all of it but what waking up at that rate takes.
 func (d dispatch) measureOn(ctx context.Context, s size, on watcher, writes []*corev1.Pod, emit func(i int) error) ([]float64, error) {
-	a := &audience{}
+	a := &watchClients{}
 	defer a.leave()
 	for i := range d.watchers {
 		class := i % d.classes
@@ -131,7 +133,7 @@ func (d dispatch) measureOn(ctx context.Context, s size, on watcher, writes []*c
 		if err != nil {
 			return nil, err
 		}
-		if err := a.join(on, seat{
+		if err := a.join(on, watchRequest{
 			ctx: ctx, key: prefix, want: d.want(len(writes), class),
 			opts: storage.ListOptions{ResourceVersion: newest(writes), Predicate: p, Recursive: true},
 		}); err != nil {
@@ -160,7 +162,7 @@ const rounds = 4
 
 // spend returns the CPU time of all events until they have arrived, and that of
 // only waking up as often.
-func (d dispatch) spend(ctx context.Context, s size, a *audience, events int, emit func(i int) error) (all, pacing float64, err error) {
+func (d dispatch) spend(ctx context.Context, s size, a *watchClients, events int, emit func(i int) error) (all, pacing float64, err error) {
 	for round := range rounds {
 		from, to := events*round/rounds, events*(round+1)/rounds
 		woken, err := cost(1, func() error {

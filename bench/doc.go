@@ -6,9 +6,9 @@
 //
 //	go run ./bench -rows 'label|LIST' -pairs 5 -out markdown
 //
-// It prints one line for each figure: ours, the shipped cacher's, the floor,
-// the ratio that the goal is set on, the goal, and whether it is met. Nothing
-// is asserted on time.
+// The command prints one line for each figure: ours, the shipped cacher's, the
+// floor, the ratio that the goal is set on, the goal, and whether it is met.
+// Nothing is asserted on time.
 //
 // # How it measures
 //
@@ -33,6 +33,6 @@
 // rows.go is the table: one row for each line of the goals. dispatch.go,
 // burst.go, stop.go, reads.go, consistent.go, memory.go and start.go are its
 // rows by family; measure.go is how pairs are measured, goals.go what is
-// printed of them; caches.go, backend.go, pods.go and audience.go are what
+// printed of them; caches.go, backend.go, pods.go and clients.go are what
 // they are measured with. TestEveryRow runs everything once, small.
 package main

@@ -50,14 +50,14 @@ func (m idle) measureOn(ctx context.Context, on watcher) ([]float64, error) {
 	}
 	goroutines := runtime.NumGoroutine()
 	heap, stacks := memory()
-	a := &audience{clients: make([]*client, 0, m.watchers)}
+	a := &watchClients{clients: make([]*client, 0, m.watchers)}
 	defer a.leave()
 	for i := range m.watchers {
 		p, err := predicate(byLabel(i, i%apps))
 		if err != nil {
 			return nil, err
 		}
-		if err := a.join(on, seat{ctx: ctx, key: prefix, opts: storage.ListOptions{
+		if err := a.join(on, watchRequest{ctx: ctx, key: prefix, opts: storage.ListOptions{
 			ResourceVersion: strconv.Itoa(namespaces), Predicate: p, Recursive: true,
 		}}); err != nil {
 			return nil, err
@@ -75,6 +75,19 @@ func (m idle) measureOn(ctx context.Context, on watcher) ([]float64, error) {
 	}, nil
 }
 
+// openSettled opens a cache and returns when nothing moves any more.
+func openSettled(ctx context.Context, sub subject, b *backend) (*cached, error) {
+	c, err := open(ctx, sub, b, cacheOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if err := settle(ctx); err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
 // perObject measures what the cache takes for an object beside the object.
 func perObject(_ context.Context, s size) (*work, error) {
 	pods := makePods(s.objects)
@@ -84,14 +97,11 @@ func perObject(_ context.Context, s size) (*work, error) {
 		}
 		b := newBackend(pods)
 		before, _ := memory()
-		c, err := open(ctx, sub, b, cacheOptions{})
+		c, err := openSettled(ctx, sub, b)
 		if err != nil {
 			return nil, err
 		}
 		defer c.close()
-		if err := settle(ctx); err != nil {
-			return nil, err
-		}
 		after, _ := memory()
 		runtime.KeepAlive(pods)
 		return []float64{(after - before) / float64(len(pods))}, nil
@@ -110,14 +120,11 @@ func perEvent(_ context.Context, s size) (*work, error) {
 	}
 	return fresh(func(ctx context.Context, sub subject) ([]float64, error) {
 		b := newBackend(pods)
-		c, err := open(ctx, sub, b, cacheOptions{})
+		c, err := openSettled(ctx, sub, b)
 		if err != nil {
 			return nil, err
 		}
 		defer c.close()
-		if err := settle(ctx); err != nil {
-			return nil, err
-		}
 		before, _ := memory()
 		for _, pod := range writes {
 			if err := b.emit(pod); err != nil {
@@ -137,7 +144,7 @@ func perEvent(_ context.Context, s size) (*work, error) {
 	}), nil
 }
 
-// reached returns when the cache shows the Pod. It asks for whatever is there:
+// reached returns when the cache shows the Pod. The reader asks for whatever is there:
 // a read that waits would keep what it waits with for some seconds.
 func reached(ctx context.Context, c *cached, pod *corev1.Pod) error {
 	ticker := time.NewTicker(time.Millisecond)
@@ -157,9 +164,9 @@ func reached(ctx context.Context, c *cached, pod *corev1.Pod) error {
 
 // kept fails unless the window still has all writes.
 func kept(ctx context.Context, s size, c *cached, writes []*corev1.Pod) error {
-	a := &audience{}
+	a := &watchClients{}
 	defer a.leave()
-	if err := a.join(c, seat{ctx: ctx, key: prefix, want: len(writes), opts: storage.ListOptions{
+	if err := a.join(c, watchRequest{ctx: ctx, key: prefix, want: len(writes), opts: storage.ListOptions{
 		ResourceVersion: newest(writes), Predicate: storage.Everything, Recursive: true,
 	}}); err != nil {
 		return err

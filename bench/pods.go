@@ -38,8 +38,8 @@ func newPodList() runtime.Object { return &corev1.PodList{} }
 
 func podKey(obj runtime.Object) (string, error) { return storage.NamespaceKeyFunc(prefix, obj) }
 
-// podCodec returns the codec that Pods would be stored with. It is made once,
-// so as not to count as a cache's memory.
+// podCodec returns the codec that Pods would be stored with. The codec is made
+// once, so as not to count as a cache's memory.
 var podCodec = sync.OnceValues(func() (runtime.Codec, error) {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {

@@ -57,15 +57,15 @@ func dispatchRows() []row {
 		subjects: withShipped,
 		open:     burst{watchers: 100}.open,
 	}, {
-		name: "20,000 events at full speed, 10 of 1,000 watchers never read", figures: deafFigures(), subjects: withShipped,
-		open: deaf{watchers: 1000, deaf: 10}.open,
+		name: "20,000 events at full speed, 10 of 1,000 watchers never read", figures: neverReadingFigures(), subjects: withShipped,
+		open: neverReading{watchers: 1000, stalled: 10}.open,
 	}, {
-		name: "1,000 events at 500/s, 10 of 1,000 watchers never read", figures: deafFigures(), subjects: withShipped,
-		open: deaf{watchers: 1000, deaf: 10, rate: 500}.open,
+		name: "1,000 events at 500/s, 10 of 1,000 watchers never read", figures: neverReadingFigures(), subjects: withShipped,
+		open: neverReading{watchers: 1000, stalled: 10, rate: 500}.open,
 	}}
 }
 
-func deafFigures() []figure {
+func neverReadingFigures() []figure {
 	return []figure{
 		{name: "healthy closed", unit: count, goal: atMost(0)},
 		{name: "% lost by healthy", unit: count, goal: atMost(0)},
@@ -107,7 +107,7 @@ func readRows() []row {
 	}}
 }
 
-// requestsAndCPU allows for two requests: those who come while the first one
+// requestsAndCPU allows for two requests: readers that come while the first one
 // is under way share a second one.
 func requestsAndCPU() []figure {
 	return []figure{
@@ -163,6 +163,6 @@ func startAndStopRows() []row {
 			{name: "goroutines left", unit: count, goal: atMost(0)},
 		},
 		subjects: withShipped,
-		open:     stopping{watchers: 1000, deaf: 10}.open,
+		open:     stopping{watchers: 1000, stalled: 10}.open,
 	}}
 }

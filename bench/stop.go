@@ -13,12 +13,12 @@ import (
 )
 
 // stopping measures Stop in the middle of a burst.
-type stopping struct{ watchers, deaf int }
+type stopping struct{ watchers, stalled int }
 
 func (m stopping) open(_ context.Context, s size) (*work, error) {
 	pods := makePods(s.objects)
 	writes := updates(pods, s.burst)
-	m.watchers, m.deaf = s.of(m.watchers, s.watchers), s.of(m.deaf, s.watchers)
+	m.watchers, m.stalled = s.of(m.watchers, s.watchers), s.of(m.stalled, s.watchers)
 	return fresh(func(ctx context.Context, sub subject) ([]float64, error) {
 		return m.measure(ctx, s, sub, pods, writes)
 	}), nil
@@ -34,11 +34,11 @@ func (m stopping) measure(ctx context.Context, s size, sub subject, pods, writes
 	if err != nil {
 		return nil, err
 	}
-	a := &audience{}
+	a := &watchClients{}
 	defer a.leave()
 	for i := range m.watchers {
-		if err := a.join(c, seat{
-			ctx: ctx, key: prefix, deaf: i < m.deaf,
+		if err := a.join(c, watchRequest{
+			ctx: ctx, key: prefix, stalled: i < m.stalled,
 			opts: storage.ListOptions{ResourceVersion: newest(writes), Predicate: storage.Everything, Recursive: true},
 		}); err != nil {
 			return nil, err

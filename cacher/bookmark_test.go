@@ -3,17 +3,17 @@
 package cacher_test
 
 import (
-	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/internal/memstore"
-	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
 
 // inBubble runs f with a cache in virtual time.
@@ -49,111 +49,14 @@ func received(w watch.Interface) (lines []string) {
 func expectReceived(t *testing.T, w watch.Interface, want ...string) {
 	t.Helper()
 	got := received(w)
-	if len(got) != len(want) {
-		t.Errorf("got %q, want %q", got, want)
+	if !assert.Len(t, got, len(want), "want %q", want) {
 		return
 	}
 	for i := range want {
-		if got[i] != want[i] {
-			t.Errorf("got %q, want %q", got, want)
+		if !assert.Equal(t, want[i], got[i], "got %q, want %q", got, want) {
 			return
 		}
 	}
-}
-
-// Bookmarks come at their interval, to those who ask for them, and carry what
-// was dispatched.
-func TestBookmarksComeAtTheirInterval(t *testing.T) {
-	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		asks, silent := watchPods(t, c, "/pods/", "2", withBookmarks), watchPods(t, c, "/pods/", "2")
-		synctest.Wait()
-		elapse(29 * time.Second)
-		put(store, poddata.Pod("a/two"))
-		expectReceived(t, asks, "ADDED a/two@3")
-		elapse(3 * time.Second)
-		expectReceived(t, asks, "BOOKMARK@3")
-		elapse(33 * time.Second)
-		expectReceived(t, asks, "BOOKMARK@3")
-		expectReceived(t, silent, "ADDED a/two@3")
-	}, func(config *cacher.Config) { config.BookmarkInterval = 30 * time.Second })
-}
-
-// REGRESSIONS 34: the bookmarks of an idle resource advance with the storage.
-func TestBookmarksOfAnIdleResourceAdvance(t *testing.T) {
-	inBubble(t, func() *memstore.Store { return newStore() }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		w := watchPods(t, c, "/pods/", "1", withBookmarks)
-		synctest.Wait()
-		for range 8 {
-			store.Touch()
-		}
-		if err := store.RequestWatchProgress(t.Context()); err != nil { // as etcd reports by itself now and then
-			t.Fatal(err)
-		}
-		elapse(62 * time.Second)
-		expectReceived(t, w, "BOOKMARK@9")
-	})
-}
-
-// A watcher gets a last bookmark 2 s before its request ends, however long the
-// interval is.
-func TestBookmarkBeforeDeadline(t *testing.T) {
-	inBubble(t, func() *memstore.Store { return newStore() }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
-		opts := storage.ListOptions{ResourceVersion: "1", Predicate: storage.Everything, Recursive: true}
-		opts.Predicate.AllowWatchBookmarks = true
-		w, err := c.Watch(ctx, "/pods/", opts)
-		if err != nil {
-			t.Fatal(err)
-		}
-		put(store, poddata.Pod("a/one"))
-		elapse(17 * time.Second)
-		expectReceived(t, w, "ADDED a/one@2")
-		elapse(2500 * time.Millisecond)
-		expectReceived(t, w, "BOOKMARK@2")
-		elapse(time.Second)
-		expectReceived(t, w, "closed")
-	})
-}
-
-// REGRESSIONS 32 and 33: the end of initial events comes right after them,
-// regular bookmarks later.
-func TestInitialEventsEnd(t *testing.T) {
-	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		w := watchPods(t, c, "/pods/", "0", streaming)
-		none := watchPods(t, c, "/pods/", "0", streaming, selecting("no=match", ""), withBookmarks)
-		expectReceived(t, w, "ADDED a/one@2", "BOOKMARK@2 end of initial events")
-		expectReceived(t, none, "BOOKMARK@2 end of initial events")
-		elapse(62 * time.Second)
-		expectReceived(t, w, "BOOKMARK@2")
-	})
-}
-
-// A slow watcher gets no bookmark that would overtake what it has not got.
-func TestNoBookmarkToAParkedWatcher(t *testing.T) {
-	inBubble(t, func() *memstore.Store { return newStore() }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		w := watchPods(t, c, "/pods/", "1", withBookmarks)
-		synctest.Wait()
-		last := burst(store, 100)
-		elapse(130 * time.Second)
-		count := 0
-		for r := (&counter{Interface: w.Interface, last: 1}); r.last < last; count++ {
-			select {
-			case event := <-w.ResultChan():
-				if event.Type == watch.Bookmark {
-					t.Fatalf("%s before event %d of %d", line(event), r.last+1, last)
-				}
-				r.take(event, true)
-				if r.err != nil {
-					t.Fatal(r.err)
-				}
-			case <-time.After(time.Second):
-				t.Fatalf("nothing comes after %d", r.last)
-			}
-		}
-		elapse(62 * time.Second)
-		expectReceived(t, w, "BOOKMARK@101")
-	}, func(config *cacher.Config) { config.EventsHistoryWindow = time.Hour })
 }
 
 // REGRESSIONS 39: Stop while bookmarks are sent sends on no closed channel.
@@ -176,4 +79,41 @@ func TestStopDuringBookmarks(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Bookmarks carry how far the dispatcher is. A watcher that has read ahead of it
+// from the window gets none until the dispatcher has come there: none that is
+// below an event that it has got.
+func TestNoBookmarkToAWatcherAheadOfTheDispatcher(t *testing.T) {
+	const events = 1000
+	inBubble(t, func() *memstore.Store { return newStore() }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		slow := watchPods(t, c, "/pods/", "1")
+		synctest.Wait()
+		burst(store, events) // slow does not read: the dispatcher waits for it
+		elapse(time.Second)
+		ahead := &counter{Interface: watchPods(t, c, "/pods/", "1", withBookmarks), last: 1}
+		fresh := watchPods(t, c, "/pods/", "0", streaming)
+		ahead.readTo(testContext(t), events+1)
+		require.NoError(t, ahead.err)
+		for line := fresh.next(); line != fmt.Sprintf("BOOKMARK@%d end of initial events", events+1); line = fresh.next() {
+		}
+		synctest.Wait()
+		status := c.Status().Watchers
+		require.Len(t, status, 3, "the watchers are %+v", status)
+		slow.Stop() // the dispatcher goes on, a batch at a time
+		elapse(40 * time.Second)
+		want := fmt.Sprintf("BOOKMARK@%d", events+1)
+		for _, w := range []watch.Interface{ahead, fresh} {
+			lines := received(w)
+			for _, line := range lines {
+				if !assert.Equal(t, want, line, "got %q, want %q only", lines, want) {
+					break
+				}
+			}
+			assert.NotEmpty(t, lines, "no bookmark comes")
+		}
+	}, func(config *cacher.Config) {
+		config.DispatchBudget = 20 * time.Second
+		config.BookmarkInterval = time.Second
+	})
 }

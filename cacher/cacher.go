@@ -4,7 +4,6 @@ package cacher
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 
 	"k8s.io/apiserver/pkg/storage"
@@ -18,86 +17,111 @@ import (
 type Cacher struct {
 	config    Config
 	metrics   *metrics.Resource
-	lastError atomic.Pointer[LastError]
-	sleep     sleep
+	errors    errorLog
+	history   history
+	lifecycle *lifecycle[engine]
 	stats     lastStats
-	done      context.Context
-	finish    context.CancelFunc
-	tasks     tasks // what outlives an engine
+	// estimates reports whether storage was told to estimate the sizes of objects.
+	estimates atomic.Bool
 }
 
 var _ storage.Interface = (*Cacher)(nil)
 
 // New makes a cache, and starts it unless Config.LazyStart says that its first
-// request is to do so. Every field of the configuration that does not fit is
-// named in the error, and then nothing was started. The cache fills in the
-// background; Wait waits for it.
+// request is to do so. The cache fills in the background; Wait waits until it has
+// its state. If fields of the configuration are invalid, the error names all of
+// them, and nothing was started.
 func New(config Config) (*Cacher, error) {
 	config = config.withDefaults()
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
 	c := &Cacher{config: config}
-	c.done, c.finish = context.WithCancel(context.Background())
-	c.sleep.users.Store(asleep)
+	c.lifecycle = newLifecycle(lifecycleConfig[engine]{
+		clock: config.Clock, idleTimeout: config.IdleTimeout,
+		start: c.startEngine, stopped: c.stoppedEngine, end: (*engine).stop, watched: (*engine).watched,
+		idle: c.rememberStats, slept: c.slept,
+	})
+	handles := config.Metrics.For
 	if config.LazyStart {
-		c.metrics = config.Metrics.ForAsleep(config.GroupResource.Group, config.GroupResource.Resource)
+		handles = config.Metrics.ForAsleep
+	}
+	c.metrics = handles(config.GroupResource.Group, config.GroupResource.Resource)
+	if !config.DisableShippedMetrics {
+		c.metrics.Mirror()
+	}
+	if config.LazyStart {
 		return c, nil
 	}
-	c.metrics = config.Metrics.For(config.GroupResource.Group, config.GroupResource.Resource)
 	if err := c.estimateSizes(); err != nil {
-		c.finish()
+		c.lifecycle.stop()
 		c.metrics.Forget()
 		return nil, err
 	}
-	c.wake(false)
-	c.leave()
+	c.lifecycle.begin()
 	return c, nil
 }
 
-// estimateSizes makes storage estimate the sizes of objects. It is done once,
-// when the cache is first awake: it costs storage a goroutine.
-func (c *Cacher) estimateSizes() error {
-	if c.config.DisableSizeEstimation {
-		return nil
+// startEngine makes an engine and starts it. The request that has woken the cache,
+// and those after it, may wait for the state, for up to FreshnessTimeout.
+func (c *Cacher) startEngine(ctx context.Context, verb string) *engine {
+	e := assemble(c.config, c.metrics, &c.errors, &c.history)
+	if verb != "" {
+		e.warmUntil = c.config.Clock.Now().Add(c.config.FreshnessTimeout)
+		c.metrics.WokenUp()
+		e.tellWoken(ctx, verb)
+		if err := c.estimateSizes(); err != nil {
+			e.warn("sizes", "The sizes of objects won't be estimated. The watch cache tells the server their number only", err,
+				"do not enable a size estimator on the storage below the cache, or set DisableSizeEstimation")
+		}
 	}
-	if err := c.config.Storage.EnableResourceSizeEstimation(c.keys); err != nil {
-		return fmt.Errorf("cacher.Config.Storage is %T: its size estimation can't be enabled: %w", c.config.Storage, err)
-	}
-	return nil
+	e.start()
+	return e
 }
 
-// Config returns the configuration, with defaults filled in: what those who read
-// the cache in the same process need to know of it. What it points to is the
-// cache's own.
+// stoppedEngine makes an engine that was stopped before it has started anything,
+// and refuses every request.
+func (c *Cacher) stoppedEngine() *engine {
+	e := assemble(c.config, c.metrics, &c.errors, &c.history)
+	e.stop()
+	return e
+}
+
+// Config returns the configuration, with defaults filled in, for code that reads
+// the cache in the same process. The cache goes on using what the fields point to:
+// do not change it.
 func (c *Cacher) Config() Config { return c.config }
 
-// Ready tells whether the cache can serve: it has its state, or it sleeps and a
+// Ready reports whether the cache can serve: it has its state, or it sleeps and a
 // request will wake it.
 func (c *Cacher) Ready() bool {
-	if e := c.sleep.engine.Load(); e != nil {
+	if e := c.lifecycle.current(); e != nil {
 		return e.readiness.ready()
 	}
-	return c.done.Err() == nil
+	return !c.stopped()
 }
 
-// Wait waits until the cache has its state, and wakes it if it sleeps. It fails
-// when the cache is stopped or the context is done.
+// Wait waits until the cache has its state, and wakes it if it sleeps. Wait
+// fails when the cache is stopped or the context is done.
 func (c *Cacher) Wait(ctx context.Context) error {
-	e := c.enter()
-	defer c.leave()
+	e := c.lifecycle.acquire(ctx, wokenByWait)
+	defer c.lifecycle.release()
 	return e.readiness.wait(ctx, nil)
 }
 
 // Done is closed when the cache is stopped.
-func (c *Cacher) Done() <-chan struct{} { return c.done.Done() }
+func (c *Cacher) Done() <-chan struct{} { return c.lifecycle.done() }
+
+// stopped reports whether Stop was called.
+func (c *Cacher) stopped() bool { return c.lifecycle.ctx.Err() != nil }
 
 // Stop ends the cache: reads fail fast, watches end, and when it returns
-// everything that the cache has started has ended. It may be called more than
+// everything that the cache has started has ended. Stop may be called more than
 // once, and by many at a time. The wrapped storage is left as it is.
 func (c *Cacher) Stop() {
-	c.finish()
-	c.sleep.close()
-	c.tasks.close()
+	first := c.lifecycle.stop()
 	c.metrics.Forget()
+	if first {
+		c.tellStopped()
+	}
 }

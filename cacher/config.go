@@ -3,10 +3,6 @@
 package cacher
 
 import (
-	"errors"
-	"fmt"
-	"path"
-	"reflect"
 	"strings"
 	"time"
 
@@ -14,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
@@ -31,28 +26,48 @@ const (
 	DefaultDispatchBudget      = 5 * time.Millisecond
 	DefaultBookmarkInterval    = time.Minute
 	DefaultFreshnessTimeout    = 3 * time.Second
+	DefaultStorageTimeout      = 10 * time.Second
 	DefaultStaleReads          = 10
 	DefaultWatchBuffer         = 16
 	DefaultEncodingBytes       = 32 << 20
 
+	// DefaultInitialEventsTimeout is longer than anything that a client which
+	// means to go on would wait for.
+	DefaultInitialEventsTimeout = time.Minute
+
 	// DefaultConsistencyCheckInterval is etcd's usual compaction interval.
 	DefaultConsistencyCheckInterval = 5 * time.Minute
+
+	// maxWatchBuffer is 2 MiB of channel for each watch.
+	maxWatchBuffer = 1 << 16
+	// maxStaleReads is more LISTs than a storage answers at a time.
+	maxStaleReads = 10_000
+	// maxDuration and maxBytes are more than is of use, and little enough for
+	// sums and multiples of them.
+	maxDuration = 365 * 24 * time.Hour
+	maxBytes    = 1 << 40
 )
 
 // Config says what a Cacher caches and how. The fields down to Clock are those
 // of k8s.io/apiserver's cacher.Config with the same meaning; those after it
-// have zero values that work.
+// have zero values that work. Durations are at most 8760 h, and timeouts at
+// least 1 ms, since a number without a unit is nanoseconds; sizes are at most
+// 1 TiB.
 type Config struct {
 	// Storage is what is wrapped: where writes go and changes come from. Its
 	// watches must tell the truth in their event types (ADDED for a key that
 	// was not there, and so on): the cache takes a contradiction for missed
-	// events and lists anew. It must not have another size estimator enabled.
+	// events and lists again. Storage must not have another size estimator enabled.
 	//
-	// It may have two more methods. WatchProgress() bool tells whether it
+	// Storage may have three more methods. WatchProgress() bool reports whether it
 	// answers RequestWatchProgress reliably, now; see WatchProgress below.
 	// Versions(ctx, prefix, rv, visit), see ConsistencyCheckInterval, calls
 	// visit for each key as of exactly rv, in order, with the resourceVersion
 	// of its last write; without it the objects are listed.
+	// KeyVersions(ctx, keys) (versions []uint64, current uint64, err error)
+	// returns, from one linearizable read, the resourceVersion of the last write
+	// of each key, 0 for one that does not exist, and that of storage; with it
+	// a GET without a resourceVersion waits for the writes of its object only.
 	Storage storage.Interface
 	// Versioner reads and sets resourceVersions.
 	Versioner storage.Versioner
@@ -65,6 +80,7 @@ type Config struct {
 	// or "/devices/".
 	ResourcePrefix string
 	// KeyFunc returns an object's storage key, ResourcePrefix included.
+	// An object whose key is elsewhere is reported in Status and not served.
 	KeyFunc func(runtime.Object) (string, error)
 	// GetAttrsFunc returns what selectors select by: an object's labels and
 	// its selectable fields. Both are shared from then on and not written.
@@ -80,21 +96,35 @@ type Config struct {
 	// NewFunc returns an empty object, NewListFunc an empty list.
 	NewFunc     func() runtime.Object
 	NewListFunc func() runtime.Object
-	// Codec is what Storage stores objects with. It is only checked to fit.
+	// Codec is what Storage stores objects with. The cache only checks that it fits.
 	Codec runtime.Codec
 	// Clock is what time is taken from. nil: the real one.
 	Clock clock.WithTicker
 
+	// ListStorage makes the cache fill itself by listing Storage, and not by a
+	// watch that begins with the state (KEP-3157). A Storage that can't stream
+	// its state is listed in any case: it says so by a method
+	// IsWatchListSemanticsUnSupported() bool, as client-go's clients do, or is
+	// found out within seconds. Decorator sets it where the feature gate
+	// WatchList is off, for k8s.io/apiserver's storage then takes no notice of
+	// being asked. false: the state is streamed.
+	ListStorage bool
 	// LabelIndexes are label keys to keep an index for, for reads whose label
 	// selector requires certain values of the label.
 	LabelIndexes []string
-	// WatchProgress tells whether Storage answers RequestWatchProgress
+	// WatchProgress reports whether Storage answers RequestWatchProgress
 	// reliably at this time; consistent reads and streamed lists are served
 	// from the cache only then. nil: Storage is asked if it has a method
 	// WatchProgress() bool, else the process-wide etcd feature checker.
 	WatchProgress func() bool
 	// WindowBytes bounds the memory that the window of events takes beyond
-	// the current state, in bytes. 0: 128 MiB.
+	// the current state, in bytes: the decoded objects with all that they
+	// refer to, estimated on the high side. 0: 128 MiB.
+	//
+	// Events that were not dispatched yet stay beyond it, up to twice as much, or
+	// 16 MiB if that is more. Above that they go, and watchers that have not got
+	// them end with 410. Only the events of one revision are never parted: they
+	// stay until the last of them has come.
 	WindowBytes int64
 	// DispatchBudget is for how long, in every second, dispatch may wait for
 	// watchers with full channels in all before it parks them. 0: 5 ms;
@@ -104,37 +134,62 @@ type Config struct {
 	// asked for bookmarks. 0: 60 s.
 	BookmarkInterval time.Duration
 	// FreshnessTimeout is how long a read waits for the cache to reach the
-	// resourceVersion it needs. 0: 3 s.
+	// resourceVersion it needs, the question to Storage for that version
+	// included. A GET waits a sixth of it, and is then answered by Storage.
+	// 0: 3 s.
 	FreshnessTimeout time.Duration
-	// StaleReads is how many consistent reads go to Storage when the cache
-	// does not become fresh in time: that many at a time, and that many in
-	// any FreshnessTimeout. The others are told to retry (429). 0: 10;
-	// negative: none.
+	// StorageTimeout is for how long Storage may leave requests unanswered before
+	// it counts as lost, which is logged. Reads that have waited for the cache in
+	// vain, and go to Storage, end then (504), and so do later ones: a consistent
+	// LIST about FreshnessTimeout and a second after it began, until Storage is
+	// back. A Storage of which nothing was heard for that long is asked for its
+	// version, and every two seconds while it does not answer. At least 1 s.
+	// 0: 10 s.
+	StorageTimeout time.Duration
+	// StaleReads is how many consistent LISTs go to Storage when the cache does
+	// not become fresh in time, or is known to be wrong: that many at a time,
+	// and that many in any FreshnessTimeout. The others are told to retry
+	// (429). GETs go to Storage, all of them. At most 10,000. 0: 10; negative: none.
 	StaleReads int
 	// ConsistentGetFromStorage makes GET without a resourceVersion go to
 	// Storage instead of the cache.
 	ConsistentGetFromStorage bool
 	// WatchBuffer is the number of events that a watcher's channel holds
-	// before the watcher counts as slow. 0: 16.
+	// before the watcher counts as slow, 65,536 at most. 0: 16.
 	WatchBuffer int
 	// EncodingBytes bounds the serializations that are kept to be shared by
-	// watchers, in bytes. 0: 32 MiB; negative: none are kept.
+	// watchers, and by lists where Lists is set, in bytes. Each of the two has
+	// half of it, and what the other leaves of its half. A list of which half can't
+	// be kept is encoded for every request. 0: 32 MiB; negative: none are kept.
 	EncodingBytes int64
 	// ParkedTimeout is for how long a slow watcher may stay parked before its
-	// watch is ended. 0: for as long as the window reaches back to it.
+	// watch is ended; a new one as well, from the last initial event that it
+	// took. 0: for as long as the window reaches back to it.
 	ParkedTimeout time.Duration
+	// InitialEventsTimeout is for how long a watcher may take none of the initial
+	// events that it is being sent, before its watch is ended (410). Until then
+	// the state of when the watch began stays in memory. 0: 60 s; negative: for as
+	// long as the window reaches back to it.
+	InitialEventsTimeout time.Duration
+	// InitialEventsBytes bounds what watchers that are being sent their initial
+	// events keep in memory beyond the current state, in bytes, estimated. Up to
+	// it, events stay in the window for new watchers that come further,
+	// whatever EventsHistoryWindow and WindowBytes say, so that a client that is
+	// only slow gets through. Above it, those that keep the most are ended (410).
+	// 0: WindowBytes.
+	InitialEventsBytes int64
 	// CarryWatchersOverRelist keeps watches open when the cache has to list
-	// Storage anew: watchers are told the difference between the two states.
-	// That coalesces: of several changes of an object meanwhile they see the
-	// last one, of a deletion and a creation a modification to another UID,
-	// and of an object that came and went nothing. Without it such a watch
-	// ends, and its client lists and watches again.
+	// Storage again: watchers are told the difference between the two states.
+	// Events are coalesced: of several changes of an object meanwhile watchers see
+	// the last one, of a deletion and a creation a modification to another UID,
+	// and of an object that came and went nothing. Without this option such a
+	// watch ends, and its client lists and watches again.
 	CarryWatchersOverRelist bool
 	// ConsistencyCheckInterval is the time between two comparisons of the
 	// cache with Storage, which reads all keys there; up to half as long
-	// again at random. If they differ, LISTs at exact resourceVersions go to
-	// Storage until a comparison finds that they agree. 0: 5 min; negative:
-	// none are made.
+	// again at random. If they differ, the cache lists Storage again, and until
+	// then consistent reads and those of exact resourceVersions go to Storage;
+	// see StaleReads. At least 1 s. 0: 5 min; negative: none are made.
 	ConsistencyCheckInterval time.Duration
 	// LazyStart makes the first request that needs the cache start it: a GET,
 	// LIST or WATCH, or Wait. Until then it costs its configuration: no
@@ -145,14 +200,22 @@ type Config struct {
 	// IdleTimeout puts the cache to sleep when it was not used for that long; up
 	// to twice as long. Asleep it is as before a lazy start, and wakes as then.
 	// An open watch is a use, a write is not. A client that resumes from before
-	// the sleep is told to list (410). 0: it stays awake.
+	// the sleep is told to list (410). At least 1 s. 0: it stays awake.
 	IdleTimeout time.Duration
 	// DisableSizeEstimation leaves Storage's size estimator off. With it on,
 	// Storage is told the cache's keys, so that Stats knows the average size
 	// of objects.
 	DisableSizeEstimation bool
+	// Lists lets the encoders of a server share the serializations of lists. nil:
+	// each list is encoded for itself.
+	Lists *Lists
 	// Metrics is where the cache counts. nil: nowhere.
 	Metrics *metrics.Metrics
+	// DisableShippedMetrics leaves the metrics of the cacher that k8s.io/apiserver
+	// ships alone. Otherwise the cache writes them beside its own as far as it can,
+	// whatever Metrics is, for dashboards that were made for that cacher;
+	// COMPATIBILITY.md lists them.
+	DisableShippedMetrics bool
 }
 
 // withDefaults returns the configuration with every zero that has a default
@@ -163,9 +226,12 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.DispatchBudget, DefaultDispatchBudget)
 	setDefault(&c.BookmarkInterval, DefaultBookmarkInterval)
 	setDefault(&c.FreshnessTimeout, DefaultFreshnessTimeout)
+	setDefault(&c.StorageTimeout, DefaultStorageTimeout)
 	setDefault(&c.StaleReads, DefaultStaleReads)
 	setDefault(&c.WatchBuffer, DefaultWatchBuffer)
 	setDefault(&c.EncodingBytes, DefaultEncodingBytes)
+	setDefault(&c.InitialEventsTimeout, DefaultInitialEventsTimeout)
+	setDefault(&c.InitialEventsBytes, min(max(0, c.WindowBytes), maxBytes))
 	setDefault(&c.ConsistencyCheckInterval, DefaultConsistencyCheckInterval)
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
@@ -181,113 +247,4 @@ func setDefault[T comparable](field *T, value T) {
 	if *field == zero {
 		*field = value
 	}
-}
-
-// Validate names every field that does not fit, and its value.
-func (c Config) Validate() error {
-	var errs []error
-	wrong := func(field string, value any, want string) {
-		errs = append(errs, fmt.Errorf("cacher.Config.%s is %v: %s", field, value, want))
-	}
-	required := func(field string, missing bool) {
-		if missing {
-			wrong(field, "nil", "it is required")
-		}
-	}
-	required("Storage", c.Storage == nil)
-	required("Versioner", c.Versioner == nil)
-	required("KeyFunc", c.KeyFunc == nil)
-	required("GetAttrsFunc", c.GetAttrsFunc == nil)
-	required("NewFunc", c.NewFunc == nil)
-	required("NewListFunc", c.NewListFunc == nil)
-	required("Codec", c.Codec == nil)
-	if c.GroupResource.Resource == "" {
-		wrong("GroupResource", fmt.Sprintf("%q", c.GroupResource), "the resource is empty")
-	}
-	if p, clean := c.ResourcePrefix, path.Clean(c.ResourcePrefix); clean[0] != '/' || clean == "/" || (p != clean && p != clean+"/") {
-		wrong("ResourcePrefix", fmt.Sprintf("%q", c.ResourcePrefix), `want "/" and a name, for example "/devices/"`)
-	}
-	for field, value := range map[string]time.Duration{
-		"EventsHistoryWindow": c.EventsHistoryWindow,
-		"BookmarkInterval":    c.BookmarkInterval,
-		"FreshnessTimeout":    c.FreshnessTimeout,
-		"ParkedTimeout":       c.ParkedTimeout,
-		"IdleTimeout":         c.IdleTimeout,
-	} {
-		if value < 0 {
-			wrong(field, value, "it is negative")
-		}
-	}
-	if c.WindowBytes < 0 {
-		wrong("WindowBytes", c.WindowBytes, "it is negative")
-	}
-	if c.WatchBuffer < 0 {
-		wrong("WatchBuffer", c.WatchBuffer, "it is negative")
-	}
-	errs = append(errs, c.validateIndexes(wrong)...)
-	errs = append(errs, c.validateTypes(wrong)...)
-	return errors.Join(errs...)
-}
-
-func (c Config) validateIndexes(wrong func(field string, value any, want string)) (errs []error) {
-	names := map[string]bool{}
-	for name, f := range c.IndexerFuncs {
-		if f == nil {
-			wrong("IndexerFuncs", fmt.Sprintf("%q: nil", name), "the function is required")
-		}
-	}
-	if c.Indexers != nil {
-		for name, f := range *c.Indexers {
-			names[name] = true
-			if f == nil {
-				wrong("Indexers", fmt.Sprintf("%q: nil", name), "the function is required")
-			}
-		}
-	}
-	for _, label := range c.LabelIndexes {
-		if msgs := validation.IsQualifiedName(label); len(msgs) > 0 {
-			wrong("LabelIndexes", fmt.Sprintf("%q", label), strings.Join(msgs, "; "))
-		}
-		if name := storage.LabelIndex(label); names[name] {
-			wrong("LabelIndexes", fmt.Sprintf("%q", label), "there is an index of this name already")
-		} else {
-			names[name] = true
-		}
-	}
-	return errs
-}
-
-// validateTypes makes one object and one list, and looks whether they fit.
-func (c Config) validateTypes(wrong func(field string, value any, want string)) (errs []error) {
-	if c.NewFunc != nil {
-		object := c.NewFunc()
-		if v := reflect.ValueOf(object); v.Kind() != reflect.Pointer || v.IsNil() {
-			wrong("NewFunc", fmt.Sprintf("a function that returns the %T %v", object, object), "want a pointer to an empty object")
-			return errs
-		}
-		if c.Codec != nil {
-			if err := runtime.CheckCodec(c.Codec, object); err != nil {
-				errs = append(errs, fmt.Errorf("cacher.Config.Codec is %T: it does not encode and decode %T: %w", c.Codec, object, err))
-			}
-		}
-	}
-	if c.NewListFunc != nil {
-		list := c.NewListFunc()
-		if list == nil {
-			wrong("NewListFunc", "a function that returns nil", "want an empty list")
-			return errs
-		}
-		items, err := itemsOf(list)
-		if err != nil {
-			wrong("NewListFunc", fmt.Sprintf("a function that returns %T", list), err.Error())
-			return errs
-		}
-		if c.NewFunc == nil {
-			return errs
-		}
-		if item, object := items.Type().Elem(), reflect.TypeOf(c.NewFunc()).Elem(); item != object {
-			wrong("NewListFunc", fmt.Sprintf("a function that returns %T", list), fmt.Sprintf("its items are of type %v, NewFunc makes %v", item, object))
-		}
-	}
-	return errs
 }

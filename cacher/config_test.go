@@ -18,6 +18,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -56,6 +58,11 @@ func TestConfigRefusesWhatDoesNotFit(t *testing.T) {
 		{"GetAttrsFunc", func(c *cacher.Config) { c.GetAttrsFunc = nil }, []string{"nil"}},
 		{"IndexerFuncs", func(c *cacher.Config) { c.IndexerFuncs = storage.IndexerFuncs{"spec.nodeName": nil} }, []string{"spec.nodeName", "nil"}},
 		{"Indexers", func(c *cacher.Config) { c.Indexers = &cache.Indexers{"f:spec.nodeName": nil} }, []string{"f:spec.nodeName", "nil"}},
+		{"IndexerFuncs", func(c *cacher.Config) {
+			c.IndexerFuncs = storage.IndexerFuncs{"": func(runtime.Object) string { return "" }}
+		}, []string{`""`, "field"}},
+		{"Indexers", func(c *cacher.Config) { c.Indexers = &cache.Indexers{"byNode": byNode} }, []string{`"byNode"`, `"f:FIELD"`}},
+		{"Indexers", func(c *cacher.Config) { c.Indexers = &cache.Indexers{"f:": byNode} }, []string{`"f:"`, `"l:LABEL"`}},
 		{"NewFunc", func(c *cacher.Config) { c.NewFunc = nil }, []string{"nil"}},
 		{"NewFunc", func(c *cacher.Config) { c.NewFunc = func() runtime.Object { return nil } }, []string{"nil"}},
 		{"NewFunc", func(c *cacher.Config) { c.NewFunc = func() runtime.Object { return (*example.Pod)(nil) } }, []string{"nil", "*example.Pod"}},
@@ -79,35 +86,59 @@ func TestConfigRefusesWhatDoesNotFit(t *testing.T) {
 		{"WindowBytes", func(c *cacher.Config) { c.WindowBytes = -1 }, []string{"-1"}},
 		{"BookmarkInterval", func(c *cacher.Config) { c.BookmarkInterval = -time.Minute }, []string{"-1m0s"}},
 		{"FreshnessTimeout", func(c *cacher.Config) { c.FreshnessTimeout = -time.Millisecond }, []string{"-1ms"}},
+		{"StorageTimeout", func(c *cacher.Config) { c.StorageTimeout = -time.Second }, []string{"-1s"}},
+		{"StorageTimeout", func(c *cacher.Config) { c.StorageTimeout = time.Millisecond }, []string{"1ms", "at least 1s"}},
 		{"ParkedTimeout", func(c *cacher.Config) { c.ParkedTimeout = -time.Hour }, []string{"-1h0m0s"}},
+		{"InitialEventsBytes", func(c *cacher.Config) { c.InitialEventsBytes = -1 }, []string{"-1"}},
 		{"WatchBuffer", func(c *cacher.Config) { c.WatchBuffer = -5 }, []string{"-5"}},
+		{"WatchBuffer", func(c *cacher.Config) { c.WatchBuffer = 1 << 40 }, []string{"1099511627776", "65536"}},
+		{"ConsistencyCheckInterval", func(c *cacher.Config) { c.ConsistencyCheckInterval = time.Second - 1 }, []string{"999.999999ms", "1s"}},
+		{"ConsistencyCheckInterval", func(c *cacher.Config) { c.ConsistencyCheckInterval = 1 }, []string{"1ns", "1s"}},
+		{"IdleTimeout", func(c *cacher.Config) { c.IdleTimeout = 100 * time.Millisecond }, []string{"100ms", "1s"}},
+		{"IdleTimeout", func(c *cacher.Config) { c.IdleTimeout = -1 }, []string{"-1ns"}},
 	} {
 		config := podConfig(newStore())
 		tc.change(&config)
 		c, err := cacher.New(config)
 		if err == nil {
 			c.Stop()
-			t.Errorf("%s %q is taken", tc.field, tc.says)
+			assert.Fail(t, fmt.Sprintf("%s %q is taken", tc.field, tc.says))
 			continue
 		}
 		for _, word := range append(tc.says, "cacher.Config."+tc.field) {
-			if !strings.Contains(err.Error(), word) {
-				t.Errorf("%s: %q does not say %q", tc.field, err, word)
-			}
+			assert.ErrorContains(t, err, word, tc.field)
 		}
-		if n := strings.Count(err.Error(), "cacher.Config."); n != 1 {
-			t.Errorf("%s: %d fields are named: %v", tc.field, n, err)
-		}
+		n := strings.Count(err.Error(), "cacher.Config.")
+		assert.Equal(t, 1, n, "%s: %d fields are named: %v", tc.field, n, err)
 	}
 	_, err := cacher.New(cacher.Config{WindowBytes: -1})
 	for _, field := range []string{"Storage", "Versioner", "GroupResource", "ResourcePrefix", "KeyFunc", "GetAttrsFunc", "NewFunc", "NewListFunc", "Codec", "WindowBytes"} {
-		if !strings.Contains(fmt.Sprint(err), "cacher.Config."+field+" is ") {
-			t.Errorf("%v does not name %s", err, field)
-		}
+		assert.Contains(t, fmt.Sprint(err), "cacher.Config."+field+" is ", field)
 	}
 	_, err = cacher.New(podConfig(unsized{newStore()}))
-	if err == nil || !strings.Contains(err.Error(), "cacher.Config.Storage") || !strings.Contains(err.Error(), "another estimator") {
-		t.Errorf("a storage that has an estimator: %v", err)
+	assert.ErrorContains(t, err, "cacher.Config.Storage", "a storage that has an estimator")
+	assert.ErrorContains(t, err, "another estimator", "a storage that has an estimator")
+}
+
+// The same mistakes give the same text each time: someone may compare two logs.
+func TestConfigProblemsComeInOrder(t *testing.T) {
+	config := podConfig(newStore())
+	config.EventsHistoryWindow, config.BookmarkInterval, config.FreshnessTimeout, config.ParkedTimeout, config.IdleTimeout = -1, -2, -3, -4, -5
+	config.IndexerFuncs = storage.IndexerFuncs{"d": nil, "b": nil, "c": nil, "a": nil}
+	config.Indexers = &cache.Indexers{"f:b": nil, "f:a": nil, "f:d": nil, "f:c": nil}
+	want := config.Validate().Error()
+	var fields []string
+	for line := range strings.Lines(want) {
+		field, _, _ := strings.Cut(strings.TrimPrefix(line, "cacher.Config."), ":")
+		fields = append(fields, field)
+	}
+	require.Equal(t, []string{
+		"EventsHistoryWindow is -1ns", "BookmarkInterval is -2ns", "FreshnessTimeout is -3ns", "ParkedTimeout is -4ns", "IdleTimeout is -5ns",
+		`IndexerFuncs is "a"`, `IndexerFuncs is "b"`, `IndexerFuncs is "c"`, `IndexerFuncs is "d"`,
+		`Indexers is "f`, `Indexers is "f`, `Indexers is "f`, `Indexers is "f`,
+	}, fields)
+	for range 20 {
+		require.Equal(t, want, config.Validate().Error())
 	}
 }
 
@@ -146,19 +177,24 @@ var fieldEffects = map[string]fieldEffect{
 	"LabelIndexes":             {by: "TestListLooksAtMatchesOnly"},
 	"Codec":                    {by: "TestConfigRefusesWhatDoesNotFit"},
 	"WatchProgress":            {by: "TestNoProgressReports"},
-	"BookmarkInterval":         {by: "TestBookmarksComeAtTheirInterval"},
+	"BookmarkInterval":         {by: "TestScripts/bookmarks"},
 	"FreshnessTimeout":         {by: "TestFreshnessTimeout"},
+	"StorageTimeout":           {by: "TestStorageTimeout"},
 	"StaleReads":               {by: "TestStaleCacheShieldsStorage"},
 	"ConsistentGetFromStorage": {by: "TestConsistentGetFromStorage"},
-	"ParkedTimeout":            {by: "TestParkedTimeout"},
-	"CarryWatchersOverRelist":  {by: "TestWatchersCarriedOverRelist"},
+	"ParkedTimeout":            {by: "TestScripts/slow"},
+	"InitialEventsTimeout":     {by: "TestScripts/supervision"},
+	"InitialEventsBytes":       {by: "TestInitialEventsBytes"},
+	"CarryWatchersOverRelist":  {by: "TestScripts/relist"},
 	"ConsistencyCheckInterval": {by: "TestConsistencyIsChecked"},
 	"Metrics":                  {by: "TestNotReady"},
 	"Clock":                    {by: "TestClock"},
 	"NewListFunc":              {by: "TestNewListFunc"},
-	"LazyStart":                {by: "TestLazyStart"},
-	"IdleTimeout":              {by: "TestIdleTimeout"},
+	"ListStorage":              {by: "TestListStorage"},
+	"LazyStart":                {by: "TestScripts/lifecycle"},
+	"IdleTimeout":              {by: "TestScripts/lifecycle"},
 	"DisableSizeEstimation":    {by: "TestDisableSizeEstimation"},
+	"DisableShippedMetrics":    {by: "TestDisableShippedMetrics"},
 	"Versioner": {
 		change:  func(c *cacher.Config, value int) { c.Versioner = shifted{uint64(value)} },
 		observe: func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) string { return oneLine(t, c, "/pods/") },
@@ -194,7 +230,7 @@ var fieldEffects = map[string]fieldEffect{
 		observe: func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) string {
 			return errorClass(c.GetList(t.Context(), "/pods/b/", everything("0"), &example.PodList{}))
 		},
-		want: [2]string{"none", "other"},
+		want: [2]string{"none", "bad key"},
 	},
 	"KeyFunc": {
 		change: func(c *cacher.Config, value int) {
@@ -266,6 +302,7 @@ var fieldEffects = map[string]fieldEffect{
 		},
 		want: [2]string{"3", "70"},
 	},
+	"Lists": {by: "TestLists"},
 	"EncodingBytes": {
 		change: func(c *cacher.Config, value int) { c.EncodingBytes = choose(value, int64(-1), 1000) },
 		observe: func(t *testing.T, store *memstore.Store, c *cacher.Cacher) string {
@@ -274,13 +311,11 @@ var fieldEffects = map[string]fieldEffect{
 			encoded := 0
 			for _, w := range watches {
 				event := <-w.ResultChan()
-				if err := event.Object.(runtime.CacheableObject).CacheEncode("id", func(_ runtime.Object, w io.Writer) error {
+				assert.NoError(t, event.Object.(runtime.CacheableObject).CacheEncode("id", func(_ runtime.Object, w io.Writer) error {
 					encoded++
 					_, err := io.WriteString(w, "encoded")
 					return err
-				}, io.Discard); err != nil {
-					t.Error(err)
-				}
+				}, io.Discard))
 			}
 			return fmt.Sprint(encoded)
 		},
@@ -339,27 +374,25 @@ func TestEveryFieldHasAnEffect(t *testing.T) {
 	tests := testNames(t)
 	config := reflect.TypeFor[cacher.Config]()
 	for i := range config.NumField() {
-		if _, ok := fieldEffects[config.Field(i).Name]; !ok {
-			t.Errorf("no test shows what %s does", config.Field(i).Name)
-		}
+		_, ok := fieldEffects[config.Field(i).Name]
+		assert.True(t, ok, "no test shows what %s does", config.Field(i).Name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(fieldEffects)) {
 		effect := fieldEffects[name]
-		if _, ok := config.FieldByName(name); !ok {
-			t.Errorf("there is no field %s", name)
-		}
+		_, ok := config.FieldByName(name)
+		assert.True(t, ok, "there is no field %s", name)
 		if effect.by != "" {
-			if !tests[effect.by] {
-				t.Errorf("%s: there is no %s", name, effect.by)
+			test, script, scripted := strings.Cut(effect.by, "/")
+			assert.True(t, tests[test], "%s: there is no %s", name, effect.by)
+			if scripted {
+				assert.FileExists(t, "testdata/"+script+".txt", name)
 			}
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
 			for value, want := range effect.want {
 				inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-					if got := effect.observe(t, store, c); got != want {
-						t.Errorf("with value %d: got %q, want %q", value, got, want)
-					}
+					assert.Equal(t, want, effect.observe(t, store, c), "with value %d", value)
 				}, func(c *cacher.Config) { effect.change(c, value) })
 			}
 		})
@@ -370,15 +403,12 @@ func TestEveryFieldHasAnEffect(t *testing.T) {
 func testNames(t *testing.T) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob("*_test.go")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("the tests' source is not here: %v", err)
-	}
+	require.NoError(t, err)
+	require.NotEmpty(t, files, "the tests' source is not here")
 	names := map[string]bool{}
 	for _, file := range files {
 		source, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, match := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllSubmatch(source, -1) {
 			names[string(match[1])] = true
 		}
@@ -398,9 +428,7 @@ func TestClock(t *testing.T) {
 		case <-time.After(time.Millisecond):
 		}
 	}
-	if !storage.IsTooLargeResourceVersion(r.err) {
-		t.Errorf("got %v", r.err)
-	}
+	assert.True(t, storage.IsTooLargeResourceVersion(r.err), "got %v", r.err)
 }
 
 // unstreamed can't begin a watch with the initial state: it is listed.
@@ -414,9 +442,8 @@ func TestNewListFunc(t *testing.T) {
 	c := start(t, unstreamed{store}, func(c *cacher.Config) {
 		c.NewListFunc = func() runtime.Object { made.Add(1); return poddata.NewList() }
 	})
-	if made.Load() < 2 || store.Requests()["list"] != 1 {
-		t.Errorf("%d lists were made for %d requests; one is for validation", made.Load(), store.Requests()["list"])
-	}
+	assert.GreaterOrEqual(t, made.Load(), int32(2), "the lists that were made; one is for validation")
+	assert.Equal(t, 1, store.Requests()["list"], "the requests")
 	expectList(t, c, "/pods/", "0", "a/one@2")
 }
 
@@ -434,16 +461,13 @@ func TestDisableSizeEstimation(t *testing.T) {
 	for _, disabled := range []bool{false, true} {
 		store := &sized{Store: newStore(poddata.Pod("b/one"), poddata.Pod("a/one"))}
 		start(t, store, func(c *cacher.Config) { c.DisableSizeEstimation = disabled })
-		if disabled != (store.keys == nil) {
-			t.Errorf("disabled is %v, and storage was told %v", disabled, store.keys != nil)
-		}
+		assert.Equal(t, disabled, store.keys == nil, "whether storage was told nothing")
 		if disabled {
 			continue
 		}
 		put(store.Store, poddata.Pod("c/one"))
 		keys, err := store.keys(testContext(t))
-		if want := "/pods/a/one /pods/b/one /pods/c/one"; err != nil || strings.Join(keys, " ") != want {
-			t.Errorf("got %q, %v; want %q", keys, err, want)
-		}
+		require.NoError(t, err)
+		assert.Equal(t, "/pods/a/one /pods/b/one /pods/c/one", strings.Join(keys, " "))
 	}
 }

@@ -13,94 +13,123 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/klog/v2"
 
+	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// What a consistency check has found, as metrics name it.
-const (
-	checkPassed = "passed"
-	checkFailed = "failed"
-	checkError  = "error" // it could not be made
-)
+// checkPageSize is the page size of the lists that a consistency check reads
+// from a storage that can't tell versions alone. One page is in memory at a
+// time.
+const checkPageSize = 500
 
 // versionLister is what a storage may implement so that it can be compared
 // with the cache without its objects being read: Versions calls visit for each
 // key under prefix as of exactly rv, in the order of keys, with the
-// resourceVersion of its last write. It fails as an exact LIST would, and with
-// visit's error.
+// resourceVersion of its last write. Versions fails as an exact LIST would, and
+// with visit's error.
 type versionLister interface {
 	Versions(ctx context.Context, prefix string, rv uint64, visit func(key string, rv uint64) error) error
 }
 
-// followConsistency compares the cache with storage from time to time, until
-// the context is done. The times are spread, so that caches that were started
-// together don't ask storage together.
-func (c *engine) followConsistency(ctx context.Context) {
-	if c.config.ConsistencyCheckInterval < 0 {
+// followConsistency compares the cache with storage from time to time, and when
+// there is reason to, until the context is done. The times are spread, so that
+// caches that were started together don't ask storage together.
+func (e *engine) followConsistency(ctx context.Context) {
+	if e.config.ConsistencyCheckInterval < 0 {
 		return
 	}
+	spread := func() time.Duration {
+		return time.Duration(float64(e.config.ConsistencyCheckInterval) * (1 + rand.Float64()/2))
+	}
+	next := e.config.Clock.Now().Add(spread())
 	for {
-		pause := time.Duration(float64(c.config.ConsistencyCheckInterval) * (1 + rand.Float64()/2))
+		pause := next.Sub(e.config.Clock.Now())
+		if list, due := e.trust.untilList(); due {
+			pause = min(pause, list)
+		}
 		select {
-		case <-c.config.Clock.After(pause):
-			c.checkConsistency(ctx)
+		case <-e.config.Clock.After(max(0, pause)):
+		case <-e.trust.check:
+			next = e.config.Clock.Now()
 		case <-ctx.Done():
 			return
+		}
+		if !e.config.Clock.Now().Before(next) {
+			e.checkConsistency(ctx)
+			next = e.config.Clock.Now().Add(spread())
+		}
+		if e.trust.takeList() {
+			e.relist(metrics.RelistInconsistent, errInconsistent)
 		}
 	}
 }
 
 // checkConsistency compares the latest snapshot with storage at the same
-// resourceVersion. If they differ, events were missed that nobody has noticed:
-// earlier versions, which are made by undoing events, are then read from
-// storage, until a check passes (KEP-4988).
-func (c *engine) checkConsistency(ctx context.Context) {
-	if !c.readiness.ready() {
+// resourceVersion. If they differ, events were missed unnoticed (KEP-4988).
+func (e *engine) checkConsistency(ctx context.Context) {
+	if !e.readiness.ready() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.config.ConsistencyCheckInterval)
+	ctx, cancel := context.WithTimeout(ctx, e.config.ConsistencyCheckInterval)
 	defer cancel()
-	compared := comparison{snapshot: c.state.Latest()}
+	list := e.trust.lists.Load()
+	compared := comparison{snapshot: e.state.Latest()}
 	rv := compared.snapshot.RV()
-	if err := c.storedVersions(ctx, rv, compared.visit); err != nil {
-		if ctx.Err() == nil && !apierrors.IsResourceExpired(err) {
-			c.noteError(fmt.Errorf("comparing the cache of %s with its storage at resourceVersion %d: %w", c.config.GroupResource, rv, err))
+	if err := e.storedVersions(ctx, rv, compared.visit); err != nil {
+		if e.ctx.Err() == nil {
+			e.notCompared(fmt.Errorf("comparing the cache of %s with its storage at resourceVersion %d: %w", e.config.GroupResource, rv, err))
 		}
-		c.metrics.ConsistencyCheck(checkError)
+		e.metrics.ConsistencyCheck(metrics.CheckError)
+		e.trust.unresolved()
 		return
 	}
-	if compared.stored == compared.snapshot.Digest() {
-		c.metrics.ConsistencyCheck(checkPassed)
-		c.readiness.trust(true)
+	differs := compared.stored ^ compared.snapshot.Digest()
+	if differs == 0 {
+		e.metrics.ConsistencyCheck(metrics.CheckPassed)
+		e.trust.passed(list, rv)
 		return
 	}
-	c.metrics.ConsistencyCheck(checkFailed)
-	c.readiness.trust(false)
-	err := fmt.Errorf("the cache of %s differs from its storage at resourceVersion %d, %s: earlier versions are read from storage until they agree",
-		c.config.GroupResource, rv, compared.difference())
-	c.noteError(err)
-	klog.ErrorS(err, "The watch cache has missed changes", "resource", c.config.GroupResource)
+	e.metrics.ConsistencyCheck(metrics.CheckFailed)
+	err := fmt.Errorf("the cache of %s differs at resourceVersion %d from its storage, %s", e.config.GroupResource, rv, compared.difference())
+	if e.trust.failed(list, differs, e.config.ConsistencyCheckInterval) {
+		e.warn("differs", "The watch cache has missed events: it is listed again, and consistent reads go to storage until then", err, remedyDifference)
+		return
+	}
+	e.warn("elsewhere", "The watch cache and its storage know objects by different keys, also after a list: earlier resourceVersions are read from storage", err,
+		"look for objects that are stored under another key than their names say")
+}
+
+// notCompared notes that a comparison came to nothing. A storage that is away is told
+// elsewhere, and one that has compacted the version meanwhile is in order.
+func (e *engine) notCompared(err error) {
+	const message = "The watch cache could not be compared with its storage. The comparison is tried again"
+	switch {
+	case apierrors.IsResourceExpired(err):
+	case e.contact.inDoubt():
+		e.noteError(message, err)
+	default:
+		e.warn("compare", message, err, "look at the error, and at ConsistencyCheckInterval if a comparison takes longer than that")
+	}
 }
 
 // storedVersions calls visit for each of the resource's keys in storage as of
 // rv, with the resourceVersion of its last write.
-func (c *engine) storedVersions(ctx context.Context, rv uint64, visit func(key string, rv uint64) error) error {
-	if s, ok := c.config.Storage.(versionLister); ok {
-		return s.Versions(ctx, c.config.ResourcePrefix, rv, visit)
+func (e *engine) storedVersions(ctx context.Context, rv uint64, visit func(key string, rv uint64) error) error {
+	if s, ok := e.config.Storage.(versionLister); ok {
+		return s.Versions(ctx, e.config.ResourcePrefix, rv, visit)
 	}
 	opts := storage.ListOptions{
 		ResourceVersion: fmt.Sprint(rv), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
 		Predicate: storage.Everything, Recursive: true,
 	}
-	opts.Predicate.Limit = listPageSize
+	opts.Predicate.Limit = checkPageSize
 	for {
-		list := c.config.NewListFunc()
-		if err := c.config.Storage.GetList(ctx, c.config.ResourcePrefix, opts, list); err != nil {
+		list := e.config.NewListFunc()
+		if err := e.config.Storage.GetList(ctx, e.config.ResourcePrefix, opts, list); err != nil {
 			return err
 		}
-		if err := meta.EachListItem(list, func(object runtime.Object) error { return c.visitListed(object, visit) }); err != nil {
+		if err := meta.EachListItem(list, func(object runtime.Object) error { return e.visitListed(object, visit) }); err != nil {
 			return err
 		}
 		accessor, err := meta.ListAccessor(list)
@@ -114,12 +143,12 @@ func (c *engine) storedVersions(ctx context.Context, rv uint64, visit func(key s
 	}
 }
 
-func (c *engine) visitListed(object runtime.Object, visit func(key string, rv uint64) error) error {
-	key, err := c.config.KeyFunc(object)
+func (e *engine) visitListed(object runtime.Object, visit func(key string, rv uint64) error) error {
+	key, err := e.config.KeyFunc(object)
 	if err != nil {
 		return err
 	}
-	rv, err := c.config.Versioner.ObjectResourceVersion(object)
+	rv, err := e.config.Versioner.ObjectResourceVersion(object)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
@@ -33,26 +35,18 @@ func newChecked(t *testing.T, store *memstore.Store, of storage.Interface, inter
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	m, err := metrics.New(registry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c, err := New(Config{
 		Storage: of, Versioner: storage.APIObjectVersioner{}, GroupResource: poddata.Resource, ResourcePrefix: poddata.Prefix,
 		KeyFunc: poddata.Key, GetAttrsFunc: poddata.Attrs, NewFunc: poddata.New, NewListFunc: poddata.NewList, Codec: poddata.Codec(),
 		Metrics: m, ConsistencyCheckInterval: interval,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(c.Stop)
-	if err := c.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Wait(t.Context()))
 	return &checked{c, t, store, func() string {
 		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var counts []string
 		for _, family := range families {
 			if family.GetName() != "watchcache_consistency_checks_total" {
@@ -74,9 +68,7 @@ func newChecked(t *testing.T, store *memstore.Store, of storage.Interface, inter
 
 func (c *checked) put(pod *example.Pod) {
 	key, err := poddata.Key(pod)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	require.NoError(c.t, err)
 	c.store.Put(key, pod)
 }
 
@@ -92,9 +84,9 @@ func (c *checked) miss(write func()) {
 // fresh brings the cache to the store's version.
 func (c *checked) fresh() {
 	c.t.Helper()
-	if err := c.Get(c.t.Context(), "/pods/any", storage.GetOptions{IgnoreNotFound: true}, &example.Pod{}); err != nil {
-		c.t.Fatal(err)
-	}
+	opts := storage.ListOptions{Predicate: storage.Everything, Recursive: true}
+	opts.Predicate.Limit = 1
+	require.NoError(c.t, c.GetList(c.t.Context(), poddata.Prefix, opts, &example.PodList{}))
 }
 
 // exact lists the cache's version exactly, and tells whether storage was asked.
@@ -106,9 +98,7 @@ func (c *checked) exact() (names string, delegated bool) {
 		Predicate: storage.Everything, Recursive: true,
 	}
 	pods := &example.PodList{}
-	if err := c.GetList(c.t.Context(), poddata.Prefix, opts, pods); err != nil {
-		c.t.Fatal(err)
-	}
+	require.NoError(c.t, c.GetList(c.t.Context(), poddata.Prefix, opts, pods))
 	var all []string
 	for _, pod := range pods.Items {
 		all = append(all, pod.Name)
@@ -116,11 +106,30 @@ func (c *checked) exact() (names string, delegated bool) {
 	return strings.Join(all, " "), c.store.Requests()["list"] > before
 }
 
+// expectConsistent reads as of now, and wants to know whether storage was asked.
+func (c *checked) expectConsistent(want string, delegated bool) {
+	c.t.Helper()
+	before := c.store.Requests()
+	pods := &example.PodList{}
+	require.NoError(c.t, c.GetList(c.t.Context(), poddata.Prefix, storage.ListOptions{Predicate: storage.Everything, Recursive: true}, pods))
+	var all []string
+	for _, pod := range pods.Items {
+		all = append(all, pod.Name)
+		assert.NoError(c.t, c.Get(c.t.Context(), poddata.Prefix+pod.Namespace+"/"+pod.Name, storage.GetOptions{}, &example.Pod{}))
+	}
+	after := c.store.Requests()
+	lists, gets := after["list"]-before["list"], after["get"]-before["get"]
+	assert.Equal(c.t, want, strings.Join(all, " "), "from storage %d lists and %d GETs", lists, gets)
+	assert.Equal(c.t, delegated, lists == 1, "whether storage was listed: %d lists, %d GETs", lists, gets)
+	assert.Equal(c.t, delegated, gets == len(all), "whether all GETs went to storage: %d lists, %d GETs", lists, gets)
+	assert.NotEqual(c.t, delegated, lists+gets == 0, "whether storage was asked: %d lists, %d GETs", lists, gets)
+}
+
 func expectExact(c *checked, want string, delegated bool) {
 	c.t.Helper()
-	if names, from := c.exact(); names != want || from != delegated {
-		c.t.Errorf("got %q, from storage %v; want %q, %v", names, from, want, delegated)
-	}
+	names, from := c.exact()
+	assert.Equal(c.t, want, names)
+	assert.Equal(c.t, delegated, from, "whether storage was asked")
 }
 
 func newPods(names ...string) *memstore.Store {
@@ -131,9 +140,9 @@ func newPods(names ...string) *memstore.Store {
 	return store
 }
 
-// Regression 20: changes that the cache has missed without noticing are found
-// by comparing it with storage. From then on exact versions are storage's to
-// answer, until the two agree again.
+// Regressions 20 and 51: changes that the cache has missed without noticing are
+// found by comparing it with storage. The cache is then listed again at once,
+// and until that is done storage answers what must be right.
 func TestConsistencyIsChecked(t *testing.T) {
 	for _, interval := range []time.Duration{time.Minute, 0, -1} {
 		t.Run(interval.String(), func(t *testing.T) {
@@ -143,34 +152,35 @@ func TestConsistencyIsChecked(t *testing.T) {
 				pause := c.config.ConsistencyCheckInterval * 3 / 2
 				if interval < 0 {
 					<-time.After(time.Hour)
-					if counts := c.counts(); counts != "" {
-						t.Errorf("checks were made: %s", counts)
-					}
+					assert.Empty(t, c.counts(), "checks were made")
 					c.Stop()
 					return
 				}
 				<-time.After(pause)
 				synctest.Wait()
-				if counts := c.counts(); counts != "passed:1" {
-					t.Errorf("got %q after %v, want one check", counts, pause)
-				}
+				counts := c.counts()
+				assert.Equal(t, "passed:1", counts, "after %v", pause)
 				expectExact(c, "one", false)
 				c.miss(func() { c.put(poddata.Pod("a/two")) })
 				expectExact(c, "one", false) // nobody knows yet
+				open := store.Gate("watch")
 				<-time.After(pause)
 				synctest.Wait()
 				expectExact(c, "one two", true)
-				if last := c.Status().LastError; last == nil || !strings.Contains(last.Message, `"/pods/a/two" at 3`) {
-					t.Errorf("the status says %+v", last)
-				}
-				// The next change of the object shows that one was missed.
-				c.put(poddata.Pod("a/two"))
+				c.expectConsistent("one two", true)
+				last := c.Status().LastError
+				require.NotNil(t, last, "the status tells no error")
+				assert.Contains(t, last.Message, "differs")
+				open()
 				<-time.After(time.Second)
-				c.fresh()
-				expectExact(c, "one two", true)
+				synctest.Wait()
+				expectExact(c, "one two", false)
+				c.expectConsistent("one two", false)
 				<-time.After(pause)
 				synctest.Wait()
 				expectExact(c, "one two", false)
+				counts = c.counts()
+				assert.Contains(t, []string{"failed:1 passed:2", "failed:1 passed:3"}, counts)
 				c.Stop()
 			})
 		})
@@ -193,32 +203,32 @@ func TestConsistencyCheckFindsDifferences(t *testing.T) {
 	} {
 		for _, keysOnly := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, keys only %v", tc.name, keysOnly), func(t *testing.T) {
-				store := newPods("a/one", "a/two")
-				var of storage.Interface = store
-				if keysOnly {
-					of = keysOf{store}
-				}
-				c := newChecked(t, store, of, time.Minute)
-				tc.change(c)
-				before := store.Requests()["list"]
-				c.sleep.engine.Load().checkConsistency(t.Context())
-				if listed := store.Requests()["list"] > before; listed == keysOnly {
-					t.Errorf("objects were listed: %v", listed)
-				}
-				want := "passed:1"
-				if tc.says != "" {
-					want = "failed:1"
-				}
-				if counts := c.counts(); counts != want {
-					t.Errorf("got %q, want %q", counts, want)
-				}
-				if last := c.Status().LastError; (last != nil) != (tc.says != "") || last != nil && !strings.Contains(last.Message, tc.says) {
-					t.Errorf("the status says %+v, want %q", last, tc.says)
-				}
-				_, delegated := c.exact()
-				if delegated != (tc.says != "") {
-					t.Errorf("an exact LIST went to storage: %v", delegated)
-				}
+				synctest.Test(t, func(t *testing.T) {
+					store := newPods("a/one", "a/two")
+					var of storage.Interface = store
+					if keysOnly {
+						of = keysOf{store}
+					}
+					c := newChecked(t, store, of, time.Minute)
+					synctest.Wait() // its own checks are a minute away
+					tc.change(c)
+					before := store.Requests()["list"]
+					c.lifecycle.current().checkConsistency(t.Context())
+					assert.NotEqual(t, keysOnly, store.Requests()["list"] > before, "whether objects were listed")
+					want := "passed:1"
+					if tc.says != "" {
+						want = "failed:1"
+					}
+					assert.Equal(t, want, c.counts())
+					last := c.Status().LastError
+					assert.Equal(t, tc.says != "", last != nil, "whether the status tells an error: %+v", last)
+					if last != nil {
+						assert.Contains(t, last.Message, tc.says)
+					}
+					_, delegated := c.exact()
+					assert.Equal(t, tc.says != "", delegated, "an exact LIST went to storage")
+					c.Stop()
+				})
 			})
 		}
 	}
@@ -239,26 +249,30 @@ func (s keysOf) Versions(_ context.Context, prefix string, rv uint64, visit func
 // A check that can't be made changes nothing; and a version that storage has
 // compacted meanwhile is no error.
 func TestConsistencyCheckCannotBeMade(t *testing.T) {
+	synctest.Test(t, consistencyCheckCannotBeMade)
+}
+
+func consistencyCheckCannotBeMade(t *testing.T) {
 	store := newPods("a/one")
 	c := newChecked(t, store, store, time.Minute)
 	store.Fail("list", errors.New("no leader"))
-	c.sleep.engine.Load().checkConsistency(t.Context())
-	if last := c.Status().LastError; last == nil || !strings.Contains(last.Message, "no leader") || c.counts() != "error:1" {
-		t.Errorf("got %+v, %s", last, c.counts())
-	}
+	c.lifecycle.current().checkConsistency(t.Context())
+	last := c.Status().LastError
+	require.NotNil(t, last, "the status tells no error")
+	assert.Contains(t, last.Message, "no leader")
+	assert.Equal(t, "error:1", c.counts())
 	store.Fail("list", nil)
 	expectExact(c, "one", false)
 
-	c.lastError.Store(nil)
+	before := *c.Status().LastError
 	store.Hold()
 	store.Compact(store.Touch())
-	c.sleep.engine.Load().checkConsistency(t.Context())
-	if last := c.Status().LastError; last != nil || c.counts() != "error:2" {
-		t.Errorf("got %+v, %s", last, c.counts())
-	}
-	c.sleep.engine.Load().readiness.set(false)
-	c.sleep.engine.Load().checkConsistency(t.Context())
-	if counts := c.counts(); counts != "error:2" {
-		t.Errorf("a cache that is not ready was checked: %s", counts)
-	}
+	c.lifecycle.current().checkConsistency(t.Context())
+	last = c.Status().LastError
+	assert.Equal(t, before, *last)
+	assert.Equal(t, "error:2", c.counts())
+	c.lifecycle.current().readiness.set(false)
+	c.lifecycle.current().checkConsistency(t.Context())
+	assert.Equal(t, "error:2", c.counts(), "a cache that is not ready was checked")
+	c.Stop()
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/cacher"
@@ -21,15 +23,11 @@ func counted(t testing.TB) (func(*cacher.Config), func(name string) float64) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	m, err := metrics.New(registry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return func(c *cacher.Config) { c.Metrics = m }, func(name string) (sum float64) {
 		t.Helper()
 		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, family := range families {
 			if family.GetName() != "watchcache_"+name {
 				continue
@@ -119,7 +117,6 @@ func TestCandidatesFollowMatches(t *testing.T) {
 	until(t, "all is delivered", func() bool {
 		return sum("delivered_events_total") == events*float64(len(selectors)+residual)
 	})
-	if got, want := sum("dispatch_candidates_total"), events*float64(len(selectors)+residual); got != want {
-		t.Errorf("%v groups were evaluated for %d events, want %v: as many as match", got, events, want)
-	}
+	got, want := sum("dispatch_evaluations_total"), events*float64(len(selectors)+residual)
+	assert.Equal(t, want, got, "as many groups are evaluated for %d events as match", events)
 }

@@ -3,37 +3,29 @@
 package cacher
 
 import (
-	"fmt"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/kube-watchcache/watchcache/metrics"
 )
 
-// readKind is how a read is answered.
-type readKind uint8
-
+// How a read is answered.
 const (
 	// readLatest: from the newest snapshot, once it is at rv or later.
-	readLatest readKind = iota
+	readLatest = metrics.DecisionLatest
 	// readConsistent: from the newest snapshot, once it is as new as storage
 	// was at some time after the read arrived.
-	readConsistent
+	readConsistent = metrics.DecisionConsistent
 	// readExact: from the snapshot at exactly rv.
-	readExact
+	readExact = metrics.DecisionExact
 	// readContinue: from the snapshot at the continue token's rv, and its key.
-	readContinue
+	readContinue = metrics.DecisionContinue
 	// readDelegate: by storage.
-	readDelegate
+	readDelegate = metrics.DecisionDelegate
 	// readRefuse: not now (429).
-	readRefuse
+	readRefuse = metrics.DecisionRefuse
 )
 
-var readKinds = [...]string{"latest", "consistent", "exact", "continue", "delegate", "refuse"}
-
-// String returns the kind's name in metrics.
-func (k readKind) String() string { return readKinds[k] }
-
-// readOptions is what a read asks for.
+// readOptions is what a read asks for: the options of a GET or a LIST, parsed.
 type readOptions struct {
 	// list is false for GET.
 	list bool
@@ -55,36 +47,57 @@ type readOptions struct {
 
 // readState is what the cache is able to do.
 type readState struct {
-	// ready: there is a state to serve from. stopped: there never will be.
+	// ready: there is a state to serve from. stopped: there will never be one.
 	ready, stopped bool
 	// progress: the storage reports the progress of the cache's watch.
 	progress bool
 	// consistentGet: GET without a resourceVersion may be served.
 	consistentGet bool
-	// rv is what the cache is at, oldest and compacted from which version on
-	// it could answer, and storage could.
+	// doubtful: the state is known to be wrong, and is to be listed again.
+	// trusted is from which version on it is known to be right.
+	doubtful bool
+	trusted  uint64
+	// rv is the version that the cache is at. The cache has the versions from
+	// oldest on, and storage those from compacted on.
 	rv, oldest, compacted uint64
+	// kept reports whether the snapshot at a version below oldest is kept for
+	// clients that were given a continue token for it. nil: none is.
+	kept func(rv uint64) bool
+}
+
+// shows reports whether the cache has the version, or has had it when the first
+// page was read.
+func (s readState) shows(rv uint64) bool {
+	return rv >= s.oldest || (s.kept != nil && s.kept(rv))
 }
 
 // decision is how a read is answered, from which version and from which key.
 type decision struct {
-	kind readKind
+	kind metrics.Decision
 	rv   uint64
 	from string
 	// limited: there is a limit, and it applies.
 	limited bool
+	// bounded: storage answers a few of the LISTs that ask at the same time, for
+	// the cache can't shield it; the others are refused.
+	bounded bool
+	// late: storage answers a GET that has waited for the cache in vain.
+	late bool
 }
 
-// decide is the whole policy of reads. It follows "Semantics for get and list"
-// of the Kubernetes API concepts, and KEP-4568 for a cache that is not ready:
-// what storage answers cheaply goes there, the rest is to come again.
+// served reports whether the cache answers.
+func (d decision) served() bool { return d.kind != readDelegate && d.kind != readRefuse }
+
+// decide is the whole policy of reads. The policy follows "Semantics for get
+// and list" of the Kubernetes API concepts, and KEP-4568 for a cache that is
+// not ready: reads that are cheap for storage go there, the others are refused.
 func decide(o readOptions, s readState) decision {
 	if s.stopped {
 		return decision{kind: readRefuse}
 	}
 	d := decideReady(o, s)
 	switch {
-	case s.ready || d.kind == readDelegate:
+	case s.ready, d.kind == readDelegate && !d.bounded:
 		return d
 	case !o.list || (o.limit > 0 && !o.selective):
 		return decision{kind: readDelegate}
@@ -98,59 +111,37 @@ func decideReady(o readOptions, s readState) decision {
 	switch {
 	case o.continues && o.continueRV > 0:
 		d := decision{kind: readContinue, rv: uint64(o.continueRV), from: o.continueKey, limited: limited}
-		return d.ifShown(s)
+		return d.delegateUnlessShown(s)
 	case o.continues:
-		return decideConsistent(o.continueKey, limited, s.progress)
+		return decideConsistent(o, s, o.continueKey, s.progress)
 	case o.match == metav1.ResourceVersionMatchExact:
-		return decision{kind: readExact, rv: o.rv, limited: limited}.ifShown(s)
+		return decision{kind: readExact, rv: o.rv, limited: limited}.delegateUnlessShown(s)
 	case o.unset:
-		return decideConsistent("", limited, s.progress && (o.list || s.consistentGet))
+		return decideConsistent(o, s, "", s.progress && (o.list || s.consistentGet))
 	case o.list && o.match == "" && limited && o.recursive && o.rv > 0:
 		// Before there was resourceVersionMatch, a limit made it exact.
-		return decision{kind: readExact, rv: o.rv, limited: limited}.ifShown(s)
+		return decision{kind: readExact, rv: o.rv, limited: limited}.delegateUnlessShown(s)
 	}
 	return decision{kind: readLatest, rv: o.rv, limited: limited}
 }
 
-func decideConsistent(from string, limited, served bool) decision {
-	if !served {
+func decideConsistent(o readOptions, s readState, from string, served bool) decision {
+	switch {
+	case !served:
 		return decision{kind: readDelegate}
+	case s.doubtful:
+		return decision{kind: readDelegate, bounded: o.list}
 	}
-	return decision{kind: readConsistent, from: from, limited: limited}
+	return decision{kind: readConsistent, from: from, limited: o.limit > 0}
 }
 
-// ifShown delegates a read at one version if the cache can't show it, if
-// storage would refuse it, or if it is none: the answer, "too old" included,
-// is then storage's own. A version to come is waited for only if the cache can
-// know that it has come.
-func (d decision) ifShown(s readState) decision {
-	if d.rv == 0 || d.rv < s.oldest || d.rv < s.compacted || (d.rv > s.rv && !s.progress) {
+// delegateUnlessShown delegates a read at one version unless the cache can show
+// that version: storage answers if the cache no longer has it or may have it
+// wrong, if storage would refuse it ("too old"), and if it is no version. A
+// version to come is waited for only if the cache can know that it has come.
+func (d decision) delegateUnlessShown(s readState) decision {
+	if d.rv == 0 || s.doubtful || d.rv < s.trusted || !s.shows(d.rv) || d.rv < s.compacted || (d.rv > s.rv && !s.progress) {
 		return decision{kind: readDelegate}
 	}
 	return d
-}
-
-// listOptions turns the options of a LIST into what decide wants. It fails for
-// what is malformed, as storage would.
-func (c *engine) listOptions(key string, opts storage.ListOptions) (readOptions, error) {
-	if _, _, err := storage.ValidateListOptions(key, c.config.Versioner, opts); err != nil {
-		return readOptions{}, err
-	}
-	rv, err := c.config.Versioner.ParseResourceVersion(opts.ResourceVersion)
-	if err != nil {
-		return readOptions{}, err
-	}
-	o := readOptions{
-		list: true, recursive: opts.Recursive,
-		unset: opts.ResourceVersion == "", rv: rv, match: opts.ResourceVersionMatch,
-		limit: opts.Predicate.Limit, selective: !opts.Predicate.Empty(),
-	}
-	if opts.Recursive && opts.Predicate.Continue != "" {
-		o.continues = true
-		o.continueKey, o.continueRV, err = storage.DecodeContinue(opts.Predicate.Continue, key)
-		if err != nil {
-			return readOptions{}, fmt.Errorf("continue: %w", err)
-		}
-	}
-	return o, nil
 }

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/storage"
@@ -81,7 +83,7 @@ func shippedDecision(t *testing.T, c decideCase, s readState) string {
 	result, err := delegator.ShouldDelegateList(opts, shippedCache{state: s, token: o.continueRV})
 	switch {
 	case err != nil:
-		t.Fatalf("%+v: %v", c, err)
+		require.NoError(t, err, "%+v", c)
 	case result.ShouldDelegate:
 		return "delegate"
 	case !ready && o.limit > 0 && !o.selective:
@@ -141,7 +143,7 @@ var deliberate = []difference{
 	{"NotOlderThan without a version means the most recent one, as to storage, not any", func(c decideCase) bool {
 		return c.match == "NotOlderThan" && c.rv == "unset" && c.next == "-" && (c.ready == "ready" || c.progress == "-")
 	}},
-	{"a continue token is followed whatever the match, as by storage: NotOlderThan does not begin the list anew, Exact need not ask storage", func(c decideCase) bool {
+	{"a continue token is followed whatever the match, as by storage: NotOlderThan does not begin the list again, Exact need not ask storage", func(c decideCase) bool {
 		return c.match != "-" && c.next != "-"
 	}},
 	{`a limit counts at resourceVersion "0", too, on the first page and on those that a continue token asks for`, func(c decideCase) bool {
@@ -155,6 +157,9 @@ func TestDecideAgainstShipped(t *testing.T) {
 	shown := make([]int, len(deliberate))
 	same := 0
 	for _, c := range allCases() {
+		if c.trust == "doubtful" {
+			continue // the shipped cacher knows of that for earlier versions only
+		}
 		s := c.state()
 		if !s.ready {
 			s.rv, s.oldest, s.compacted = 0, 0, 0 // nothing was listed yet
@@ -170,16 +175,13 @@ func TestDecideAgainstShipped(t *testing.T) {
 			continue
 		}
 		which := slices.IndexFunc(deliberate, func(d difference) bool { return d.cases(c) })
-		if which < 0 {
-			t.Errorf("%+v: ours %q, shipped %q, which is in no list", c, ours, shipped)
+		if !assert.GreaterOrEqual(t, which, 0, "%+v: ours %q, shipped %q, which is in no list", c, ours, shipped) {
 			continue
 		}
 		shown[which]++
 	}
 	for i, n := range shown {
-		if n == 0 {
-			t.Errorf("there is no such difference: %s", deliberate[i].what)
-		}
+		assert.NotZero(t, n, "there is no such difference: %s", deliberate[i].what)
 	}
 	t.Logf("%d combinations are the same, others by difference: %v", same, shown)
 }

@@ -8,7 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-watchcache/watchcache/metrics"
 )
 
 // decideCase is one combination of everything that decide looks at, in words.
@@ -22,6 +26,7 @@ type decideCase struct {
 	scope string // prefix, key
 	all   string // all, some (there is a selector)
 	ready string // ready, cold, stopped
+	trust string // trusted, doubtful
 	// progress is whether storage reports the watch's progress.
 	progress string // progress, -
 	gets     string // cached, storage: where a GET without rv is served
@@ -43,12 +48,13 @@ var decideValues = [][]string{
 	{"prefix", "key"},
 	{"all", "some"},
 	{"ready", "cold", "stopped"},
+	{"trusted", "doubtful"},
 	{"progress", "-"},
 	{"cached", "storage"},
 }
 
 func caseOf(v []string) decideCase {
-	return decideCase{v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8], v[9]}
+	return decideCase{v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8], v[9], v[10]}
 }
 
 // allCases are all combinations that can reach decide: a GET has no list
@@ -102,6 +108,7 @@ func (c decideCase) options() readOptions {
 func (c decideCase) state() readState {
 	s := decideStates
 	s.ready, s.stopped = c.ready == "ready", c.ready == "stopped"
+	s.doubtful = c.trust == "doubtful"
 	s.progress, s.consistentGet = c.progress == "progress", c.gets == "cached"
 	return s
 }
@@ -111,51 +118,61 @@ func (c decideCase) state() readState {
 // may serve, and KEP-4568 for a cache that is not ready. The first rule that
 // covers a case counts.
 //
-// Columns: verb, rv, match, limit, continue, scope, selector, readiness,
+// Columns: verb, rv, match, limit, continue, scope, selector, readiness, trust,
 // progress, GETs; "*" is any value, "!" all but, "|" either.
 const decideRules = `
 # A stopped cache answers nothing.
-*    *                   *            *     *              *      *   stopped *        *       refuse
+*    *                   *            *     *              *      *   stopped *        *        *       refuse
 
 # Ready or not, only storage can answer: a version that the cache does not
 # have any more, or may not have though storage would refuse it;
-list *                   *            *     gone|compacted *      *   *       *        *       delegate
-list gone|compacted      Exact        *     *              *      *   *       *        *       delegate
-list gone|compacted      -            limit *              prefix *   *       *        *       delegate
+list *                   *            *     gone|compacted *      *   *       *        *        *       delegate
+list gone|compacted      Exact        *     *              *      *   *       *        *        *       delegate
+list gone|compacted      -            limit *              prefix *   *       *        *        *       delegate
 # "exactly" without a version, which storage takes for the most recent one;
-list unset|0             Exact        *     -              *      *   *       *        *       delegate
+list unset|0             Exact        *     -              *      *   *       *        *        *       delegate
+# any single version, while the cache is known to be wrong;
+list *                   *            *     held|future    *      *   *       doubtful *        *       delegate
+list held|future         Exact        *     *              *      *   *       doubtful *        *       delegate
+list held|future         -            limit *              prefix *   *       doubtful *        *       delegate
 # a version to come, or the most recent one, without a word on the progress of
 # the cache's watch;
-list *                   *            *     future|latest  *      *   *       -        *       delegate
-list future              Exact        *     *              *      *   *       -        *       delegate
-list future              -            limit *              prefix *   *       -        *       delegate
-list unset               *            *     -              *      *   *       -        *       delegate
-get  unset               *            *     *              *      *   *       -        *       delegate
+list *                   *            *     future|latest  *      *   *       *        -        *       delegate
+list future              Exact        *     *              *      *   *       *        -        *       delegate
+list future              -            limit *              prefix *   *       *        -        *       delegate
+list unset               *            *     -              *      *   *       *        -        *       delegate
+get  unset               *            *     *              *      *   *       *        -        *       delegate
 # a GET of the most recent version, where it is configured so.
-get  unset               *            *     *              *      *   *       *        storage delegate
+get  unset               *            *     *              *      *   *       *        *        storage delegate
+
+# Known to be wrong: the most recent version is storage's to answer, to all who
+# get one object, to a few who list.
+get  unset               *            *     *              *      *   ready   doubtful *        *       delegate
+list *                   *            *     latest         *      *   ready   doubtful *        *       delegate bounded
+list unset               *            *     -              *      *   ready   doubtful *        *       delegate bounded
 
 # Not ready: a GET and a page of everything go to storage, the rest comes again.
-get  *                   *            *     *              *      *   cold    *        *       delegate
-list *                   *            limit *              *      all cold    *        *       delegate
-list *                   *            *     *              *      *   cold    *        *       refuse
+get  *                   *            *     *              *      *   cold    *        *        *       delegate
+list *                   *            limit *              *      all cold    *        *        *       delegate
+list *                   *            *     *              *      *   cold    *        *        *       refuse
 
 # GET: most recent, any, not older than.
-get  unset               *            *     *              *      *   ready   *        *       consistent
-get  0                   *            *     *              *      *   ready   *        *       latest 0
-get  *                   *            *     *              *      *   ready   *        *       latest rv
+get  unset               *            *     *              *      *   ready   *        *        *       consistent
+get  0                   *            *     *              *      *   ready   *        *        *       latest 0
+get  *                   *            *     *              *      *   ready   *        *        *       latest rv
 
 # LIST, continued: at the token's version, or at the most recent one.
-list *                   *            *     latest         *      *   ready   *        *       consistent limited
-list *                   *            *     !-             *      *   ready   *        *       continue token limited
+list *                   *            *     latest         *      *   ready   *        *        *       consistent limited
+list *                   *            *     !-             *      *   ready   *        *        *       continue token limited
 # Most recent.
-list unset               *            *     *              *      *   ready   *        *       consistent limited
+list unset               *            *     *              *      *   ready   *        *        *       consistent limited
 # Any.
-list 0                   *            *     *              *      *   ready   *        *       latest 0 limited
+list 0                   *            *     *              *      *   ready   *        *        *       latest 0 limited
 # Exact, also by a limit alone, as before there was a match.
-list *                   Exact        *     *              *      *   ready   *        *       exact rv limited
-list *                   -            limit *              prefix *   ready   *        *       exact rv limited
+list *                   Exact        *     *              *      *   ready   *        *        *       exact rv limited
+list *                   -            limit *              prefix *   ready   *        *        *       exact rv limited
 # Not older than.
-list *                   *            *     *              *      *   ready   *        *       latest rv limited
+list *                   *            *     *              *      *   ready   *        *        *       latest rv limited
 `
 
 type decideRule struct {
@@ -172,15 +189,13 @@ func parseRules(t *testing.T, text string) []*decideRule {
 		if len(fields) == 0 || fields[0] == "#" {
 			continue
 		}
-		if len(fields) <= len(decideValues) {
-			t.Fatalf("rule %q has too few columns", line)
-		}
+		require.Greater(t, len(fields), len(decideValues), "rule %q has too few columns", line)
 		rule := &decideRule{line: strings.TrimSpace(line), columns: fields[:len(decideValues)]}
 		rule.want = strings.Join(fields[len(decideValues):], " ")
 		for i, column := range rule.columns {
 			for _, value := range strings.Split(strings.TrimPrefix(column, "!"), "|") {
-				if value != "*" && !slices.Contains(decideValues[i], value) {
-					t.Fatalf("rule %q: column %d has no value %q", line, i+1, value)
+				if value != "*" {
+					require.Contains(t, decideValues[i], value, "rule %q: column %d has no value %q", line, i+1, value)
 				}
 			}
 		}
@@ -190,7 +205,7 @@ func parseRules(t *testing.T, text string) []*decideRule {
 }
 
 func (r *decideRule) covers(c decideCase) bool {
-	values := []string{c.verb, c.rv, c.match, c.limit, c.next, c.scope, c.all, c.ready, c.progress, c.gets}
+	values := []string{c.verb, c.rv, c.match, c.limit, c.next, c.scope, c.all, c.ready, c.trust, c.progress, c.gets}
 	for i, column := range r.columns {
 		column, not := strings.CutPrefix(column, "!")
 		if column != "*" && slices.Contains(strings.Split(column, "|"), values[i]) == not {
@@ -200,17 +215,28 @@ func (r *decideRule) covers(c decideCase) bool {
 	return true
 }
 
+func kindCalled(name string) metrics.Decision {
+	for kind := readLatest; kind <= readRefuse; kind++ {
+		if kind.String() == name {
+			return kind
+		}
+	}
+	panic("the rules name a decision that does not exist: " + name)
+}
+
 // expected is the decision that a rule's last columns stand for.
 func (r *decideRule) expected(c decideCase) string {
 	d := decision{}
 	words := strings.Fields(r.want)
-	d.kind = readKind(slices.Index(readKinds[:], words[0]))
+	d.kind = kindCalled(words[0])
 	for _, word := range words[1:] {
 		switch word {
 		case "rv":
 			d.rv = decideVersions[c.rv]
 		case "token":
 			d.rv = decideVersions[c.next]
+		case "bounded":
+			d.bounded = true
 		case "limited":
 			d.limited = c.limit == "limit"
 		}
@@ -227,20 +253,16 @@ func TestDecide(t *testing.T) {
 	cases := allCases()
 	for _, c := range cases {
 		i := slices.IndexFunc(rules, func(r *decideRule) bool { return r.covers(c) })
-		if i < 0 {
-			t.Errorf("%+v is covered by no rule", c)
+		if !assert.GreaterOrEqual(t, i, 0, "%+v is covered by no rule", c) {
 			continue
 		}
 		rules[i].used = true
 		d := decide(c.options(), c.state())
-		if got, want := fmt.Sprintf("%v %+v", d.kind, d), rules[i].expected(c); got != want {
-			t.Errorf("%+v\n  got  %s\n  want %s\n  rule %s", c, got, want, rules[i].line)
-		}
+		got, want := fmt.Sprintf("%v %+v", d.kind, d), rules[i].expected(c)
+		assert.Equal(t, want, got, "%+v\n  rule %s", c, rules[i].line)
 	}
 	for _, rule := range rules {
-		if !rule.used {
-			t.Errorf("the rule %q covers nothing", rule.line)
-		}
+		assert.True(t, rule.used, "the rule %q covers nothing", rule.line)
 	}
 	t.Logf("%d combinations, %d rules", len(cases), len(rules))
 }
@@ -251,22 +273,20 @@ func TestDecideAtTheEdges(t *testing.T) {
 	for _, tc := range []struct {
 		name                  string
 		rv, oldest, compacted uint64
-		want                  map[uint64]readKind
+		want                  map[uint64]metrics.Decision
 	}{
-		{"window", 200, 100, 0, map[uint64]readKind{99: readDelegate, 100: readExact, 200: readExact, 201: readExact}},
-		{"compacted within the window", 200, 100, 150, map[uint64]readKind{149: readDelegate, 150: readExact}},
-		{"compacted below the window", 200, 100, 50, map[uint64]readKind{99: readDelegate, 100: readExact}},
-		{"nothing listed yet", 0, 0, 0, map[uint64]readKind{0: readDelegate, 1: readExact}},
-		{"compacted beyond the cache", 200, 100, 250, map[uint64]readKind{200: readDelegate, 249: readDelegate, 250: readExact}},
+		{"window", 200, 100, 0, map[uint64]metrics.Decision{99: readDelegate, 100: readExact, 200: readExact, 201: readExact}},
+		{"compacted within the window", 200, 100, 150, map[uint64]metrics.Decision{149: readDelegate, 150: readExact}},
+		{"compacted below the window", 200, 100, 50, map[uint64]metrics.Decision{99: readDelegate, 100: readExact}},
+		{"nothing listed yet", 0, 0, 0, map[uint64]metrics.Decision{0: readDelegate, 1: readExact}},
+		{"compacted beyond the cache", 200, 100, 250, map[uint64]metrics.Decision{200: readDelegate, 249: readDelegate, 250: readExact}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := ready
 			s.rv, s.oldest, s.compacted = tc.rv, tc.oldest, tc.compacted
 			for rv, want := range tc.want {
 				o := readOptions{list: true, recursive: true, rv: rv, match: metav1.ResourceVersionMatchExact}
-				if d := decide(o, s); d.kind != want {
-					t.Errorf("exactly %d: got %v, want %v", rv, d.kind, want)
-				}
+				assert.Equal(t, want, decide(o, s).kind, "exactly %d", rv)
 			}
 		})
 	}

@@ -23,10 +23,12 @@ import (
 // storage it makes is a Cacher over a raw storage. Feature gates are read when
 // it is called.
 //
-// Who asks one decorator twice for the same, as a server does that makes a
-// store for each version it serves, gets one cache over one raw storage: the
-// same resource, key prefix, servers and stored form, described by the same
-// functions.
+// Two requests that declare the same thing, as those of a server do that makes
+// a store for each version it serves, get one cache over one raw storage: the
+// same resource, key prefix, servers and stored form, of the same types and
+// functions. Values that can't be compared are different: a closure that
+// captures something equals only itself, and so does the codec of objects
+// without a Go type. Two versions of a custom resource have a cache each.
 //
 // The returned destroy function stops the cache and then the storage under it,
 // unless others use them; it may be called more than once, as a registry does
@@ -35,8 +37,9 @@ func Decorator(opts ...Option) generic.StorageDecorator {
 	o := optionsOf(opts)
 	d := &decorator{
 		options:        o,
-		wrong:          errors.Join(o.errs...),
+		wrong:          errors.Join(o.problems...),
 		sizeEstimation: utilfeature.DefaultFeatureGate.Enabled(features.SizeBasedListCostEstimate),
+		listStorage:    !utilfeature.DefaultFeatureGate.Enabled(features.WatchList),
 	}
 	return func(
 		config *storagebackend.ConfigForResource, resourcePrefix string,
@@ -52,6 +55,7 @@ type decorator struct {
 	options        options
 	wrong          error // with the options
 	sizeEstimation bool
+	listStorage    bool
 	caches         shared.Map[identity, *Cacher]
 }
 
@@ -88,11 +92,9 @@ func (d *decorator) open(r request) (*Cacher, func(), error) {
 		EventsHistoryWindow: r.config.EventsHistoryWindow, ResourcePrefix: r.prefix,
 		KeyFunc: r.keyOf, GetAttrsFunc: r.attrs, IndexerFuncs: r.triggers, Indexers: r.indexers,
 		NewFunc: r.newObject, NewListFunc: r.newList, Codec: r.config.Codec,
-		DisableSizeEstimation: !d.sizeEstimation,
+		DisableSizeEstimation: !d.sizeEstimation, ListStorage: d.listStorage,
 	}
-	for _, set := range d.options.config {
-		set(&config)
-	}
+	d.options.apply(&config)
 	c, err := New(config)
 	if err != nil {
 		destroyRaw()

@@ -13,7 +13,7 @@
 //
 //	c, err := cacher.New(cacher.Config{Storage: s, ...})
 //	if err != nil {
-//		return err // names every field that does not fit
+//		return err // names every invalid field
 //	}
 //	defer c.Stop()
 //	if err := c.Wait(ctx); err != nil {
@@ -22,28 +22,51 @@
 //
 // # The way of an event
 //
-// source.go watches the wrapped storage for a client-go Reflector and resumes
-// broken watches; feed.go computes key and attributes once and applies the
-// event to the state machine of package watchcache; dispatch.go follows the
-// window with a cursor of its own, asks registry.go and probe.go for the
-// watchers that may care, and sends without blocking; a watcher whose channel
-// is full is parked and catches up from its position (catchup.go). No queue
-// stands between the feed and the dispatcher: a slow watcher slows down nobody.
+// internal/source watches the wrapped storage for a client-go Reflector and
+// resumes broken watches; feed.go computes key and attributes once and applies
+// the event to the state machine of package watchcache; internal/fanout follows
+// the window with a cursor of its own, asks internal/match for the watchers
+// that may care, and sends without blocking. A watcher whose channel is full is
+// parked and catches up from its position. No queue stands between the feed and
+// the dispatcher: a slow watcher slows down nobody.
 //
 // # The way of a read
 //
-// decide.go decides from the options and the cache's state alone; versions.go
-// asks storage for the version that a consistent read needs, once for all who
-// ask at the same time; freshness.go waits for the cache to reach it; get.go
-// and list.go read an immutable snapshot, with nothing locked.
+// decide.go decides from the options and the cache's state alone; internal/fresh
+// asks storage for the version that a consistent read needs, once for all reads
+// that arrive at the same time, and waits for the cache to reach it; get.go and
+// list.go read an immutable snapshot, with nothing locked.
 //
 // # Sleep
 //
 // A server with thousands of caches need not run all of them: with
 // Config.LazyStart the first request starts a cache, and with
-// Config.IdleTimeout it ends what runs, and frees the state, after a time
-// without requests and open watches. sleep.go has the rules; the next request
-// wakes the cache, and waits for it.
+// Config.IdleTimeout the cache ends its goroutines, and frees the state, after a
+// time without requests and open watches. The next request wakes the cache, and
+// waits for it. lifecycle.go has the rules.
+//
+// # Glossary
+//
+// The comments and documents of this module use these words in one meaning.
+//
+//   - complete: a resourceVersion of which no more events can come. Reads,
+//     bookmarks and resumed watches see complete versions only; a revision of
+//     storage may carry several events, which have its resourceVersion in common.
+//   - group: the watchers with one selection. An event is evaluated once for a
+//     group.
+//   - live: a watcher to which the dispatcher sends events as they come.
+//   - parked: a watcher that is not live, because it has just begun or because
+//     its client is slow. A goroutine of its own replays events from its position
+//     until it has caught up with the dispatcher.
+//   - position: the place of an event in the order in which the cache has applied
+//     events. Each event has a position of its own.
+//   - progress: storage's statement that its watch has brought all events up to a
+//     resourceVersion.
+//   - selection: the key or key prefix and the selectors of a watch or a list.
+//   - snapshot: the immutable state at one resourceVersion. Reads and the initial
+//     events of watches are served from one.
+//   - window: the latest events, from which watches resume and earlier versions
+//     are shown.
 //
 // # What a caller may do with objects
 //

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/apis/example"
 
@@ -33,9 +35,7 @@ func encodeNext(t *testing.T, w *podWatch, id string, encode func(runtime.Object
 	t.Helper()
 	event := <-w.ResultChan()
 	var out bytes.Buffer
-	if err := event.Object.(runtime.CacheableObject).CacheEncode(runtime.Identifier(id), encode, &out); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, event.Object.(runtime.CacheableObject).CacheEncode(runtime.Identifier(id), encode, &out))
 	return out.String()
 }
 
@@ -62,18 +62,13 @@ func TestEncodeOnce(t *testing.T) {
 			id, by = "proto", &proto
 		}
 		readers.Go(func() {
-			if got := encodeNext(t, w, id, by.encode); got != "one@2" {
-				t.Errorf("got %q", got)
-			}
+			assert.Equal(t, "one@2", encodeNext(t, w, id, by.encode))
 		})
 	}
 	readers.Wait()
-	if json.calls.Load() != 1 || proto.calls.Load() != 1 {
-		t.Errorf("%d and %d encodings for %d watchers, want 1 of each format", json.calls.Load(), proto.calls.Load(), len(watches))
-	}
-	if kept := c.Status().EncodingBytes; kept <= 0 {
-		t.Errorf("%d bytes are counted", kept)
-	}
+	assert.EqualValues(t, 1, json.calls.Load(), "JSON encodings for %d watchers", len(watches))
+	assert.EqualValues(t, 1, proto.calls.Load(), "protobuf encodings for %d watchers", len(watches))
+	assert.Positive(t, c.Status().EncodingBytes, "the bytes that are counted")
 }
 
 // An object that left a selection is encoded once, too.
@@ -87,13 +82,9 @@ func TestEncodeLeavingOnce(t *testing.T) {
 	put(store, poddata.Pod("a/one", "color=blue"))
 	var e encoder
 	for _, w := range watches {
-		if got := encodeNext(t, w, "json", e.encode); got != "one@3" {
-			t.Errorf("got %q", got)
-		}
+		assert.Equal(t, "one@3", encodeNext(t, w, "json", e.encode))
 	}
-	if e.calls.Load() != 1 {
-		t.Errorf("%d encodings", e.calls.Load())
-	}
+	assert.EqualValues(t, 1, e.calls.Load(), "encodings")
 }
 
 // The bytes kept stay within their budget, whatever is encoded.
@@ -106,9 +97,7 @@ func TestEncodingBudget(t *testing.T) {
 		for i := range 200 {
 			put(store, poddata.Pod(fmt.Sprintf("a/pod-%d", i)))
 			encodeNext(t, w, "json", e.encode)
-			if kept := c.Status().EncodingBytes; kept > max(0, budget) {
-				t.Fatalf("%d bytes are kept with a budget of %d", kept, budget)
-			}
+			require.LessOrEqual(t, c.Status().EncodingBytes, max(0, budget), "the bytes that are kept with a budget of %d", budget)
 		}
 	}
 }
@@ -122,11 +111,7 @@ func TestEncodingFailure(t *testing.T) {
 	event := <-w.ResultChan()
 	failure := errors.New("no encoding")
 	fail := func(runtime.Object, io.Writer) error { return failure }
-	if err := event.Object.(runtime.CacheableObject).CacheEncode("json", fail, io.Discard); !errors.Is(err, failure) {
-		t.Errorf("got %v", err)
-	}
+	assert.ErrorIs(t, event.Object.(runtime.CacheableObject).CacheEncode("json", fail, io.Discard), failure)
 	var e encoder
-	if got := encodeNext(t, again, "json", e.encode); got != "one@2" {
-		t.Errorf("got %q", got)
-	}
+	assert.Equal(t, "one@2", encodeNext(t, again, "json", e.encode))
 }

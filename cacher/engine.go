@@ -4,20 +4,21 @@ package cacher
 
 import (
 	"context"
-	"fmt"
-	"strconv"
+	"math"
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc/metadata"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/apiserver/pkg/storage"
-	etcdfeature "k8s.io/apiserver/pkg/storage/feature"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/kube-watchcache/watchcache/cacher/internal/bytebudget"
+	"github.com/kube-watchcache/watchcache/cacher/internal/fanout"
+	"github.com/kube-watchcache/watchcache/cacher/internal/fresh"
+	"github.com/kube-watchcache/watchcache/cacher/internal/match"
+	"github.com/kube-watchcache/watchcache/cacher/internal/source"
+	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
+	"github.com/kube-watchcache/watchcache/cacher/internal/timeline"
+	"github.com/kube-watchcache/watchcache/cacher/internal/wire"
 	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
@@ -26,254 +27,267 @@ const (
 	// minWindowEvents is how many events the window keeps however old they
 	// are, so that clients of a quiet resource resume instead of listing.
 	minWindowEvents = 128
-	// compactionInterval is the time between two looks at what storage has
-	// compacted, historyInterval between two looks whether it still is the
-	// same storage, when no read has asked.
-	compactionInterval = 15 * time.Second
-	historyInterval    = time.Minute
+	// minWindowCeiling is what a window may take while the dispatcher is behind,
+	// however small the window is.
+	minWindowCeiling = 16 << 20
 	// listPageSize is the page size of the lists that the cache is filled
 	// from, where storage does not stream them.
 	listPageSize = 10_000
 )
 
-// engine is a cache that is awake: the state, who reads it and who follows
-// storage. It is made when the cache starts or wakes up, and is gone when it
-// sleeps.
+// engine is a cache that is awake: the state, and the parts that fill it from
+// storage, serve reads from it and feed watchers from it. An engine is made when
+// the cache starts or wakes up, and is gone when the cache sleeps.
+//
+// The parts have locks and goroutines of their own; the engine has neither. Each
+// part is given here the functions and parts that it needs.
 type engine struct {
 	config  Config
-	indexes []servedIndex
+	indexes *match.Indexes
 	metrics *metrics.Resource
-	// warmUntil is until when those whom a cache that has just woken up can't
-	// serve yet wait for it, instead of being turned away. Zero: nobody does.
+	log     klog.Logger
+	// warmUntil is the time until which requests wait for the state of a cache
+	// that one of them has just woken up, instead of being refused. Zero: none
+	// does.
 	warmUntil time.Time
 
-	state      *watchcache.State
-	readiness  *readiness
-	freshness  *freshness
-	versions   *versions
-	registry   *registry
-	dispatcher *dispatcher
-	convert    *converter
-	source     *source
-	lastError  *atomic.Pointer[LastError] // the Cacher's
+	time      timeline.Timeline
+	state     *watchcache.State
+	kept      func(rv uint64) bool // state.Kept, as a value that is made once
+	readiness *readiness
+	trust     *trust
+	contact   *contact
+	versions  *fresh.VersionRequests
+	waiting   *fresh.WaitingReads
+	admission *fresh.Admission
+	progress  *fresh.ProgressRequester
+	fanout    *fanout.Fanout
+	lists     *wire.Store
+	source    *source.Source
+	errors    *errorLog // the Cacher's
+	history   *history  // the Cacher's
+	// remembered is what the history ends with; it belongs to the dispatcher.
+	remembered moment
+	// relistCause is the cause of the next list, a metrics.RelistCause.
+	relistCause atomic.Uint32
+	warnings    warnings
+	faults      faults
+	lines       watcherLines
+	// passing: a goroutine passes counts on to the metrics of the shipped cacher.
+	passing atomic.Bool
+	// toldAt is when storage has last told its version, on the timeline.
+	toldAt atomic.Int64
+	// fillBegan is when the last list of the storage began, on the timeline.
+	fillBegan atomic.Int64
 
-	tasks  tasks
+	tasks  tasks.Group
 	ctx    context.Context // ends with the engine
 	cancel context.CancelFunc
 }
 
-// assemble puts the parts together. Nothing runs yet.
-func assemble(config Config, m *metrics.Resource, lastError *atomic.Pointer[LastError]) *engine {
+// assemble makes an engine of its parts. Nothing runs yet.
+func assemble(config Config, m *metrics.Resource, errors *errorLog, history *history) *engine {
 	ctx, cancel := context.WithCancel(context.Background())
-	indexes, served := indexesOf(&config)
-	c := &engine{
-		config: config, indexes: served, metrics: m, lastError: lastError, ctx: ctx, cancel: cancel,
-		readiness: newReadiness(config.Clock),
-		state: watchcache.New(watchcache.Config{
-			History: config.EventsHistoryWindow, WindowBytes: config.WindowBytes,
-			MinEvents: minWindowEvents, Indexes: indexes,
-		}),
-		convert: &converter{
-			versioner: config.Versioner, newObject: config.NewFunc,
-			encodings: &encodings{budget: config.EncodingBytes},
-		},
+	ofWatches, ofLists := bytebudget.New(config.EncodingBytes)
+	e := &engine{
+		config: config, metrics: m, log: loggerOf(config.GroupResource), errors: errors, history: history, ctx: ctx, cancel: cancel,
+		lists:     wire.NewStore(ofLists),
+		readiness: newReadiness(config.Clock), trust: newTrust(config.Clock), time: timeline.New(config.Clock),
 	}
-	c.freshness = newFreshness(config, c.metrics, ctx.Done())
-	c.versions = &versions{ask: c.askVersion, tasks: &c.tasks, ctx: ctx}
-	indexed := make(map[string]bool, len(served))
-	for _, index := range served {
-		indexed[index.name] = true
-	}
-	c.registry = newRegistry(c.metrics, newProbes(config.ResourcePrefix,
-		accessor{triggers: config.IndexerFuncs, indexed: indexed}))
-	c.registry.mu.bookmarks.interval = config.BookmarkInterval
-	c.dispatcher = &dispatcher{
-		state: c.state, registry: c.registry, convert: c.convert, clock: config.Clock, metrics: c.metrics,
-		catchUp: c.catchUp, trimmed: c.applied, wake: make(chan struct{}, 1),
-		budget: newTimeBudget(config.DispatchBudget, config.Clock.Now()),
-	}
-	stream := watchStream(config)
-	c.source = &source{
-		storage: config.Storage, prefix: config.ResourcePrefix, newList: config.NewListFunc,
-		clock: config.Clock, tasks: &c.tasks, watchContext: stream, broke: c.watchBroke, stuck: c.undeliverable,
-		resync: make(chan error, 1),
-	}
-	return c
+	e.indexes = indexesOf(&e.config, e.faults.index)
+	e.state = watchcache.New(watchcache.Config{
+		History: config.EventsHistoryWindow, WindowBytes: config.WindowBytes, HeldBytes: config.InitialEventsBytes,
+		CeilingBytes: windowCeiling(config.WindowBytes), MinEvents: minWindowEvents, Indexes: e.indexes.OfState(),
+	})
+	e.kept = e.state.Kept
+	e.contact = newContact(e.time, config.StorageTimeout)
+	e.contact.lost, e.contact.back = e.storageLost, e.storageBack
+	e.relistCause.Store(uint32(metrics.RelistStart))
+	e.versions = fresh.NewVersionRequests(ctx, config.Clock, &e.tasks, e.metrics, config.FreshnessTimeout,
+		fresh.GetTimeout(config.FreshnessTimeout), e.askVersion)
+	e.waiting = fresh.NewWaitingReads(config.Clock, config.FreshnessTimeout, e.metrics, ctx.Done())
+	// A reader waits for FreshnessTimeout before it asks to be admitted. With the
+	// same time for the period, a reader that tries again is always admitted.
+	e.admission = fresh.NewAdmission(config.Clock, config.StaleReads, config.FreshnessTimeout)
+	e.fanout = fanout.New(fanout.Config{
+		Warn: e.warn, State: e.state, Indexes: e.indexes,
+		Clock: config.Clock, Time: e.time, Metrics: e.metrics, Tasks: &e.tasks, Done: ctx.Done(),
+		Versioner: config.Versioner, NewObject: config.NewFunc, Encodings: ofWatches,
+		WatchBuffer: config.WatchBuffer, DispatchBudget: config.DispatchBudget, BookmarkInterval: config.BookmarkInterval,
+		ParkedTimeout: config.ParkedTimeout, InitialEventsTimeout: config.InitialEventsTimeout, InitialEventsBytes: config.InitialEventsBytes,
+		EndRevision: func() { e.progress.EndNow() }, Measure: e.everySecond,
+		Wanted: e.wantsLine, Report: e.tellWatcher,
+	})
+	e.source = source.New(source.Config{
+		Storage: config.Storage, Prefix: config.ResourcePrefix, NewList: config.NewListFunc,
+		Resource: config.GroupResource.String(), Clock: config.Clock, Tasks: &e.tasks, List: config.ListStorage,
+		Whole:   func() bool { return !e.watchProgress() },
+		Begins:  func() { e.fillBegan.Store(int64(e.time.Now())) },
+		Relists: e.relists, Broke: e.watchBroke, StaysBroken: e.watchStaysBroken, Undeliverable: e.undeliverable,
+	})
+	e.progress = fresh.NewProgressRequester(fresh.ProgressConfig{
+		Clock: config.Clock, Waiting: e.waiting, Versions: e.versions,
+		Request: e.requestProgress, Supported: e.watchProgress, Unfinished: e.state.Unfinished,
+		Watch: e.openWatch, GaveUp: e.watchHangs,
+	})
+	return e
 }
 
-// start starts the goroutines that a cache has while it is awake.
-func (c *engine) start() {
-	reflector := cache.NewReflectorWithOptions(c.source, nil, &feed{engine: c}, cache.ReflectorOptions{
-		Name:            "watchcache " + c.config.GroupResource.String(),
-		TypeDescription: c.config.GroupResource.String(),
-		Clock:           c.config.Clock,
+// indexesOf returns what the configuration says that the resource is indexed by.
+// failed is told of each failure of an indexer, with the state's lock held.
+func indexesOf(config *Config, failed func(index, key string, err error)) *match.Indexes {
+	indexed := match.Config{Prefix: config.ResourcePrefix, Triggers: config.IndexerFuncs, Labels: config.LabelIndexes, Failed: failed}
+	if config.Indexers != nil {
+		indexed.Indexers = *config.Indexers
+	}
+	return match.NewIndexes(indexed)
+}
+
+// windowCeiling returns what the window may take while the dispatcher is behind:
+// a dispatcher that is stuck must not cost more memory than a server has.
+func windowCeiling(windowBytes int64) int64 {
+	if windowBytes > math.MaxInt64/2 {
+		return math.MaxInt64
+	}
+	return max(2*windowBytes, minWindowCeiling)
+}
+
+// start starts the goroutines that a cache has while it is awake. They end with
+// e.ctx, and stop awaits them.
+func (e *engine) start() {
+	e.metrics.DeclareIndexes(e.indexes.Names()...)
+	e.metrics.FollowSilence(e.contact.silence)
+	reflector := cache.NewReflectorWithOptions(e.source, nil, e.newFeed(), cache.ReflectorOptions{
+		Name:            "watchcache " + e.config.GroupResource.String(),
+		TypeDescription: e.config.GroupResource.String(),
+		Clock:           e.config.Clock,
 	})
 	reflector.WatchListPageSize = listPageSize
-	requester := &progressRequester{
-		clock: c.config.Clock, freshness: c.freshness, supported: c.watchProgress,
-		request: func(ctx context.Context) error {
-			return c.config.Storage.RequestWatchProgress(c.source.watchContext(ctx))
-		},
-	}
 	for _, run := range []func(context.Context){
-		func(ctx context.Context) { c.reflect(ctx, reflector) },
-		c.dispatcher.dispatchEvents, requester.run, c.followStorage, c.followConsistency,
+		func(ctx context.Context) { e.reflect(ctx, reflector) },
+		e.fanout.Run, e.progress.Run, e.followStorage, e.followConsistency,
 	} {
-		c.tasks.run(func() { run(c.ctx) })
+		e.tasks.Run(func() { run(e.ctx) })
 	}
 }
 
-// reflect lists and watches storage, again and again with growing pauses,
-// until the context is done.
-func (c *engine) reflect(ctx context.Context, reflector *cache.Reflector) {
-	pause := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 7, Cap: 5 * time.Second}
-	_ = pause.DelayWithReset(c.config.Clock, time.Minute).Until(ctx, true, true, func(ctx context.Context) (bool, error) {
-		if err := reflector.ListAndWatchWithContext(ctx); err != nil && ctx.Err() == nil {
-			c.listFailed(ctx, err)
-		}
-		return false, nil
-	})
-}
-
-// streams numbers the watch streams of all caches in the process.
-var streams atomic.Int64
-
-// watchStream returns a function that marks contexts with gRPC metadata of
-// this cache's own. etcd's client multiplexes watches with equal metadata over
-// one stream: a stream of its own keeps the cache's watch from waiting behind
-// others, and a progress request from reaching any but this one.
-func watchStream(config Config) func(context.Context) context.Context {
-	id := config.GroupResource.String() + "/" + strconv.FormatInt(streams.Add(1), 10)
-	return func(ctx context.Context) context.Context {
-		return metadata.NewOutgoingContext(ctx, metadata.Pairs("watchcache", id))
+// newFeed returns where the Reflector puts what it hears.
+func (e *engine) newFeed() *feed {
+	return &feed{
+		config: &e.config, state: e.state, time: e.time, metrics: e.metrics, readiness: e.readiness, trust: e.trust,
+		heard: e.contact.heard,
+		whole: func() bool { return !e.watchProgress() }, lastState: e.fanout.LastState,
+		changed: e.changed, progressed: e.progressed, replaced: e.replaced,
+		endWatches: e.fanout.Fail, relist: func(why error) { e.relist(metrics.RelistChange, why) }, warn: e.warn, note: e.noteError,
 	}
 }
 
-// watchProgress tells whether storage reports the progress of the cache's
-// watch at this time.
-func (c *engine) watchProgress() bool {
-	if c.config.WatchProgress != nil {
-		return c.config.WatchProgress()
-	}
-	if s, ok := c.config.Storage.(interface{ WatchProgress() bool }); ok {
-		return s.WatchProgress()
-	}
-	return etcdfeature.DefaultFeatureSupportChecker.Supports(storage.RequestWatchProgress)
+// everySecond is called by the dispatcher once a second.
+func (e *engine) everySecond() {
+	e.lists.Age(e.time.Now())
+	e.measure()
+	e.remember()
+	e.warnOfFaults()
+	e.tellSuppressed(false)
+	e.passOn()
+	e.contact.look(fresh.GetTimeout(e.config.FreshnessTimeout))
 }
 
-// currentVersion returns storage's version at some time after the call.
-func (c *engine) currentVersion(ctx context.Context) (uint64, error) {
-	return c.versions.current(ctx)
-}
-
-// askVersion asks storage for its version. One below a version that the cache
-// had reached before it asked is of another history: storage was restored from
-// a backup.
-func (c *engine) askVersion(ctx context.Context) (uint64, error) {
-	reached := c.state.RV()
-	c.metrics.VersionRequest()
-	rv, err := c.config.Storage.GetCurrentResourceVersion(ctx)
-	if err != nil || rv >= reached {
-		return rv, err
+// passOn passes what was counted on to the metrics of the shipped cacher, without
+// waiting for it: each LIST takes a call.
+func (e *engine) passOn() {
+	if e.config.DisableShippedMetrics || !e.passing.CompareAndSwap(false, true) {
+		return
 	}
-	err = fmt.Errorf("the storage of %s is at resourceVersion %d, it was at %d before", c.config.GroupResource, rv, reached)
-	c.noteError(err)
-	c.readiness.set(false)
-	c.source.listAnew(err)
-	return 0, apierrors.NewTooManyRequests(err.Error(), retryTooLarge)
-}
-
-// followStorage looks from time to time at what storage does not tell by
-// itself: what it has compacted, and that it was restored from a backup. It
-// returns when the context is done.
-func (c *engine) followStorage(ctx context.Context) {
-	asked := c.config.Clock.Now()
-	for {
-		select {
-		case <-c.config.Clock.After(compactionInterval):
-		case <-ctx.Done():
-			return
-		}
-		c.lookAtCompaction()
-		if now := c.config.Clock.Now(); now.Sub(asked) >= historyInterval {
-			asked = now
-			_, _ = c.currentVersion(ctx) // what is wrong is noted there
-		}
+	if !e.tasks.Run(func() {
+		e.metrics.PassOn()
+		e.passing.Store(false)
+	}) {
+		e.passing.Store(false)
 	}
 }
 
-func (c *engine) lookAtCompaction() {
-	if rv := c.config.Storage.CompactRevision(); rv > 0 {
-		c.state.Compacted(uint64(rv))
+// measure sets the metrics of the state's sizes, after each list and once a
+// second.
+func (e *engine) measure() {
+	stats := e.state.Stats()
+	e.metrics.SetObjects(stats.Objects)
+	e.metrics.SetBytes(metrics.BytesObjects, stats.ObjectBytes)
+	e.metrics.SetBytes(metrics.BytesEncodings, e.encodingBytes())
+	e.metrics.SetBytes(metrics.BytesWindow, stats.WindowBytes)
+	e.metrics.SetOldestResourceVersion(stats.OldestRV)
+	e.metrics.SetBytes(metrics.BytesIndexes, stats.IndexBytes)
+	e.metrics.SetStorageResourceVersion(max(e.versions.Highest(), stats.RV))
+	e.metrics.SetWindow(stats.WindowEvents, e.time.Now()-time.Duration(stats.Since))
+	e.metrics.SetWindowSlots(stats.WindowCapacity)
+}
+
+// encodingBytes returns what is kept of serializations, in bytes.
+func (e *engine) encodingBytes() int64 { return e.fanout.EncodingBytes() + e.lists.Bytes() }
+
+// changed is called when the state has taken an event of resourceVersion rv.
+func (e *engine) changed(rv uint64) {
+	complete := e.state.RV()
+	e.metrics.SetResourceVersion(complete)
+	e.waiting.Reached(complete)
+	if complete < rv {
+		e.progress.WatchOut()
 	}
+	e.fanout.WakeUp()
 }
 
-// catchUp starts to bring a parked watcher up to date.
-func (c *engine) catchUp(w *watcher, quit chan struct{}, position watchcache.Position) {
-	run := (&catchUp{engine: c, watcher: w, quit: quit, position: position}).run
-	if !c.tasks.run(run) {
-		// Stopping: the watcher ends here, where nobody else sends to it.
-		c.registry.end(w, endShutdown)
-		close(w.result)
-	}
+// progressed is called when the state is complete up to rv.
+func (e *engine) progressed(rv uint64) {
+	e.fanout.RevisionEnds()
+	e.metrics.SetResourceVersion(rv)
+	e.waiting.Reached(rv)
 }
 
-// applied counts what a change or time has done.
-func (c *engine) applied(watchcache.Applied) {
-	stats := c.state.Stats()
-	c.metrics.SetObjects(stats.Objects)
-	c.metrics.SetResourceVersion(stats.RV)
-	c.metrics.SetWindow(stats.WindowEvents, stats.WindowBytes)
+// replaced is called when the state was listed, at rv.
+func (e *engine) replaced(rv uint64) {
+	e.source.Listed()
+	e.lists.Clear()
+	e.versions.Listed(rv)
+	e.trust.listed(rv)
+	e.metrics.SetResourceVersion(e.state.RV())
+	e.measure()
+	e.metrics.Filled(e.time.Now() - time.Duration(e.fillBegan.Load()))
+	cause := metrics.RelistCause(e.relistCause.Swap(uint32(metrics.RelistOther)))
+	e.metrics.Relist(cause)
+	e.lookAtCompaction()
+	e.waiting.Reached(rv)
+	e.fanout.WakeUp()
+	e.follow()
+	became, after := e.readiness.set(true)
+	e.metrics.Ready(true)
+	e.tellListed(cause, became, after)
 }
 
-// replaced is called when the state was listed anew, at rv.
-func (c *engine) replaced(rv uint64) {
-	c.source.listed()
-	c.applied(watchcache.Applied{})
-	c.metrics.Relist()
-	c.lookAtCompaction()
-	c.freshness.reached(rv)
-	c.dispatcher.wakeUp()
-	c.readiness.set(true)
+// relist has the state listed again.
+func (e *engine) relist(cause metrics.RelistCause, why error) {
+	e.relists(cause)
+	e.source.Relist(why)
 }
 
-// watchBroke notes that a watch of storage ended and is to be resumed.
-func (c *engine) watchBroke(err error) {
-	c.metrics.WatchBroken()
-	c.noteError(fmt.Errorf("watching the storage of %s: %w", c.config.GroupResource, err))
+// relists notes why the state is about to be listed again. The first cause since
+// the last list counts.
+func (e *engine) relists(cause metrics.RelistCause) {
+	e.relistCause.CompareAndSwap(uint32(metrics.RelistOther), uint32(cause))
 }
 
-// undeliverable tells everyone of something that storage can't deliver though
-// it answers: an object that can't be decoded, most likely.
-func (c *engine) undeliverable(failure watch.Event) {
-	c.metrics.Undeliverable()
-	klog.ErrorS(apierrors.FromObject(failure.Object), "Storage has something that it can't deliver: the watch cache stands still before it",
-		"resource", c.config.GroupResource, "resourceVersion", c.state.RV())
-	c.dispatcher.fail(failure)
+// watched reports whether a watch is open.
+func (e *engine) watched() bool {
+	live, catchingUp := e.fanout.Counts()
+	return live+catchingUp > 0
 }
 
-// listFailed notes that storage could not be listed. If that is not because it
-// is away, it has something that can't be read, and those who watch are told:
-// they would otherwise wait for events without knowing that none can come.
-func (c *engine) listFailed(ctx context.Context, err error) {
-	if c.readiness.ready() && c.source.answers(ctx) {
-		c.undeliverable(failureOf(err))
-	}
-	err = fmt.Errorf("listing the storage of %s: %w", c.config.GroupResource, err)
-	c.readiness.failed(err)
-	c.noteError(err)
-}
-
-func (c *engine) noteError(err error) {
-	c.lastError.Store(&LastError{Message: err.Error(), Time: c.config.Clock.Now()})
-	klog.V(1).InfoS("The watch cache met an error and recovers", "resource", c.config.GroupResource, "err", err)
-}
-
-// stop ends the engine, and returns when everything that it has started has
-// ended. It may be called more than once, and by many at a time.
-func (c *engine) stop() {
-	c.readiness.stop()
-	c.cancel()
-	c.registry.close()
-	c.tasks.close()
+// stop ends the engine, and returns when everything that the engine has started
+// has ended. stop may be called more than once, and by many at a time.
+func (e *engine) stop() {
+	e.readiness.stop()
+	e.cancel()
+	e.fanout.Close()
+	e.tasks.Close()
+	e.source.Close()
+	e.tellSuppressed(true)
 }

@@ -4,27 +4,60 @@ package cacher
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 
+	"github.com/kube-watchcache/watchcache/cacher/internal/source"
+	"github.com/kube-watchcache/watchcache/cacher/internal/timeline"
+	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// feed is where the Reflector puts what it hears: it computes each object's
-// key and attributes, once, and applies the change to the state. It never
-// waits for a watcher. All of it runs on the Reflector's goroutine.
+// feed is the store that the Reflector writes to. The feed computes the key and
+// the attributes of each object, once, and applies the change to the state, and
+// never waits for a watcher. All of it runs on the Reflector's goroutine.
 //
 // A change that can't be applied must not be skipped: the feed then takes
-// nothing more and has everything listed anew.
+// nothing more and has the whole resource listed again.
 type feed struct {
-	engine *engine
-	names  watchcache.FieldNames
+	config    *Config
+	state     *watchcache.State
+	time      timeline.Timeline
+	metrics   *metrics.Resource
+	readiness *readiness
+	trust     *trust
+	// heard is called with the time on the timeline when storage brings anything.
+	heard func(now time.Duration)
+	// whole reports whether each event counts as the last one of its
+	// resourceVersion: the storage does not report the progress of its watch.
+	whole func() bool
+	// lastState returns the last state of an object that is gone, at the
+	// resourceVersion rv.
+	lastState func(e *watchcache.Element, rv uint64) *watchcache.Element
+
+	// changed is called when the state has taken an event of the given
+	// resourceVersion, progressed when it is complete up to one, and replaced
+	// when it is that of a list.
+	changed, progressed, replaced func(rv uint64)
+	// endWatches ends all watches with an ERROR event.
+	endWatches func(failure watch.Event)
+	// relist orders the Reflector to list again.
+	relist func(why error)
+	// warn and note are engine.warn and engine.noteError.
+	warn func(kind, message string, err error, remedy string)
+	note func(message string, err error)
+
+	names watchcache.FieldNames
+	// applied counts the changes, of which one of measuredEvery is measured.
+	applied uint
 	// broken is true from a change that could not be applied until the next
 	// Replace.
 	broken bool
@@ -44,19 +77,29 @@ func (f *feed) Update(obj any) error { return f.apply(watchcache.Modified, obj) 
 // Delete implements cache.ReflectorStore.
 func (f *feed) Delete(obj any) error { return f.apply(watchcache.Deleted, obj) }
 
-// Resync implements cache.ReflectorStore. There is nothing to do: no one
-// downstream depends on being told the same state again.
+// Resync implements cache.ReflectorStore. There is nothing to do:
+// watchers are not told the same state again.
 func (f *feed) Resync() error { return nil }
 
+// eventTypes is what metrics call the types of events.
+var eventTypes = [...]metrics.EventType{
+	watchcache.Added:    metrics.EventAdded,
+	watchcache.Modified: metrics.EventModified,
+	watchcache.Deleted:  metrics.EventDeleted,
+}
+
+// measuredEvery is the distance of the changes whose time is measured: reading the
+// clock for each one would take a tenth of it.
+const measuredEvery = 16
+
 func (f *feed) apply(typ watchcache.EventType, obj any) error {
+	now := f.time.Now()
+	f.heard(now)
 	if f.broken {
 		return nil
 	}
-	received := f.engine.config.Clock.Now()
-	recorded := received
-	if timed, ok := obj.(storage.WatchEventWithRecordTime); ok {
-		recorded = timed.RecordTime()
-	}
+	measured := f.applied%measuredEvery == 0
+	f.applied++
 	k, err := f.key(obj)
 	if err != nil {
 		f.fail(err)
@@ -67,78 +110,87 @@ func (f *feed) apply(typ watchcache.EventType, obj any) error {
 		f.fail(err)
 		return nil
 	}
-	applied, err := f.engine.state.Apply(watchcache.Change{
-		Type: typ, Element: element, RV: element.RV,
-		Recorded: recorded.UnixNano(), Received: received.UnixNano(),
+	applied, err := f.state.Apply(watchcache.Change{
+		Type: typ, Element: element, RV: element.RV, Received: int64(now),
+		Whole: f.whole(),
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		f.fail(err)
 		return nil
+	case applied.Event == nil:
+		return nil // a resumed watch repeats what is not known to be complete
 	}
-	f.engine.metrics.Event(typ.String())
-	f.engine.applied(applied)
-	f.engine.freshness.reached(element.RV)
-	f.engine.dispatcher.wakeUp()
+	f.metrics.Event(eventTypes[typ])
+	f.metrics.WindowCut(applied.Cut)
+	if measured {
+		f.metrics.StageTook(metrics.StageFeed, f.time.Now()-now)
+	}
+	f.changed(element.RV)
 	return nil
 }
 
 // Bookmark implements cache.ReflectorBookmarkStore: the storage's word that
 // the watch has brought everything up to a version.
 func (f *feed) Bookmark(resourceVersion string) error {
+	f.heard(f.time.Now())
 	if f.broken {
 		return nil
 	}
-	rv, err := f.engine.config.Versioner.ParseResourceVersion(resourceVersion)
+	rv, err := f.config.Versioner.ParseResourceVersion(resourceVersion)
 	if err != nil {
 		f.fail(fmt.Errorf("a bookmark's resourceVersion %q: %w", resourceVersion, err))
 		return nil
 	}
-	if err := f.engine.state.Progress(rv); err != nil {
+	if err := f.state.Progress(rv); err != nil {
 		f.fail(err)
 		return nil
 	}
-	f.engine.metrics.Event("BOOKMARK")
-	f.engine.metrics.SetResourceVersion(rv)
-	f.engine.freshness.reached(rv)
+	f.metrics.Event(metrics.EventBookmark)
+	f.progressed(rv)
 	return nil
 }
 
 // Replace implements cache.ReflectorStore: objs are the whole state.
 func (f *feed) Replace(objs []any, resourceVersion string) error {
-	start := f.engine.config.Clock.Now()
-	rv, err := f.engine.config.Versioner.ParseResourceVersion(resourceVersion)
+	f.heard(f.time.Now())
+	rv, err := f.config.Versioner.ParseResourceVersion(resourceVersion)
 	if err != nil {
 		return fmt.Errorf("a list's resourceVersion %q: %w", resourceVersion, err)
 	}
 	elements, err := f.elements(objs)
 	if err != nil {
-		f.engine.readiness.failed(err)
-		f.engine.noteError(err)
+		f.readiness.failed(err)
+		f.warn("replace", "The listed objects could not be taken into the watch cache. It goes on with what it has and lists again", err, remedyFunction)
 		return err
 	}
-	if !f.carry(elements, rv, start.UnixNano()) {
-		if n := f.engine.state.Replace(elements, rv); n > 0 {
-			f.engine.noteError(fmt.Errorf("%d listed objects of %s share a key with another one", n, f.engine.config.GroupResource))
+	if !f.carry(elements, rv) {
+		if f.trust.doubtful.Load() {
+			// A client that has got a bookmark beyond what it has missed would
+			// resume there: it must list.
+			f.endWatches(source.Failure(expiredError(errInconsistent)))
+		}
+		if n := f.state.Replace(elements, rv); n > 0 {
+			f.warn("keys", "Listed objects share their keys with others. The watch cache has one object for each key",
+				fmt.Errorf("%d listed objects of %s share a key with another one", n, f.config.GroupResource), remedyFunction)
 		}
 	}
 	f.broken = false
-	f.engine.replaced(rv)
-	klog.V(2).InfoS("The watch cache has listed its resource", "resource", f.engine.config.GroupResource,
-		"objects", len(elements), "resourceVersion", rv, "applying", f.engine.config.Clock.Since(start).Round(time.Microsecond))
+	f.replaced(rv)
 	return nil
 }
 
 // carry takes a list as a continuation of the history so far, if that is
 // configured and the list allows it.
-func (f *feed) carry(elements []*watchcache.Element, rv uint64, received int64) bool {
-	if !f.engine.config.CarryWatchersOverRelist || !f.engine.readiness.ready() {
+func (f *feed) carry(elements []*watchcache.Element, rv uint64) bool {
+	if !f.config.CarryWatchersOverRelist || !f.readiness.ready() {
 		return false
 	}
-	_, err := f.engine.state.Carry(elements, rv, received, func(e *watchcache.Element) *watchcache.Element {
-		return f.engine.convert.lastState(e, rv)
+	_, err := f.state.Carry(elements, rv, int64(f.time.Now()), func(e *watchcache.Element) *watchcache.Element {
+		return f.lastState(e, rv)
 	})
 	if err != nil {
-		f.engine.noteError(fmt.Errorf("the watchers of %s could not be carried over a list: %w", f.engine.config.GroupResource, err))
+		f.note("Watchers could not be carried over a list. They are ended", fmt.Errorf("the watchers of %s could not be carried over a list: %w", f.config.GroupResource, err))
 	}
 	return err == nil
 }
@@ -180,16 +232,23 @@ func (f *feed) key(obj any) (keyed, error) {
 	if !ok {
 		return keyed{}, fmt.Errorf("storage brought a %T, which is no runtime.Object", obj)
 	}
-	key, err := f.engine.config.KeyFunc(object)
+	key, err := f.config.KeyFunc(object)
 	if err != nil {
 		return keyed{}, fmt.Errorf("the key of a %T: %w", object, err)
+	}
+	if prefix := f.config.ResourcePrefix; !strings.HasPrefix(key, prefix) {
+		// The object is kept, so that its changes fit and versions go on, but
+		// requests for the resource's keys don't reach it.
+		f.warn("stray", "An object has a key outside of the resource's prefix. The watch cache does not serve it",
+			fmt.Errorf("KeyFunc says that an object of %s has the key %q, which is outside ResourcePrefix %q: it can't be read or watched",
+				f.config.GroupResource, key, prefix), "let KeyFunc and ResourcePrefix fit each other, or look at how the object got its name")
 	}
 	return keyed{key: key, object: object}, nil
 }
 
 // element makes what the state holds for an object.
 func (f *feed) element(k keyed) (*watchcache.Element, error) {
-	config := &f.engine.config
+	config := f.config
 	rv, err := config.Versioner.ObjectResourceVersion(k.object)
 	if err != nil {
 		return nil, fmt.Errorf("the resourceVersion of %q: %w", k.key, err)
@@ -200,16 +259,19 @@ func (f *feed) element(k keyed) (*watchcache.Element, error) {
 	}
 	return &watchcache.Element{
 		Key: k.key, RV: rv, Object: k.object, Labels: labels,
-		Fields: f.names.Compact(fields), Size: sizeOf(k.object),
+		Fields: f.names.Compact(fields), Size: sizeOf(k.object, labels),
 	}, nil
 }
 
-// fail refuses a change and everything after it, until all is listed anew. The
+// fail refuses a change and everything after it, until all is listed again. The
 // Reflector is not told: it would log the object, which may be a secret, and
-// go on as if nothing was.
+// continue as if nothing had happened.
 func (f *feed) fail(err error) {
-	err = fmt.Errorf("a change of %s could not be applied: %w", f.engine.config.GroupResource, err)
+	err = fmt.Errorf("a change of %s could not be applied: %w", f.config.GroupResource, err)
 	f.broken = true
-	f.engine.noteError(err)
-	f.engine.source.listAnew(err)
+	if errors.Is(err, watchcache.ErrGap) || errors.Is(err, watchcache.ErrBackwards) {
+		f.trust.distrust() // events were missed: what is there is wrong
+	}
+	f.warn("apply", "A change could not be applied. The watch cache takes nothing more until it has listed its storage again", err, remedyFunction)
+	f.relist(err)
 }

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/internal/memstore"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
@@ -29,9 +32,7 @@ func TestWaitingReadsHoldUpNobody(t *testing.T) {
 			reads = append(reads, goList(ctx, c, fmt.Sprint(1000+i)))
 		}
 		synctest.Wait()
-		if n := runtime.NumGoroutine() - before; n > readers+2 {
-			t.Errorf("%d goroutines for %d readers", n, readers)
-		}
+		assert.LessOrEqual(t, runtime.NumGoroutine()-before, readers+2, "the goroutines of %d readers", readers)
 		put(store, poddata.Pod("a/two"))
 		expectReceived(t, w, "ADDED a/two@3")
 		expectList(t, c, "/pods/", "0", "a/one a/two@3")
@@ -39,9 +40,8 @@ func TestWaitingReadsHoldUpNobody(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		for _, r := range reads {
-			if r.under() || r.err == nil {
-				t.Fatalf("a cancelled read goes on, or got %q", r.got)
-			}
+			require.False(t, r.under(), "a cancelled read goes on")
+			require.Error(t, r.err, "a cancelled read got %q", r.got)
 		}
 	})
 }
@@ -67,9 +67,7 @@ func TestVersionsWakeTheirReaders(t *testing.T) {
 			synctest.Wait()
 			for at, group := range reads {
 				for _, r := range group {
-					if r.under() == (at <= rv) {
-						t.Errorf("at %d, a read that waits for %d goes on: %v", rv, at, r.under())
-					}
+					assert.NotEqual(t, at <= rv, r.under(), "whether a read that waits for %d goes on at %d", at, rv)
 				}
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/stretchr/testify/assert"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 
@@ -151,10 +152,7 @@ func fuzzWatches(t *testing.T, store *memstore.Store, c *cacher.Cacher, data []b
 		for more := received(w); len(more) > 0; more = received(w) {
 			got[i] = append(got[i], more...)
 		}
-		if fmt.Sprint(got[i]) != fmt.Sprint(naive[i].want) {
-			t.Errorf("watch %d of %s, labels %q, fields %q:\n got %v\nwant %v", i, naive[i].key,
-				naive[i].predicate.Label, naive[i].predicate.Field, got[i], naive[i].want)
-		}
+		assert.Equal(t, fmt.Sprint(naive[i].want), fmt.Sprint(got[i]), "watch %d of %s, labels %q, fields %q", i, naive[i].key, naive[i].predicate.Label, naive[i].predicate.Field)
 	}
 }
 

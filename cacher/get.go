@@ -4,58 +4,94 @@ package cacher
 
 import (
 	"context"
-	"fmt"
+	"reflect"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/kube-watchcache/watchcache/cacher/internal/fresh"
+	"github.com/kube-watchcache/watchcache/metrics"
+	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
 // Get implements storage.Interface. Without a resourceVersion it is a
-// consistent read, and into is then the caller's own; with one, into shares
-// what is below its top level with the cache.
+// consistent read, and into is then the caller's own; with one, everything below
+// the top level of into is shared with the cache.
 func (c *Cacher) Get(ctx context.Context, key string, opts storage.GetOptions, into runtime.Object) error {
-	e := c.enter()
-	defer c.leave()
+	e := c.lifecycle.acquire(ctx, wokenByGet)
+	defer c.lifecycle.release()
 	return e.get(ctx, key, opts, into)
 }
 
-func (c *engine) get(ctx context.Context, key string, opts storage.GetOptions, into runtime.Object) error {
-	prepared, err := storage.PrepareKey(c.config.ResourcePrefix, key, false)
+func (e *engine) get(ctx context.Context, key string, opts storage.GetOptions, into runtime.Object) error {
+	prepared, err := storage.PrepareKey(e.config.ResourcePrefix, key, false)
 	if err != nil {
-		return err
+		return badKeyError(err)
 	}
-	rv, err := c.config.Versioner.ParseResourceVersion(opts.ResourceVersion)
+	rv, err := e.config.Versioner.ParseResourceVersion(opts.ResourceVersion)
 	if err != nil {
-		return apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
+		return badResourceVersionError(err)
 	}
 	target, err := conversion.EnforcePtr(into)
 	if err != nil {
 		return err
 	}
+	ctx, seen := e.observe(ctx, spanGet)
 	o := readOptions{unset: opts.ResourceVersion == "", rv: rv}
-	d := decide(o, c.readState(o))
-	switch d.kind {
-	case readRefuse:
-		c.metrics.Read("get", readRefuse.String())
-		return c.readiness.refusal()
-	case readDelegate:
-		c.metrics.Read("get", readDelegate.String())
-		return c.config.Storage.Get(ctx, key, opts, into)
+	answered, err := e.answerGet(ctx, o, prepared, storedGet{key, opts, into}, target, &seen)
+	e.observedRead(ctx, &seen, metrics.VerbGet, answered, err)
+	return err
+}
+
+// answerGet answers a GET, and returns by which decision it did.
+func (e *engine) answerGet(ctx context.Context, o readOptions, key string, get storedGet, target reflect.Value, seen *observation) (metrics.Decision, error) {
+	d, why := e.route(ctx, o)
+	if !d.served() {
+		return e.getElsewhere(ctx, o, d, why, get)
 	}
-	if err := c.fresh(ctx, d); err != nil {
-		return c.fallback("get", d, err, func() error {
-			return c.config.Storage.Get(ctx, key, opts, into)
-		})
+	element, at, err := e.element(ctx, key, d)
+	if err != nil {
+		d, why = e.reroute(ctx, o, d, err)
+		return e.getElsewhere(ctx, o, d, why, get)
 	}
-	c.metrics.Read("get", d.kind.String())
-	element, at := c.state.Get(prepared)
+	if d.rv > 0 || d.kind == readConsistent {
+		e.gotReady(seen) // any other GET has not waited
+	}
+	e.metrics.Read(metrics.VerbGet, d.kind)
+	seen.evaluated = 1
 	if element == nil {
-		if !opts.IgnoreNotFound {
-			return storage.NewKeyNotFoundError(prepared, int64(at))
+		if !get.opts.IgnoreNotFound {
+			return d.kind, storage.NewKeyNotFoundError(key, int64(at))
 		}
-		return runtime.SetZeroValue(into)
+		return d.kind, runtime.SetZeroValue(get.into)
 	}
-	return assign(target, element, d.kind == readConsistent)
+	seen.returned = 1
+	return d.kind, copyObject(target, element, d.kind == readConsistent)
+}
+
+// element returns the element with the key, nil if there is none, as fresh as the
+// decision wants it, and the resourceVersion that the cache was at.
+func (e *engine) element(ctx context.Context, key string, d decision) (element *watchcache.Element, at uint64, err error) {
+	if d.kind == readConsistent {
+		return e.consistentElement(ctx, key)
+	}
+	err = e.waiting.WaitFor(ctx, d.rv, fresh.Limit{Timeout: fresh.GetTimeout(e.config.FreshnessTimeout)})
+	element, at = e.state.Get(key)
+	return element, at, err
+}
+
+// getElsewhere answers a GET that the cache does not serve. A late one whose
+// version storage has not reached either is told when to retry.
+func (e *engine) getElsewhere(ctx context.Context, o readOptions, d decision, why error, get storedGet) (metrics.Decision, error) {
+	return e.elsewhere(ctx, o, d, why, func(ctx context.Context) error {
+		if !d.late {
+			return e.config.Storage.Get(ctx, get.key, get.opts, get.into)
+		}
+		stored := e.hedgedGet(ctx, get)
+		if storage.IsTooLargeResourceVersion(stored) && storage.IsTooLargeResourceVersion(why) {
+			return why
+		}
+		return stored
+	})
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
@@ -35,9 +37,9 @@ func (c cost) perCache(before cost, n int) (goroutines float64, heap int64) {
 	return float64(c.goroutines-before.goroutines) / float64(n), (c.heap - before.heap) / int64(n)
 }
 
-// What a server pays for a cache that nobody uses: the heap and the goroutines
-// of one that is started, of one that was and sleeps, and of one that was never
-// used. The storage is the same for all, and its watches are counted as theirs.
+// The cost of a cache that is not used: the heap and the goroutines of one that
+// is started, of one that was and sleeps, and of one that was never used. The
+// storage is the same for all, and its watches are counted as theirs.
 func TestHeapOfIdleCaches(t *testing.T) {
 	const caches, objects = 500, 20
 	names := make([]string, 0, objects)
@@ -58,9 +60,7 @@ func TestHeapOfIdleCaches(t *testing.T) {
 		}
 		for _, c := range all {
 			if !c.Config().LazyStart {
-				if err := c.Wait(testContext(t)); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, c.Wait(testContext(t)))
 			}
 		}
 		return func() {
@@ -69,7 +69,7 @@ func TestHeapOfIdleCaches(t *testing.T) {
 			}
 		}
 	}
-	// What exists once, of all caches, is not to be counted.
+	// Memory that all caches share must not be counted.
 	make(counting)()
 
 	before := costNow()
@@ -84,7 +84,7 @@ func TestHeapOfIdleCaches(t *testing.T) {
 	stop()
 
 	before = costNow()
-	stop = make(counting, func(c *cacher.Config) { c.IdleTimeout = 100 * time.Millisecond })
+	stop = make(counting, func(c *cacher.Config) { c.IdleTimeout = time.Second })
 	until(t, "all caches sleep", func() bool { return sum("asleep") == caches })
 	asleepGoroutines, heapAsleep := costNow().perCache(before, caches)
 	stop()
@@ -101,13 +101,11 @@ func TestHeapOfIdleCaches(t *testing.T) {
 
 	t.Logf("a cache of %d objects: never used %d bytes and %.2f goroutines, started %d (%d without metrics) and %.2f, asleep %d and %.2f; the shipped one, started, %d and %.2f",
 		objects, heapUnused, unusedGoroutines, heapStarted, heapUncounted, startedGoroutines, heapAsleep, asleepGoroutines, heapShipped, shippedGoroutines)
-	if unusedGoroutines > 0.01 || asleepGoroutines > 0.01 {
-		t.Errorf("a cache that sleeps has goroutines: %.2f never used, %.2f after use", unusedGoroutines, asleepGoroutines)
-	}
-	if most := heapStarted / 4; heapUnused > most || heapAsleep > most {
-		t.Errorf("a cache that sleeps takes more than a quarter of the heap of one that is started, %d bytes: %d never used, %d after use",
-			heapStarted, heapUnused, heapAsleep)
-	}
+	assert.LessOrEqual(t, unusedGoroutines, 0.01, "the goroutines of a cache that was never used")
+	assert.LessOrEqual(t, asleepGoroutines, 0.01, "the goroutines of a cache that sleeps after use")
+	most := heapStarted / 4
+	assert.LessOrEqual(t, heapUnused, most, "a cache that was never used takes more than a quarter of the heap of one that is started, %d bytes", heapStarted)
+	assert.LessOrEqual(t, heapAsleep, most, "a cache that sleeps after use takes more than a quarter of the heap of one that is started, %d bytes", heapStarted)
 }
 
 // startShipped starts caches of k8s.io/apiserver's over the store.
@@ -121,15 +119,11 @@ func startShipped(t *testing.T, store storage.Interface, n int, codec kruntime.C
 			EventsHistoryWindow: cacher.DefaultEventsHistoryWindow, ResourcePrefix: poddata.Prefix,
 			KeyFunc: poddata.Key, GetAttrsFunc: poddata.Attrs, NewFunc: poddata.New, NewListFunc: poddata.NewList, Codec: codec,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		all = append(all, c)
 	}
 	for _, c := range all {
-		if err := c.Wait(testContext(t)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Wait(testContext(t)))
 	}
 	return func() {
 		for _, c := range all {

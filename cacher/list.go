@@ -3,6 +3,7 @@
 package cacher
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -12,65 +13,104 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
 
+	"github.com/kube-watchcache/watchcache/cacher/internal/match"
+	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// GetList implements storage.Interface. The items share what is below their
-// top level with the cache.
+// GetList implements storage.Interface. Everything below the top level of the
+// items is shared with the cache.
 func (c *Cacher) GetList(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
-	e := c.enter()
-	defer c.leave()
+	e := c.lifecycle.acquire(ctx, wokenByList)
+	defer c.lifecycle.release()
 	return e.list(ctx, key, opts, into)
 }
 
-func (c *engine) list(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
-	prepared, err := storage.PrepareKey(c.config.ResourcePrefix, key, opts.Recursive)
+func (e *engine) list(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
+	prepared, err := storage.PrepareKey(e.config.ResourcePrefix, key, opts.Recursive)
 	if err != nil {
-		return err
+		return badKeyError(err)
 	}
 	items, err := itemsOf(into)
 	if err != nil {
 		return err
 	}
-	o, err := c.listOptions(prepared, opts)
+	o, err := e.listOptions(prepared, opts)
 	if err != nil {
 		return err
 	}
-	d := decide(o, c.readState(o))
-	if d.kind == readRefuse && c.warm(ctx) {
-		d = decide(o, c.readState(o))
-	}
-	switch d.kind {
-	case readRefuse:
-		c.metrics.Read("list", readRefuse.String())
-		return c.readiness.refusal()
-	case readDelegate:
-		c.metrics.Read("list", readDelegate.String())
-		return c.config.Storage.GetList(ctx, key, opts, into)
-	}
-	snapshot, err := c.snapshot(ctx, d)
-	if err != nil {
-		return c.fallback("list", d, err, func() error {
-			return c.config.Storage.GetList(ctx, key, opts, into)
-		})
-	}
-	c.metrics.Read("list", d.kind.String())
+	ctx, seen := e.observe(ctx, spanList)
+	answered, err := e.answerList(ctx, o, storedList{prepared, key, opts, into, items}, &seen)
+	e.observedRead(ctx, &seen, metrics.VerbList, answered, err)
+	return err
+}
 
-	s := newSelected(prepared, opts.Recursive, opts.Predicate)
-	page := newPage(&s, d)
-	evaluated := page.collect(c, snapshot, &s)
-	c.metrics.Listed(evaluated, len(page.elements))
-	if err := fill(items, page.elements); err != nil {
+// storedList is a LIST: its key as the cache has it, and what storage is to be
+// asked.
+type storedList struct {
+	prepared, key string
+	opts          storage.ListOptions
+	into          runtime.Object
+	items         reflect.Value
+}
+
+// answerList answers a LIST, and returns by which decision it did.
+func (e *engine) answerList(ctx context.Context, o readOptions, l storedList, seen *observation) (metrics.Decision, error) {
+	fromStorage := func(ctx context.Context) error { return e.config.Storage.GetList(ctx, l.key, l.opts, l.into) }
+	d, why := e.route(ctx, o)
+	if !d.served() {
+		return e.elsewhere(ctx, o, d, why, fromStorage)
+	}
+	snapshot, err := e.snapshot(ctx, d)
+	if err != nil {
+		again, why := e.reroute(ctx, o, d, err)
+		answered, err := e.elsewhere(ctx, o, again, why, fromStorage)
+		if d.kind == readConsistent {
+			e.metrics.ConsistentListElsewhere(fallbackOf(again, answered), err)
+		}
+		return answered, err
+	}
+	e.gotReady(seen)
+	e.metrics.Read(metrics.VerbList, d.kind)
+	return d.kind, e.listSnapshot(snapshot, d, l, seen)
+}
+
+// fallbackOf returns what metrics call a decision that was made because the cache
+// could not serve a consistent LIST, and was answered so.
+func fallbackOf(again decision, answered metrics.Decision) metrics.ListFallback {
+	switch {
+	case again.kind != readDelegate:
+		return metrics.FallbackNone
+	case answered == readRefuse:
+		return metrics.FallbackRefused
+	}
+	return metrics.FallbackStorage
+}
+
+// listSnapshot answers a LIST from a snapshot.
+func (e *engine) listSnapshot(snapshot *watchcache.Snapshot, d decision, l storedList, seen *observation) error {
+	opts, into := l.opts, l.into
+	q := match.NewQuery(l.prepared, opts.Recursive, opts.Predicate)
+	page := newPage(opts.Predicate.Limit, d)
+	scanned := page.collect(e.indexes, snapshot, &q)
+	seen.index, seen.evaluated, seen.returned = scanned.Index, scanned.Evaluated, len(page.elements)
+	e.metrics.Listed(seen.evaluated, seen.returned)
+	e.metrics.ReadByIndex(cmp.Or(seen.index, metrics.ByKeys), seen.evaluated)
+	if err := copyItems(l.items, page.elements); err != nil {
 		return err
 	}
-	token, remaining, err := page.rest(snapshot, &s, opts)
+	token, remaining, err := page.rest(snapshot, &q, opts)
 	if err != nil {
 		return err
 	}
-	if err := c.config.Versioner.UpdateList(into, snapshot.RV(), token, remaining); err != nil {
+	if token != "" {
+		e.state.Keep(snapshot)
+	}
+	if err := e.config.Versioner.UpdateList(into, snapshot.RV(), token, remaining); err != nil {
 		return err
 	}
 	opts.Predicate.SetShardInfoOnList(into)
+	e.config.Lists.note(into, page, e.lists)
 	return nil
 }
 
@@ -79,35 +119,41 @@ type page struct {
 	from     string
 	limit    int64 // 0: no limit
 	elements []*watchcache.Element
-	// more: the page is full, and keys follow in the range that was read. As in
-	// etcd's storage, nobody has looked whether any of them is selected.
+	// more: the page is full, and keys follow in the range that was read. Whether
+	// any of them is selected is not known, as in etcd's storage.
 	more bool
 }
 
-func newPage(s *selected, d decision) *page {
+func newPage(limit int64, d decision) *page {
 	p := &page{from: d.from}
 	if d.limited {
-		p.limit = s.predicate.Limit
+		p.limit = limit
 	}
 	return p
 }
 
-// collect fills the page and returns how many elements it looked at. What it
-// collects may be shared with others.
-func (p *page) collect(c *engine, snapshot *watchcache.Snapshot, s *selected) (evaluated int) {
-	if s.everything && s.recursive {
-		if p.limit == 0 && p.from == "" && snapshot.Covers(s.key) {
+// collect fills the page and returns what it looked at. The
+// collected elements may be shared with other readers.
+func (p *page) collect(indexes *match.Indexes, snapshot *watchcache.Snapshot, q *match.Query) match.Scanned {
+	if q.Everything() {
+		if p.limit == 0 && p.from == "" && snapshot.Covers(q.Key()) {
 			p.elements = snapshot.All()
-			return len(p.elements)
+			return match.Scanned{Evaluated: len(p.elements)}
 		}
 		if p.limit > 0 {
 			p.elements = make([]*watchcache.Element, 0, min(p.limit, int64(snapshot.Len())))
 		}
 	}
-	return c.scan(snapshot, s, p.from, p.full, p.add)
+	return indexes.Scan(snapshot, q, p.from, p.full, p.add)
 }
 
+// firstElements is the room for elements that a page without a limit begins with.
+const firstElements = 32
+
 func (p *page) add(e *watchcache.Element) bool {
+	if p.elements == nil {
+		p.elements = make([]*watchcache.Element, 0, firstElements)
+	}
 	p.elements = append(p.elements, e)
 	return true
 }
@@ -121,16 +167,16 @@ func (p *page) full() bool {
 // rest returns the continue token for the next page, "" after the last one,
 // and the number of items it leaves, as far as that is known without
 // evaluating a selector.
-func (p *page) rest(snapshot *watchcache.Snapshot, s *selected, opts storage.ListOptions) (token string, remaining *int64, err error) {
+func (p *page) rest(snapshot *watchcache.Snapshot, q *match.Query, opts storage.ListOptions) (token string, remaining *int64, err error) {
 	if !p.more {
 		return "", nil, nil
 	}
 	count := int64(0)
-	if s.everything {
-		count = int64(snapshot.Count(s.key, p.from))
+	if q.Everything() {
+		count = int64(snapshot.Count(q.Key(), p.from))
 	}
 	last := p.elements[len(p.elements)-1].Key
-	return storage.PrepareContinueToken(last, s.key, int64(snapshot.RV()), count, true, opts)
+	return storage.PrepareContinueToken(last, q.Key(), int64(snapshot.RV()), count, true, opts)
 }
 
 // itemsOf returns a list's items, which must be a slice.
@@ -147,4 +193,28 @@ func itemsOf(list runtime.Object) (reflect.Value, error) {
 		return reflect.Value{}, fmt.Errorf("the items of a %T are %v, want a slice", list, items.Kind())
 	}
 	return items, nil
+}
+
+// listOptions parses the options of a LIST. Malformed ones fail as in storage.
+func (e *engine) listOptions(key string, opts storage.ListOptions) (readOptions, error) {
+	if _, _, err := storage.ValidateListOptions(key, e.config.Versioner, opts); err != nil {
+		return readOptions{}, err
+	}
+	rv, err := e.config.Versioner.ParseResourceVersion(opts.ResourceVersion)
+	if err != nil {
+		return readOptions{}, err
+	}
+	o := readOptions{
+		list: true, recursive: opts.Recursive,
+		unset: opts.ResourceVersion == "", rv: rv, match: opts.ResourceVersionMatch,
+		limit: opts.Predicate.Limit, selective: !opts.Predicate.Empty(),
+	}
+	if opts.Recursive && opts.Predicate.Continue != "" {
+		o.continues = true
+		o.continueKey, o.continueRV, err = storage.DecodeContinue(opts.Predicate.Continue, key)
+		if err != nil {
+			return readOptions{}, fmt.Errorf("continue: %w", err)
+		}
+	}
+	return o, nil
 }

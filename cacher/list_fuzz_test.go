@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
@@ -67,16 +68,13 @@ func FuzzListOptions(f *testing.F) {
 		if version, err := strconv.ParseUint(rv, 10, 64); err == nil && version > math.MaxInt64 {
 			return // which storage takes for a negative one, and that for the latest
 		}
-		if errorClass(err) != errorClass(fromStorage) {
-			t.Fatalf("got %v, storage says %v", err, fromStorage)
-		}
+		require.Equal(t, errorClass(fromStorage), errorClass(err), "got %v, storage says %v", err, fromStorage)
 		version, parsed := strconv.ParseUint(rv, 10, 64)
 		continued := recursive && token != ""
 		if err != nil || (limit > 0 && parsed == nil && version == 0 && !continued) {
 			return // a limit does not count at "0", where storage counts it
 		}
-		if lineOf(got) != lineOf(want) || got.Continue != want.Continue {
-			t.Fatalf("got %s %q, storage has %s %q", lineOf(got), got.Continue, lineOf(want), want.Continue)
-		}
+		require.Equal(t, lineOf(want), lineOf(got))
+		require.Equal(t, want.Continue, got.Continue)
 	})
 }

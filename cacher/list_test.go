@@ -8,9 +8,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,7 +19,6 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/cacher"
-	"github.com/kube-watchcache/watchcache/internal/memstore"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
 
@@ -59,27 +59,24 @@ func TestPagesAreOfOneVersion(t *testing.T) {
 			opts := everything(rv)
 			tc.change(&opts)
 			want := &example.PodList{}
-			if err := store.GetList(testContext(t), tc.key, opts, want); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, store.GetList(testContext(t), tc.key, opts, want))
 			before := store.Requests()["list"]
 			token, all := "", &example.PodList{}
 			for {
 				page, err := listPage(t, c, tc.key, rv, token, tc.limit, tc.change)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				all.Items = append(all.Items, page.Items...)
 				all.ResourceVersion = page.ResourceVersion
 				left := int64(len(want.Items) - len(all.Items))
-				if remaining := page.RemainingItemCount; opts.Predicate.Empty() && page.Continue != "" && (remaining == nil || *remaining != left) {
-					t.Errorf("after %d items %v remain, want %d", len(all.Items), remaining, left)
+				if remaining := page.RemainingItemCount; opts.Predicate.Empty() && page.Continue != "" {
+					require.NotNil(t, remaining, "after %d items", len(all.Items))
+					assert.Equal(t, left, *remaining, "how many items remain after %d", len(all.Items))
 				}
 				// After a full page of a selection nobody looks whether more is
 				// selected.
 				maybe := left == 0 && !opts.Predicate.Empty() && int64(len(page.Items)) == tc.limit
-				if (page.Continue == "") != (left == 0) && !maybe {
-					t.Errorf("after %d items %d are left, and the token is %q", len(all.Items), left, page.Continue)
+				if (page.Continue == "") != (left == 0) {
+					assert.True(t, maybe, "after %d items %d are left, and the token is %q", len(all.Items), left, page.Continue)
 				}
 				if token, rv = page.Continue, ""; token == "" {
 					break
@@ -90,12 +87,9 @@ func TestPagesAreOfOneVersion(t *testing.T) {
 				put(store, poddata.Pod(fmt.Sprintf("ns9/late%d", len(all.Items))))
 				expectFresh(t, c)
 			}
-			if got, want := lineOf(all), lineOf(want); got != want {
-				t.Errorf("got  %s\nwant %s", got, want)
-			}
-			if n := store.Requests()["list"] - before; n != 0 {
-				t.Errorf("%d lists went to storage", n)
-			}
+			assert.Equal(t, lineOf(want), lineOf(all))
+			n := store.Requests()["list"] - before
+			assert.Zero(t, n, "%d lists went to storage", n)
 		})
 	}
 }
@@ -107,9 +101,8 @@ func TestCompactedVersion(t *testing.T) {
 	store := newStore(poddata.Pod("a/one"), poddata.Pod("a/two"), poddata.Pod("b/one")) // 2, 3, 4
 	c := start(t, store)
 	first, err := listPage(t, c, "/pods/", "", "", 1)
-	if err != nil || lineOf(first) != "a/one@4" {
-		t.Fatalf("got %s, %v", lineOf(first), err)
-	}
+	require.NoError(t, err)
+	require.Equal(t, "a/one@4", lineOf(first))
 	put(store, poddata.Pod("b/two")) // 5
 	expectFresh(t, c)
 	expectList(t, c, "/pods/", "4", "a/one a/two b/one@4", exactly)
@@ -121,27 +114,23 @@ func TestCompactedVersion(t *testing.T) {
 	} {
 		opts := everything("4")
 		change(&opts)
-		if err := c.GetList(testContext(t), "/pods/", opts, &example.PodList{}); !apierrors.IsResourceExpired(err) {
-			t.Errorf("%s: got %v, want expired", name, err)
-		}
+		err := c.GetList(testContext(t), "/pods/", opts, &example.PodList{})
+		assert.True(t, apierrors.IsResourceExpired(err), "%s: got %v, want expired", name, err)
 	}
 	_, err = listPage(t, c, "/pods/", "", first.Continue, 1)
 	var status apierrors.APIStatus
-	if !errors.As(err, &status) || !apierrors.IsResourceExpired(err) {
-		t.Fatalf("got %v, want expired", err)
-	}
+	require.True(t, errors.As(err, &status), "%v", err)
+	require.True(t, apierrors.IsResourceExpired(err), "%v", err)
 	rest, err := listPage(t, c, "/pods/", "", status.Status().Continue, 2)
-	if err != nil || lineOf(rest) != "a/two b/one@6" {
-		t.Errorf("going on at the latest version: got %s, %v", lineOf(rest), err)
-	}
+	require.NoError(t, err, "going on at the latest version")
+	assert.Equal(t, "a/two b/one@6", lineOf(rest), "going on at the latest version")
 	rest, err = listPage(t, c, "/pods/", "", rest.Continue, 2)
-	if err != nil || lineOf(rest) != "b/two@6" {
-		t.Errorf("going on after that: got %s, %v", lineOf(rest), err)
-	}
+	require.NoError(t, err, "going on after that")
+	assert.Equal(t, "b/two@6", lineOf(rest), "going on after that")
 }
 
-// What the cache can't show is storage's to answer: versions from before the
-// cache, and those that left the window.
+// Storage answers for versions that the cache can't show: those from before the
+// cache, and those that have left the window.
 func TestVersionsBeforeTheWindow(t *testing.T) {
 	store := newStore(poddata.Pod("a/one"))
 	store.Remove("/pods/a/one")
@@ -150,70 +139,14 @@ func TestVersionsBeforeTheWindow(t *testing.T) {
 	before := store.Requests()["list"]
 	expectList(t, c, "/pods/", "2", "a/one@2", exactly)
 	expectList(t, c, "/pods/", "3", "@3", exactly)
-	if n := store.Requests()["list"] - before; n != 2 {
-		t.Errorf("%d lists went to storage, want 2", n)
-	}
+	n := store.Requests()["list"] - before
+	assert.Equal(t, 2, n, "%d lists went to storage", n)
 	expectList(t, c, "/pods/", "4", "a/two@4", exactly)
 	expectList(t, c, "/pods/a/two", "4", "a/two@4", exactly, single)
-	if n := store.Requests()["list"] - before; n != 2 {
-		t.Errorf("a version of the window went to storage")
-	}
-}
-
-// A version within the window that the cache has not seen, because it had to
-// list anew and carried its watchers over, is storage's to answer too.
-func TestVersionThatTheCacheHasNotSeen(t *testing.T) {
-	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		release := store.Hold()
-		put(store, poddata.Pod("a/two"))   // 3
-		put(store, poddata.Pod("a/three")) // 4
-		put(store, poddata.Pod("a/four"))  // 5
-		store.BreakWatches(apierrors.NewResourceExpired("a test"))
-		release()
-		elapse(time.Minute)
-		for _, tc := range []struct{ rv, want string }{
-			{"2", "a/one@2"}, {"3", "a/one a/two@3"}, {"4", "a/one a/three a/two@4"}, {"5", "a/four a/one a/three a/two@5"},
-		} {
-			before := store.Requests()["list"]
-			expectList(t, c, "/pods/", tc.rv, tc.want, exactly)
-			asked := store.Requests()["list"] > before
-			if hidden := tc.rv == "3" || tc.rv == "4"; asked != hidden {
-				t.Errorf("at %s: storage was asked is %v, want %v", tc.rv, asked, hidden)
-			}
-		}
-	}, func(c *cacher.Config) { c.CarryWatchersOverRelist = true })
+	assert.Equal(t, 2, store.Requests()["list"]-before, "a version of the window went to storage")
 }
 
 func single(o *storage.ListOptions) { o.Recursive = false }
-
-// A version to come is waited for, and shown exactly, though more has come
-// since.
-func TestVersionToCome(t *testing.T) {
-	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		opts := everything("4")
-		opts.ResourceVersionMatch = metav1.ResourceVersionMatchExact
-		pods, done := &example.PodList{}, make(chan error, 1)
-		go func() { done <- c.GetList(t.Context(), "/pods/", opts, pods) }()
-		synctest.Wait()
-		release := store.Hold()
-		for i := range 4 {
-			put(store, poddata.Pod(fmt.Sprintf("b/%d", i)))
-		}
-		release()
-		synctest.Wait()
-		if err := <-done; err != nil || lineOf(pods) != "a/one b/0 b/1@4" {
-			t.Errorf("got %s, %v", lineOf(pods), err)
-		}
-		opts.ResourceVersion = "100"
-		began := time.Now()
-		if err := c.GetList(t.Context(), "/pods/", opts, pods); !storage.IsTooLargeResourceVersion(err) {
-			t.Errorf("got %v, want too large", err)
-		}
-		if waited := time.Since(began); waited != cacher.DefaultFreshnessTimeout {
-			t.Errorf("waited %v", waited)
-		}
-	})
-}
 
 // LISTs as the API concepts tell them apart, by resourceVersion, match and
 // limit; the numbers are how often storage is asked.
@@ -253,12 +186,9 @@ func TestListByVersion(t *testing.T) {
 			o.ResourceVersionMatch = metav1.ResourceVersionMatch(tc.match)
 			o.Predicate.Limit = tc.limit
 		})
-		if n := store.Requests()["list"] - before; n != tc.requests {
-			t.Errorf("%+v: storage was asked %d times", tc, n)
-		}
-		if pods.Items == nil {
-			t.Errorf("%+v: the items are nil, which encodes as null", tc)
-		}
+		n := store.Requests()["list"] - before
+		assert.Equal(t, tc.requests, n, "%+v: storage was asked %d times", tc, n)
+		assert.NotNil(t, pods.Items, "%+v: the items are nil, which encodes as null", tc)
 	}
 }
 
@@ -298,7 +228,7 @@ func tokenOf(version string, rv int64, start string) string {
 
 const tokenV1 = "meta.k8s.io/v1"
 
-// What is malformed is refused as storage refuses it.
+// Malformed requests are refused as storage refuses them.
 func TestListBadInput(t *testing.T) {
 	store := newStore(poddata.Pod("a/one"))
 	c := start(t, store, func(c *cacher.Config) { c.FreshnessTimeout = 10 * time.Millisecond })
@@ -326,14 +256,14 @@ func TestListBadInput(t *testing.T) {
 		{"token of another resource's key", "/pods/", "", "", tokenOf(tokenV1, 2, "/secrets/a"), false, "none"},
 		{"token beyond the end", "/pods/", "", "", tokenOf(tokenV1, 2, "zzz"), false, "none"},
 		{"token at \"0\"", "/pods/", "0", "", tokenOf(tokenV1, 2, "a"), false, "none"},
-		{"key of another resource", "/secrets/", "", "", "", false, "other"},
-		{"key that is only a prefix of ours", "/pod", "", "", "", false, "other"},
-		{"key that climbs", "/pods/../secrets/", "", "", "", false, "other"},
-		{"key that ends with dots", "/pods/..", "", "", "", false, "other"},
-		{"key with a dot", "/pods/./a", "", "", "", false, "other"},
-		{"empty key", "", "", "", "", false, "other"},
-		{"slash", "/", "", "", "", false, "other"},
-		{"the prefix as one key", "/pods", "", "", "", true, "other"},
+		{"key of another resource", "/secrets/", "", "", "", false, "bad key"},
+		{"key that is only a prefix of ours", "/pod", "", "", "", false, "bad key"},
+		{"key that climbs", "/pods/../secrets/", "", "", "", false, "bad key"},
+		{"key that ends with dots", "/pods/..", "", "", "", false, "bad key"},
+		{"key with a dot", "/pods/./a", "", "", "", false, "bad key"},
+		{"empty key", "", "", "", "", false, "bad key"},
+		{"slash", "/", "", "", "", false, "bad key"},
+		{"the prefix as one key", "/pods", "", "", "", true, "bad key"},
 	} {
 		opts := storage.ListOptions{
 			ResourceVersion: tc.rv, ResourceVersionMatch: metav1.ResourceVersionMatch(tc.match),
@@ -342,17 +272,13 @@ func TestListBadInput(t *testing.T) {
 		opts.Predicate.Continue = tc.token
 		got, want := &example.PodList{}, &example.PodList{}
 		err, fromStorage := c.GetList(testContext(t), tc.key, opts, got), store.GetList(testContext(t), tc.key, opts, want)
-		if class := errorClass(fromStorage); class != tc.class {
-			t.Errorf("%s: storage says %q (%v), want %q", tc.name, class, fromStorage, tc.class)
+		assert.Equal(t, tc.class, errorClass(fromStorage), "%s: storage says %v", tc.name, fromStorage)
+		assert.Equal(t, tc.class, errorClass(err), "%s: %v", tc.name, err)
+		if tc.class == "bad request" {
+			assert.Equal(t, fmt.Sprint(fromStorage), fmt.Sprint(err), "%s: what storage says", tc.name)
 		}
-		if class := errorClass(err); class != tc.class {
-			t.Errorf("%s: got %q (%v), want %q", tc.name, class, err, tc.class)
-		}
-		if tc.class == "bad request" && fmt.Sprint(err) != fmt.Sprint(fromStorage) {
-			t.Errorf("%s: got %q, storage says %q", tc.name, err, fromStorage)
-		}
-		if tc.class == "none" && lineOf(got) != lineOf(want) {
-			t.Errorf("%s: got %s, storage has %s", tc.name, lineOf(got), lineOf(want))
+		if tc.class == "none" {
+			assert.Equal(t, lineOf(want), lineOf(got), tc.name)
 		}
 	}
 }
@@ -391,11 +317,9 @@ func TestListIntoWhatDoesNotFit(t *testing.T) {
 	} {
 		for _, rv := range []string{"", "0"} {
 			err := c.GetList(testContext(t), "/pods/", everything(rv), into)
-			if err == nil {
-				t.Errorf("%s: no error", name)
-			}
-			if name == "another list" && !strings.Contains(fmt.Sprint(err), "PartialObjectMetadata") {
-				t.Errorf("%s: %v does not name the type", name, err)
+			assert.Error(t, err, "%s: no error", name)
+			if name == "another list" {
+				assert.Contains(t, fmt.Sprint(err), "PartialObjectMetadata", "%s: the error names the type", name)
 			}
 		}
 	}
@@ -408,9 +332,8 @@ func TestListDoesNotAliasTheTopLevel(t *testing.T) {
 	for _, rv := range []string{"0", "", "2"} {
 		pods := expectList(t, c, "/pods/", rv, "a/one@2")
 		pod := &pods.Items[0]
-		if pod.Labels["x"] != "y" || pod.ResourceVersion != "2" {
-			t.Errorf("got %+v", pod)
-		}
+		assert.Equal(t, "y", pod.Labels["x"], "%+v", pod)
+		assert.Equal(t, "2", pod.ResourceVersion, "%+v", pod)
 		pod.Name, pod.Namespace, pod.ResourceVersion, pod.Labels = "other", "other", "9", nil
 	}
 }

@@ -3,11 +3,12 @@
 package cacher_test
 
 import (
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 
@@ -30,15 +31,14 @@ func TestMisfiledObject(t *testing.T) {
 		elapse(time.Hour)
 		store.Remove("/pods/a/misfiled")
 		expectList(t, c, "/pods/", "", "@4")
-		if n := metric("relists_total"); n != 1 {
-			t.Errorf("storage was listed %v times, want once", n)
-		}
+		n := metric("relists_total")
+		assert.EqualValues(t, 1, n, "storage was listed %v times", n)
 	}, meters)
 }
 
-// Regression 21, at its worst: two keys hold objects of one name. That is
-// reported, and whatever happens to the two, the cache goes on: it lists anew
-// no more often than there is a reason to, and ends up with what is there.
+// Regression 21, at its worst: two keys hold objects of one name. The cache
+// reports this and goes on, whatever happens to the two: it lists again no more
+// often than needed, and ends up with the objects of storage.
 func TestTwoKeysOfOneName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		meters, metric := metered(t)
@@ -48,9 +48,8 @@ func TestTwoKeysOfOneName(t *testing.T) {
 		c := start(t, unstreamed{store}, meters)
 		defer c.Stop()
 		last := c.Status().LastError
-		if last == nil || !strings.Contains(last.Message, "share a key") {
-			t.Errorf("the status says %+v, want that objects share a key", last)
-		}
+		require.NotNil(t, last, "the status tells no error")
+		assert.Contains(t, last.Message, "share a key")
 		expectList(t, c, "/pods/", "", "a/one a/two@4")
 		const changes = 20
 		for range changes {
@@ -63,18 +62,16 @@ func TestTwoKeysOfOneName(t *testing.T) {
 		put(store, poddata.Pod("a/one"))
 		elapse(10 * time.Second)
 		pod := &example.Pod{}
-		if err := c.Get(t.Context(), "/pods/a/one", storage.GetOptions{}, pod); err != nil || pod.Labels["twin"] != "" {
-			t.Errorf("got %v, %v", pod.Labels, err)
-		}
+		err := c.Get(t.Context(), "/pods/a/one", storage.GetOptions{}, pod)
+		require.NoError(t, err)
+		assert.Empty(t, pod.Labels["twin"], "the labels are %v", pod.Labels)
 		expectList(t, c, "/pods/", "", "a/one a/two@46")
-		if n := metric("relists_total"); n > 2+2*changes {
-			t.Errorf("storage was listed %v times for %d changes", n, 2*changes+2)
-		}
+		n := metric("relists_total")
+		assert.LessOrEqual(t, n, float64(2+2*changes), "storage was listed %v times for %d changes", n, 2*changes+2)
 		before := metric("relists_total")
 		elapse(time.Hour)
-		if n := metric("relists_total"); n != before {
-			t.Errorf("storage was listed %v times on a quiet resource", n-before)
-		}
+		n = metric("relists_total")
+		assert.Equal(t, before, n, "storage was listed %v times on a quiet resource", n-before)
 		t.Logf("storage was listed %v times for %d changes", before, 2*changes+2)
 	})
 }

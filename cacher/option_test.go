@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
@@ -18,17 +20,30 @@ var optionOf = map[string]Option{
 	"DispatchBudget":           WithDispatchBudget(time.Second),
 	"BookmarkInterval":         WithBookmarkInterval(time.Second),
 	"FreshnessTimeout":         WithFreshnessTimeout(time.Second),
+	"StorageTimeout":           WithStorageTimeout(time.Second),
 	"StaleReads":               WithStaleReads(1),
 	"ConsistentGetFromStorage": WithConsistentGetFromStorage(),
 	"WatchBuffer":              WithWatchBuffer(1),
 	"EncodingBytes":            WithEncodingBytes(1),
+	"Lists":                    WithLists(&Lists{}),
 	"ParkedTimeout":            WithParkedTimeout(time.Second),
+	"InitialEventsTimeout":     WithInitialEventsTimeout(time.Second),
+	"InitialEventsBytes":       WithInitialEventsBytes(1),
 	"CarryWatchersOverRelist":  WithWatchersCarriedOverRelist(),
 	"ConsistencyCheckInterval": WithConsistencyCheckInterval(time.Second),
+	"ListStorage":              WithListStorage(),
 	"LazyStart":                WithLazyStart(),
 	"IdleTimeout":              WithIdleTimeout(time.Second),
 	"DisableSizeEstimation":    WithoutSizeEstimation(),
 	"Metrics":                  WithMetrics(&metrics.Metrics{}),
+	"DisableShippedMetrics":    WithoutShippedMetrics(),
+}
+
+// shortened are the names of options that are not With and the field's name.
+var shortened = map[string]string{
+	"CarryWatchersOverRelist": "WithWatchersCarriedOverRelist",
+	"DisableSizeEstimation":   "WithoutSizeEstimation",
+	"DisableShippedMetrics":   "WithoutShippedMetrics",
 }
 
 // Each field that k8s.io/apiserver's configuration does not have can be set by
@@ -38,8 +53,9 @@ func TestEveryNewFieldHasAnOption(t *testing.T) {
 	isNew := false
 	for i := range fields.NumField() {
 		name := fields.Field(i).Name
-		if _, ok := optionOf[name]; isNew && !ok {
-			t.Errorf("there is no option for %s", name)
+		_, ok := optionOf[name]
+		if isNew {
+			assert.True(t, ok, "there is no option for %s", name)
 		}
 		isNew = isNew || name == "Clock"
 	}
@@ -47,13 +63,16 @@ func TestEveryNewFieldHasAnOption(t *testing.T) {
 		var o options
 		option(&o)
 		config := &Config{}
-		for _, set := range o.config {
-			set(config)
+		for _, s := range o.settings {
+			s.set(config)
+			assert.Equal(t, name, s.field, "the field that the option of %s says that it sets", name)
+			if s.option != "With"+name {
+				assert.Equal(t, shortened[name], s.option, "the name that the option of %s says that it has", name)
+			}
 		}
 		for i := range fields.NumField() {
-			if field := fields.Field(i).Name; reflect.ValueOf(config).Elem().Field(i).IsZero() == (field == name) {
-				t.Errorf("the option of %s: %s is %v", name, field, reflect.ValueOf(config).Elem().Field(i))
-			}
+			field := fields.Field(i).Name
+			assert.NotEqual(t, field == name, reflect.ValueOf(config).Elem().Field(i).IsZero(), "the option of %s: %s is %v", name, field, reflect.ValueOf(config).Elem().Field(i))
 		}
 	}
 }

@@ -4,6 +4,7 @@ package cacher
 
 import (
 	"context"
+	"fmt"
 
 	"k8s.io/apiserver/pkg/storage"
 )
@@ -11,14 +12,20 @@ import (
 // Versioner implements storage.Interface.
 func (c *Cacher) Versioner() storage.Versioner { return c.config.Versioner }
 
-// ReadinessCheck implements storage.Interface. It returns at once, with
-// storage.ErrStorageNotReady as long as the cache can't serve. A sleeping cache
-// can: a request will wake it.
+// ReadinessCheck implements storage.Interface. ReadinessCheck returns at once.
+// While the cache can't serve, the error wraps storage.ErrStorageNotReady, and
+// the reason if that is known. A sleeping cache can serve: a request will wake
+// it.
 func (c *Cacher) ReadinessCheck() error {
-	if !c.Ready() {
-		return storage.ErrStorageNotReady
+	if c.Ready() {
+		return nil
 	}
-	return nil
+	if e := c.lifecycle.current(); e != nil {
+		if why := e.readiness.why(); why != nil {
+			return fmt.Errorf("%w: %w", storage.ErrStorageNotReady, why)
+		}
+	}
+	return storage.ErrStorageNotReady
 }
 
 // RequestWatchProgress implements storage.Interface.
@@ -31,9 +38,9 @@ func (c *Cacher) GetCurrentResourceVersion(ctx context.Context) (uint64, error) 
 	return c.config.Storage.GetCurrentResourceVersion(ctx)
 }
 
-// EnableResourceSizeEstimation implements storage.Interface. The cache has
-// called it already when it was first awake, unless Config.DisableSizeEstimation
-// is set.
+// EnableResourceSizeEstimation implements storage.Interface. The cache calls it
+// on the wrapped storage itself when it is first awake, unless
+// Config.DisableSizeEstimation is set.
 func (c *Cacher) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
 	return c.config.Storage.EnableResourceSizeEstimation(keys)
 }

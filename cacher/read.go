@@ -5,95 +5,156 @@ package cacher
 import (
 	"context"
 	"errors"
-	"math"
+	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apiserver/pkg/storage"
-
+	"github.com/kube-watchcache/watchcache/cacher/internal/fresh"
+	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
+	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
 // readState is what decide needs to know of the cache for a read.
-func (c *engine) readState(o readOptions) readState {
+func (e *engine) readState(o readOptions) readState {
 	s := readState{
-		progress:      c.watchProgress(),
-		consistentGet: !c.config.ConsistentGetFromStorage,
+		progress:      e.watchProgress(),
+		consistentGet: !e.config.ConsistentGetFromStorage,
+		doubtful:      e.trust.doubtful.Load(),
 	}
-	var trusted bool
-	s.ready, s.stopped, trusted = c.readiness.decides()
+	s.ready, s.stopped = e.readiness.decides()
 	if !o.list {
 		return s // a GET has nothing to do with earlier versions
 	}
-	s.rv, s.oldest, s.compacted = c.state.Reach()
-	if !trusted {
-		s.oldest = math.MaxUint64 // until a check of consistency passes
-	}
-	if compacted := c.config.Storage.CompactRevision(); compacted > 0 && uint64(compacted) > s.compacted {
+	s.rv, s.oldest, s.compacted = e.state.Reach()
+	s.trusted, s.kept = e.trust.from.Load(), e.kept
+	if compacted := e.config.Storage.CompactRevision(); compacted > 0 && uint64(compacted) > s.compacted {
 		// Sooner than followStorage finds out.
 		s.compacted = uint64(compacted)
-		c.state.Compacted(s.compacted)
+		e.state.Compacted(s.compacted)
 	}
 	return s
 }
 
-// fresh waits until the cache is as fresh as the decision wants it.
-func (c *engine) fresh(ctx context.Context, d decision) error {
-	rv := d.rv
-	if d.kind == readConsistent {
-		current, err := c.currentVersion(ctx)
-		if err != nil {
-			return err
-		}
-		rv = current
+// A GET and a LIST take the same way. route decides who answers. The cache
+// serves it, or fails to, and then reroute decides again. Reads that the cache
+// does not serve are answered by storage or refused.
+
+// route decides how a read is answered, and why the cache does not serve it if
+// that needs to be told.
+func (e *engine) route(ctx context.Context, o readOptions) (d decision, why error) {
+	d = decide(o, e.readState(o))
+	if d.kind == readRefuse && o.list && e.warm(ctx) {
+		d = decide(o, e.readState(o))
 	}
-	return c.freshness.wait(ctx, rv)
+	switch {
+	case d.kind == readRefuse && o.list && !e.readiness.listable():
+		// An object can't be listed; this LIST may be of others.
+		return decision{kind: readDelegate, bounded: true}, e.readiness.refusal()
+	case d.kind == readRefuse:
+		return d, e.readiness.refusal()
+	case d.bounded:
+		return d, errDoubtful
+	}
+	return d, nil
+}
+
+// reroute decides again about a read that the cache has failed to serve with
+// err. If the decision stays, the read fails. Storage answers where a version has
+// just gone, and reads that have waited in vain: each GET, and a few of the
+// consistent LISTs.
+func (e *engine) reroute(ctx context.Context, o readOptions, d decision, err error) (again decision, why error) {
+	switch {
+	case errors.Is(err, tasks.ErrStopped):
+		return decision{kind: readRefuse}, e.readiness.refusal()
+	case errors.Is(err, watchcache.ErrExpired), errors.Is(err, watchcache.ErrCompacted):
+		return decision{kind: readDelegate}, err
+	case errors.Is(err, watchcache.ErrFuture):
+		// The history that had the version was replaced by a restored one.
+		return d, tooLargeError(d.rv, e.state.RV())
+	case ctx.Err() != nil:
+		return d, err
+	case !o.list:
+		return decision{kind: readDelegate, late: true}, err
+	case d.kind == readConsistent:
+		return decision{kind: readDelegate, bounded: true}, err
+	}
+	return d, err
+}
+
+// elsewhere answers a read that the cache does not serve, and counts it: storage
+// answers, or why does.
+//
+// elsewhere returns how the read was answered, which may be otherwise than was
+// decided.
+func (e *engine) elsewhere(ctx context.Context, o readOptions, d decision, why error, fromStorage func(context.Context) error) (metrics.Decision, error) {
+	if d.bounded {
+		leave := e.admission.Enter()
+		if leave == nil {
+			e.metrics.StaleRead(metrics.StaleRefused)
+			e.metrics.Read(o.verb(), readRefuse)
+			return readRefuse, notFreshError(why, e.readiness.retryStale())
+		}
+		defer leave()
+	}
+	if d.bounded || d.late {
+		e.metrics.StaleRead(metrics.StaleFromStorage)
+	}
+	e.metrics.Read(o.verb(), d.kind)
+	switch {
+	case d.kind != readDelegate:
+		return d.kind, why
+	case d.bounded, d.late, e.contact.inDoubt():
+		return d.kind, e.contact.bound(ctx, fromStorage)
+	}
+	return d.kind, fromStorage(ctx)
+}
+
+// verb is what metrics call the read.
+func (o readOptions) verb() metrics.Verb {
+	if o.list {
+		return metrics.VerbList
+	}
+	return metrics.VerbGet
+}
+
+// fresh waits until the cache is as fresh as the decision wants it.
+func (e *engine) fresh(ctx context.Context, d decision) error {
+	if d.kind != readConsistent {
+		return e.waiting.Wait(ctx, d.rv)
+	}
+	version, err := e.versions.Current(ctx)
+	if err != nil {
+		return err
+	}
+	return e.waiting.WaitFor(ctx, version.Current, fresh.Limit{Timeout: e.config.FreshnessTimeout, Since: version.Since})
+}
+
+// revisionTimeout is how long a read of any age waits for the end of a
+// revision of which events have come.
+const revisionTimeout = 50 * time.Millisecond
+
+// endOfRevision waits for the end of the revision that is under way, if there is
+// one, but not for long: a client that has got an event of it expects to find it
+// in what it reads next, though it asks for no version.
+func (e *engine) endOfRevision(ctx context.Context, quiet bool) {
+	if rv := e.state.Unfinished(); rv != 0 {
+		_ = e.waiting.WaitFor(ctx, rv, fresh.Limit{Timeout: revisionTimeout, Quiet: quiet})
+	}
 }
 
 // snapshot returns what a read that was decided to be served is served from.
-func (c *engine) snapshot(ctx context.Context, d decision) (*watchcache.Snapshot, error) {
-	if err := c.fresh(ctx, d); err != nil {
+func (e *engine) snapshot(ctx context.Context, d decision) (*watchcache.Snapshot, error) {
+	if err := e.fresh(ctx, d); err != nil {
 		return nil, err
 	}
 	if d.kind == readExact || d.kind == readContinue {
-		return c.state.At(d.rv)
+		snapshot, err := e.state.AtUntil(ctx.Done(), d.rv)
+		if errors.Is(err, watchcache.ErrStopped) {
+			return nil, ctx.Err()
+		}
+		return snapshot, err
 	}
-	return c.state.Latest(), nil
-}
-
-// fallback decides what becomes of a read that the cache failed to serve, and
-// counts it as what it has become. A version that has just gone is asked of
-// storage, whose answer counts. A consistent read that waited in vain is too,
-// as long as there are few of them; the others are told to retry. Anything
-// else fails with err itself.
-func (c *engine) fallback(verb string, d decision, err error, fromStorage func() error) error {
-	kind := d.kind
-	defer func() { c.metrics.Read(verb, kind.String()) }()
-	switch {
-	case errors.Is(err, errStopped):
-		kind = readRefuse
-		return c.readiness.refusal()
-	case errors.Is(err, watchcache.ErrExpired), errors.Is(err, watchcache.ErrCompacted):
-		kind = readDelegate
-		return fromStorage()
-	case errors.Is(err, watchcache.ErrFuture):
-		// The history that had the version was replaced by a restored one.
-		return storage.NewTooLargeResourceVersionError(d.rv, c.state.RV(), retryTooLarge)
-	case d.kind != readConsistent || !storage.IsTooLargeResourceVersion(err):
-		return err
+	if d.kind == readLatest && d.rv == 0 {
+		e.endOfRevision(ctx, true)
 	}
-	leave := c.freshness.stale.enter()
-	if leave == nil {
-		kind = readRefuse
-		c.metrics.StaleRead(staleRefused)
-		return apierrors.NewTooManyRequests(err.Error(), retryTooLarge)
-	}
-	defer leave()
-	kind = readDelegate
-	c.metrics.StaleRead(staleFromStorage)
-	return fromStorage()
-}
-
-// expiredError is what a client is told whose resourceVersion is too old.
-func expiredError(err error) error {
-	return apierrors.NewResourceExpired("too old resource version: " + err.Error())
+	return e.state.Latest(), nil
 }

@@ -2,7 +2,7 @@
 
 //go:build !race && !invariants
 
-// What is counted here is that of the plain build: the race detector and the
+// These tests count allocations of the plain build: the race detector and the
 // invariants allocate for themselves.
 
 package cacher_test
@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 
@@ -28,15 +30,17 @@ func TestAllocationsOfServedReads(t *testing.T) {
 	pod, pods := &example.Pod{}, &example.PodList{}
 	get := func(rv string) func() {
 		return func() {
+			// An assertion that holds allocates as well.
 			if err := c.Get(t.Context(), "/pods/ns3/pod123", storage.GetOptions{ResourceVersion: rv}, pod); err != nil {
-				t.Fatal(err)
+				require.NoError(t, err)
 			}
 		}
 	}
 	list := func(key string, opts storage.ListOptions, want int) func() {
 		return func() {
 			if err := c.GetList(t.Context(), key, opts, pods); err != nil || len(pods.Items) != want {
-				t.Fatal(len(pods.Items), err)
+				require.NoError(t, err)
+				require.Len(t, pods.Items, want)
 			}
 		}
 	}
@@ -56,9 +60,11 @@ func TestAllocationsOfServedReads(t *testing.T) {
 		// And a continue token is made.
 		{"a page", 20, list("/pods/", paged, 100)},
 	} {
-		if n := testing.AllocsPerRun(50, tc.read); n > tc.most {
-			t.Errorf("%s: %v allocations, want at most %v", tc.name, n, tc.most)
-		} else {
+		for range 50 { // a histogram makes a bucket when it first counts there
+			tc.read()
+		}
+		n := testing.AllocsPerRun(200, tc.read)
+		if assert.LessOrEqual(t, n, tc.most, "%s: the allocations", tc.name) {
 			t.Logf("%s: %v allocations", tc.name, n)
 		}
 	}

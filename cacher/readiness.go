@@ -4,22 +4,20 @@ package cacher
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"math"
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
+
+	"github.com/kube-watchcache/watchcache/cacher/internal/fresh"
+	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
 )
 
-// errStopped is what a stopped cache answers.
-var errStopped = errors.New("the watch cache is stopped")
-
-// readiness is whether the cache has a state to serve from. It begins not
-// ready, becomes ready with the first list, and not ready again only when the
-// state turns out to be of another history (a restored backup).
+// readiness knows whether the cache has a state to serve from. A cache is not ready
+// at first, becomes ready with the first list, and is not ready again only when
+// the state turns out to be of another history (a restored backup). A cache that
+// is ready is paused while storage has something that it can't deliver or that
+// can't be applied.
 type readiness struct {
 	clock clock.Clock
 
@@ -27,11 +25,16 @@ type readiness struct {
 		sync.Mutex
 		ready   bool
 		stopped bool
-		// doubtful: storage was found to differ from the state.
-		doubtful bool
-		since    time.Time     // of the last change of ready
-		err      error         // why it is not ready yet, if known
-		changed  chan struct{} // closed at the next change of ready or stopped
+		since   time.Time // of the last change of ready
+		err     error     // why it is not ready yet, if known
+		// unlistable: it is not ready because storage has something that can't
+		// be listed, and not because storage is away.
+		unlistable bool
+		// paused is why the state can't follow storage, nil while it does, and
+		// pausedSince since when.
+		paused      error
+		pausedSince time.Time
+		changed     chan struct{} // closed at the next change of ready or stopped
 	}
 }
 
@@ -42,14 +45,19 @@ func newReadiness(c clock.Clock) *readiness {
 	return r
 }
 
-func (r *readiness) set(ready bool) {
+// set notes whether the cache has a state. set returns whether that is a change, and
+// how long it was the other way round.
+func (r *readiness) set(ready bool) (changed bool, after time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mu.stopped || r.mu.ready == ready {
-		return
+		return false, 0
 	}
-	r.mu.ready, r.mu.err, r.mu.since = ready, nil, r.clock.Now()
+	now := r.clock.Now()
+	after = now.Sub(r.mu.since)
+	r.mu.ready, r.mu.err, r.mu.since, r.mu.unlistable = ready, nil, now, false
 	r.changedLocked()
+	return true, after
 }
 
 // failed notes why the cache is not ready.
@@ -61,14 +69,55 @@ func (r *readiness) failed(err error) {
 	}
 }
 
-// stop is final. It returns false if it was stopped before.
+// notListable notes that storage can't be listed although it answers.
+func (r *readiness) notListable() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.unlistable = !r.mu.ready
+}
+
+// listable reports whether the cache waits for nothing but storage.
+func (r *readiness) listable() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.mu.unlistable
+}
+
+// pause notes why the state can't follow storage any more, and reports whether it
+// could until now. follow ends the pause.
+func (r *readiness) pause(why error) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first := r.mu.paused == nil
+	if first {
+		r.mu.pausedSince = r.clock.Now()
+	}
+	r.mu.paused = why
+	return first
+}
+
+func (r *readiness) follow() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.paused = nil
+}
+
+// pausedBy returns why the state can't follow storage, and since when. The error is
+// nil if the state does follow.
+func (r *readiness) pausedBy() (since time.Time, why error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.pausedSince, r.mu.paused
+}
+
+// stop is final. stop returns false if the cache was stopped before.
 func (r *readiness) stop() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mu.stopped {
 		return false
 	}
-	r.mu.stopped, r.mu.ready = true, false
+	r.mu.stopped, r.mu.ready, r.mu.since = true, false, r.clock.Now()
 	r.changedLocked()
 	return true
 }
@@ -84,23 +133,20 @@ func (r *readiness) ready() bool {
 	return r.mu.ready
 }
 
-// decides returns what decides about a read: whether there is a state, and
-// will be one, and whether earlier versions of it can be trusted.
-func (r *readiness) decides() (ready, stopped, trusted bool) {
+// readySince returns whether the cache is ready, and since when it is or is not.
+func (r *readiness) readySince() (ready bool, since time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.mu.ready, r.mu.stopped, !r.mu.doubtful
+	return r.mu.ready, r.mu.since
 }
 
-// trust tells whether storage was found to agree with the state.
-func (r *readiness) trust(trusted bool) {
+// decides returns what matters to a read: whether there is a state, and whether
+// there will never be one.
+func (r *readiness) decides() (ready, stopped bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.mu.doubtful = !trusted
+	return r.mu.ready, r.mu.stopped
 }
-
-// errLate is what a wait returns that took too long.
-var errLate = errors.New("the watch cache is not ready in time")
 
 // wait returns when the cache is ready, stopped, the context is done or it is
 // late; a nil channel never is.
@@ -111,7 +157,7 @@ func (r *readiness) wait(ctx context.Context, late <-chan time.Time) error {
 		r.mu.Unlock()
 		switch {
 		case stopped:
-			return errStopped
+			return tasks.ErrStopped
 		case ready:
 			return nil
 		}
@@ -125,19 +171,65 @@ func (r *readiness) wait(ctx context.Context, late <-chan time.Time) error {
 	}
 }
 
+// why returns why the cache is not ready, without the content of objects. The error
+// is nil if the cache is ready, or the reason is not known.
+func (r *readiness) why() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.mu.stopped:
+		return tasks.ErrStopped
+	case r.mu.ready || r.mu.err == nil:
+		return nil
+	}
+	return withoutContent(r.mu.err)
+}
+
 // refusal is the answer to a request that a cache which is not ready turns
-// away: 429 with a Retry-After that grows with the downtime from 1 s to 30 s,
-// doubling about every 12 s (KEP-4568).
+// away: 429 with a Retry-After that grows with the downtime.
 func (r *readiness) refusal() error {
 	r.mu.Lock()
 	stopped, err, downtime := r.mu.stopped, r.mu.err, r.clock.Since(r.mu.since)
 	r.mu.Unlock()
-	retry := int(math.Min(30, math.Exp2(downtime.Seconds()/12)))
-	switch {
-	case stopped:
-		return apierrors.NewTooManyRequests(errStopped.Error(), retry)
-	case err != nil:
-		return apierrors.NewTooManyRequests(fmt.Sprintf("storage is (re)initializing: %v", err), retry)
+	if stopped {
+		return stoppedError(downtime)
 	}
-	return apierrors.NewTooManyRequests("storage is (re)initializing", retry)
+	return notReadyError(err, downtime)
+}
+
+// pausedRefusal is the answer to a watch while the cache can't follow storage: the
+// watch would be ended at once. The error is nil while the cache follows.
+func (r *readiness) pausedRefusal() error {
+	since, why := r.pausedBy()
+	if why == nil {
+		return nil
+	}
+	return pausedError(why, r.clock.Since(since))
+}
+
+// retryStale is the Retry-After, in seconds, of a read that the cache can't serve
+// fresh and that must not go to storage. The longer the cache has not been ready,
+// or has been paused, the longer it is.
+func (r *readiness) retryStale() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case !r.mu.ready:
+		return retryAfter(r.clock.Since(r.mu.since))
+	case r.mu.paused != nil:
+		return retryAfter(r.clock.Since(r.mu.pausedSince))
+	}
+	return fresh.RetrySeconds
+}
+
+// warm waits for the state of a cache that a request has just woken up. warm
+// reports whether there is one now that was not there before.
+func (e *engine) warm(ctx context.Context) bool {
+	left := e.warmUntil.Sub(e.config.Clock.Now())
+	if e.warmUntil.IsZero() || left <= 0 {
+		return false
+	}
+	timer := e.config.Clock.NewTimer(left)
+	defer timer.Stop()
+	return e.readiness.wait(ctx, timer.C()) == nil
 }

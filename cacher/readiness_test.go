@@ -6,11 +6,12 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
@@ -30,9 +31,7 @@ func newCold(t *testing.T, store *memstore.Store, change ...func(*cacher.Config)
 		change(&config)
 	}
 	c, err := cacher.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	synctest.Wait()
 	return c, open
 }
@@ -45,18 +44,16 @@ func TestNotReady(t *testing.T) {
 		store := newStore(poddata.Pod("a/one", "x=y"), poddata.Pod("a/two"))
 		c, open := newCold(t, store, meters)
 		defer c.Stop()
-		if c.Ready() || !errors.Is(c.ReadinessCheck(), storage.ErrStorageNotReady) {
-			t.Errorf("Ready is %v, the check says %v", c.Ready(), c.ReadinessCheck())
-		}
+		assert.False(t, c.Ready(), "Ready")
+		assert.ErrorIs(t, c.ReadinessCheck(), storage.ErrStorageNotReady, "the readiness check")
 		for _, rv := range []string{"", "0", "2"} {
 			pod := &example.Pod{}
-			if err := c.Get(t.Context(), "/pods/a/one", storage.GetOptions{ResourceVersion: rv}, pod); err != nil || pod.Name != "one" {
-				t.Errorf("GET at %q: got %q, %v", rv, pod.Name, err)
-			}
+			err := c.Get(t.Context(), "/pods/a/one", storage.GetOptions{ResourceVersion: rv}, pod)
+			require.NoError(t, err, "GET at %q", rv)
+			assert.Equal(t, "one", pod.Name, "GET at %q", rv)
 		}
-		if n := store.Requests()["get"]; n != 3 {
-			t.Errorf("storage got %d GETs, want 3", n)
-		}
+		n := store.Requests()["get"]
+		assert.Equal(t, 3, n, "storage got %d GETs", n)
 		for _, tc := range []struct {
 			name   string
 			served bool
@@ -76,24 +73,24 @@ func TestNotReady(t *testing.T) {
 			opts := everything("")
 			tc.opts(&opts)
 			err := c.GetList(t.Context(), "/pods/", opts, &example.PodList{})
-			if served := store.Requests()["list"] > before; served != tc.served {
-				t.Errorf("%s: passed on is %v, want %v", tc.name, served, tc.served)
-			}
-			if code, _ := retryAfter(err); tc.served != (err == nil) || (!tc.served && code != http.StatusTooManyRequests) {
-				t.Errorf("%s: got %v", tc.name, err)
+			served := store.Requests()["list"] > before
+			assert.Equal(t, tc.served, served, "%s: whether the read was passed on", tc.name)
+			code, _ := retryAfter(err)
+			assert.Equal(t, err == nil, tc.served, "%s: whether the LIST was served: %v", tc.name, err)
+			if !tc.served {
+				assert.EqualValues(t, http.StatusTooManyRequests, code, "%s: %v", tc.name, err)
 			}
 		}
 		for series, want := range map[string]float64{
 			`reads_total{decision="delegate",verb="get"}`: 3, `reads_total{decision="delegate",verb="list"}`: 3, `reads_total{decision="refuse",verb="list"}`: 6,
 		} {
-			if got := metric(series); got != want {
-				t.Errorf("%s is %v, want %v", series, got, want)
-			}
+			assert.Equal(t, want, metric(series), series)
 		}
 		open()
-		if err := c.Wait(t.Context()); err != nil || !c.Ready() || c.ReadinessCheck() != nil {
-			t.Errorf("Wait: %v, ready %v, check %v", err, c.Ready(), c.ReadinessCheck())
-		}
+		err := c.Wait(t.Context())
+		require.NoError(t, err, "Wait")
+		assert.True(t, c.Ready(), "Ready")
+		assert.NoError(t, c.ReadinessCheck(), "the readiness check")
 		expectList(t, c, "/pods/", "0", "a/one a/two@3")
 	})
 }
@@ -113,31 +110,27 @@ func TestRetryAfterGrowsWithTheDowntime(t *testing.T) {
 		}{{0, 1}, {11 * time.Second, 1}, {12 * time.Second, 2}, {24 * time.Second, 4}, {36 * time.Second, 8}, {48 * time.Second, 16}, {time.Minute, 30}, {time.Hour, 30}} {
 			elapse(tc.downtime - time.Since(began))
 			code, seconds := retryAfter(c.GetList(t.Context(), "/pods/", everything("0"), &example.PodList{}))
-			if code != http.StatusTooManyRequests || seconds != tc.want {
-				t.Errorf("after %v: %d, retry after %d s, want %d s", tc.downtime, code, seconds, tc.want)
-			}
-			if seconds < last {
-				t.Errorf("after %v: retry after %d s, before that %d s", tc.downtime, seconds, last)
-			}
+			assert.EqualValues(t, http.StatusTooManyRequests, code, "after %v: the status code", tc.downtime)
+			assert.Equal(t, tc.want, seconds, "after %v: retry after", tc.downtime)
+			assert.GreaterOrEqual(t, seconds, last, "after %v: retry after %d s, before that %d s", tc.downtime, seconds, last)
 			last = seconds
 		}
 		store.Fail("watch", errors.New("no leader"))
 		store.Fail("list", errors.New("no leader"))
+		store.Fail("version", errors.New("no leader"))
 		open()
 		elapse(time.Minute)
 		err := c.GetList(t.Context(), "/pods/", everything("0"), &example.PodList{})
-		if !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), "no leader") {
-			t.Errorf("got %v, want a 429 that says why", err)
-		}
-		if last := c.Status().LastError; last == nil || !strings.Contains(last.Message, "no leader") {
-			t.Errorf("the status says %+v", last)
-		}
-		// The time begins anew with the next downtime.
+		assert.True(t, apierrors.IsTooManyRequests(err), "%v", err)
+		assert.ErrorContains(t, err, "no leader")
+		status := c.Status()
+		require.NotNil(t, status.LastError, "the status tells no error")
+		assert.Contains(t, status.LastError.Message, "no leader")
+		// The time begins again with the next downtime.
 		store.Fail("watch", nil)
 		store.Fail("list", nil)
-		if err := c.Wait(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		store.Fail("version", nil)
+		require.NoError(t, c.Wait(t.Context()))
 		elapse(time.Hour)
 		put(store, poddata.Pod("a/one"))
 		synctest.Wait()
@@ -145,16 +138,11 @@ func TestRetryAfterGrowsWithTheDowntime(t *testing.T) {
 		store.Restore(1)
 		// A restored storage is found out by asking for its version.
 		_ = c.GetList(t.Context(), "/pods/", everything(""), &example.PodList{})
-		if c.Ready() {
-			t.Fatal("the cache is ready after a restore")
-		}
-		if _, seconds := retryAfter(c.GetList(t.Context(), "/pods/", everything("0"), &example.PodList{})); seconds != 1 {
-			t.Errorf("retry after %d s at the beginning of a downtime, want 1", seconds)
-		}
+		require.False(t, c.Ready(), "the cache is ready after a restore")
+		_, seconds := retryAfter(c.GetList(t.Context(), "/pods/", everything("0"), &example.PodList{}))
+		assert.Equal(t, 1, seconds, "retry after, at the beginning of a downtime")
 		open()
-		if err := c.Wait(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Wait(t.Context()))
 	})
 }
 
@@ -164,18 +152,12 @@ func TestWait(t *testing.T) {
 		c, _ := newCold(t, newStore())
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := c.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
-		}
+		assert.ErrorIs(t, c.Wait(ctx), context.DeadlineExceeded)
 		ended := make(chan error, 1)
 		go func() { ended <- c.Wait(t.Context()) }()
 		synctest.Wait()
 		c.Stop()
-		if err := <-ended; err == nil {
-			t.Error("Wait has not failed when the cache was stopped")
-		}
-		if err := c.Wait(t.Context()); err == nil {
-			t.Error("Wait does not fail after the cache was stopped")
-		}
+		assert.Error(t, <-ended, "Wait has not failed when the cache was stopped")
+		assert.Error(t, c.Wait(t.Context()), "Wait does not fail after the cache was stopped")
 	})
 }

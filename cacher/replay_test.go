@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/apis/example"
@@ -188,18 +190,13 @@ func (c *checker) list() {
 	pods := &example.PodList{}
 	err := c.cacher.GetList(c.ctx, key, opts, pods)
 	if least == most && least < compacted {
-		if !apierrors.IsResourceExpired(err) {
-			c.Fatalf("LIST %s exactly at %d, compacted up to %d: got %v", key, version, compacted, err)
-		}
+		require.True(c, apierrors.IsResourceExpired(err), "LIST %s exactly at %d, compacted up to %d: got %v", key, version, compacted, err)
 		return
 	}
-	if err != nil {
-		c.Fatalf("LIST %s at %q %s: %v", key, opts.ResourceVersion, opts.ResourceVersionMatch, err)
-	}
+	require.NoError(c, err, "LIST %s at %q %s", key, opts.ResourceVersion, opts.ResourceVersionMatch)
 	at, _ := strconv.ParseUint(pods.ResourceVersion, 10, 64)
-	if at < least || at > most {
-		c.Fatalf("LIST %s at %q %s: got version %d, want %d to %d", key, opts.ResourceVersion, opts.ResourceVersionMatch, at, least, most)
-	}
+	require.GreaterOrEqual(c, at, least, "LIST %s at %q %s", key, opts.ResourceVersion, opts.ResourceVersionMatch)
+	require.LessOrEqual(c, at, most, "LIST %s at %q %s", key, opts.ResourceVersion, opts.ResourceVersionMatch)
 	if opts.Recursive && !strings.HasSuffix(key, "/") {
 		key += "/"
 	}
@@ -226,21 +223,19 @@ func (c *checker) pages() {
 			c.rest(err, key, predicate)
 			return
 		}
-		if err != nil {
-			c.Fatalf("a page of %s at %d: %v", key, at, err)
-		}
+		require.NoError(c, err, "a page of %s at %d", key, at)
 		rv, _ := strconv.ParseUint(pods.ResourceVersion, 10, 64)
-		if at == 0 && rv != current || at > 0 && rv != at {
-			c.Fatalf("a page of %s is at %d, want %d (0: %d)", key, rv, at, current)
+		if at == 0 {
+			require.Equal(c, current, rv, "where a page of %s is", key)
+		} else {
+			require.Equal(c, at, rv, "where a page of %s is", key)
 		}
 		at = rv
 		got = append(got, linesOf(pods)...)
 		if opts.Predicate.Continue = pods.Continue; pods.Continue == "" {
 			break
 		}
-		if int64(len(pods.Items)) != opts.Predicate.Limit {
-			c.Fatalf("a page of %s has %d items, and there are more", key, len(pods.Items))
-		}
+		require.Equal(c, opts.Predicate.Limit, int64(len(pods.Items)), "a page of %s has %d items, and there are more", key, len(pods.Items))
 		for range rapid.IntRange(0, 3).Draw(c.T, "writes") {
 			c.write()
 		}
@@ -252,21 +247,18 @@ func (c *checker) pages() {
 // error has.
 func (c *checker) rest(err error, key string, predicate storage.SelectionPredicate) {
 	var status apierrors.APIStatus
-	if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) {
-		c.Fatalf("a page of a compacted version: got %v", err)
-	}
+	require.True(c, apierrors.IsResourceExpired(err), "a page of a compacted version: got %v", err)
+	require.True(c, errors.As(err, &status), "a page of a compacted version: %v has no status", err)
 	opts := everything("")
 	opts.Predicate = predicate
 	opts.Predicate.Continue = status.Status().Continue
 	from, _, err := storage.DecodeContinue(opts.Predicate.Continue, key)
-	if err != nil {
-		c.Fatal(err)
-	}
+	require.NoError(c, err)
 	current, _ := c.replay.now()
 	pods := &example.PodList{}
-	if err := c.cacher.GetList(c.ctx, key, opts, pods); err != nil || pods.ResourceVersion != fmt.Sprint(current) {
-		c.Fatalf("going on at the latest version, %d: got %s, %v", current, pods.ResourceVersion, err)
-	}
+	err = c.cacher.GetList(c.ctx, key, opts, pods)
+	require.NoError(c, err, "going on at the latest version, %d", current)
+	require.Equal(c, fmt.Sprint(current), pods.ResourceVersion, "going on at the latest version")
 	c.compare("the rest of "+key, linesOf(pods), c.replay.list(current, key, from, true, predicate))
 }
 
@@ -282,9 +274,7 @@ func (c *checker) get() {
 		rv, least = fmt.Sprint(version), version
 	}
 	pod := &example.Pod{}
-	if err := c.cacher.Get(c.ctx, key, storage.GetOptions{ResourceVersion: rv, IgnoreNotFound: true}, pod); err != nil {
-		c.Fatalf("GET %s at %q: %v", key, rv, err)
-	}
+	require.NoError(c, c.cacher.Get(c.ctx, key, storage.GetOptions{ResourceVersion: rv, IgnoreNotFound: true}, pod), "GET %s at %q", key, rv)
 	for at := least; at <= current; at++ {
 		c.replay.mu.Lock()
 		want, has := c.replay.mu.states[at][key]
@@ -293,13 +283,11 @@ func (c *checker) get() {
 			return
 		}
 	}
-	c.Fatalf("GET %s at %q: got version %q, which it has not had from %d to %d", key, rv, pod.ResourceVersion, least, current)
+	require.FailNow(c, fmt.Sprintf("GET %s at %q: got version %q, which it has not had from %d to %d", key, rv, pod.ResourceVersion, least, current))
 }
 
 func (c *checker) compare(what string, got, want []string) {
-	if !slices.Equal(got, want) {
-		c.Fatalf("%s\n  got  %q\n  want %q", what, got, want)
-	}
+	require.Equal(c, want, got, what)
 }
 
 // Every read equals the naive replay at its version, pages concatenate, and a
@@ -324,13 +312,10 @@ func TestReadsEqualTheReplay(t *testing.T) {
 			c.write()
 		}
 		var err error
-		if c.cacher, err = cacher.New(config); err != nil {
-			rt.Fatal(err)
-		}
+		c.cacher, err = cacher.New(config)
+		require.NoError(rt, err)
 		defer c.cacher.Stop()
-		if err := c.cacher.Wait(ctx); err != nil {
-			rt.Fatal(err)
-		}
+		require.NoError(rt, c.cacher.Wait(ctx))
 		for range rapid.IntRange(1, 40).Draw(rt, "operations") {
 			switch rapid.IntRange(0, 5).Draw(rt, "operation") {
 			case 0, 1, 2:
@@ -362,8 +347,10 @@ func TestReadsDuringWrites(t *testing.T) {
 				r.put(poddata.Pod(name, fmt.Sprintf("color=%d", i%3)))
 			}
 			if i%50 == 0 {
-				if _, _, err := listAt(ctx, c, everything("")); err != nil && ctx.Err() == nil {
-					t.Error(err) // and let readers come
+				// and let readers come
+				_, _, err := listAt(ctx, c, everything(""))
+				if err != nil {
+					assert.Error(t, ctx.Err(), err)
 				}
 			}
 		}
@@ -376,22 +363,21 @@ func TestReadsDuringWrites(t *testing.T) {
 				opts := everything("")
 				opts.Predicate = predicate
 				pods, at, err := listAt(ctx, c, opts)
-				if err != nil || at < before {
-					t.Errorf("got version %d after %d was written, %v", at, before, err)
+				if !assert.NoError(t, err) || !assert.GreaterOrEqual(t, at, before, "the version of a read, and the one that was written before it") {
 					return
 				}
-				if got, want := linesOf(pods), r.list(at, "/pods/", "", true, predicate); !slices.Equal(got, want) {
-					t.Errorf("at %d\n  got  %q\n  want %q", at, got, want)
+				got, want := linesOf(pods), r.list(at, "/pods/", "", true, predicate)
+				if !assert.Equal(t, want, got, "at %d", at) {
 					return
 				}
 				opts = everything(fmt.Sprint(before))
 				opts.ResourceVersionMatch = metav1.ResourceVersionMatchExact
-				if pods, _, err = listAt(ctx, c, opts); err != nil {
-					t.Error(err)
+				pods, _, err = listAt(ctx, c, opts)
+				if !assert.NoError(t, err) {
 					return
 				}
-				if got, want := linesOf(pods), r.list(before, "/pods/", "", true, storage.Everything); !slices.Equal(got, want) {
-					t.Errorf("exactly at %d\n  got  %q\n  want %q", before, got, want)
+				got, want = linesOf(pods), r.list(before, "/pods/", "", true, storage.Everything)
+				if !assert.Equal(t, want, got, "exactly at %d", before) {
 					return
 				}
 			}

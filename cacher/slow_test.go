@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
@@ -69,21 +72,20 @@ func (r *counter) take(event watch.Event, ok bool) {
 func open(t *testing.T, c *cacher.Cacher, store *memstore.Store, n int) (watches []*counter) {
 	t.Helper()
 	rv, err := store.GetCurrentResourceVersion(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for range n {
 		w, err := c.Watch(t.Context(), "/pods/", storage.ListOptions{
 			ResourceVersion: fmt.Sprint(rv), Predicate: storage.Everything, Recursive: true,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		t.Cleanup(w.Stop)
 		watches = append(watches, &counter{Interface: w, last: rv})
 	}
 	return watches
 }
+
+// withLongHistory keeps events however slow the machine is.
+func withLongHistory(config *cacher.Config) { config.EventsHistoryWindow = time.Hour }
 
 // burst writes n changes of 100 pods at full speed and returns the last
 // version.
@@ -106,15 +108,14 @@ func readAll(ctx context.Context, watches []*counter, rv uint64) {
 func TestBurstClosesNobody(t *testing.T) {
 	const watchers, events = 100, 20_000
 	store := newStore()
-	c := start(t, store)
+	c := start(t, store, withLongHistory)
 	watches := open(t, c, store, watchers)
 	last := make(chan uint64, 1)
 	go func() { last <- burst(store, events) }()
 	readAll(testContext(t), watches, <-last)
 	for i, w := range watches {
-		if w.err != nil || w.events != events {
-			t.Errorf("watcher %d: %d events of %d, %v", i, w.events, events, w.err)
-		}
+		require.NoError(t, w.err, "watcher %d, after %d events", i, w.events)
+		assert.Equal(t, events, w.events, "the events of watcher %d", i)
 	}
 }
 
@@ -123,7 +124,7 @@ func TestBurstClosesNobody(t *testing.T) {
 func TestNeverReadingWatchersHarmNobody(t *testing.T) {
 	const healthy, silent, events = 990, 10, burstEvents
 	store := newStore()
-	c := start(t, store)
+	c := start(t, store, withLongHistory)
 	watches := open(t, c, store, healthy)
 	mute := open(t, c, store, silent)
 	last := make(chan uint64, 1)
@@ -131,9 +132,8 @@ func TestNeverReadingWatchersHarmNobody(t *testing.T) {
 	rv := <-last
 	readAll(testContext(t), watches, rv)
 	for i, w := range watches {
-		if w.err != nil || w.events != events {
-			t.Errorf("healthy watcher %d: %d events of %d, %v", i, w.events, events, w.err)
-		}
+		require.NoError(t, w.err, "healthy watcher %d, after %d events", i, w.events)
+		assert.Equal(t, events, w.events, "the events of healthy watcher %d", i)
 	}
 	until(t, "the silent ones are parked", func() bool {
 		parked := 0
@@ -146,9 +146,8 @@ func TestNeverReadingWatchersHarmNobody(t *testing.T) {
 	})
 	readAll(testContext(t), mute, rv)
 	for i, w := range mute {
-		if w.err != nil || w.events != events {
-			t.Errorf("silent watcher %d: %d events of %d, %v", i, w.events, events, w.err)
-		}
+		require.NoError(t, w.err, "silent watcher %d, after %d events", i, w.events)
+		assert.Equal(t, events, w.events, "the events of silent watcher %d", i)
 	}
 }
 
@@ -166,16 +165,11 @@ func TestParkedWatcherExpires(t *testing.T) {
 	})
 	for w.err == nil {
 		w.readTo(testContext(t), last)
-		if w.last == last {
-			t.Fatal("a watcher that did not read got every event from a window of one event")
-		}
+		require.NotEqual(t, last, w.last, "a watcher that did not read got every event from a window of one event")
 	}
-	if got, want := w.err.Error(), fmt.Sprintf("at %d: ERROR 410 Expired", w.last); got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if _, ok := <-w.ResultChan(); ok {
-		t.Error("the watch goes on after the error")
-	}
+	assert.EqualError(t, w.err, fmt.Sprintf("at %d: ERROR 410 Expired", w.last))
+	_, ok := <-w.ResultChan()
+	assert.False(t, ok, "the watch goes on after the error")
 }
 
 // REGRESSIONS 46: Stop returns while events come at full speed, and leaves
@@ -211,14 +205,9 @@ func TestStopUnderLoad(t *testing.T) {
 		readers.Wait() // all watches end
 		close(stop)
 		writers.Wait()
-		if store.Watches() != 0 {
-			t.Errorf("%d watches of the storage are left", store.Watches())
-		}
-		if err := c.GetList(t.Context(), "/pods/", storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true}, &example.PodList{}); err == nil {
-			t.Error("a stopped cache lists")
-		}
-		if _, err := c.Watch(t.Context(), "/pods/", storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true}); err == nil {
-			t.Error("a stopped cache watches")
-		}
+		assert.Zero(t, store.Watches(), "watches of the storage are left")
+		assert.Error(t, c.GetList(t.Context(), "/pods/", storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true}, &example.PodList{}), "a stopped cache lists")
+		_, err := c.Watch(t.Context(), "/pods/", storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true})
+		assert.Error(t, err, "a stopped cache watches")
 	}
 }

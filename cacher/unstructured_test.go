@@ -3,9 +3,10 @@
 package cacher_test
 
 import (
-	"reflect"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -90,18 +91,16 @@ var widgetReads = map[string]func(*testing.T, *cacher.Cacher) *unstructured.Unst
 func getWidget(t *testing.T, c *cacher.Cacher, rv string) *unstructured.Unstructured {
 	t.Helper()
 	w := &unstructured.Unstructured{}
-	if err := c.Get(testContext(t), "/pods/ns/one", storage.GetOptions{ResourceVersion: rv}, w); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Get(testContext(t), "/pods/ns/one", storage.GetOptions{ResourceVersion: rv}, w))
 	return w
 }
 
 func listWidget(t *testing.T, c *cacher.Cacher, opts storage.ListOptions) *unstructured.Unstructured {
 	t.Helper()
 	list := &unstructured.UnstructuredList{}
-	if err := c.GetList(testContext(t), "/pods/", opts, list); err != nil || len(list.Items) != 1 {
-		t.Fatalf("got %d items, %v", len(list.Items), err)
-	}
+	err := c.GetList(testContext(t), "/pods/", opts, list)
+	require.NoError(t, err)
+	require.Len(t, list.Items, 1)
 	return &list.Items[0]
 }
 
@@ -116,9 +115,7 @@ func TestUnstructuredTopLevelIsTheCallers(t *testing.T) {
 			c := start(t, newWidgetStore(widget("ns/one")), ofWidgets)
 			for range 2 {
 				got := read(t, c)
-				if !reflect.DeepEqual(got.Object, want.Object) {
-					t.Fatalf("got %v, want %v", got.Object, want.Object)
-				}
+				require.Equal(t, want.Object, got.Object)
 				got.SetAPIVersion("example.com/v2")
 				got.SetKind("Gadget")
 				got.SetName("other")
@@ -131,9 +128,7 @@ func TestUnstructuredTopLevelIsTheCallers(t *testing.T) {
 				delete(got.Object, "status")
 			}
 			for name, read := range widgetReads {
-				if got := read(t, c); !reflect.DeepEqual(got.Object, want.Object) {
-					t.Errorf("%s: got %v, want %v", name, got.Object, want.Object)
-				}
+				assert.Equal(t, want.Object, read(t, c).Object, name)
 			}
 		})
 	}
@@ -145,15 +140,11 @@ func TestUnstructuredConsistentGetIsPrivate(t *testing.T) {
 	for range 2 {
 		got := getWidget(t, c, "")
 		size, _, err := unstructured.NestedInt64(got.Object, "spec", "size")
-		if err != nil || size != 3 || got.GetLabels()["color"] != "red" {
-			t.Errorf("got %v (%v)", got.Object, err)
-		}
-		if err := unstructured.SetNestedField(got.Object, int64(7), "spec", "size"); err != nil {
-			t.Fatal(err)
-		}
-		if err := unstructured.SetNestedField(got.Object, "blue", "metadata", "labels", "color"); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err, "%v", got.Object)
+		assert.EqualValues(t, 3, size, "%v", got.Object)
+		assert.Equal(t, "red", got.GetLabels()["color"], "%v", got.Object)
+		require.NoError(t, unstructured.SetNestedField(got.Object, int64(7), "spec", "size"))
+		require.NoError(t, unstructured.SetNestedField(got.Object, "blue", "metadata", "labels", "color"))
 	}
 }
 
@@ -181,20 +172,15 @@ func TestOtherUnstructuredIsPrivate(t *testing.T) {
 	})
 	for range 2 {
 		list := &gadgetList{}
-		if err := c.GetList(testContext(t), "/pods/", everything("0"), list); err != nil || len(list.Items) != 1 {
-			t.Fatalf("got %d items, %v", len(list.Items), err)
-		}
+		err := c.GetList(testContext(t), "/pods/", everything("0"), list)
+		require.NoError(t, err)
+		require.Len(t, list.Items, 1)
 		got := &gadget{}
-		if err := c.Get(testContext(t), "/pods/ns/one", storage.GetOptions{ResourceVersion: "0"}, got); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Get(testContext(t), "/pods/ns/one", storage.GetOptions{ResourceVersion: "0"}, got))
 		for _, g := range []*gadget{got, &list.Items[0]} {
-			if color := g.GetLabels()["color"]; color != "red" {
-				t.Errorf("the cache has %s", color)
-			}
-			if err := unstructured.SetNestedField(g.Object, "blue", "metadata", "labels", "color"); err != nil {
-				t.Fatal(err)
-			}
+			color := g.GetLabels()["color"]
+			assert.Equal(t, "red", color, "the cache has %s", color)
+			require.NoError(t, unstructured.SetNestedField(g.Object, "blue", "metadata", "labels", "color"))
 		}
 	}
 }

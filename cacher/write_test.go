@@ -4,9 +4,11 @@ package cacher_test
 
 import (
 	"context"
-	"reflect"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
@@ -65,21 +67,41 @@ func TestWritesAreOfferedTheCachedObject(t *testing.T) {
 		{"a cached object, not the caller's", "/pods/a/one", poddata.Pod("a/other"), cached},
 		{"the caller's, where nothing is cached", "/pods/a/none", poddata.Pod("a/other"), poddata.Pod("a/other")},
 		{"nothing", "/pods/a/none", nil, nil},
-		{"the caller's, for a key of another resource", "/nodes/a", poddata.Pod("a/other"), poddata.Pod("a/other")},
 	} {
 		_ = c.GuaranteedUpdate(testContext(t), tc.key, &example.Pod{}, false, nil, keep, tc.callers)
-		if !reflect.DeepEqual(store.last, tc.want) {
-			t.Errorf("update, %s: got %v, want %v", tc.name, store.last, tc.want)
-		}
+		assert.Equal(t, tc.want, store.last, "update, %s", tc.name)
 		deny := func(context.Context, runtime.Object) error { return context.Canceled }
 		_ = c.Delete(testContext(t), tc.key, &example.Pod{}, nil, deny, tc.callers, storage.DeleteOptions{})
-		if !reflect.DeepEqual(store.last, tc.want) {
-			t.Errorf("delete, %s: got %v, want %v", tc.name, store.last, tc.want)
-		}
+		assert.Equal(t, tc.want, store.last, "delete, %s", tc.name)
 		for _, pod := range expectList(t, c, "/pods/", "0", "a/one@2").Items {
-			if pod.Labels["x"] != "y" || pod.ResourceVersion != "2" {
-				t.Errorf("%s: storage has written to the cached object: %v", tc.name, pod)
-			}
+			assert.Equal(t, "y", pod.Labels["x"], "%s: storage has written to the cached object", tc.name)
+			assert.Equal(t, "2", pod.ResourceVersion, "%s: storage has written to the cached object", tc.name)
 		}
+	}
+}
+
+// A key that can't be one of the resource, as in a request for the namespace
+// "..", is a BadRequest in every call, and storage is not asked.
+func TestBadKeys(t *testing.T) {
+	store := &suggested{Store: newStore(poddata.Pod("a/one"))}
+	c := start(t, store)
+	ctx := testContext(t)
+	everything := storage.ListOptions{Predicate: storage.Everything, Recursive: true}
+	keep := storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) { return obj, nil })
+	for _, key := range []string{"/pods/..", "/pods/.", "/pods/../one", "/nodes/a"} {
+		store.last = poddata.Pod("a/untouched")
+		_, watching := c.Watch(ctx, key, everything)
+		for call, err := range map[string]error{
+			"Get":              c.Get(ctx, key, storage.GetOptions{}, &example.Pod{}),
+			"GetList":          c.GetList(ctx, key, everything, &example.PodList{}),
+			"Watch":            watching,
+			"Create":           c.Create(ctx, key, poddata.Pod("a/two"), &example.Pod{}, 0),
+			"Delete":           c.Delete(ctx, key, &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}),
+			"GuaranteedUpdate": c.GuaranteedUpdate(ctx, key, &example.Pod{}, true, nil, keep, nil),
+		} {
+			require.True(t, apierrors.IsBadRequest(err), "%s of %s: %v", call, key, err)
+			require.ErrorContains(t, err, "invalid key", "%s of %s", call, key)
+		}
+		require.Equal(t, poddata.Pod("a/untouched"), store.last, key)
 	}
 }

@@ -3,6 +3,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -26,7 +27,7 @@ type Backend struct {
 
 	// Compact makes the backend forget its history before the
 	// resourceVersion, and returns when it has: a LIST at exactly an earlier
-	// one fails then, a LIST at exactly rv does not. It may do so to
+	// one fails then, a LIST at exactly rv does not. A backend may do so to
 	// everything on the same server. nil: the backend can't be told to.
 	Compact func(ctx context.Context, rv uint64) error
 
@@ -36,9 +37,18 @@ type Backend struct {
 	// else to write.
 	Touch func(ctx context.Context) (uint64, error)
 
-	// Patience is how long is waited for what is sure to come. A clause as a
-	// whole takes four times that at most. 0: DefaultPatience.
+	// Patience is how long is waited for what is sure to come. The requests of a
+	// clause as a whole take four times that at most: then their context ends. 0:
+	// DefaultPatience.
 	Patience time.Duration
+
+	// ClauseTimeout is for how long a clause may go on in all before it is taken
+	// for one that hangs: because the backend does not return when a context ends,
+	// say. The clause fails then, with the stacks of all goroutines, and the others
+	// are judged. Closing the backend may take as long; if it does not end, the
+	// process does, after the report of what was judged. At least four times
+	// Patience. 0: eight times Patience.
+	ClauseTimeout time.Duration
 
 	// Deviations are the clauses that the backend is known to break: the
 	// clause's name, as "Storage/EventOrder", and the reason. Such a clause
@@ -50,6 +60,15 @@ type Backend struct {
 
 // DefaultPatience is what Backend.Patience is if it is not set.
 const DefaultPatience = 30 * time.Second
+
+// bound is the time after which the context of a clause ends.
+func (b Backend) bound() time.Duration {
+	return 4 * cmp.Or(b.Patience, DefaultPatience)
+}
+
+func (b Backend) clauseTimeout() time.Duration {
+	return cmp.Or(b.ClauseTimeout, 2*b.bound())
+}
 
 func (b Backend) progress() bool {
 	if b.WatchProgress != nil {

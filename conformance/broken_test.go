@@ -9,13 +9,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// broken is a storage that keeps every rule but one. What is nil is right.
+// broken is a storage that keeps every rule but one. A rule whose field is nil
+// is kept.
 type broken struct {
 	memory
 	watch    func(m memory, ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error)
@@ -108,9 +110,7 @@ func TestBreachesAreFound(t *testing.T) {
 	}
 	for _, g := range ours() {
 		for _, c := range g.clauses {
-			if !tried[g.name+"/"+c.name] {
-				t.Errorf("no breach of %s/%s is tried", g.name, c.name)
-			}
+			assert.True(t, tried[g.name+"/"+c.name], "no breach of %s/%s is tried", g.name, c.name)
 		}
 	}
 }
@@ -131,9 +131,7 @@ func findBreach(t *testing.T, breach breach) {
 		}
 		r.all = append(r.all, group{g.name, wanted})
 	}
-	if len(rules) != len(breach.found) {
-		t.Fatalf("one of these is no clause: %v", breach.found)
-	}
+	require.Len(t, rules, len(breach.found), "one of these is no clause: %v", breach.found)
 	r.open = func(*testing.T) Backend {
 		storage := breach.make()
 		b := storage.backend(storage)

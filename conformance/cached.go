@@ -173,11 +173,11 @@ func (f *fixture) letGo(t *testing.T, c *cacher.Cacher, h *history, rv uint64) {
 	}
 }
 
-// mustExpire fails unless err is what tells a client to list anew.
+// mustExpire fails unless err is what tells a client to list again.
 func mustExpire(t *testing.T, what string, err error) {
 	t.Helper()
 	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
-		t.Fatalf("%s fails with %v, want 410 Expired, which tells a client to list anew", what, err)
+		t.Fatalf("%s fails with %v, want 410 Expired, which tells a client to list again", what, err)
 	}
 }
 

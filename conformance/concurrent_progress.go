@@ -40,8 +40,8 @@ type collector struct {
 	bookmarks atomic.Int32
 }
 
-// run is a goroutine of the clause's, which awaits it. It ends with the
-// history, the watch or ctx.
+// run is a goroutine of the clause's, which awaits it. The goroutine ends with
+// the history, the watch or ctx.
 func (c *collector) run(ctx context.Context) {
 	for {
 		select {

@@ -49,7 +49,7 @@ func (r *runner) deviates(t *testing.T, name string, c clause, b Backend) {
 	var failed bool
 	var err error
 	for ; tries > 0 && !failed && err == nil; tries-- {
-		output, failed, err = judgeInChild(t, 2*newFixture(t, b).bound+time.Minute)
+		output, failed, err = judgeInChild(t, 2*b.clauseTimeout()+time.Minute)
 	}
 	reason := b.Deviations[name]
 	switch {
@@ -66,9 +66,10 @@ func (r *runner) deviates(t *testing.T, name string, c clause, b Backend) {
 	}
 }
 
-// judgeInChild runs the current subtest in another process of this test
-// binary. A process that ends before the clause is done, for it hung or
-// panicked, counts as failed. It is an error if the clause was not reached.
+// judgeInChild runs the current subtest in another process of this test binary.
+// A process that ends before the clause is done, for it hung or panicked,
+// counts as failed. judgeInChild returns an error if the clause was not
+// reached.
 func judgeInChild(t *testing.T, bound time.Duration) (output string, failed bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()

@@ -20,17 +20,16 @@
 //		})
 //	}
 //
-// What is stored are Pods of k8s.io/apiserver's example API; NewPod,
-// NewPodList, Codec, Resource, Key and Attrs describe them as a backend or a
-// cacher wants to know it, and ForPods is a storagebackend.ConfigForResource
-// for backends that are opened as generic.NewRawStorage is. The example of
-// this package is complete.
+// The stored objects are Pods of k8s.io/apiserver's example API; NewPod,
+// NewPodList, Codec, Resource, Key and Attrs describe them for a backend or a
+// cacher, and ForPods is a storagebackend.ConfigForResource for backends that
+// are opened as generic.NewRawStorage is. The example of this package is
+// complete.
 //
 // Storage is all that is required. Backend's other fields say what more the
 // backend can do: answer progress requests, compact its history, move its
-// resourceVersion on without a Pod. What is not there is not judged: such a
-// clause is skipped with the reason, and counted in the line that Run prints
-// at its end.
+// resourceVersion on without a Pod. Clauses about a missing ability are skipped
+// with the reason, and counted in the line that Run prints at its end.
 //
 // Backends may be on one server, as long as each sees its own objects only:
 // give each a key prefix, a table or a file of its own. The server's history
@@ -43,7 +42,10 @@
 //
 // Each clause is a subtest, GROUP/CLAUSE, opens a backend of its own, and ends
 // in a bounded time: -run TestBackend/Storage/EventOnce judges one. When it
-// fails it says what was expected, what came, and which rule that breaks.
+// fails it says what was expected, what came, and which rule that breaks. A clause
+// that a backend holds up for ever fails with the stacks of all goroutines, after
+// Backend.ClauseTimeout, and the others are judged. The time limit of go test
+// (-timeout, 10 minutes) must leave room for that.
 //
 // The groups Storage and Cacher hold these clauses, on the storage itself and
 // with a cacher over it:
@@ -98,7 +100,7 @@
 //	StorageContinue         a list in pages that takes too long can be gone on with
 //	CacherList              the same through a cacher,
 //	CacherContinue          which has let go of its own history, too
-//	CacherAway              a cacher that could not follow lists anew
+//	CacherAway              a cacher that could not follow lists again
 //
 // Beside them each group runs those suites that k8s.io/apiserver exports for
 // its own storages, in k8s.io/apiserver/pkg/storage/testing, and that need no
@@ -107,7 +109,7 @@
 //
 // # Deviations
 //
-// What a backend is known to break is declared, not left out:
+// Declare the clauses that a backend is known to break; do not leave them out:
 //
 //	Deviations: map[string]string{
 //		"Storage/RunTestCreateWithTTL": "objects are kept for ever",

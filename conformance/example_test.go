@@ -61,19 +61,3 @@ func Example() {
 	var t *testing.T // the parameter of TestBackend
 	conformance.Run(t, openEtcd)
 }
-
-// TestExample opens the example's backend, so that it is known to be right.
-func TestExample(t *testing.T) {
-	b := openEtcd(t)
-	before, err := b.Storage.GetCurrentResourceVersion(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	touched, err := b.Touch(t.Context())
-	if err != nil || touched != before+1 {
-		t.Fatalf("Touch returns %d and %v, the version before was %d", touched, err, before)
-	}
-	if err := b.Compact(t.Context(), touched); err != nil {
-		t.Fatal(err)
-	}
-}

@@ -32,7 +32,7 @@ func newFixture(t *testing.T, b Backend) *fixture {
 	if b.Patience == 0 {
 		b.Patience = DefaultPatience
 	}
-	f := &fixture{backend: b, raw: b.Storage, patience: b.Patience, bound: 4 * b.Patience}
+	f := &fixture{backend: b, raw: b.Storage, patience: b.Patience, bound: b.bound()}
 	// An etcd client answers a progress request on the watches with the same
 	// metadata.
 	ctx := metadata.NewOutgoingContext(context.Background(), metadata.Pairs("conformance", t.Name()))
@@ -42,8 +42,8 @@ func newFixture(t *testing.T, b Backend) *fixture {
 	return f
 }
 
-// cache starts a cacher over the backend and waits until it serves. It is
-// stopped with the test.
+// cache starts a cacher over the backend and waits until it serves. The cacher
+// is stopped with the test.
 func (f *fixture) cache(t *testing.T, changes ...func(*cacher.Config)) *cacher.Cacher {
 	t.Helper()
 	config := cacher.Config{

@@ -18,8 +18,8 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
 
-// end is the last step of a history: who watches everything waits for it, for
-// nobody can wait for nothing. endKey is its key.
+// end is the last step of a history: a client that watches everything waits for
+// it, because the absence of events cannot be awaited. endKey is its key.
 var end = step{pod: "a/end", attrs: []string{"app=x", "tier=back", "spec.nodeName=n1", "status.phase=Running"}}
 
 const endKey = Prefix + "a/end"

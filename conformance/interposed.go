@@ -104,7 +104,7 @@ func (w *interposedWatch) run() {
 	defer func() {
 		w.cancel()
 		w.inner.Stop()
-		for range w.inner.ResultChan() { //nolint:revive // awaits its end
+		for range w.inner.ResultChan() { // awaits its end
 		}
 		w.storage.mu.Lock()
 		defer w.storage.mu.Unlock()

@@ -15,13 +15,13 @@ import (
 	"k8s.io/apiserver/pkg/util/flowcontrol"
 	"k8s.io/klog/v2"
 
+	"github.com/stretchr/testify/assert"
 	"go.uber.org/goleak"
 
 	"github.com/kube-watchcache/watchcache/internal/memstore"
 )
 
-// What the libraries log while backends misbehave is noise, unless somebody
-// looks.
+// The libraries' logs while backends misbehave are shown only with -v.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if !testing.Verbose() {
@@ -151,9 +151,8 @@ func TestMemory(t *testing.T) {
 		return m.backend(m)
 	}}
 	r.run(t)
-	if r.mu.hold == 0 || len(r.mu.skipped) > 0 {
-		t.Errorf("not everything was judged: %s", r.report())
-	}
+	assert.NotZero(t, r.mu.hold, "not everything was judged: %s", r.report())
+	assert.Empty(t, r.mu.skipped, "not everything was judged: %s", r.report())
 }
 
 // ours returns the clauses that are not suites of k8s.io/apiserver.

@@ -67,12 +67,9 @@ var misuses = map[string]struct {
 		says: "Backend.Storage has 1 objects, /pods/a/1 the first of them: it must be empty",
 		open: func(_ *Backend, m memory) { m.Put(Prefix+"a/1", poddata.Pod("a/1")) },
 	},
-	"a clause that does not end": {
-		says: "conformance: Storage/Endless has not ended 400ms after its time was over",
-		clauses: []group{{"Storage", []clause{{name: "Endless", rule: "it ends", run: func(*testing.T, *fixture) {
-			select {}
-		}}}}},
-		open: func(b *Backend, _ memory) { b.Patience = 100 * time.Millisecond },
+	"a clause timeout below what requests may take": {
+		says: "Backend.ClauseTimeout is 3s: the requests of a clause may take 4s, four times Patience",
+		open: func(b *Backend, _ memory) { b.Patience, b.ClauseTimeout = time.Second, 3*time.Second },
 	},
 }
 

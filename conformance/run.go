@@ -44,12 +44,13 @@ func groups() []group {
 
 // Run judges a backend: each clause is a subtest, "GROUP/CLAUSE", and the
 // package comment lists them. open is called for each, also from several
-// goroutines at a time. It opens a backend that is empty and registers what
+// goroutines at a time. Each call opens a backend that is empty and registers what
 // closes it with t.Cleanup. Backends may share a server, if none sees the
 // objects of another.
 //
 // When all clauses have run, a line on standard output says how many there
-// were, and names those that were skipped or deviate as declared.
+// were, and names those that hang, were skipped or deviate as declared. A clause
+// that hangs fails, with the stacks of all goroutines; see Backend.ClauseTimeout.
 func Run(t *testing.T, open func(t *testing.T) Backend) {
 	t.Helper()
 	r := &runner{open: open, test: t.Name(), all: groups()}
@@ -64,8 +65,8 @@ type runner struct {
 
 	mu struct {
 		sync.Mutex
-		hold, fail       int
-		skipped, deviate []string // "NAME: reason"
+		hold, fail             int
+		skipped, deviate, hung []string // "NAME: reason"
 		// output is what deviating clauses said in their processes.
 		output map[string]string
 	}
@@ -100,6 +101,9 @@ func (r *runner) checkBackend(t *testing.T) {
 	}
 	if b.Patience < 0 {
 		t.Fatalf("Backend.Patience is %s: it is negative", b.Patience)
+	}
+	if least := b.bound(); b.ClauseTimeout != 0 && b.ClauseTimeout < least {
+		t.Fatalf("Backend.ClauseTimeout is %s: the requests of a clause may take %s, four times Patience", b.ClauseTimeout, least)
 	}
 	var names []string
 	for _, g := range r.all {
@@ -144,11 +148,9 @@ func (r *runner) judge(t *testing.T, name string, c clause) {
 		return
 	}
 	f := newFixture(t, b)
-	verdict.watchdog = time.AfterFunc(2*f.bound, func() {
-		panic(fmt.Sprintf("conformance: %s has not ended %s after its time was over", name, f.bound))
-	})
 	announce(t, begun)
-	c.run(t, f)
+	verdict.begun, verdict.patience = true, f.patience
+	verdict.supervised = r.supervise(t, name, c, f)
 }
 
 // verdict is how far a clause has come.
@@ -156,22 +158,24 @@ type verdict struct {
 	// lacks: the backend lacks what the clause needs. elsewhere: another
 	// process has judged.
 	lacks, elsewhere bool
-	// watchdog is set when the clause begins, and ends the process if the
-	// clause does not.
-	watchdog *time.Timer
+	// begun: the clause itself was run, with this patience. supervised is set when
+	// it has ended or was given up.
+	begun      bool
+	patience   time.Duration
+	supervised *supervised
 }
 
 // close counts a clause when it has ended and its backend is closed.
 func (r *runner) close(t *testing.T, name string, c clause, v *verdict) {
-	if v.watchdog != nil {
-		v.watchdog.Stop()
+	if v.supervised != nil {
+		v.supervised.closed(v.patience)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case t.Failed():
 		r.mu.fail++
-		if v.watchdog != nil {
+		if v.begun {
 			t.Logf("%s is broken. The rule: %s.", name, c.rule)
 		}
 	case t.Skipped() && !v.lacks:
@@ -195,6 +199,9 @@ func (r *runner) report() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "conformance: %s: %d clauses hold, %d fail, %d deviate as declared, %d were skipped\n",
 		r.test, r.mu.hold, r.mu.fail, len(r.mu.deviate), len(r.mu.skipped))
+	for _, line := range slices.Sorted(slices.Values(r.mu.hung)) {
+		fmt.Fprintf(&s, "conformance: hangs: %s\n", line)
+	}
 	for _, line := range slices.Sorted(slices.Values(r.mu.deviate)) {
 		fmt.Fprintf(&s, "conformance: deviates: %s\n", line)
 	}

@@ -86,7 +86,7 @@ func transitions(selections ...selection) func(*testing.T, *fixture, storage.Int
 			before := h.last()
 			h.play(t, f, s, step)
 			for i, o := range watches {
-				// What it must not be told of this shows with the next event.
+				// If it was told of this by mistake, the next event shows it.
 				if want := h.toldAfter(before, selections[i].selected()); len(want) > 0 {
 					o.mustTell(t, want)
 				}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Generates the code of the example API server: deepcopy, defaults, conversion,
+# Generates the code of the example API servers: deepcopy, defaults, conversion,
 # openapi, clientset, listers and informers.
 #
 #   hack/generate.sh            write the generated files
@@ -29,6 +29,7 @@ module="github.com/kube-watchcache/watchcache"
 pkgs="examples/apiserver/pkg"
 apis="$pkgs/apis"
 generated="$pkgs/generated"
+minimal="examples/minimal"
 
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
@@ -78,7 +79,7 @@ fi
 
 say "clientset, listers, informers"
 mkdir -p "$generated"
-"$bin/client-gen" --go-header-file "$header" --clientset-name versioned \
+"$bin/client-gen" --go-header-file "$header" --clientset-name versioned --fake-clientset=false \
   --input-base "$module/$apis" --input fleet/v1 --input fleet/v1beta1 \
   --output-dir "$generated/clientset" --output-pkg "$module/$generated/clientset"
 "$bin/lister-gen" --go-header-file "$header" \
@@ -88,9 +89,18 @@ mkdir -p "$generated"
   --listers-package "$module/$generated/listers" \
   --output-dir "$generated/informers" --output-pkg "$module/$generated/informers" "${served[@]}"
 
+say "examples/minimal"
+# With the script that a copy of the example has. The example's module names the
+# packages of this one, which its generators do not read, by a replace line.
+mkdir -p "$copy/$minimal/api"
+cp "$root/$minimal/go.mod" "$root/$minimal/go.sum" "$root/$minimal/generate.sh" "$copy/$minimal/"
+cp -R "$root/$minimal/api/v1" "$copy/$minimal/api/v1"
+find "$copy/$minimal/api" -name 'zz_generated.*.go' -delete
+DEEPCOPY_GEN="$bin/deepcopy-gen" OPENAPI_GEN="$bin/openapi-gen" "$copy/$minimal/generate.sh"
+
 # Every generated file, by its path from the root: those of tree $1.
 list() {
-  (cd "$1" && { find "$apis" -name 'zz_generated.*.go'; find "$generated" -type f -name "*.go"; } 2>/dev/null | LC_ALL=C sort)
+  (cd "$1" && { find "$apis" "$minimal" -name 'zz_generated.*.go'; find "$generated" -type f -name "*.go"; } 2>/dev/null | LC_ALL=C sort)
 }
 
 stale=0

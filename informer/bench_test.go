@@ -18,7 +18,7 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
 
-// crowd is how many objects the benchmarks' cache has.
+// crowd is the number of objects in the benchmarks' cache.
 const crowd = 5000
 
 // benchPod is of about the shape that objects have: ten labels and
@@ -45,14 +45,14 @@ func benchCache(b *testing.B) *cacher.Cacher {
 	return start(b, store)
 }
 
-// perObject reports what a round costs for one of its objects.
+// perObject reports the cost of a round for one of its objects.
 func perObject(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*crowd), "ns/object")
 }
 
 // BenchmarkList is a list of everything, beside the cache's own, whose items
-// share what is below their top level with the cache, and beside the least
-// that a list of private objects can cost.
+// share everything below their top level with the cache, and beside the minimum
+// cost of a list of deep copies.
 func BenchmarkList(b *testing.B) {
 	c := benchCache(b)
 	getList := func(b *testing.B) *example.PodList {

@@ -7,13 +7,13 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/client-go/tools/cache"
@@ -25,7 +25,7 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
 
-// told are the calls of a handler, as "add ns/name@rv".
+// told are the recorded calls of a handler, as "add ns/name@rv".
 type told struct {
 	mu    sync.Mutex
 	lines []string
@@ -59,19 +59,16 @@ func (h *told) expect(t *testing.T, want ...string) {
 	synctest.Wait()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !slices.Equal(h.lines, want) {
-		t.Errorf("got\n%s\nwant\n%s", strings.Join(h.lines, "\n"), strings.Join(want, "\n"))
-	}
+	assert.Equal(t, want, h.lines)
 	h.lines = nil
 }
 
-// handled adds a handler that is told everything.
+// handled adds a handler that records all its calls.
 func handled(t *testing.T, i cache.SharedIndexInformer) *told {
 	t.Helper()
 	h := &told{}
-	if _, err := i.AddEventHandler(h); err != nil {
-		t.Fatal(err)
-	}
+	_, err := i.AddEventHandler(h)
+	require.NoError(t, err)
 	return h
 }
 
@@ -82,9 +79,7 @@ func TestInformer(t *testing.T) {
 		h := handled(t, i)
 		stop := run(t, i.RunWithContext)
 		elapse(time.Second)
-		if !i.HasSynced() {
-			t.Error("it is not synced")
-		}
+		assert.True(t, i.HasSynced(), "the informer is not synced")
 		h.expect(t, "add a/one@2 initial=true")
 
 		put(store, poddata.Pod("b/two"))
@@ -94,27 +89,20 @@ func TestInformer(t *testing.T) {
 		put(store, poddata.Pod("a/one"))
 		elapse(time.Second)
 		h.expect(t, "add b/two@3 initial=false", "update a/one@2 to a/one@4", "delete b/two@5", "delete a/one@6", "add a/one@7 initial=false")
-		if got := i.LastSyncResourceVersion(); got != "7" {
-			t.Errorf("it is at %s", got)
-		}
+		assert.Equal(t, "7", i.LastSyncResourceVersion())
 		late := handled(t, i)
 		late.expect(t, "add a/one@7 initial=true")
 		in, err := i.GetIndexer().ByIndex(cache.NamespaceIndex, "a")
-		if err != nil || len(in) != 1 {
-			t.Errorf("namespace a has %v, %v", in, err)
-		}
+		require.NoError(t, err)
+		assert.Len(t, in, 1, "the objects of namespace a")
 		stop()
-		if !i.IsStopped() {
-			t.Error("it is not stopped")
-		}
+		assert.True(t, i.IsStopped(), "the informer is not stopped")
 		synctest.Wait()
-		if got := c.Status().Watchers; len(got) != 0 {
-			t.Errorf("it still watches: %+v", got)
-		}
+		assert.Empty(t, c.Status().Watchers, "the informer still watches")
 	})
 }
 
-// What leaves the selection is deleted, in the last state that was in it.
+// An object that leaves the selection is deleted, in its last selected state.
 func TestInformerSelects(t *testing.T) {
 	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
 		put(store, poddata.Pod("a/one"))
@@ -131,7 +119,7 @@ func TestInformerSelects(t *testing.T) {
 	})
 }
 
-// A namespace is not another that begins alike.
+// A namespace does not include another whose name begins alike.
 func TestInformerInNamespace(t *testing.T) {
 	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
 		put(store, poddata.Pod("ns1/one"))
@@ -143,14 +131,12 @@ func TestInformerInNamespace(t *testing.T) {
 		put(store, poddata.Pod("ns1/two"))
 		put(store, poddata.Pod("ns/two"))
 		elapse(time.Second)
-		if got := stored(i.GetStore()); got != "ns1/one@2 ns1/two@5" {
-			t.Errorf("got %q", got)
-		}
+		assert.Equal(t, "ns1/one@2 ns1/two@5", stored(i.GetStore()))
 	})
 }
 
-// Informers of one cache, its lists, and the cache itself have nothing in
-// common that one of them could write to.
+// Informers of one cache, its lists, and the cache itself share no memory that
+// one of them could write to.
 func TestInformersArePrivate(t *testing.T) {
 	for _, lists := range []bool{false, true} {
 		t.Run(fmt.Sprintf("first a list: %v", lists), func(t *testing.T) {
@@ -169,27 +155,18 @@ func TestInformersArePrivate(t *testing.T) {
 				for _, i := range informers {
 					for _, key := range []string{"a/one", "a/two"} {
 						object, ok, err := i.GetIndexer().GetByKey(key)
-						if !ok || err != nil {
-							t.Fatalf("%s: %v, %v", key, ok, err)
-						}
+						require.NoError(t, err, key)
+						require.True(t, ok, "%s is missing", key)
 						pod := object.(*example.Pod)
-						if pod.Labels["app"] != "web" {
-							t.Errorf("%s: someone else has written %v", key, pod.Labels)
-						}
+						assert.Equal(t, "web", pod.Labels["app"], "%s: someone else has written %v", key, pod.Labels)
 						pod.Labels["app"] = "mine"
 					}
 				}
-				if got := list(t, informer.ListerWatcher(c), metav1.ListOptions{LabelSelector: "app=web"}); got != "a/one a/two@3" {
-					t.Errorf("the cache selects %q", got)
-				}
+				assert.Equal(t, "a/one a/two@3", list(t, informer.ListerWatcher(c), metav1.ListOptions{LabelSelector: "app=web"}), "what the cache selects")
 				object, err := informer.ListerWatcher(c).ListWithContext(t.Context(), metav1.ListOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				for _, pod := range object.(*example.PodList).Items {
-					if pod.Labels["app"] != "web" {
-						t.Errorf("the cache has %v", pod.Labels)
-					}
+					assert.Equal(t, "web", pod.Labels["app"], "the cache has %v", pod.Labels)
 				}
 			})
 		})
@@ -202,16 +179,10 @@ func TestInformersOwnTheirIndexers(t *testing.T) {
 	c := start(t, newStore())
 	indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 	for range 2 {
-		if err := informer.New(c, 0, indexers).AddIndexers(cache.Indexers{"mine": cache.MetaNamespaceIndexFunc}); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, informer.New(c, 0, indexers).AddIndexers(cache.Indexers{"mine": cache.MetaNamespaceIndexFunc}))
 	}
-	if len(indexers) != 1 {
-		t.Errorf("the caller has %d indexers now", len(indexers))
-	}
-	if err := informer.New(c, 0, nil).AddIndexers(indexers); err != nil {
-		t.Error(err)
-	}
+	assert.Len(t, indexers, 1, "the caller's indexers")
+	assert.NoError(t, informer.New(c, 0, nil).AddIndexers(indexers))
 }
 
 func TestInformerResyncs(t *testing.T) {
@@ -225,38 +196,32 @@ func TestInformerResyncs(t *testing.T) {
 	})
 }
 
-// The resource, not a Go type, is what an informer that fails speaks of.
+// The errors of an informer name the resource, not a Go type.
 func TestInformerSaysWhatItIsOf(t *testing.T) {
 	store := newStore()
 	c := start(t, store)
 	i := informer.New(c, 0, nil, informer.InNamespace("not/one"))
 	failed := make(chan string, 100)
-	if err := i.SetWatchErrorHandlerWithContext(func(_ context.Context, r *cache.Reflector, err error) {
+	require.NoError(t, i.SetWatchErrorHandlerWithContext(func(_ context.Context, r *cache.Reflector, err error) {
 		failed <- fmt.Sprintf("%s: %v", r.TypeDescription(), err)
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	defer run(t, i.RunWithContext)()
-	want := `pods: failed to list pods: informer.InNamespace is "not/one": it is no name of a namespace: may not contain '/'`
+	want := `pods: failed to list pods: informer.InNamespace is "not/one": not a valid name of a namespace: may not contain '/'`
 	select {
 	case got := <-failed:
-		if got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
+		assert.Equal(t, want, got)
 	case <-time.After(patience):
-		t.Error("it does not fail")
+		assert.Fail(t, "the informer does not fail")
 	}
 }
 
-// So does the trace of one that takes long.
+// So do the traces of slow handlers.
 func TestInformerTracesWhatItIsOf(t *testing.T) {
 	var log bytes.Buffer
 	flags := flag.NewFlagSet("klog", flag.PanicOnError)
 	klog.InitFlags(flags)
 	set := func(flag, value string) {
-		if err := flags.Set(flag, value); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, flags.Set(flag, value))
 	}
 	set("v", "2")
 	set("logtostderr", "false")
@@ -277,7 +242,5 @@ func TestInformerTracesWhatItIsOf(t *testing.T) {
 		elapse(time.Hour)
 	})
 	klog.Flush()
-	if got := log.String(); !strings.Contains(got, `Resource:/, Resource=pods`) {
-		t.Errorf("the log is %q", got)
-	}
+	assert.Contains(t, log.String(), `Resource:/, Resource=pods`)
 }

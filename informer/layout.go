@@ -22,11 +22,12 @@ const (
 	namespaceField = "metadata.namespace"
 )
 
-// layout is what a cache's functions say of objects that it need not have: the
-// keys and the fields of an empty one.
+// layout derives the form of a cache's keys and the names of its fields from
+// the cache's functions, called with an empty object.
 type layout struct {
 	config cacher.Config
-	// fields are what field selectors can select by; nil if that is not known.
+	// fields returns the fields that field selectors can use; nil if they are not
+	// known.
 	fields func() fields.Set
 }
 
@@ -34,8 +35,8 @@ func layoutOf(config cacher.Config) layout {
 	return layout{config: config, fields: sync.OnceValue(func() fields.Set { return fieldsOf(config) })}
 }
 
-// fieldsOf returns the fields of an empty object. An author's function need
-// not be able to deal with one, and then nothing is known.
+// fieldsOf returns the fields of an empty object, nil if the resource's
+// GetAttrsFunc panics or fails with such an object.
 func fieldsOf(config cacher.Config) (set fields.Set) {
 	defer func() {
 		if recover() != nil {
@@ -48,9 +49,9 @@ func fieldsOf(config cacher.Config) (set fields.Set) {
 	return nil
 }
 
-// checkFields fails for a field that no object of the cache has: an API server
-// refuses what its scheme does not know as well. Without that, a misspelt
-// field would select nothing, and say nothing.
+// checkFields returns an error for a field that no object of the cache has, as
+// an API server refuses a field that its scheme does not have. Otherwise, a
+// misspelt field would select nothing, without an error.
 func (l layout) checkFields(selector fields.Selector) error {
 	for _, r := range selector.Requirements() {
 		if r.Field == nameField || r.Field == namespaceField {
@@ -76,7 +77,7 @@ func (l layout) keyOf(namespace, name string) (string, error) {
 	return l.config.KeyFunc(object)
 }
 
-// namespaced tells whether keys depend on the namespace.
+// namespaced reports whether keys depend on the namespace.
 func (l layout) namespaced() (bool, error) {
 	one, err := l.keyOf("one", "x")
 	if err != nil {
@@ -89,11 +90,11 @@ func (l layout) namespaced() (bool, error) {
 // prefixOf returns the prefix of all keys of a namespace, with a trailing "/".
 func (l layout) prefixOf(namespace string) (string, error) {
 	if problems := content.IsPathSegmentName(namespace); len(problems) > 0 || namespace == "" {
-		return "", errors.New(strings.Join(append([]string{"it is no name of a namespace"}, problems...), ": "))
+		return "", errors.New(strings.Join(append([]string{"not a valid name of a namespace"}, problems...), ": "))
 	}
 	switch namespaced, err := l.namespaced(); {
 	case err != nil:
-		return "", fmt.Errorf("cacher.Config.KeyFunc has no key for an empty object: %w", err)
+		return "", fmt.Errorf("cacher.Config.KeyFunc fails for an empty object: %w", err)
 	case !namespaced:
 		return "", fmt.Errorf("%s has no namespaces", l.config.GroupResource)
 	}
@@ -101,12 +102,12 @@ func (l layout) prefixOf(namespace string) (string, error) {
 	for _, name := range []string{"x", "y"} {
 		key, err := l.keyOf(namespace, name)
 		if err != nil {
-			return "", fmt.Errorf("cacher.Config.KeyFunc has no key in it: %w", err)
+			return "", fmt.Errorf("cacher.Config.KeyFunc fails for an object in this namespace: %w", err)
 		}
 		root, ok := strings.CutSuffix(key, "/"+name)
 		root += "/"
 		if !ok || !strings.HasPrefix(root, l.config.ResourcePrefix) || (prefix != "" && root != prefix) {
-			return "", fmt.Errorf("%s has no key prefix for each namespace: a key is %q", l.config.GroupResource, key)
+			return "", fmt.Errorf("the keys of %s do not begin with the namespace: one key is %q", l.config.GroupResource, key)
 		}
 		prefix = root
 	}

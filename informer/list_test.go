@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/apis/example"
@@ -55,9 +57,7 @@ func TestListSelects(t *testing.T) {
 		"a shard, while the feature gate is off": {all, metav1.ListOptions{ShardSelector: "?"}, "ns1/a ns1/b ns11/a ns2/c@5"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := list(t, test.from, test.options); got != test.want {
-				t.Errorf("got %q, want %q", got, test.want)
-			}
+			assert.Equal(t, test.want, list(t, test.from, test.options))
 		})
 	}
 }
@@ -69,21 +69,15 @@ func TestTweaks(t *testing.T) {
 	l := informer.ListerWatcher(c,
 		informer.WithTweak(func(o *metav1.ListOptions) { o.LabelSelector = "app=db" }),
 		informer.WithTweak(func(o *metav1.ListOptions) {
-			if o.LabelSelector != "app=db" {
-				t.Errorf("the second tweak sees %q", o.LabelSelector)
-			}
+			assert.Equal(t, "app=db", o.LabelSelector, "the selector that the second tweak sees")
 			o.LabelSelector = "app=web"
 			seen = append(seen, o.Watch)
 			o.Watch = !o.Watch // changes nothing
 		}))
 	exactly := metav1.ListOptions{ResourceVersion: "3", ResourceVersionMatch: metav1.ResourceVersionMatchExact}
-	if got := list(t, l, exactly); got != "a/web@3" {
-		t.Errorf("got %q", got)
-	}
+	assert.Equal(t, "a/web@3", list(t, l, exactly))
 	startWatch(t, l, metav1.ListOptions{ResourceVersion: "0"}).expect("ADDED a/web@2")
-	if len(seen) != 2 || seen[0] || !seen[1] {
-		t.Errorf("a list and a watch were seen as %v", seen)
-	}
+	assert.Equal(t, []bool{false, true}, seen, "whether the list and the watch were seen as watches")
 }
 
 // The pages of a list are of one version, whatever happens meanwhile, and in
@@ -104,16 +98,10 @@ func TestListInPages(t *testing.T) {
 			options := test.options
 			for i, want := range test.want {
 				object, err := l.ListWithContext(t.Context(), options)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if got := listed(t, object); got != want {
-					t.Errorf("page %d: got %q, want %q", i, got, want)
-				}
+				require.NoError(t, err)
+				assert.Equal(t, want, listed(t, object), "page %d", i)
 				options.Continue, options.ResourceVersion = object.(*example.PodList).Continue, ""
-				if last := i == len(test.want)-1; last != (options.Continue == "") {
-					t.Fatalf("page %d of %d continues with %q", i+1, len(test.want), options.Continue)
-				}
+				require.Equal(t, i == len(test.want)-1, options.Continue == "", "page %d of %d continues with %q", i+1, len(test.want), options.Continue)
 				put(store, poddata.Pod("a/3", "app=web"))
 				store.Remove("/pods/b/1")
 			}
@@ -126,21 +114,17 @@ func TestListEndsWithItsTime(t *testing.T) {
 		inBubbleOf(t, func(t *testing.T, l *informer.ListWatch) {
 			begun := time.Now() // in virtual time
 			_, err := l.ListWithContext(t.Context(), metav1.ListOptions{TimeoutSeconds: new(int64(1))})
-			if !apierrors.IsTimeout(err) || time.Since(begun) != time.Second {
-				t.Errorf("after %v: %v", time.Since(begun), err)
-			}
-			if apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
-				t.Errorf("a Reflector would take %v for a version that is too large", err)
-			}
+			assert.True(t, apierrors.IsTimeout(err), "%v", err)
+			assert.Equal(t, time.Second, time.Since(begun), "when the list ends")
+			assert.False(t, apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge), "a Reflector would take %v for a version that is too large", err)
 		})
 	})
 	t.Run("the context's", func(t *testing.T) {
 		inBubbleOf(t, func(t *testing.T, l *informer.ListWatch) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			if _, err := l.ListWithContext(ctx, metav1.ListOptions{TimeoutSeconds: new(int64(2))}); !errors.Is(err, context.DeadlineExceeded) {
-				t.Error(err)
-			}
+			_, err := l.ListWithContext(ctx, metav1.ListOptions{TimeoutSeconds: new(int64(2))})
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
 		})
 	})
 }
@@ -154,20 +138,16 @@ func inBubbleOf(t *testing.T, f func(*testing.T, *informer.ListWatch)) {
 	}, func(config *cacher.Config) { config.FreshnessTimeout = time.Hour })
 }
 
-// What a list brings is the caller's to the last map; so is the list itself.
+// A list is a deep copy, to the last map.
 func TestListsArePrivate(t *testing.T) {
 	store := newStore(poddata.Pod("a/one", "app=web"))
 	l := informer.ListerWatcher(start(t, store))
 	for _, rv := range []string{"", "0"} {
 		for range 2 {
 			object, err := l.ListWithContext(t.Context(), metav1.ListOptions{ResourceVersion: rv})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			pods := object.(*example.PodList)
-			if got := pods.Items[0].Labels["app"]; got != "web" {
-				t.Fatalf("rv %q: the cache has the label %q", rv, got)
-			}
+			require.Equal(t, "web", pods.Items[0].Labels["app"], "rv %q: the label in the cache", rv)
 			pods.Items[0].Labels["app"] = "mine"
 			pods.Items[0].Spec.NodeSelector = map[string]string{}
 		}
@@ -178,9 +158,7 @@ func TestListErrors(t *testing.T) {
 	store := newStore(poddata.Pod("a/one"), poddata.Pod("a/two"))
 	l := informer.ListerWatcher(start(t, store, func(config *cacher.Config) { config.FreshnessTimeout = 10 * time.Millisecond }))
 	object, err := l.ListWithContext(t.Context(), metav1.ListOptions{Limit: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	token := object.(*example.PodList).Continue
 	put(store, poddata.Pod("a/three"))
 	store.Compact(put(store, poddata.Pod("a/four")))
@@ -200,24 +178,22 @@ func TestListErrors(t *testing.T) {
 			if name == "a context that is done" {
 				cancel()
 			}
-			if object, err := l.ListWithContext(ctx, test.options); !test.is(err) {
-				t.Errorf("got %v, %v", object, err)
-			}
+			object, err := l.ListWithContext(ctx, test.options)
+			assert.True(t, test.is(err), "got %v, %v", object, err)
 		})
 	}
 }
 
-// What storage says without an API status is an internal error, as an API
-// server has it.
+// An error of storage without an API status becomes an internal error, as in an
+// API server.
 func TestStorageErrorsBecomeStatuses(t *testing.T) {
 	store := newStore()
 	l := informer.ListerWatcher(start(t, store))
-	store.Fail("version", errors.New("no such luck"))
-	if _, err := l.ListWithContext(t.Context(), metav1.ListOptions{}); !apierrors.IsInternalError(err) {
-		t.Errorf("got %#v", err)
-	}
-	store.Fail("version", storage.NewUnreachableError("/pods/", 0))
-	if _, err := l.ListWithContext(t.Context(), metav1.ListOptions{}); !apierrors.IsServerTimeout(err) {
-		t.Errorf("got %#v", err)
-	}
+	store.Fail("version", errors.New("no such luck")) // storage is read instead
+	store.Fail("list", errors.New("no such luck"))
+	_, err := l.ListWithContext(t.Context(), metav1.ListOptions{})
+	assert.True(t, apierrors.IsInternalError(err), "got %#v", err)
+	store.Fail("list", storage.NewUnreachableError("/pods/", 0))
+	_, err = l.ListWithContext(t.Context(), metav1.ListOptions{})
+	assert.True(t, apierrors.IsServerTimeout(err), "got %#v", err)
 }

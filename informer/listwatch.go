@@ -18,9 +18,10 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher"
 )
 
-// ListWatch lists and watches a cache in the same process. It is what
-// client-go's Reflector, and all that is built on it, takes. It holds nothing
-// and runs nothing; all methods are safe for concurrent use.
+// ListWatch lists and watches a cache in the same process. A ListWatch
+// implements the interfaces that client-go's Reflector, and everything that is
+// built on it, accepts, has no goroutine and needs no closing; all its methods
+// are safe for concurrent use.
 type ListWatch struct {
 	cache   *cacher.Cacher
 	layout  layout
@@ -32,21 +33,26 @@ var (
 	_ cache.ListerWatcherWithContext = (*ListWatch)(nil)
 )
 
-// ListerWatcher returns a ListWatch of c. What is wrong with the options is
-// told by its lists and watches.
+// ListerWatcher returns a ListWatch of c; [For] returns the cache of a store.
+// If c is nil or the options can't be used, every list and watch returns an
+// error that says so.
 func ListerWatcher(c *cacher.Cacher, options ...Option) *ListWatch {
+	if c == nil {
+		return &ListWatch{options: optionsOf(options)}
+	}
 	return &ListWatch{cache: c, layout: layoutOf(c.Config()), options: optionsOf(options)}
 }
 
 // ListWithContext answers as GET of the collection does, with a list of the
-// type that Config.NewListFunc makes. All that is in it is the caller's.
+// type that cacher.Config.NewListFunc returns. The caller may write to the list
+// and everything in it.
 //
-// Options that don't parse or don't fit together are a BadRequest; a
-// resourceVersion or a continue token that is too old is Expired (410); one
-// that is not there yet is a Timeout with the cause
-// ResourceVersionTooLarge; a cache that is not ready, or stopped, is
-// TooManyRequests (429). TimeoutSeconds ends the list with a Timeout, ctx with
-// its own error.
+// The errors are API statuses: BadRequest (400) for options that do not parse
+// or do not fit together; Expired (410) for a resourceVersion or a continue
+// token that is too old; Timeout (504) with the cause ResourceVersionTooLarge
+// for a resourceVersion that the cache has not reached; TooManyRequests (429)
+// while the cache is not ready, and when it is stopped; Timeout after
+// TimeoutSeconds. If ctx ends, the error is that of ctx.
 func (l *ListWatch) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	r, err := l.request(options, false)
 	if err != nil {
@@ -65,19 +71,18 @@ func (l *ListWatch) ListWithContext(ctx context.Context, options metav1.ListOpti
 }
 
 // WatchWithContext answers as GET of the collection with watch=true does. The
-// objects of all events are plain ones, and the receiver's.
+// objects of all events are plain objects, which the receiver may write to.
 //
-// Options that don't parse or don't fit together are a BadRequest; a cache
-// that is not ready, or stopped, is TooManyRequests (429). What is wrong with
-// the history asked for comes as an ERROR event with a *metav1.Status, and the
-// watch ends: 410 Expired for a resourceVersion that is too old, at the
-// beginning or later, if the receiver is so slow that it falls out of the
-// window.
+// The errors are BadRequest (400) for options that do not parse or do not fit
+// together, and TooManyRequests (429) while the cache is not ready, and when it
+// is stopped. If the resourceVersion is too old, at the beginning or later,
+// because a slow receiver has fallen behind the window, the watch ends with an
+// ERROR event that has a *metav1.Status, Expired (410).
 //
-// The watch ends, without an ERROR event, with Stop, with ctx, after
-// TimeoutSeconds (never, if that is not set or 0), when the cache stops, and
-// when it has to list its storage anew. One that asked for bookmarks gets one
-// 2 s before its time is up.
+// The watch ends without an ERROR event with Stop, with ctx, after
+// TimeoutSeconds (never, if not set or 0), when the cache stops, and when the
+// cache has to list its storage again. A watch that asked for bookmarks gets
+// one 2 s before TimeoutSeconds are over.
 func (l *ListWatch) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	r, err := l.request(options, true)
 	if err != nil {
@@ -106,7 +111,7 @@ func (l *ListWatch) Watch(options metav1.ListOptions) (watch.Interface, error) {
 // the initial state (KEP-3157). The spelling is client-go's.
 func (l *ListWatch) IsWatchListSemanticsUnSupported() bool { return false }
 
-// within is ctx for as long as timeout; 0 is no limit.
+// within returns ctx with a timeout; 0 means none.
 func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	if timeout == 0 {
 		return context.WithCancel(ctx)
@@ -114,8 +119,8 @@ func within(ctx context.Context, timeout time.Duration) (context.Context, contex
 	return context.WithTimeout(ctx, timeout)
 }
 
-// statusOf makes of an error what a client of an API server gets to see: an
-// API status. The error of an ended context stays what it is.
+// statusOf turns an error into the API status that a client of an API server
+// would get. The error of an ended context is returned unchanged.
 func (l *ListWatch) statusOf(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err

@@ -4,8 +4,8 @@ package informer
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Option narrows what a ListWatch or an informer reads. Of two that set the
-// same, the later one counts.
+// Option changes the requests of a ListWatch or an informer. If two options set
+// the same, the later one counts.
 type Option func(*options)
 
 type options struct {
@@ -20,18 +20,18 @@ func optionsOf(all []Option) (o options) {
 	return o
 }
 
-// InNamespace reads one namespace, as a request below /namespaces/NAME does.
-// "" is all of them. The key prefix is what cacher.Config.KeyFunc makes of
-// objects in that namespace. Lists and watches of a resource without
-// namespaces, or whose keys do not begin with the namespace, fail with a
-// BadRequest that says so.
+// InNamespace restricts requests to one namespace, as a request below
+// /namespaces/NAME does. "" means all namespaces. The key prefix is that of the
+// keys that cacher.Config.KeyFunc returns for objects in the namespace. If the
+// resource has no namespaces, or its keys do not begin with the namespace,
+// lists and watches fail with a BadRequest.
 func InNamespace(namespace string) Option {
 	return func(o *options) { o.namespace = namespace }
 }
 
-// WithTweak changes the options of every list and watch before they are looked
-// at: usually to set a selector. Several are called in the order given, and
-// must be safe for concurrent use.
+// WithTweak calls tweak with the options of every list and watch before they
+// are checked, usually to set a selector. Several tweaks are called in the
+// order given. They must be safe for concurrent use.
 func WithTweak(tweak func(*metav1.ListOptions)) Option {
 	return func(o *options) { o.tweaks = append(o.tweaks, tweak) }
 }

@@ -5,13 +5,14 @@ package informer_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
@@ -38,9 +39,7 @@ func reflectInto(t *testing.T, l cache.ListerWatcher, change ...func(*cache.Refl
 
 func expectRequests(t *testing.T, l *counted, want ...string) {
 	t.Helper()
-	if got := l.requests(); !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Equal(t, want, l.requests())
 }
 
 // A Reflector streams the initial state, and goes on with the same watch.
@@ -52,18 +51,14 @@ func TestReflectorStreams(t *testing.T) {
 		elapse(time.Second)
 		put(store, poddata.Pod("a/two"))
 		elapse(time.Second)
-		if got := stored(got); got != "a/one@2 a/two@3" {
-			t.Errorf("got %q", got)
-		}
-		if got := r.LastSyncResourceVersion(); got != "3" {
-			t.Errorf("it is at %s", got)
-		}
+		assert.Equal(t, "a/one@2 a/two@3", stored(got))
+		assert.Equal(t, "3", r.LastSyncResourceVersion())
 		expectRequests(t, l, "stream@")
 		stop()
 	})
 }
 
-// One that does not stream lists in pages, at one version.
+// A Reflector that does not stream lists in pages, at one version.
 func TestReflectorPages(t *testing.T) {
 	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
 		for i := range 5 {
@@ -73,19 +68,15 @@ func TestReflectorPages(t *testing.T) {
 		l := &counted{ListWatch: informer.ListerWatcher(c), lists: true}
 		r, got, stop := reflectInto(t, l, func(r *cache.Reflector) { r.WatchListPageSize = 2 })
 		elapse(time.Second)
-		if got := stored(got); got != "a/0@2 a/1@3 a/2@4 a/3@5 a/4@6" {
-			t.Errorf("got %q", got)
-		}
-		if got := r.LastSyncResourceVersion(); got != "6" {
-			t.Errorf("it is at %s", got)
-		}
+		assert.Equal(t, "a/0@2 a/1@3 a/2@4 a/3@5 a/4@6", stored(got))
+		assert.Equal(t, "6", r.LastSyncResourceVersion())
 		expectRequests(t, l, "list@0 limit=2", "list@ limit=2", "list@ limit=2", "watch@6")
 		stop()
 	})
 }
 
 // Watches end by their TimeoutSeconds, in five to ten minutes, and are resumed
-// where they ended, in silence or not: what was listed is never listed again.
+// where they ended, with or without events: the objects are never listed again.
 func TestReflectorResumes(t *testing.T) {
 	for _, lists := range []bool{false, true} {
 		t.Run(fmt.Sprintf("lists: %v", lists), func(t *testing.T) {
@@ -105,21 +96,16 @@ func TestReflectorResumes(t *testing.T) {
 				l.breakWatch()
 				last := put(store, poddata.Pod("a/two"))
 				elapse(time.Minute)
-				if got, want := stored(got), fmt.Sprintf("a/one@2 a/two@%d", last); got != want {
-					t.Errorf("got %q, want %q", got, want)
-				}
+				assert.Equal(t, fmt.Sprintf("a/one@2 a/two@%d", last), stored(got))
 				first := "stream@"
 				if lists {
 					first = "list@0 limit=500"
 				}
 				requests := l.requests()
-				if requests[0] != first || len(requests) < 8 {
-					t.Errorf("got %q", requests)
-				}
+				assert.Equal(t, first, requests[0])
+				assert.GreaterOrEqual(t, len(requests), 8, "got %q", requests)
 				for _, request := range requests[1:] {
-					if !strings.HasPrefix(request, "watch@") {
-						t.Errorf("got %q", requests)
-					}
+					assert.True(t, strings.HasPrefix(request, "watch@"), "got %q", requests)
 				}
 				stop()
 			})
@@ -127,32 +113,27 @@ func TestReflectorResumes(t *testing.T) {
 	}
 }
 
-// The bookmarks of an idle resource carry the Reflector on, so that what
-// happens elsewhere does not make it list anew.
+// The bookmarks of an idle resource keep the Reflector's resourceVersion
+// recent, so that changes of other resources do not make it list again.
 func TestReflectorAdvancesByBookmarks(t *testing.T) {
 	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
 		put(store, poddata.Pod("a/one"))
 		r, _, stop := reflectInto(t, informer.ListerWatcher(c))
 		elapse(time.Second)
-		if got := r.LastSyncResourceVersion(); got != "2" {
-			t.Errorf("it is at %s", got)
-		}
+		assert.Equal(t, "2", r.LastSyncResourceVersion())
 		for range 7 {
 			store.Touch()
 		}
-		if err := store.RequestWatchProgress(t.Context()); err != nil { // as etcd reports by itself now and then
-			t.Fatal(err)
-		}
+		require.NoError(t, store.RequestWatchProgress(t.Context())) // as etcd reports by itself now and then
 		elapse(70 * time.Second)
-		if got := r.LastSyncResourceVersion(); got != "9" {
-			t.Errorf("it is at %s", got)
-		}
+		assert.Equal(t, "9", r.LastSyncResourceVersion())
 		stop()
 	})
 }
 
 // A watch that can't be resumed because the window no longer has the version
-// makes the Reflector list, or stream, anew; what was deleted meanwhile goes.
+// makes the Reflector list, or stream, again; objects that were deleted
+// meanwhile are removed.
 func TestReflectorListsAnewAfter410(t *testing.T) {
 	for _, lists := range []bool{false, true} {
 		t.Run(fmt.Sprintf("lists: %v", lists), func(t *testing.T) {
@@ -171,9 +152,7 @@ func TestReflectorListsAnewAfter410(t *testing.T) {
 				elapse(10 * time.Second)
 				close(l.resume)
 				elapse(10 * time.Second)
-				if got := stored(got); got != "a/two@1004" {
-					t.Errorf("got %q", got)
-				}
+				assert.Equal(t, "a/two@1004", stored(got))
 				if lists {
 					expectRequests(t, l.counted, "list@0 limit=500", "watch@3", "watch@3", "list@3 limit=0", "watch@1004")
 				} else {
@@ -200,9 +179,8 @@ func TestReflectorAheadOfTheCache(t *testing.T) {
 				}))}
 				r, got, stop := reflectInto(t, l)
 				elapse(5 * time.Minute)
-				if got := stored(got); got != "a/one@2" || r.LastSyncResourceVersion() != "2" {
-					t.Errorf("got %q at %s", got, r.LastSyncResourceVersion())
-				}
+				assert.Equal(t, "a/one@2", stored(got))
+				assert.Equal(t, "2", r.LastSyncResourceVersion())
 				if lists {
 					expectRequests(t, l, "list@0 limit=500 Timeout", "list@ limit=500", "watch@2")
 				} else {
@@ -225,12 +203,10 @@ func TestReflectorWaitsForTheCache(t *testing.T) {
 			l := &counted{ListWatch: informer.ListerWatcher(c), lists: lists}
 			_, got, stop := reflectInto(t, l)
 			until(t, "the Reflector has tried several times", func() bool { return len(l.requests()) > 3 })
-			if c.Ready() {
-				t.Error("the cache is ready")
-			}
+			assert.False(t, c.Ready(), "the cache is ready")
 			for _, request := range l.requests() {
-				if request != "list@0 limit=500" && !strings.HasSuffix(request, " TooManyRequests") {
-					t.Errorf("got %q", request)
+				if request != "list@0 limit=500" {
+					assert.True(t, strings.HasSuffix(request, " TooManyRequests"), "got %q", request)
 				}
 			}
 			fill()
@@ -253,13 +229,9 @@ func TestReflectorOutlivesTheCache(t *testing.T) {
 			tried := len(l.requests())
 			until(t, "the Reflector has tried several times", func() bool { return len(l.requests()) > tried+3 })
 			for _, request := range l.requests()[tried+1:] {
-				if !strings.HasSuffix(request, " TooManyRequests") {
-					t.Errorf("got %q", request)
-				}
+				assert.True(t, strings.HasSuffix(request, " TooManyRequests"), "got %q", request)
 			}
-			if got := stored(got); got != "a/one@2" {
-				t.Errorf("got %q", got)
-			}
+			assert.Equal(t, "a/one@2", stored(got))
 			stop()
 		})
 	}

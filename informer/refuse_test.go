@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -23,12 +25,12 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
 
-// statusOf is an error with an API status.
+// statusOf returns an error with an API status.
 func statusOf(code int32, reason metav1.StatusReason) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason}}
 }
 
-// ask lists, or watches, and returns why not.
+// ask lists, or watches, and returns the error.
 func ask(t *testing.T, l *informer.ListWatch, verb string, options metav1.ListOptions) error {
 	t.Helper()
 	if verb == "list" {
@@ -42,7 +44,7 @@ func ask(t *testing.T, l *informer.ListWatch, verb string, options metav1.ListOp
 	return err
 }
 
-// What can't be asked for is refused by the names of the option and its value.
+// An option that can't be used is refused with its name and value.
 func TestBadInput(t *testing.T) {
 	exact, notOlder := metav1.ResourceVersionMatchExact, metav1.ResourceVersionMatchNotOlderThan
 	const list, watch, both = "list", "watch", "list watch"
@@ -57,7 +59,7 @@ func TestBadInput(t *testing.T) {
 		"a field that there is not":       {both, metav1.ListOptions{FieldSelector: "spec.nodename=x"}, `ListOptions.fieldSelector is "spec.nodename=x": pods can't be selected by "spec.nodename", only by metadata.name, `},
 		"a resourceVersion":               {both, metav1.ListOptions{ResourceVersion: "new"}, `ListOptions.resourceVersion is "new": `},
 		"a negative resourceVersion":      {both, metav1.ListOptions{ResourceVersion: "-1"}, `ListOptions.resourceVersion is "-1": `},
-		"a negative timeout":              {both, metav1.ListOptions{TimeoutSeconds: new(int64(-1))}, `ListOptions.timeoutSeconds is "-1": it is negative`},
+		"a negative timeout":              {both, metav1.ListOptions{TimeoutSeconds: new(int64(-1))}, `ListOptions.timeoutSeconds is "-1": must not be negative`},
 		"a match of nothing":              {list, metav1.ListOptions{ResourceVersionMatch: exact}, `ListOptions.resourceVersionMatch is "Exact": `},
 		"a match that there is not":       {list, metav1.ListOptions{ResourceVersionMatch: "About", ResourceVersion: "1"}, `ListOptions.resourceVersionMatch is "About": `},
 		"exactly any version":             {list, metav1.ListOptions{ResourceVersionMatch: exact, ResourceVersion: "0"}, `ListOptions.resourceVersionMatch is "Exact": `},
@@ -75,9 +77,8 @@ func TestBadInput(t *testing.T) {
 		for verb := range strings.FieldsSeq(test.verbs) {
 			t.Run(verb+" of "+name, func(t *testing.T) {
 				err := ask(t, l, verb, test.options)
-				if !apierrors.IsBadRequest(err) || !strings.HasPrefix(err.Error(), test.want) {
-					t.Errorf("got %v, want %s...", err, test.want)
-				}
+				require.True(t, apierrors.IsBadRequest(err), "%v", err)
+				assert.True(t, strings.HasPrefix(err.Error(), test.want), "got %v, want %s...", err, test.want)
 			})
 		}
 	}
@@ -86,9 +87,7 @@ func TestBadInput(t *testing.T) {
 func token(t *testing.T, key string) string {
 	t.Helper()
 	token, err := storage.EncodeContinue(poddata.Prefix+key, poddata.Prefix, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return token
 }
 
@@ -97,9 +96,8 @@ func TestBadShard(t *testing.T) {
 	l := informer.ListerWatcher(start(t, newStore()))
 	for _, verb := range []string{"list", "watch"} {
 		err := ask(t, l, verb, metav1.ListOptions{ShardSelector: "half"})
-		if !apierrors.IsBadRequest(err) || !strings.HasPrefix(err.Error(), `ListOptions.shardSelector is "half": `) {
-			t.Errorf("%s: got %v", verb, err)
-		}
+		require.True(t, apierrors.IsBadRequest(err), "%s: got %v", verb, err)
+		assert.True(t, strings.HasPrefix(err.Error(), `ListOptions.shardSelector is "half": `), "%s: got %v", verb, err)
 	}
 }
 
@@ -117,18 +115,16 @@ func TestShard(t *testing.T) {
 	var sizes []int
 	for _, shard := range []string{lower, upper, lower + " || " + upper} {
 		object, err := l.ListWithContext(t.Context(), metav1.ListOptions{ShardSelector: shard})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		sizes = append(sizes, len(object.(*example.PodList).Items))
 	}
 	// One UID is in one of the halves, and in both together.
-	if min(sizes[0], sizes[1]) != 0 || max(sizes[0], sizes[1]) != 3 || sizes[2] != 3 {
-		t.Errorf("the shards have %v objects", sizes)
-	}
+	assert.Zero(t, min(sizes[0], sizes[1]), "the shards have %v objects", sizes)
+	assert.Equal(t, 3, max(sizes[0], sizes[1]), "the shards have %v objects", sizes)
+	assert.Equal(t, 3, sizes[2], "the shards have %v objects", sizes)
 }
 
-// A namespace is what Config.KeyFunc makes of it.
+// A namespace is the key prefix that Config.KeyFunc gives its objects.
 func TestNamespaceByKey(t *testing.T) {
 	keyed := func(key func(namespace, name string) string) func(*cacher.Config) {
 		return func(config *cacher.Config) {
@@ -147,14 +143,14 @@ func TestNamespaceByKey(t *testing.T) {
 		"a level above":      {"a", keyed(func(ns, name string) string { return "/pods/tenant/" + ns + "/" + name }), ""},
 		"a level in between": {"a", keyed(func(ns, name string) string { return "/pods/" + ns + "/live/" + name }), ""},
 		"no namespaces":      {"a", keyed(func(_, name string) string { return "/pods/" + name }), `informer.InNamespace is "a": pods has no namespaces`},
-		"names first":        {"a", keyed(func(ns, name string) string { return "/pods/" + name + "/" + ns }), `informer.InNamespace is "a": pods has no key prefix for each namespace: a key is "/pods/x/a"`},
-		"scattered by name":  {"a", keyed(func(ns, name string) string { return "/pods/" + name + "/" + ns + "/" + name }), `informer.InNamespace is "a": pods has no key prefix for each namespace: a key is "/pods/y/a/y"`},
-		"elsewhere":          {"a", keyed(func(ns, name string) string { return "/other/" + ns + "/" + name }), `informer.InNamespace is "a": pods has no key prefix for each namespace: a key is "/other/a/x"`},
+		"names first":        {"a", keyed(func(ns, name string) string { return "/pods/" + name + "/" + ns }), `informer.InNamespace is "a": the keys of pods do not begin with the namespace: one key is "/pods/x/a"`},
+		"scattered by name":  {"a", keyed(func(ns, name string) string { return "/pods/" + name + "/" + ns + "/" + name }), `informer.InNamespace is "a": the keys of pods do not begin with the namespace: one key is "/pods/y/a/y"`},
+		"elsewhere":          {"a", keyed(func(ns, name string) string { return "/other/" + ns + "/" + name }), `informer.InNamespace is "a": the keys of pods do not begin with the namespace: one key is "/other/a/x"`},
 		"no keys": {"a", func(config *cacher.Config) {
 			config.KeyFunc = func(runtime.Object) (string, error) { return "", errors.New("no key") }
-		}, `informer.InNamespace is "a": cacher.Config.KeyFunc has no key for an empty object: no key`},
-		"a path":   {"a/b", func(*cacher.Config) {}, `informer.InNamespace is "a/b": it is no name of a namespace: may not contain '/'`},
-		"a way up": {"..", func(*cacher.Config) {}, `informer.InNamespace is "..": it is no name of a namespace: may not be '..'`},
+		}, `informer.InNamespace is "a": cacher.Config.KeyFunc fails for an empty object: no key`},
+		"a path":   {"a/b", func(*cacher.Config) {}, `informer.InNamespace is "a/b": not a valid name of a namespace: may not contain '/'`},
+		"a way up": {"..", func(*cacher.Config) {}, `informer.InNamespace is "..": not a valid name of a namespace: may not be '..'`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := newStore()
@@ -162,11 +158,11 @@ func TestNamespaceByKey(t *testing.T) {
 			l := informer.ListerWatcher(c, informer.InNamespace(test.namespace))
 			for _, verb := range []string{"list", "watch"} {
 				err := ask(t, l, verb, metav1.ListOptions{})
-				switch {
-				case test.want == "" && err != nil:
-					t.Errorf("%s: %v", verb, err)
-				case test.want != "" && (!apierrors.IsBadRequest(err) || err.Error() != test.want):
-					t.Errorf("%s: got %v, want %s", verb, err, test.want)
+				if test.want == "" {
+					assert.NoError(t, err, verb)
+				} else {
+					assert.True(t, apierrors.IsBadRequest(err), "%s: %v", verb, err)
+					assert.EqualError(t, err, test.want, verb)
 				}
 			}
 			if test.want != "" {
@@ -174,20 +170,12 @@ func TestNamespaceByKey(t *testing.T) {
 			}
 			for _, pod := range []*example.Pod{poddata.Pod("a/one"), poddata.Pod("aa/two"), poddata.Pod("b/three")} {
 				key, err := c.Config().KeyFunc(pod)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				store.Put(key, pod)
 			}
-			if got := list(t, l, metav1.ListOptions{}); got != "a/one@4" {
-				t.Errorf("got %q", got)
-			}
-			if got := list(t, l, metav1.ListOptions{FieldSelector: "metadata.name=one"}); got != "a/one@4" {
-				t.Errorf("by name: got %q", got)
-			}
-			if got := list(t, l, metav1.ListOptions{FieldSelector: "metadata.name=../b/three"}); got != "@4" {
-				t.Errorf("by what is no name: got %q", got)
-			}
+			assert.Equal(t, "a/one@4", list(t, l, metav1.ListOptions{}))
+			assert.Equal(t, "a/one@4", list(t, l, metav1.ListOptions{FieldSelector: "metadata.name=one"}), "by name")
+			assert.Equal(t, "@4", list(t, l, metav1.ListOptions{FieldSelector: "metadata.name=../b/three"}), "by what is no name")
 		})
 	}
 }
@@ -208,18 +196,14 @@ func TestClusterScoped(t *testing.T) {
 		"metadata.namespace=a":                   "@3",
 		"metadata.name=two,metadata.namespace=a": "@3",
 	} {
-		if got := list(t, l, metav1.ListOptions{FieldSelector: field}); got != want {
-			t.Errorf("%q: got %q, want %q", field, got, want)
-		}
+		assert.Equal(t, want, list(t, l, metav1.ListOptions{FieldSelector: field}), "%q", field)
 	}
 	w := startWatch(t, l, metav1.ListOptions{ResourceVersion: "1", FieldSelector: "metadata.name=two"})
 	w.expect("ADDED /two@3")
-	if got := c.Status().Watchers[0].Key; got != "/pods/two" {
-		t.Errorf("the watch is on %s", got)
-	}
+	assert.Equal(t, "/pods/two", c.Status().Watchers[0].Key, "the key that is watched")
 }
 
-// Fields are checked only if the author's function can tell them.
+// Fields are checked only if GetAttrsFunc returns those of an empty object.
 func TestUnknownFields(t *testing.T) {
 	for name, attrs := range map[string]func(runtime.Object) (labels.Set, fields.Set, error){
 		"an error": func(object runtime.Object) (labels.Set, fields.Set, error) {
@@ -235,39 +219,32 @@ func TestUnknownFields(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := start(t, newStore(poddata.Pod("a/one", "x=1")), func(config *cacher.Config) { config.GetAttrsFunc = attrs })
 			l := informer.ListerWatcher(c)
-			if got := list(t, l, metav1.ListOptions{FieldSelector: "x=1"}); got != "a/one@2" {
-				t.Errorf("got %q", got)
-			}
-			if got := list(t, l, metav1.ListOptions{FieldSelector: "y=1"}); got != "@2" {
-				t.Errorf("got %q", got)
-			}
+			assert.Equal(t, "a/one@2", list(t, l, metav1.ListOptions{FieldSelector: "x=1"}))
+			assert.Equal(t, "@2", list(t, l, metav1.ListOptions{FieldSelector: "y=1"}))
 		})
 	}
 }
 
-// A cache that is not ready, or stopped, says to come again.
+// A cache that is not ready, or stopped, answers 429.
 func TestNotReady(t *testing.T) {
 	store := newStore(poddata.Pod("a/one"))
 	store.Fail("watch", errors.New("storage is away"))
 	store.Fail("list", errors.New("storage is away"))
+	store.Fail("version", errors.New("storage is away"))
 	c := open(t, store)
 	l := informer.ListerWatcher(c)
 	refused := func(when string) {
 		for _, verb := range []string{"list", "watch"} {
-			if err := ask(t, l, verb, metav1.ListOptions{}); !apierrors.IsTooManyRequests(err) {
-				t.Errorf("%s of a cache that is %s: %v", verb, when, err)
-			}
+			err := ask(t, l, verb, metav1.ListOptions{})
+			assert.True(t, apierrors.IsTooManyRequests(err), "%s of a cache that is %s: %v", verb, when, err)
 		}
 	}
 	refused("not ready")
 	store.Fail("watch", nil)
 	store.Fail("list", nil)
-	if err := c.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := list(t, l, metav1.ListOptions{}); got != "a/one@2" {
-		t.Errorf("got %q", got)
-	}
+	store.Fail("version", nil)
+	require.NoError(t, c.Wait(t.Context()))
+	assert.Equal(t, "a/one@2", list(t, l, metav1.ListOptions{}))
 	c.Stop()
 	refused("stopped")
 }

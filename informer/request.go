@@ -21,17 +21,20 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// request is a list or a watch as the cache wants it.
+// request is a list or a watch in the form that the cache takes.
 type request struct {
 	key     string
 	options storage.ListOptions
 	timeout time.Duration // 0: none
 }
 
-// request turns a client's options into those of storage, as an API server
-// does between its HTTP handler and its storage. What does not parse, or does
-// not fit together, is a BadRequest that names the option and its value.
+// request turns a client's options into those of storage, as an API server does
+// between its HTTP handler and its storage. Options that do not parse, or do
+// not fit together, are a BadRequest that names the option and its value.
 func (l *ListWatch) request(o metav1.ListOptions, watch bool) (request, error) {
+	if l.cache == nil {
+		return request{}, errNoCache
+	}
 	o.Watch = watch // tweaks may look at it
 	for _, tweak := range l.options.tweaks {
 		tweak(&o)
@@ -67,7 +70,7 @@ func (l *ListWatch) request(o metav1.ListOptions, watch bool) (request, error) {
 	return r, checkContinue(r)
 }
 
-// parse parses the selectors, fills in what the API server fills in, and
+// parse parses the selectors, sets the defaults that the API server sets, and
 // checks that the options fit together.
 func (l *ListWatch) parse(o *metav1.ListOptions) (*internalversion.ListOptions, error) {
 	label, err := labels.Parse(o.LabelSelector)
@@ -100,7 +103,7 @@ func (l *ListWatch) parse(o *metav1.ListOptions) (*internalversion.ListOptions, 
 	return in, nil
 }
 
-// wrong is what a client is told of an option that can't be.
+// wrong returns a BadRequest for an option and its value.
 func wrong(option, value string, why error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("ListOptions.%s is %q: %v", option, value, why))
 }
@@ -110,12 +113,13 @@ func timeoutOf(seconds *int64) (time.Duration, error) {
 	case seconds == nil, *seconds > int64(math.MaxInt64/time.Second):
 		return 0, nil
 	case *seconds < 0:
-		return 0, wrong("timeoutSeconds", strconv.FormatInt(*seconds, 10), errors.New("it is negative"))
+		return 0, wrong("timeoutSeconds", strconv.FormatInt(*seconds, 10), errors.New("must not be negative"))
 	}
 	return time.Duration(*seconds) * time.Second, nil
 }
 
-// setShard sets the shard selector (KEP-5866), where an API server looks at it.
+// setShard sets the shard selector (KEP-5866), if the feature gate
+// ShardedListAndWatch is on, as in an API server.
 func setShard(p *storage.SelectionPredicate, selector string) (err error) {
 	if selector == "" || !utilfeature.DefaultFeatureGate.Enabled(features.ShardedListAndWatch) {
 		return nil
@@ -127,8 +131,8 @@ func setShard(p *storage.SelectionPredicate, selector string) (err error) {
 }
 
 // narrow chooses the narrowest key or key prefix that the namespace and the
-// field selector allow. The selector is left as it is: a key outside of it is
-// not selected.
+// field selector allow. The selector itself stays: for an object in another
+// namespace than the key prefix's it selects nothing.
 func (l *ListWatch) narrow(r *request) error {
 	r.key = l.layout.config.ResourcePrefix
 	namespace := l.options.namespace
@@ -151,8 +155,8 @@ func (l *ListWatch) narrow(r *request) error {
 	return nil
 }
 
-// checkContinue says what storage would say of a continue token, with its
-// value.
+// checkContinue returns the error that storage would return for a continue
+// token, with the token's value.
 func checkContinue(r request) error {
 	token := r.options.Predicate.Continue
 	if token == "" {
@@ -162,7 +166,7 @@ func checkContinue(r request) error {
 		return wrong("continue", token, err)
 	}
 	if rv := r.options.ResourceVersion; rv != "" && rv != "0" {
-		return wrong("resourceVersion", rv, errors.New("it can't be given together with continue"))
+		return wrong("resourceVersion", rv, errors.New("must not be set together with continue"))
 	}
 	return nil
 }

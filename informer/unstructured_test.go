@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -42,13 +44,12 @@ func widget(name string) *unstructured.Unstructured {
 	return w
 }
 
-// color reads, and paints changes, what is deepest in a widget.
+// color reads, and paint writes, the innermost field of a widget.
 func color(t *testing.T, w *unstructured.Unstructured) string {
 	t.Helper()
 	parts, _, err := unstructured.NestedSlice(w.Object, "spec", "parts")
-	if err != nil || len(parts) != 1 {
-		t.Fatalf("the parts are %v, %v", parts, err)
-	}
+	require.NoError(t, err)
+	require.Len(t, parts, 1)
 	return parts[0].(map[string]any)["color"].(string)
 }
 
@@ -56,7 +57,7 @@ func paint(w *unstructured.Unstructured) {
 	w.Object["spec"].(map[string]any)["parts"].([]any)[0].(map[string]any)["color"] = "blue"
 }
 
-// Objects without a Go type are as private as others, and say what they are.
+// Objects without a Go type are deep copies like others, and have their kind.
 func TestUnstructured(t *testing.T) {
 	for _, lists := range []bool{false, true} {
 		t.Run(fmt.Sprintf("lists: %v", lists), func(t *testing.T) {
@@ -69,40 +70,31 @@ func TestUnstructured(t *testing.T) {
 			l := &counted{ListWatch: informer.ListerWatcher(c, informer.InNamespace("a")), lists: lists}
 			i := cache.NewSharedIndexInformer(l, newWidget(), 0, cache.Indexers{})
 			defer run(t, i.RunWithContext)()
-			until(t, "it is synced", i.HasSynced)
+			until(t, "the informer is synced", i.HasSynced)
 			store.Put("/pods/a/two", widget("two"))
 			until(t, "it has both", func() bool { return stored(i.GetStore()) == "a/one@2 a/two@3" })
 			for _, object := range i.GetStore().List() {
 				w := object.(*unstructured.Unstructured)
-				if w.GroupVersionKind() != widgetKind {
-					t.Errorf("%s is a %v", w.GetName(), w.GroupVersionKind())
-				}
+				assert.Equal(t, widgetKind, w.GroupVersionKind(), w.GetName())
 				paint(w)
 			}
 			object, err := l.ListWithContext(t.Context(), metav1.ListOptions{FieldSelector: "metadata.namespace=a"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			widgets := object.(*unstructured.UnstructuredList)
-			if got := widgets.GroupVersionKind().Kind; got != "WidgetList" || len(widgets.Items) != 2 {
-				t.Errorf("the list is a %s of %d", got, len(widgets.Items))
-			}
+			assert.Equal(t, "WidgetList", widgets.GroupVersionKind().Kind)
+			assert.Len(t, widgets.Items, 2)
 			for n := range widgets.Items {
-				if got := color(t, &widgets.Items[n]); got != "red" {
-					t.Errorf("the cache has a %s %s", got, widgets.Items[n].GetName())
-				}
+				assert.Equal(t, "red", color(t, &widgets.Items[n]), "the color that the cache has of %s", widgets.Items[n].GetName())
 				paint(&widgets.Items[n])
 			}
 			again := startWatch(t, l.ListWatch, streaming)
 			for range 2 {
-				if w := again.next().Object.(*unstructured.Unstructured); color(t, w) != "red" {
-					t.Errorf("the cache has a %s %s", color(t, w), w.GetName())
-				}
+				w := again.next().Object.(*unstructured.Unstructured)
+				assert.Equal(t, "red", color(t, w), "the color that the cache has of %s", w.GetName())
 			}
 			end := again.next().Object.(*unstructured.Unstructured)
-			if end.GroupVersionKind() != widgetKind || end.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" {
-				t.Errorf("the bookmark is %v", end)
-			}
+			assert.Equal(t, widgetKind, end.GroupVersionKind(), "the bookmark is %v", end)
+			assert.Equal(t, "true", end.GetAnnotations()[metav1.InitialEventsAnnotationKey], "the bookmark is %v", end)
 		})
 	}
 }

@@ -11,18 +11,18 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher"
 )
 
-// ahead is how many events are copied before the receiver asks for them, so
-// that copying and handling go on at the same time.
+// ahead is the number of events that are copied before the receiver takes them,
+// so that copying and handling overlap.
 const ahead = 16
 
-// privateWatch gives the events of a cache's watch with objects that are the
-// receiver's own. A receiver that is slow holds up its own watch only: the
-// cache parks it, as any other.
+// privateWatch passes on the events of a cache's watch with deep copies of
+// their objects. A slow receiver delays only its own watch, which the cache
+// parks like any other.
 //
-// It has one goroutine, started with it, which is the only one to send on
-// result and to close it. The goroutine ends when the cache's watch does and
-// the receiver has the events before that; when the context does; and when
-// the cache stops while the receiver takes nothing.
+// The one goroutine of a privateWatch, started by newPrivateWatch, is the only
+// one to send on result and to close it. The goroutine ends when the cache's
+// watch has ended and the receiver has all its events; when the context ends;
+// and when the cache stops while the receiver takes nothing.
 type privateWatch struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -44,8 +44,7 @@ func newPrivateWatch(ctx context.Context, cancel context.CancelFunc, shared watc
 // ResultChan implements watch.Interface.
 func (w *privateWatch) ResultChan() <-chan watch.Event { return w.result }
 
-// Stop implements watch.Interface: the receiver wants no more. It may be
-// called more than once.
+// Stop implements watch.Interface. Stop may be called more than once.
 func (w *privateWatch) Stop() {
 	w.shared.Stop()
 	w.cancel()
@@ -61,7 +60,7 @@ func (w *privateWatch) run() {
 	}
 }
 
-// send returns false if the watch is to end.
+// send returns false if the watch must end.
 func (w *privateWatch) send(event watch.Event) bool {
 	select {
 	case w.result <- event:
@@ -69,12 +68,13 @@ func (w *privateWatch) send(event watch.Event) bool {
 	case <-w.ctx.Done():
 		return false
 	case <-w.cache.Done():
-		// The end of the cache's watch comes after events that nobody takes.
+		// The end of the cache's watch would come only after the events
+		// that the receiver does not take.
 		return false
 	}
 }
 
-// private returns a copy of an event's object that nobody else has.
+// private returns a deep copy of an event's object.
 func private(object runtime.Object) runtime.Object {
 	if shared, ok := object.(runtime.CacheableObject); ok {
 		return shared.GetObject()

@@ -5,13 +5,14 @@ package informer_test
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
@@ -38,8 +39,7 @@ func at(o metav1.ListOptions, rv string) metav1.ListOptions {
 	return o
 }
 
-// Where a watch begins is what the API concepts say, with what an API server
-// fills in.
+// A watch begins where the API concepts say, with an API server's defaults.
 func TestWatchBegins(t *testing.T) {
 	for name, test := range map[string]struct {
 		options metav1.ListOptions
@@ -56,7 +56,7 @@ func TestWatchBegins(t *testing.T) {
 		"without any state":          {at(changesOnly, "0"), nil},
 		"without state after one":    {at(changesOnly, "2"), []string{"ADDED b/two@3"}},
 		"in an old version":          {metav1.ListOptions{ResourceVersion: "1"}, []string{"ERROR 410 Expired", "closed"}},
-		"in a version to come":       {metav1.ListOptions{ResourceVersion: "1000"}, nil},
+		"in another history":         {metav1.ListOptions{ResourceVersion: "1000"}, []string{"ERROR 410 Expired", "closed"}},
 		"with a state to come":       {at(streaming, "1000"), []string{"ERROR 504 Timeout", "closed"}},
 		"and a limit does not count": {metav1.ListOptions{Limit: 1}, []string{"ADDED a/one@2", "ADDED b/two@3"}},
 	} {
@@ -76,8 +76,9 @@ func TestWatchBegins(t *testing.T) {
 	}
 }
 
-// A watcher hears of what is selected: what leaves is deleted, in its last
-// state that was selected and at the version of the change.
+// A watcher gets the events of selected objects: an object that leaves the
+// selection is deleted, in its last selected state and at the version of the
+// change.
 func TestWatchSelects(t *testing.T) {
 	for name, test := range map[string]struct {
 		options metav1.ListOptions
@@ -110,7 +111,7 @@ func TestWatchSelects(t *testing.T) {
 	}
 }
 
-// A watch is one key, or one key prefix, in the cache's eyes: the narrowest.
+// A watch reads the narrowest key or key prefix of the cache.
 func TestWatchesAreNarrow(t *testing.T) {
 	c := start(t, newStore())
 	for _, test := range []struct {
@@ -128,15 +129,15 @@ func TestWatchesAreNarrow(t *testing.T) {
 		{"metadata.name!=a,metadata.namespace!=ns1", "", "/pods/"},
 	} {
 		w := startWatch(t, informer.ListerWatcher(c, informer.InNamespace(test.namespace)), metav1.ListOptions{FieldSelector: test.field})
-		if got := c.Status().Watchers; len(got) != 1 || got[0].Key != test.want {
-			t.Errorf("%q in namespace %q: got %+v, want %s", test.field, test.namespace, got, test.want)
-		}
+		got := c.Status().Watchers
+		require.Len(t, got, 1, "%q in namespace %q", test.field, test.namespace)
+		assert.Equal(t, test.want, got[0].Key, "%q in namespace %q", test.field, test.namespace)
 		w.Stop()
 		until(t, "the watch ends", func() bool { return len(c.Status().Watchers) == 0 })
 	}
 }
 
-// Every object is a plain one, and nobody else's.
+// Every object is a plain deep copy.
 func TestEventsArePrivate(t *testing.T) {
 	store := newStore(poddata.Pod("a/one", "app=web"))
 	c := start(t, store)
@@ -158,14 +159,12 @@ func TestEventsArePrivate(t *testing.T) {
 		for _, w := range watches {
 			event := w.next()
 			pod, ok := event.Object.(*example.Pod)
-			if event.Type != step.want || !ok {
-				t.Fatalf("got %s of a %T, want %s", event.Type, event.Object, step.want)
-			}
-			if step.want != watch.Bookmark && pod.Labels["app"] != "web" {
-				t.Errorf("%s: someone else has written %v", event.Type, pod.Labels)
-			}
-			if step.want == watch.Bookmark && len(pod.Annotations) != 1 {
-				t.Errorf("%s: someone else has written %v", event.Type, pod.Annotations)
+			require.Equal(t, step.want, event.Type)
+			require.True(t, ok, "%s of a %T", event.Type, event.Object)
+			if step.want == watch.Bookmark {
+				assert.Len(t, pod.Annotations, 1, "%s: someone else has written annotations", event.Type)
+			} else {
+				assert.Equal(t, "web", pod.Labels["app"], "%s: someone else has written %v", event.Type, pod.Labels)
 			}
 			if pod.Labels == nil {
 				pod.Labels = map[string]string{}
@@ -173,9 +172,7 @@ func TestEventsArePrivate(t *testing.T) {
 			pod.Labels["app"] = "mine"
 			pod.Annotations = map[string]string{"mine": "too"}
 			if step.want == watch.Added {
-				if got := list(t, l, metav1.ListOptions{LabelSelector: "app=web"}); got != "a/one@2" {
-					t.Errorf("the cache has %q", got)
-				}
+				assert.Equal(t, "a/one@2", list(t, l, metav1.ListOptions{LabelSelector: "app=web"}), "what the cache has")
 			}
 		}
 	}
@@ -193,9 +190,8 @@ func TestErrorsArePrivate(t *testing.T) {
 		elapse(5 * time.Second)
 		for _, w := range []*watching{one, two} {
 			status, ok := w.next().Object.(*metav1.Status)
-			if !ok || status.Code != 500 {
-				t.Fatalf("got %#v", status)
-			}
+			require.True(t, ok, "got %#v", status)
+			require.EqualValues(t, 500, status.Code, "got %#v", status)
 			status.Code = 200
 			w.expectRest("closed")
 		}
@@ -208,9 +204,7 @@ func TestBookmarksComeToThoseWhoAsk(t *testing.T) {
 		asks := startWatch(t, l, metav1.ListOptions{ResourceVersion: "1", AllowWatchBookmarks: true, TimeoutSeconds: new(int64(100))})
 		silent := startWatch(t, l, metav1.ListOptions{ResourceVersion: "1", TimeoutSeconds: new(int64(100))})
 		store.Touch()
-		if err := store.RequestWatchProgress(t.Context()); err != nil { // as etcd reports by itself now and then
-			t.Fatal(err)
-		}
+		require.NoError(t, store.RequestWatchProgress(t.Context())) // as etcd reports by itself now and then
 		elapse(62 * time.Second)
 		asks.expectRest("BOOKMARK@2")
 		put(store, poddata.Pod("a/one"))
@@ -222,8 +216,8 @@ func TestBookmarksComeToThoseWhoAsk(t *testing.T) {
 	})
 }
 
-// Every way to end a watch closes it and ends its goroutine, whether or not
-// someone takes what it brings.
+// Every way to end a watch closes it and ends its goroutine, whether or not its
+// events are taken.
 func TestWatchEnds(t *testing.T) {
 	for name, end := range map[string]func(w *watching, cancel context.CancelFunc, c *cacher.Cacher){
 		"with Stop":             func(w *watching, _ context.CancelFunc, _ *cacher.Cacher) { w.Stop(); w.Stop() },
@@ -238,38 +232,30 @@ func TestWatchEnds(t *testing.T) {
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
 					w, err := informer.ListerWatcher(c).WatchWithContext(ctx, metav1.ListOptions{ResourceVersion: "1", TimeoutSeconds: new(int64(100))})
-					if err != nil {
-						t.Fatal(err)
-					}
+					require.NoError(t, err)
 					for i := range pending {
 						put(store, poddata.Pod(fmt.Sprintf("a/%d", i)))
 					}
 					synctest.Wait()
 					end(&watching{w, t}, cancel, c)
 					elapse(2 * time.Second)
-					if got := len(c.Status().Watchers); got != 0 {
-						t.Errorf("the cache has %d watchers", got)
-					}
+					assert.Empty(t, c.Status().Watchers, "the watchers of the cache")
 					for _, stack := range goroutines() {
-						if strings.Contains(stack, "privateWatch") {
-							t.Errorf("the watch's goroutine has not ended:\n%s", stack)
-						}
+						assert.NotContains(t, stack, "privateWatch", "the watch's goroutine has not ended")
 					}
 					n := 0
 					for range w.ResultChan() { // or else the bubble reports a deadlock
 						n++
 					}
-					if n > pending {
-						t.Errorf("%d events of %d", n, pending)
-					}
+					assert.LessOrEqual(t, n, pending, "more events than were sent")
 				}, func(config *cacher.Config) { config.EventsHistoryWindow = time.Hour })
 			})
 		}
 	}
 }
 
-// goroutines is where each goroutine of the bubble is: not those that an
-// earlier test has left to end by themselves.
+// goroutines returns the stack of each goroutine of the bubble, without those
+// that earlier tests have left to end by themselves.
 func goroutines() (all []string) {
 	buffer := make([]byte, 1<<20)
 	for stack := range strings.SplitSeq(string(buffer[:runtime.Stack(buffer, true)]), "\n\n") {
@@ -280,7 +266,7 @@ func goroutines() (all []string) {
 	return all
 }
 
-// What was sent before a watch ended by itself is still there to be taken.
+// Events that were sent before a watch ended by itself can still be taken.
 func TestWatchEndsAfterItsEvents(t *testing.T) {
 	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
 		w := startWatch(t, informer.ListerWatcher(c), metav1.ListOptions{ResourceVersion: "1"})
@@ -308,16 +294,12 @@ func TestOneGoroutineForAWatch(t *testing.T) {
 		for _, w := range watches {
 			w.expectRest("ADDED a/one@2", "BOOKMARK@2 end of initial events")
 		}
-		if got := len(goroutines()) - before; got != n {
-			t.Errorf("%d watches have %d goroutines", n, got)
-		}
+		assert.Equal(t, n, len(goroutines())-before, "the goroutines of %d watches", n)
 		for _, w := range watches {
 			w.Stop()
 		}
 		synctest.Wait()
-		if got := len(goroutines()); got != before {
-			t.Errorf("%d goroutines before the watches, %d after", before, got)
-		}
+		assert.Len(t, goroutines(), before, "the goroutines after the watches, as many as before")
 	})
 }
 
@@ -334,16 +316,16 @@ func TestSlowReceiver(t *testing.T) {
 		}
 		quick.expect(want...)
 		elapse(10 * time.Second)
-		if got := c.Status().Watchers[0]; !got.Parked || got.Lag < 400 {
-			t.Errorf("the slow one is %+v", got)
-		}
+		got := c.Status().Watchers[0]
+		assert.True(t, got.Parked, "the slow watcher is %+v", got)
+		assert.GreaterOrEqual(t, got.Lag, uint64(400), "the lag of the slow watcher")
 		slow.expect(want...)
 		slow.Stop()
 		quick.Stop()
 	}, func(config *cacher.Config) { config.EventsHistoryWindow = time.Hour })
 }
 
-// One that is too slow for the window is told so.
+// A receiver that has fallen behind the window gets a 410.
 func TestReceiverTooSlow(t *testing.T) {
 	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
 		w := startWatch(t, informer.ListerWatcher(c), metav1.ListOptions{ResourceVersion: "1"})
@@ -358,9 +340,7 @@ func TestReceiverTooSlow(t *testing.T) {
 			last = line(event)
 			synctest.Wait()
 		}
-		if last != "ERROR 410 Expired" {
-			t.Errorf("the last that comes is %q", last)
-		}
+		assert.Equal(t, "ERROR 410 Expired", last, "the last event that comes")
 	}, func(config *cacher.Config) { config.EventsHistoryWindow = time.Second })
 }
 
@@ -369,16 +349,11 @@ func TestWithoutAContext(t *testing.T) {
 	l := informer.ListerWatcher(start(t, store))
 	put(store, poddata.Pod("a/one"))
 	object, err := l.List(metav1.ListOptions{})
-	if err != nil || listed(t, object) != "a/one@2" {
-		t.Errorf("got %v, %v", object, err)
-	}
-	if got := reflect.TypeOf(object); got != reflect.TypeFor[*example.PodList]() {
-		t.Errorf("the list is a %v", got)
-	}
+	require.NoError(t, err)
+	assert.Equal(t, "a/one@2", listed(t, object))
+	assert.IsType(t, &example.PodList{}, object)
 	w, err := l.Watch(metav1.ListOptions{ResourceVersion: "1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer w.Stop()
 	(&watching{w, t}).expect("ADDED a/one@2")
 }

@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -31,21 +30,19 @@ const root = ".."
 // removes it.
 var binaries string
 
-// apiserverBinary compiles the example server, once, with the race detector
-// if the tests have it.
-var apiserverBinary = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(binaries, "apiserver")
-	args := []string{"build", "-buildvcs=false", "-o", path}
-	if raceDetector {
-		args = append(args, "-race")
-	}
-	cmd := exec.Command("go", append(args, "./examples/apiserver")...)
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%s: %w\n%s", cmd, err, out)
-	}
-	return path, nil
-})
+// apiserverProgram is the example server, with the race detector if the tests
+// have it.
+var apiserverProgram = child.Program{
+	Variable: "WATCHCACHE_APISERVER_BINARY",
+	Compile: func() (string, error) {
+		path := filepath.Join(binaries, "apiserver")
+		args := []string{"-o", path, "./examples/apiserver"}
+		if child.RaceDetector {
+			args = append([]string{"-race"}, args...)
+		}
+		return path, child.GoBuild(root, nil, args...)
+	},
+}
 
 // apiserver is the example server as a process.
 type apiserver struct {
@@ -60,7 +57,7 @@ type apiserver struct {
 }
 
 // startServer starts the example server on a run directory and returns when
-// it says that it serves. It is killed with the test, if it runs still.
+// it says that it serves. The server is killed with the test, if it runs still.
 func startServer(t *testing.T, runDir string, args ...string) *apiserver {
 	t.Helper()
 	s, serving := launch(t, append([]string{"--run-dir=" + runDir, "-v=1"}, args...)...)
@@ -73,9 +70,9 @@ func startServer(t *testing.T, runDir string, args ...string) *apiserver {
 	select {
 	case s.url = <-serving:
 	case <-s.exited:
-		t.Fatalf("the server ended before it served: %v\n%s", s.err, &s.log)
+		require.FailNow(t, fmt.Sprintf("the server ended before it served: %v\n%s", s.err, &s.log))
 	case <-time.After(patience):
-		t.Fatalf("the server does not serve after %s", patience)
+		require.FailNow(t, fmt.Sprintf("the server does not serve after %s", patience))
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(runDir, "kubeconfig"))
 	require.NoError(t, err)
@@ -89,7 +86,7 @@ func startServer(t *testing.T, runDir string, args ...string) *apiserver {
 // says that it serves.
 func launch(t *testing.T, args ...string) (*apiserver, <-chan string) {
 	t.Helper()
-	path, err := apiserverBinary()
+	path, err := apiserverProgram.Path()
 	require.NoError(t, err)
 	s := &apiserver{cmd: exec.Command(path, args...), exited: make(chan struct{})}
 	// A data race ends the server at once, and so the test.
@@ -123,11 +120,17 @@ func (s *apiserver) read(stdout io.Reader, serving chan<- string) {
 	}
 }
 
-// interrupt is Ctrl-C. It returns the exit status.
+// interrupt is Ctrl-C, after which nothing is logged as a warning or an error.
+// interrupt returns the exit status.
 func (s *apiserver) interrupt(t *testing.T) int {
 	t.Helper()
+	lines := strings.Split(strings.TrimSpace(s.log.String()), "\n")
 	require.NoError(t, s.cmd.Process.Signal(os.Interrupt))
-	return s.wait(t)
+	status := s.wait(t)
+	_, after, found := strings.Cut(s.log.String(), lines[len(lines)-1])
+	require.True(t, found, "the log is too long to tell what is new")
+	require.NotRegexp(t, `(?m)^[EWF]\d{4} `, after)
+	return status
 }
 
 // wait returns the exit status.
@@ -136,11 +139,11 @@ func (s *apiserver) wait(t *testing.T) int {
 	select {
 	case <-s.exited:
 	case <-time.After(patience):
-		t.Fatalf("the server does not end after %s\n%s", patience, &s.log)
+		require.FailNow(t, fmt.Sprintf("the server does not end after %s\n%s", patience, &s.log))
 	}
 	var status *exec.ExitError
-	if s.err != nil && !errors.As(s.err, &status) {
-		t.Fatal(s.err)
+	if s.err != nil {
+		require.True(t, errors.As(s.err, &status), s.err)
 	}
 	return s.cmd.ProcessState.ExitCode()
 }

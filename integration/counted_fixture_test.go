@@ -25,6 +25,7 @@ import (
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/integration/etcdserver"
+	"github.com/kube-watchcache/watchcache/integration/internal/counting"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/storage/etcd3"
@@ -33,7 +34,7 @@ import (
 // counted is a cacher whose requests to etcd are counted, and a way to the
 // same objects that is not.
 type counted struct {
-	*counter
+	*counting.Requests
 	ctx    context.Context
 	keys   string         // is etcd's key prefix
 	cacher *cacher.Cacher // nil when it has been dropped
@@ -58,7 +59,7 @@ func newCounted(t *testing.T, server *etcdserver.Server, seed []*example.Pod, ch
 	ctx, cancel := context.WithTimeout(context.Background(), suitePatience)
 	keys := "/" + t.Name()
 	f := &counted{
-		counter: &counter{prefix: keys + podPrefix}, ctx: ctx, keys: keys, codec: poddata.JSONCodec(),
+		Requests: counting.Of(keys + podPrefix), ctx: ctx, keys: keys, codec: poddata.JSONCodec(),
 		clock: newReadClock(), registry: prometheus.NewRegistry(),
 	}
 	t.Cleanup(f.readers.Wait)
@@ -72,7 +73,7 @@ func newCounted(t *testing.T, server *etcdserver.Server, seed []*example.Pod, ch
 // start starts the cacher, on a connection of its own.
 func (f *counted) start(t *testing.T, server *etcdserver.Server, change ...func(*cacher.Config)) {
 	t.Helper()
-	watched, _ := f.open(t, server, f.dialOptions()...)
+	watched, _ := f.open(t, server, f.DialOptions()...)
 	m, err := metrics.New(f.registry)
 	require.NoError(t, err)
 	cfg := podConfig(watched, f.codec)
@@ -133,7 +134,7 @@ func (f *counted) store(list ...*example.Pod) (revision int64, err error) {
 			if err != nil {
 				return 0, err
 			}
-			ops = append(ops, clientv3.OpPut(f.prefix+pod.Namespace+"/"+pod.Name, string(data)))
+			ops = append(ops, clientv3.OpPut(f.Prefix()+pod.Namespace+"/"+pod.Name, string(data)))
 		}
 		done, err := f.client.Txn(f.ctx).Then(ops...).Commit()
 		if err != nil {
@@ -157,38 +158,23 @@ func (f *counted) await(t *testing.T, c <-chan struct{}) {
 	select {
 	case <-c:
 	case <-f.ctx.Done():
-		t.Fatal(f.ctx.Err())
+		require.NoError(t, f.ctx.Err())
 	}
 }
 
-// metric is the sum of a counter over its labels, or of those of its values
-// that have the label.
-func (f *counted) metric(t *testing.T, name string, label ...string) (sum float64) {
+// metric is the sum of a counter over the series that have the label values.
+func (f *counted) metric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
-	families, err := f.registry.Gather()
-	require.NoError(t, err)
-	for _, family := range families {
-		if family.GetName() != "watchcache_"+name {
-			continue
-		}
-		for _, m := range family.GetMetric() {
-			of := len(label) == 0
-			for _, l := range m.GetLabel() {
-				of = of || l.GetValue() == label[0]
-			}
-			if of {
-				sum += m.GetCounter().GetValue()
-			}
-		}
-	}
-	return sum
+	return counting.Metric(t, f.registry, name, labels...)
 }
 
-// heldTimeout is a FreshnessTimeout that a readClock knows from other times.
-const heldTimeout = time.Hour
+// heldTimeout is a FreshnessTimeout that a readClock knows from other times, and
+// so does what is left of it, or of the part of it that a GET waits.
+const heldTimeout = 10 * time.Hour
 
 // readClock is the real clock, but for the time that reads wait for freshness:
-// it is over when the test says so.
+// it is over when the test says so. Until then nothing is sent a second time
+// because it is slow.
 type readClock struct {
 	clock.RealClock
 	// waiting has an element for each read that has begun to wait.
@@ -203,8 +189,8 @@ func newReadClock() *readClock {
 // NewTimer implements clock.Clock.
 func (c *readClock) NewTimer(d time.Duration) clock.Timer {
 	timer := c.RealClock.NewTimer(d)
-	if d != heldTimeout {
-		return timer
+	if d < heldTimeout/10 {
+		return expiringTimer{timer, nil}
 	}
 	select {
 	case c.waiting <- struct{}{}:
@@ -284,8 +270,8 @@ func (f *counted) sameAsStored(t *testing.T, rv string, got *example.PodList) {
 	}
 }
 
-// drop stops the cacher and returns how much memory was freed by that. What
-// etcd takes, which may be in the process, is not in it.
+// drop stops the cacher and returns how much memory was freed by that. The
+// memory of etcd, which may run in the process, is not counted.
 func (f *counted) drop(t *testing.T) (bytes int64) {
 	t.Helper()
 	before := liveHeap()

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/integration/etcdserver"
+	"github.com/kube-watchcache/watchcache/integration/internal/counting"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
 
@@ -59,13 +61,14 @@ func (a arriving) Done() <-chan struct{} {
 
 // The first version request is answered, and the answer kept back; then an
 // object is written and all other reads arrive. They must share one more
-// request, and none may use the answer from before it arrived.
+// request, which asks for the object's version, too, and none may use the answer
+// from before it arrived.
 func sharedVersionRequests(t *testing.T, server *etcdserver.Server) {
 	const readers = 64
 	f := newCounted(t, server, seedPods(10, noLabels))
-	thaw := f.freeze()
-	held := f.hold()
-	f.reset()
+	thaw := f.Freeze()
+	held := f.Hold()
+	f.Reset()
 
 	read := func(ctx context.Context, i int) (sawLate bool, err error) {
 		if i%2 == 0 {
@@ -79,40 +82,38 @@ func sharedVersionRequests(t *testing.T, server *etcdserver.Server) {
 	}
 	var arrived sync.WaitGroup
 	f.readers.Go(func() {
-		if _, err := read(f.ctx, 0); err != nil {
-			t.Errorf("the first read: %v", err)
-		}
+		_, err := read(f.ctx, 0)
+		assert.NoError(t, err, "the first read")
 		f.clock.waiting <- struct{}{}
 	})
-	f.await(t, held.arrived)
+	f.await(t, held.Arrived)
 	f.put(t, newLabelledPod("ns", "late", nil))
 	for i := 1; i < readers; i++ {
 		arrived.Add(1)
 		ctx := arriving{f.ctx, &sync.Once{}, &arrived}
 		f.readers.Go(func() {
 			sawLate, err := read(ctx, i)
-			if err != nil || !sawLate {
-				t.Errorf("read %d: %v; it sees the write from before it: %v", i, err, sawLate)
-			}
+			assert.NoError(t, err, "read %d", i)
+			assert.True(t, sawLate, "read %d does not see the write from before it", i)
 			ctx.once.Do(arrived.Done)
 			f.clock.waiting <- struct{}{}
 		})
 	}
 	arrived.Wait()
-	require.Equal(t, map[kind]int{versionRange: 1}, f.counts(), "while the first answer is kept back")
-	close(held.release)
+	require.Equal(t, map[counting.Kind]int{counting.Version: 1}, f.Counts(), "while the first answer is kept back")
+	close(held.Release)
 	for range readers { // has ended too early, or waits for the write to come
 		f.await(t, f.clock.waiting)
 	}
 	thaw()
 	f.readers.Wait()
-	counts := f.counts()
-	require.Equal(t, map[kind]int{versionRange: 2}, counts)
+	counts := f.Counts()
+	require.Equal(t, map[counting.Kind]int{counting.Version: 1, counting.KeyVersions: 1}, counts)
 	t.Logf("%d consistent reads: %v", readers, counts)
 }
 
-// churn writes past the cacher, one object at a time, until stop is called. It
-// creates, changes and deletes, and last is its latest revision.
+// churn writes past the cacher, one object at a time, until stop is called.
+// churn creates, changes and deletes, and last is its latest revision.
 func (f *counted) churn(t *testing.T, objects int, last *atomic.Int64) (stop func()) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -128,13 +129,12 @@ func (f *counted) churn(t *testing.T, objects int, last *atomic.Int64) (stop fun
 			pod := newLabelledPod("ns-"+strconv.Itoa(n%10), fmt.Sprintf("pod-%05d", n), map[string]string{"write": strconv.Itoa(i)})
 			revision, err := f.store(pod)
 			if err == nil && i%3 == 0 {
-				done, gone := f.client.Delete(f.ctx, f.prefix+pod.Namespace+"/"+pod.Name)
+				done, gone := f.client.Delete(f.ctx, f.Prefix()+pod.Namespace+"/"+pod.Name)
 				if err = gone; err == nil {
 					revision = done.Header.Revision
 				}
 			}
-			if err != nil {
-				t.Errorf("write %d: %v", i, err)
+			if !assert.NoError(t, err, "write %d", i) {
 				return
 			}
 			last.Store(revision)
@@ -149,7 +149,7 @@ func (f *counted) churn(t *testing.T, objects int, last *atomic.Int64) (stop fun
 }
 
 // While objects are created, changed and deleted, a version is read in pages,
-// and another one whole. What they must be etcd says afterwards.
+// and another one whole. The expected objects are read from etcd afterwards.
 func exactFromWindow(t *testing.T, server *etcdserver.Server) {
 	const objects, limit = 500, 50
 	f := newCounted(t, server, seedPods(objects-1, noLabels)) // and the one to warm up
@@ -158,7 +158,7 @@ func exactFromWindow(t *testing.T, server *etcdserver.Server) {
 	last.Store(f.put(t, newLabelledPod("ns-0", "first-write", nil)))
 	start := last.Load()
 	stop := f.churn(t, objects, &last)
-	f.reset()
+	f.Reset()
 
 	paged := &example.PodList{}
 	opts, pages := exactly(rv), 0
@@ -179,7 +179,7 @@ func exactFromWindow(t *testing.T, server *etcdserver.Server) {
 		}
 		opts.Predicate.Continue, opts.ResourceVersion, opts.ResourceVersionMatch = page.Continue, "", ""
 	}
-	require.Empty(t, f.counts(), "reads inside the window")
+	require.Empty(t, f.Counts(), "reads inside the window")
 	writes := last.Load() - start
 	stop()
 	require.Equal(t, objects/limit, pages)
@@ -187,28 +187,26 @@ func exactFromWindow(t *testing.T, server *etcdserver.Server) {
 	f.sameAsStored(t, rv, paged)
 	require.NotEmpty(t, whole.ResourceVersion)
 	f.sameAsStored(t, whole.ResourceVersion, whole)
-	require.Empty(t, f.counts(), "what etcd was compared by is not counted")
+	require.Empty(t, f.Counts(), "what etcd was compared by is not counted")
 
 	f.list(t, f.cacher, exactly(strconv.FormatInt(f.seeded-1, 10)))
-	require.Equal(t, map[kind]int{listRange: 1}, f.counts(), "a version from before the window")
+	require.Equal(t, map[counting.Kind]int{counting.List: 1}, f.Counts(), "a version from before the window")
 	t.Logf("%d pages of %d at %s and a list of %d at %s, during %d revisions: no range request; a list before the window: 1",
 		pages, limit, rv, len(whole.Items), whole.ResourceVersion, writes)
 }
 
 // The cache's watch stands still, an object is written, and all readers wait
-// for it in vain.
+// for it in vain. A few LISTs are let through, and
+// all GETs.
 func boundedStaleReads(t *testing.T, server *etcdserver.Server) {
 	const readers, bound = 200, 7
 	f := newCounted(t, server, seedPods(10, noLabels), func(cfg *cacher.Config) { cfg.StaleReads = bound })
-	thaw := f.freeze()
+	thaw := f.Freeze()
 	f.put(t, newLabelledPod("ns", "late", nil))
-	f.reset()
+	f.Reset()
 
 	outcomes := make(chan error, readers)
-	read := func(i int) error {
-		if i%10 == 0 {
-			return f.cacher.Get(f.ctx, podPrefix+"ns/late", storage.GetOptions{}, &example.Pod{})
-		}
+	read := func() error {
 		list := &example.PodList{}
 		err := f.cacher.GetList(f.ctx, podPrefix, everyPod, list)
 		if err == nil && !contains(list, "late") {
@@ -217,8 +215,8 @@ func boundedStaleReads(t *testing.T, server *etcdserver.Server) {
 		return err
 	}
 	begin := func() {
-		for i := range readers {
-			f.readers.Go(func() { outcomes <- read(i) })
+		for range readers {
+			f.readers.Go(func() { outcomes <- read() })
 		}
 	}
 	settle := func() (served, refused int) {
@@ -231,7 +229,7 @@ func boundedStaleReads(t *testing.T, server *etcdserver.Server) {
 				after, ok := apierrors.SuggestsClientDelay(err)
 				require.True(t, ok && after > 0, "no Retry-After in %v", err)
 			default:
-				t.Errorf("a reader of a stale cache: %v", err)
+				assert.NoError(t, err, "a reader of a stale cache")
 			}
 		}
 		return served, refused
@@ -241,12 +239,12 @@ func boundedStaleReads(t *testing.T, server *etcdserver.Server) {
 	for range readers {
 		f.await(t, f.clock.waiting)
 	}
-	require.Zero(t, f.counts()[listRange]+f.counts()[getRange], "while they wait")
+	require.Zero(t, f.Counts()[counting.List]+f.Counts()[counting.Object], "while they wait")
 	f.clock.expire()
 	served, refused := settle()
-	counts := f.counts()
+	counts := f.Counts()
 	t.Logf("%d readers of a stale cache, StaleReads %d: %d served, %d told to retry; %v", readers, bound, served, refused, counts)
-	require.Equal(t, bound, counts[listRange]+counts[getRange])
+	require.Equal(t, bound, counts[counting.List]+counts[counting.Object])
 	require.Equal(t, bound, served)
 	require.Equal(t, readers-bound, refused)
 
@@ -254,18 +252,23 @@ func boundedStaleReads(t *testing.T, server *etcdserver.Server) {
 	served, refused = settle()
 	require.Zero(t, served)
 	require.Equal(t, readers, refused)
-	counts = f.counts()
-	require.Equal(t, bound, counts[listRange]+counts[getRange])
-	require.EqualValues(t, bound, f.metric(t, "stale_reads_total", "storage"))
+	require.Equal(t, bound, f.Counts()[counting.List])
+	for range readers {
+		require.NoError(t, f.cacher.Get(f.ctx, podPrefix+"ns/late", storage.GetOptions{}, &example.Pod{}))
+	}
+	counts = f.Counts()
+	require.Equal(t, bound, counts[counting.List])
+	require.Equal(t, readers, counts[counting.Object])
+	require.EqualValues(t, bound+readers, f.metric(t, "stale_reads_total", "storage"))
 
 	thaw()
 	late := f.put(t, newLabelledPod("ns", "later", nil))
 	require.NoError(t, wait.PollUntilContextTimeout(f.ctx, 10*time.Millisecond, patience, true, func(context.Context) (bool, error) {
 		return f.cacher.Status().ResourceVersion >= uint64(late), nil
 	}))
-	f.reset()
-	require.NoError(t, read(1))
-	require.Equal(t, map[kind]int{versionRange: 1}, f.counts(), "the cache has caught up")
+	f.Reset()
+	require.NoError(t, read())
+	require.Equal(t, map[counting.Kind]int{counting.Version: 1}, f.Counts(), "the cache has caught up")
 }
 
 // A consistent LIST by a selector asks etcd for its version, and looks at what
@@ -290,18 +293,18 @@ func indexedList(t *testing.T, server *etcdserver.Server) {
 		require.NoError(t, err)
 		opts := everyPod
 		opts.Predicate = storage.SelectionPredicate{Label: selector, Field: fields.Everything(), GetAttrs: poddata.Attrs}
-		f.reset()
+		f.Reset()
 		before := f.metric(t, "list_evaluated_objects_total")
 		list := f.list(t, f.cacher, opts)
 		evaluated := int(f.metric(t, "list_evaluated_objects_total") - before)
-		counts := f.counts()
+		counts := f.Counts()
 		t.Logf("LIST %s of %d objects: %d items, %d evaluated; %v", tc.selector, objects, len(list.Items), evaluated, counts)
 		require.Len(t, list.Items, tc.matches, tc.selector)
 		for i := range list.Items {
 			require.True(t, selector.Matches(labels.Set(list.Items[i].Labels)), tc.selector)
 		}
 		require.Equal(t, tc.evaluated, evaluated, tc.selector)
-		require.Equal(t, map[kind]int{versionRange: 1}, counts, tc.selector)
+		require.Equal(t, map[counting.Kind]int{counting.Version: 1}, counts, tc.selector)
 	}
 }
 
@@ -309,29 +312,29 @@ func indexedList(t *testing.T, server *etcdserver.Server) {
 func keysOnlyCheck(t *testing.T, server *etcdserver.Server) {
 	const objects, checks = 500, 3
 	f := newCounted(t, server, seedPods(objects-1, noLabels), func(cfg *cacher.Config) {
-		cfg.ConsistencyCheckInterval = 500 * time.Millisecond
+		cfg.ConsistencyCheckInterval = time.Second
 	})
 	loaded := 0
-	for _, r := range f.requests() {
-		if r.kind == listRange {
-			loaded += r.bytes
+	for _, r := range f.Seen() {
+		if r.Kind == counting.List {
+			loaded += r.Bytes
 		}
 	}
 	require.Positive(t, loaded, "values that the cache was filled with")
-	f.reset()
+	f.Reset()
 	passed := func() float64 { return f.metric(t, "consistency_checks_total", "passed") }
 	before := passed()
 	require.NoError(t, wait.PollUntilContextTimeout(f.ctx, 10*time.Millisecond, patience, true, func(context.Context) (bool, error) {
 		return passed() >= before+checks, nil
 	}))
-	requests := f.requests()
+	requests := f.Seen()
 	require.GreaterOrEqual(t, len(requests), checks)
 	bytes, returned := 0, 0
 	for _, r := range requests {
-		require.Equal(t, keysRange, r.kind)
-		require.Positive(t, r.revision, "a check is of one version")
-		bytes += r.bytes
-		returned = max(returned, r.returned)
+		require.Equal(t, counting.Keys, r.Kind)
+		require.Positive(t, r.Revision, "a check is of one version")
+		bytes += r.Bytes
+		returned = max(returned, r.Returned)
 	}
 	require.Equal(t, objects, returned)
 	require.Zero(t, bytes)
@@ -344,7 +347,10 @@ func keysOnlyCheck(t *testing.T, server *etcdserver.Server) {
 func retainedByEvents(t *testing.T, server *etcdserver.Server) {
 	const objects, writers, writes = 5_000, 8, 2_500
 	const events = writers * writes
-	unobserved := func(cfg *cacher.Config) { cfg.DisableSizeEstimation = true } // storage would keep the cache
+	unobserved := func(cfg *cacher.Config) {
+		cfg.DisableSizeEstimation = true    // storage would keep the cache
+		cfg.EventsHistoryWindow = time.Hour // however slow the machine is
+	}
 	f := newCounted(t, server, seedPods(objects-1, noLabels), unobserved)
 	perObject := f.drop(t) / objects
 	require.Greater(t, perObject, int64(500), "what an object takes in the cache: it was not measured")
@@ -363,8 +369,7 @@ func retainedByEvents(t *testing.T, server *etcdserver.Server) {
 				if err == nil {
 					err = f.cacher.GetList(f.ctx, podPrefix, opts, list)
 				}
-				if err != nil {
-					t.Errorf("write %d of writer %d: %v", i, w, err)
+				if !assert.NoError(t, err, "write %d of writer %d", i, w) {
 					return
 				}
 				snapshots.Store(list.ResourceVersion, true)

@@ -156,7 +156,7 @@ func next(ctx context.Context, t *testing.T, w watch.Interface) watch.Event {
 		require.True(t, ok, "the watch has ended")
 		return event
 	case <-ctx.Done():
-		t.Fatal("no event comes")
+		require.FailNow(t, "no event comes")
 	}
 	return watch.Event{}
 }

@@ -233,7 +233,7 @@ func testHTTPBookmarks(t *testing.T, s *apiserver) {
 	client := s.client(t)
 	before := list(t, client, s.url+streamsV1)
 	w := openWatch(t, s, streamsV1+"?watch=true&allowWatchBookmarks=true&timeoutSeconds=4&resourceVersion="+before.ResourceVersion)
-	// It is the bookmark's work to tell of what the watch does not show.
+	// The bookmark has to tell of what the watch does not show.
 	elsewhere := create(t, clientsetFor(t, s), "streams-not", "one", 1)[0]
 	event := w.next(t)
 	require.Equal(t, string(watch.Bookmark), event.Type)

@@ -23,8 +23,8 @@ import (
 
 // testRestart stops the server as Ctrl-C does, starts it again on its data and
 // its port, and expects that nothing is lost: not an object, and not an
-// informer that was connected all along. It returns the new server, which ends
-// with the outer test.
+// informer that was connected all along. testRestart returns the new server,
+// which ends with the outer test.
 func testRestart(outer, t *testing.T, s *apiserver, runDir string, args ...string) *apiserver {
 	client := clientsetFor(t, s)
 	create(t, client, "restarted", "kept", 5)
@@ -83,14 +83,14 @@ func testEtcdRestart(t *testing.T, s *apiserver, etcd *etcdserver.Server) {
 		created, err = client.FleetV1().Devices("outage").Create(ctx, device("outage", fmt.Sprintf("after-%d", time.Now().UnixNano()), "hh-1"), metav1.CreateOptions{})
 		return err == nil, err
 	})
-	for metaOf(t, w.next(t)).UID != created.UID { //nolint:revive // a create that timed out may have worked
+	for metaOf(t, w.next(t)).UID != created.UID { // a create that timed out may have worked
 	}
 	now, err := client.FleetV1().Devices("outage").List(within(t), metav1.ListOptions{})
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(now.Items), 4)
 }
 
-// testInterrupt is Ctrl-C while somebody watches.
+// testInterrupt is Ctrl-C while a client watches.
 func testInterrupt(t *testing.T, s *apiserver) {
 	w := openWatch(t, s, devicesV1+"?watch=true&resourceVersion=0")
 	w.next(t)

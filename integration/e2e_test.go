@@ -27,7 +27,7 @@ const pollInterval = 20 * time.Millisecond
 // TestEndToEnd drives the example server's binary as its users do, once with
 // the etcd that it has inside and once with one of its own.
 func TestEndToEnd(t *testing.T) {
-	_, err := apiserverBinary() // before the goroutines are counted
+	_, err := apiserverProgram.Path() // before the goroutines are counted
 	require.NoError(t, err)
 	t.Run("etcd inside", func(t *testing.T) {
 		noLeaks(t)
@@ -141,5 +141,11 @@ func testMetrics(t *testing.T, s *apiserver) {
 		require.Contains(t, body, name+`{`, "the cache's metrics are not served")
 	}
 	require.Contains(t, body, `watchcache_objects{group="fleet.example.com",resource="devices"}`)
+	for _, name := range []string{"apiserver_watch_cache_initializations_total", "apiserver_watch_cache_resource_version", "watch_cache_capacity"} {
+		written := func(context.Context) (bool, error) { // once a second
+			return strings.Contains(get(t, s.client(t), s.url+"/metrics").body, name+`{group="fleet.example.com",resource="devices"}`), nil
+		}
+		require.NoError(t, wait.PollUntilContextTimeout(t.Context(), pollInterval, 3*time.Minute, true, written), "the shipped cacher's %s is not written", name)
+	}
 	require.Contains(t, body, "apiserver_request_total")
 }

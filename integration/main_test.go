@@ -7,32 +7,25 @@ package integration
 
 import (
 	"flag"
-	"fmt"
 	"io"
 	"os"
 	"testing"
 
 	"k8s.io/klog/v2"
+
+	"github.com/kube-watchcache/watchcache/integration/internal/child"
 )
 
-// What the libraries log while objects are made unreadable and servers are
-// stopped is noise, unless somebody looks.
+// The libraries' logs while objects are made unreadable and servers are stopped
+// are shown only with -v.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if !testing.Verbose() {
 		klog.LogToStderr(false)
 		klog.SetOutput(io.Discard)
 	}
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "watchcache-integration-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	binaries = dir
-	return m.Run()
+	os.Exit(child.InTempDir("integration", func(dir string) int {
+		binaries = dir
+		return m.Run()
+	}))
 }

@@ -165,7 +165,7 @@ var readSuites = []suite{
 		storagetesting.RunTestGet(f.ctx, t, f.cacher)
 	}},
 	{
-		// It looks at the keys that etcd is asked for.
+		// The suite looks at the keys that etcd is asked for.
 		function: "RunTestList", needs: setup{keys: "/registry"},
 		run: func(t *testing.T, f *fixture) {
 			storagetesting.RunTestList(f.ctx, t, f.cacher, f.compact, true, f.recorder)
@@ -211,8 +211,8 @@ var readSuites = []suite{
 	{function: "RunTestListContinuationWithFilter", run: func(t *testing.T, f *fixture) {
 		storagetesting.RunTestListContinuationWithFilter(f.ctx, t, f.cacher, nil)
 	}},
-	// It stores an object without its namespace under a key with one: a cache
-	// knows keys from objects only.
+	// The suite stores an object without its namespace under a key with one: a
+	// cache knows keys from objects only.
 	{function: "RunTestListInconsistentContinuation", needs: configured(keysOfSecondNamespace), run: func(t *testing.T, f *fixture) {
 		storagetesting.RunTestListInconsistentContinuation(f.ctx, t, settling{f.cacher}, f.compact)
 	}},
@@ -265,9 +265,9 @@ var watchSuites = []suite{
 		function: "RunTestWatchWithUnsafeDelete",
 		needs:    setup{gates: unsafeDeletion(true), corruptible: true},
 		run: func(t *testing.T, f *fixture) {
-			// A cacher that knows an object deletes it without reading it from
-			// storage, readable or not. What is judged is what its watchers
-			// hear when another server deletes what can't be read.
+			// A cacher that knows an object deletes it without reading it from storage,
+			// readable or not. The suite tests what its watchers get when another server
+			// deletes an unreadable object.
 			store := f.exchangeable()
 			store.Interface = deletedElsewhere{settling{f.cacher}, f.storage}
 			storagetesting.RunTestWatchWithUnsafeDelete(f.ctx, t, store, corruptError(f.ctx))
@@ -298,12 +298,12 @@ var watchSuites = []suite{
 		storagetesting.RunTestWatchDispatchBookmarkEvents(f.ctx, t, f.cacher, true)
 	}},
 	{function: "RunTestOptionalWatchBookmarksWithCorrectResourceVersion", run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestOptionalWatchBookmarksWithCorrectResourceVersion(f.ctx, t, f.cacher)
+		storagetesting.RunTestOptionalWatchBookmarksWithCorrectResourceVersion(f.ctx, t, unhurried{f.cacher, f})
 	}},
 	{function: "RunSendInitialEventsBackwardCompatibility", run: func(t *testing.T, f *fixture) {
 		storagetesting.RunSendInitialEventsBackwardCompatibility(f.ctx, t, f.cacher)
 	}},
-	// It begins at resourceVersion 1.
+	// The suite begins at resourceVersion 1.
 	{function: "RunWatchSemantics", needs: setup{server: true}, run: func(t *testing.T, f *fixture) {
 		storagetesting.RunWatchSemantics(f.ctx, t, settling{f.cacher})
 	}},

@@ -4,8 +4,9 @@ package metrics_test
 
 import (
 	"fmt"
-	"maps"
+	"math"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-watchcache/watchcache/metrics"
@@ -33,48 +36,121 @@ var effects = []effect{
 	{"WokenUp", func(r *metrics.Resource) { r.WokenUp() }, map[string]float64{"woken_up_total": 1}},
 	{"SetObjects", func(r *metrics.Resource) { r.SetObjects(7) }, map[string]float64{"objects": 7}},
 	{"SetResourceVersion", func(r *metrics.Resource) { r.SetResourceVersion(1234) }, map[string]float64{"resource_version": 1234}},
-	{"SetWindow", func(r *metrics.Resource) { r.SetWindow(3, 4096) }, map[string]float64{"window_events": 3, "window_bytes": 4096}},
-	{"SetWatchers", func(r *metrics.Resource) { r.SetWatchers(5, 2) }, map[string]float64{`watchers{state="live"}`: 5, `watchers{state="parked"}`: 2}},
-	{"Event", func(r *metrics.Resource) { r.Event("ADDED") }, map[string]float64{`events_total{type="ADDED"}`: 1}},
-	{"Event", func(r *metrics.Resource) { r.Event("MODIFIED") }, map[string]float64{`events_total{type="MODIFIED"}`: 1}},
-	{"Event", func(r *metrics.Resource) { r.Event("DELETED") }, map[string]float64{`events_total{type="DELETED"}`: 1}},
-	{"Event", func(r *metrics.Resource) { r.Event("BOOKMARK") }, map[string]float64{`events_total{type="BOOKMARK"}`: 1}},
-	{"Event", func(r *metrics.Resource) { r.Event("SURPRISE") }, map[string]float64{`events_total{type="other"}`: 1}},
-	{"Candidates", func(r *metrics.Resource) { r.Candidates(40) }, map[string]float64{"dispatch_candidates_total": 40}},
+	{"SetOldestResourceVersion", func(r *metrics.Resource) { r.SetOldestResourceVersion(1200) }, map[string]float64{"oldest_resource_version": 1200}},
+	{"SetStorageResourceVersion", func(r *metrics.Resource) { r.SetStorageResourceVersion(1300) }, map[string]float64{"storage_resource_version": 1300}},
+	{"SetBytes", func(r *metrics.Resource) { r.SetBytes(metrics.BytesObjects, 1) }, map[string]float64{`bytes{part="objects"}`: 1}},
+	{"SetBytes", func(r *metrics.Resource) { r.SetBytes(metrics.BytesWindow, 2) }, map[string]float64{`bytes{part="window"}`: 2}},
+	{"SetBytes", func(r *metrics.Resource) { r.SetBytes(metrics.BytesEncodings, 3) }, map[string]float64{`bytes{part="encodings"}`: 3}},
+	{"SetBytes", func(r *metrics.Resource) { r.SetBytes(metrics.BytesIndexes, 4) }, map[string]float64{`bytes{part="indexes"}`: 4}},
+	{"SetBytes", func(r *metrics.Resource) { r.SetBytes(metrics.BytesSnapshots, 5) }, map[string]float64{`bytes{part="snapshots"}`: 5}},
+	{"SetBytes", func(r *metrics.Resource) { r.SetBytes(metrics.BytesPart(200), 6) }, map[string]float64{`bytes{part="other"}`: 6}},
+	{"SetWindow", func(r *metrics.Resource) { r.SetWindow(3, 90*time.Second) }, map[string]float64{"window_events": 3, "window_seconds": 90}},
+	{"WindowCut", func(r *metrics.Resource) { r.WindowCut(8) }, map[string]float64{"window_cut_events_total": 8}},
+	{"Ready", func(r *metrics.Resource) { r.Ready(true) }, map[string]float64{"ready": 1}},
+	{"SetWatchers", func(r *metrics.Resource) { r.SetWatchers(metrics.WatcherLive, 5) }, map[string]float64{`watchers{state="live"}`: 5}},
+	{"SetWatchers", func(r *metrics.Resource) { r.SetWatchers(metrics.WatcherParked, 2) }, map[string]float64{`watchers{state="parked"}`: 2}},
+	{"SetWatchers", func(r *metrics.Resource) { r.SetWatchers(metrics.WatcherStarting, 3) }, map[string]float64{`watchers{state="starting"}`: 3}},
+	{"SetWatchers", func(r *metrics.Resource) { r.SetWatchers(metrics.WatcherState(200), 3) }, map[string]float64{`watchers{state="other"}`: 3}},
+	{"SetWatcherLag", func(r *metrics.Resource) { r.SetWatcherLag(metrics.WatcherWorst, 9, 2*time.Second) }, map[string]float64{`watcher_lag_events{watcher="worst"}`: 9, `watcher_lag_seconds{watcher="worst"}`: 2}},
+	{"SetWatcherLag", func(r *metrics.Resource) { r.SetWatcherLag(metrics.WatcherMedian, 4, time.Second) }, map[string]float64{`watcher_lag_events{watcher="median"}`: 4, `watcher_lag_seconds{watcher="median"}`: 1}},
+	{"SetInitialSnapshots", func(r *metrics.Resource) { r.SetInitialSnapshots(3) }, map[string]float64{"initial_snapshots": 3}},
+	{"Event", func(r *metrics.Resource) { r.Event(metrics.EventAdded) }, map[string]float64{`events_total{type="ADDED"}`: 1}},
+	{"Event", func(r *metrics.Resource) { r.Event(metrics.EventModified) }, map[string]float64{`events_total{type="MODIFIED"}`: 1}},
+	{"Event", func(r *metrics.Resource) { r.Event(metrics.EventDeleted) }, map[string]float64{`events_total{type="DELETED"}`: 1}},
+	{"Event", func(r *metrics.Resource) { r.Event(metrics.EventBookmark) }, map[string]float64{`events_total{type="BOOKMARK"}`: 1}},
+	{"Event", func(r *metrics.Resource) { r.Event(metrics.EventType(200)) }, map[string]float64{`events_total{type="other"}`: 1}},
+	{"Dispatched", func(r *metrics.Resource) { r.Dispatched(40, 10, 5) }, map[string]float64{
+		"dispatch_candidates_total": 40, "dispatch_evaluations_total": 10, "dispatch_evaluations_saved_total": 30, "dispatch_matches_total": 5,
+	}},
+	{"DispatchLag", func(r *metrics.Resource) { r.DispatchLag(2 * time.Second) }, histogramOf("dispatch_lag_seconds", "", 2)},
+	{"StageTook", func(r *metrics.Resource) { r.StageTook(metrics.StageFeed, time.Second) }, histogramOf("stage_duration_seconds", `{stage="feed"}`, 1)},
+	{"StageTook", func(r *metrics.Resource) { r.StageTook(metrics.StageQueue, time.Second) }, histogramOf("stage_duration_seconds", `{stage="queue"}`, 1)},
+	{"StageTook", func(r *metrics.Resource) { r.StageTook(metrics.StageDispatch, time.Second) }, histogramOf("stage_duration_seconds", `{stage="dispatch"}`, 1)},
+	{"StageTook", func(r *metrics.Resource) { r.StageTook(metrics.Stage(200), time.Second) }, histogramOf("stage_duration_seconds", `{stage="other"}`, 1)},
+	{"Encoded", func(r *metrics.Resource) { r.Encoded(false) }, map[string]float64{"encodings_total": 1}},
+	{"Encoded", func(r *metrics.Resource) { r.Encoded(true) }, map[string]float64{"encodings_shared_total": 1}},
 	{"Initial", func(r *metrics.Resource) { r.Initial(200) }, map[string]float64{"initial_events_total": 200}},
 	{"Expired", func(r *metrics.Resource) { r.Expired() }, map[string]float64{"watchers_expired_total": 1}},
 	{"Delivered", func(r *metrics.Resource) { r.Delivered(100) }, map[string]float64{"delivered_events_total": 100}},
-	{"Read", func(r *metrics.Resource) { r.Read("get", "latest") }, map[string]float64{`reads_total{decision="latest",verb="get"}`: 1}},
-	{"Read", func(r *metrics.Resource) { r.Read("list", "exact") }, map[string]float64{`reads_total{decision="exact",verb="list"}`: 1}},
-	{"Read", func(r *metrics.Resource) { r.Read("list", "continue") }, map[string]float64{`reads_total{decision="continue",verb="list"}`: 1}},
-	{"Read", func(r *metrics.Resource) { r.Read("list", "consistent") }, map[string]float64{`reads_total{decision="consistent",verb="list"}`: 1}},
-	{"Read", func(r *metrics.Resource) { r.Read("get", "delegate") }, map[string]float64{`reads_total{decision="delegate",verb="get"}`: 1}},
-	{"Read", func(r *metrics.Resource) { r.Read("get", "refuse") }, map[string]float64{`reads_total{decision="refuse",verb="get"}`: 1}},
-	{"Read", func(r *metrics.Resource) { r.Read("get", "guess") }, map[string]float64{`reads_total{decision="other",verb="other"}`: 1}},
-	{"Read", func(r *metrics.Resource) { r.Read("peek", "latest") }, map[string]float64{`reads_total{decision="other",verb="other"}`: 1}},
-	{"StaleRead", func(r *metrics.Resource) { r.StaleRead("storage") }, map[string]float64{`stale_reads_total{answer="storage"}`: 1}},
-	{"StaleRead", func(r *metrics.Resource) { r.StaleRead("refused") }, map[string]float64{`stale_reads_total{answer="refused"}`: 1}},
-	{"StaleRead", func(r *metrics.Resource) { r.StaleRead("forgotten") }, map[string]float64{`stale_reads_total{answer="other"}`: 1}},
+	{"Read", func(r *metrics.Resource) { r.Read(metrics.VerbGet, metrics.DecisionLatest) }, map[string]float64{`reads_total{decision="latest",verb="get"}`: 1}},
+	{"Read", func(r *metrics.Resource) { r.Read(metrics.VerbList, metrics.DecisionExact) }, map[string]float64{`reads_total{decision="exact",verb="list"}`: 1}},
+	{"Read", func(r *metrics.Resource) { r.Read(metrics.VerbList, metrics.DecisionContinue) }, map[string]float64{`reads_total{decision="continue",verb="list"}`: 1}},
+	{"Read", func(r *metrics.Resource) { r.Read(metrics.VerbList, metrics.DecisionConsistent) }, map[string]float64{`reads_total{decision="consistent",verb="list"}`: 1}},
+	{"Read", func(r *metrics.Resource) { r.Read(metrics.VerbGet, metrics.DecisionDelegate) }, map[string]float64{`reads_total{decision="delegate",verb="get"}`: 1}},
+	{"Read", func(r *metrics.Resource) { r.Read(metrics.VerbGet, metrics.DecisionRefuse) }, map[string]float64{`reads_total{decision="refuse",verb="get"}`: 1}},
+	{"Read", func(r *metrics.Resource) { r.Read(metrics.VerbGet, metrics.Decision(200)) }, map[string]float64{`reads_total{decision="other",verb="other"}`: 1}},
+	{"Read", func(r *metrics.Resource) { r.Read(metrics.Verb(200), metrics.DecisionLatest) }, map[string]float64{`reads_total{decision="other",verb="other"}`: 1}},
+	{"ReadTook", func(r *metrics.Resource) { r.ReadTook(metrics.VerbList, metrics.DecisionExact, time.Second) }, histogramOf("read_duration_seconds", `{decision="exact",verb="list"}`, 1)},
+	{"ReadTook", func(r *metrics.Resource) { r.ReadTook(metrics.VerbGet, metrics.DecisionRefuse, time.Second) }, histogramOf("read_duration_seconds", `{decision="refuse",verb="get"}`, 1)},
+	{"ReadTook", func(r *metrics.Resource) { r.ReadTook(metrics.VerbGet, metrics.Decision(200), time.Second) }, histogramOf("read_duration_seconds", `{decision="other",verb="other"}`, 1)},
+	{"ReadByIndex", func(r *metrics.Resource) { r.ReadByIndex("f:spec.node", 3) }, map[string]float64{`reads_by_index_total{index="f:spec.node"}`: 1}},
+	{"ReadByIndex", func(r *metrics.Resource) { r.ReadByIndex(metrics.ByKeys, 3) }, map[string]float64{`reads_by_index_total{index="keys"}`: 1}},
+	{"ReadByIndex", func(r *metrics.Resource) { r.ReadByIndex("not declared", 3) }, map[string]float64{`reads_by_index_total{index="other"}`: 1}},
+	{"StaleRead", func(r *metrics.Resource) { r.StaleRead(metrics.StaleFromStorage) }, map[string]float64{`stale_reads_total{answer="storage"}`: 1}},
+	{"StaleRead", func(r *metrics.Resource) { r.StaleRead(metrics.StaleRefused) }, map[string]float64{`stale_reads_total{answer="refused"}`: 1}},
+	{"StaleRead", func(r *metrics.Resource) { r.StaleRead(metrics.StaleAnswer(200)) }, map[string]float64{`stale_reads_total{answer="other"}`: 1}},
 	{"Listed", func(r *metrics.Resource) { r.Listed(9, 4) }, map[string]float64{"list_evaluated_objects_total": 9, "list_returned_objects_total": 4}},
-	{"ConsistencyCheck", func(r *metrics.Resource) { r.ConsistencyCheck("passed") }, map[string]float64{`consistency_checks_total{result="passed"}`: 1}},
-	{"ConsistencyCheck", func(r *metrics.Resource) { r.ConsistencyCheck("failed") }, map[string]float64{`consistency_checks_total{result="failed"}`: 1}},
-	{"ConsistencyCheck", func(r *metrics.Resource) { r.ConsistencyCheck("error") }, map[string]float64{`consistency_checks_total{result="error"}`: 1}},
-	{"ConsistencyCheck", func(r *metrics.Resource) { r.ConsistencyCheck("maybe") }, map[string]float64{`consistency_checks_total{result="other"}`: 1}},
+	{"ConsistencyCheck", func(r *metrics.Resource) { r.ConsistencyCheck(metrics.CheckPassed) }, map[string]float64{`consistency_checks_total{result="passed"}`: 1}},
+	{"ConsistencyCheck", func(r *metrics.Resource) { r.ConsistencyCheck(metrics.CheckFailed) }, map[string]float64{`consistency_checks_total{result="failed"}`: 1}},
+	{"ConsistencyCheck", func(r *metrics.Resource) { r.ConsistencyCheck(metrics.CheckError) }, map[string]float64{`consistency_checks_total{result="error"}`: 1}},
+	{"ConsistencyCheck", func(r *metrics.Resource) { r.ConsistencyCheck(metrics.CheckResult(200)) }, map[string]float64{`consistency_checks_total{result="other"}`: 1}},
 	{"Parked", func(r *metrics.Resource) { r.Parked() }, map[string]float64{"watchers_parked_total": 1}},
 	{"Resumed", func(r *metrics.Resource) { r.Resumed() }, map[string]float64{"watchers_resumed_total": 1}},
-	{"Ended", func(r *metrics.Resource) { r.Ended("stopped") }, map[string]float64{`watchers_ended_total{reason="stopped"}`: 1}},
-	{"Ended", func(r *metrics.Resource) { r.Ended("deadline") }, map[string]float64{`watchers_ended_total{reason="deadline"}`: 1}},
-	{"Ended", func(r *metrics.Resource) { r.Ended("expired") }, map[string]float64{`watchers_ended_total{reason="expired"}`: 1}},
-	{"Ended", func(r *metrics.Resource) { r.Ended("relist") }, map[string]float64{`watchers_ended_total{reason="relist"}`: 1}},
-	{"Ended", func(r *metrics.Resource) { r.Ended("failed") }, map[string]float64{`watchers_ended_total{reason="failed"}`: 1}},
-	{"Ended", func(r *metrics.Resource) { r.Ended("parked") }, map[string]float64{`watchers_ended_total{reason="parked"}`: 1}},
-	{"Ended", func(r *metrics.Resource) { r.Ended("shutdown") }, map[string]float64{`watchers_ended_total{reason="shutdown"}`: 1}},
-	{"Ended", func(r *metrics.Resource) { r.Ended("boredom") }, map[string]float64{`watchers_ended_total{reason="other"}`: 1}},
-	{"Relist", func(r *metrics.Resource) { r.Relist() }, map[string]float64{"relists_total": 1}},
+	{"Ended", func(r *metrics.Resource) { r.Ended(metrics.EndStopped) }, map[string]float64{`watchers_ended_total{reason="stopped"}`: 1}},
+	{"Ended", func(r *metrics.Resource) { r.Ended(metrics.EndDeadline) }, map[string]float64{`watchers_ended_total{reason="deadline"}`: 1}},
+	{"Ended", func(r *metrics.Resource) { r.Ended(metrics.EndExpired) }, map[string]float64{`watchers_ended_total{reason="expired"}`: 1}},
+	{"Ended", func(r *metrics.Resource) { r.Ended(metrics.EndRelist) }, map[string]float64{`watchers_ended_total{reason="relist"}`: 1}},
+	{"Ended", func(r *metrics.Resource) { r.Ended(metrics.EndFailed) }, map[string]float64{`watchers_ended_total{reason="failed"}`: 1}},
+	{"Ended", func(r *metrics.Resource) { r.Ended(metrics.EndParked) }, map[string]float64{`watchers_ended_total{reason="parked"}`: 1}},
+	{"Ended", func(r *metrics.Resource) { r.Ended(metrics.EndStalled) }, map[string]float64{`watchers_ended_total{reason="stalled"}`: 1}},
+	{"Ended", func(r *metrics.Resource) { r.Ended(metrics.EndHeavy) }, map[string]float64{`watchers_ended_total{reason="heavy"}`: 1}},
+	{"Ended", func(r *metrics.Resource) { r.Ended(metrics.EndShutdown) }, map[string]float64{`watchers_ended_total{reason="shutdown"}`: 1}},
+	{"Ended", func(r *metrics.Resource) { r.Ended(metrics.EndReason(200)) }, map[string]float64{`watchers_ended_total{reason="other"}`: 1}},
+	{"Ended", func(r *metrics.Resource) { r.Ended(0) }, map[string]float64{`watchers_ended_total{reason="other"}`: 1}},
+	{"Relist", func(r *metrics.Resource) { r.Relist(metrics.RelistStart) }, map[string]float64{`relists_total{cause="start"}`: 1}},
+	{"Relist", func(r *metrics.Resource) { r.Relist(metrics.RelistExpired) }, map[string]float64{`relists_total{cause="expired"}`: 1}},
+	{"Relist", func(r *metrics.Resource) { r.Relist(metrics.RelistBehind) }, map[string]float64{`relists_total{cause="behind"}`: 1}},
+	{"Relist", func(r *metrics.Resource) { r.Relist(metrics.RelistInconsistent) }, map[string]float64{`relists_total{cause="inconsistent"}`: 1}},
+	{"Relist", func(r *metrics.Resource) { r.Relist(metrics.RelistChange) }, map[string]float64{`relists_total{cause="change"}`: 1}},
+	{"Relist", func(r *metrics.Resource) { r.Relist(metrics.RelistUndeliverable) }, map[string]float64{`relists_total{cause="undeliverable"}`: 1}},
+	{"Relist", func(r *metrics.Resource) { r.Relist(metrics.RelistRestored) }, map[string]float64{`relists_total{cause="restored"}`: 1}},
+	{"Relist", func(r *metrics.Resource) { r.Relist(metrics.RelistCause(200)) }, map[string]float64{`relists_total{cause="other"}`: 1}},
 	{"WatchBroken", func(r *metrics.Resource) { r.WatchBroken() }, map[string]float64{"storage_watches_broken_total": 1}},
 	{"Undeliverable", func(r *metrics.Resource) { r.Undeliverable() }, map[string]float64{"storage_undeliverable_total": 1}},
+	{"Paused", func(r *metrics.Resource) { r.Paused(true) }, map[string]float64{"paused": 1}},
 	{"VersionRequest", func(r *metrics.Resource) { r.VersionRequest() }, map[string]float64{"version_requests_total": 1}},
+	{"VersionRequestRead", func(r *metrics.Resource) { r.VersionRequestRead() }, map[string]float64{"version_request_reads_total": 1}},
+	{"VersionRequestTook", func(r *metrics.Resource) { r.VersionRequestTook(metrics.VersionOK, time.Second) }, histogramOf("version_request_duration_seconds", `{result="ok"}`, 1)},
+	{"VersionRequestTook", func(r *metrics.Resource) { r.VersionRequestTook(metrics.VersionError, time.Second) }, histogramOf("version_request_duration_seconds", `{result="error"}`, 1)},
+	{"VersionRequestTook", func(r *metrics.Resource) { r.VersionRequestTook(metrics.VersionUnanswered, time.Second) }, histogramOf("version_request_duration_seconds", `{result="unanswered"}`, 1)},
+	{"VersionRequestTook", func(r *metrics.Resource) { r.VersionRequestTook(metrics.VersionSuperseded, time.Second) }, histogramOf("version_request_duration_seconds", `{result="superseded"}`, 1)},
+	{"VersionRequestTook", func(r *metrics.Resource) { r.VersionRequestTook(metrics.VersionResult(200), time.Second) }, histogramOf("version_request_duration_seconds", `{result="other"}`, 1)},
+	{"FollowSilence", func(r *metrics.Resource) { r.FollowSilence(silence) }, map[string]float64{"storage_silence_seconds": 20}},
+	// Those for the metrics of the shipped cacher change none of ours; see
+	// shipped_test.go.
+	{"Mirror", func(r *metrics.Resource) { r.Mirror() }, map[string]float64{}},
+	{"Filled", func(r *metrics.Resource) { r.Filled(time.Second) }, map[string]float64{}},
+	{"FillFailed", func(r *metrics.Resource) { r.FillFailed() }, map[string]float64{}},
+	{"Processed", func(r *metrics.Resource) { r.Processed(3) }, map[string]float64{}},
+	{"ConsistentListElsewhere", func(r *metrics.Resource) { r.ConsistentListElsewhere(metrics.FallbackStorage, nil) }, map[string]float64{}},
+	{"SetWindowSlots", func(r *metrics.Resource) { r.SetWindowSlots(64) }, map[string]float64{}},
+	{"PassOn", func(r *metrics.Resource) { r.PassOn() }, map[string]float64{}},
 	{"ReadWait", func(r *metrics.Resource) { r.ReadWait(2 * time.Second) }, map[string]float64{"read_wait_seconds_count": 1, "read_wait_seconds_sum": 2}},
+}
+
+// silence is how long the storage was silent.
+func silence() time.Duration { return 20 * time.Second }
+
+func histogramOf(name, labels string, sum float64) map[string]float64 {
+	return map[string]float64{name + "_count" + labels: 1, name + "_sum" + labels: sum}
+}
+
+// newResource returns the handles of the resource of the tests, whose LISTs are
+// counted by an index.
+func newResource(m *metrics.Metrics) *metrics.Resource {
+	r := m.For("fleet.example.com", "devices")
+	r.DeclareIndexes("f:spec.node")
+	return r
 }
 
 func TestEachMethodChangesItsOwnMetricAlone(t *testing.T) {
@@ -83,8 +159,8 @@ func TestEachMethodChangesItsOwnMetricAlone(t *testing.T) {
 			reg := prometheus.NewRegistry()
 			m, err := metrics.New(reg)
 			require.NoError(t, err)
-			r, neighbour := m.For("fleet.example.com", "devices"), m.For("", "pods")
-			require.NotNil(t, neighbour)
+			r, neighbour := newResource(m), m.For("", "pods")
+			neighbour.DeclareIndexes("f:spec.node")
 			before := gather(t, reg)
 
 			e.call(r)
@@ -104,9 +180,9 @@ func TestEachMethodChangesItsOwnMetricAlone(t *testing.T) {
 	}
 }
 
-// The table above is worth nothing for a method that is not in it.
+// Each method of Resource has a row in the table above.
 func TestEveryMethodIsInTheTable(t *testing.T) {
-	tested := map[string]bool{"Forget": true}
+	tested := map[string]bool{"Forget": true, "Totals": true, "DeclareIndexes": true}
 	for _, e := range effects {
 		tested[e.method] = true
 	}
@@ -116,26 +192,233 @@ func TestEveryMethodIsInTheTable(t *testing.T) {
 	}
 }
 
-// A metric that no method moves is not exported.
+// A metric that no method moves is not in the list, and a value of a label that no
+// method counts is not either.
 func TestEveryMetricIsMovedByAMethod(t *testing.T) {
 	moved := map[string]bool{}
 	for _, e := range effects {
 		for series := range e.want {
-			moved["watchcache_"+series] = true
+			name, labels, _ := strings.Cut("watchcache_"+series, "{")
+			for _, part := range []string{"_count", "_sum"} {
+				name = strings.TrimSuffix(name, part)
+			}
+			moved[name] = true
+			for label := range strings.SplitSeq(strings.TrimSuffix(labels, "}"), ",") {
+				moved[name+" "+label] = true
+			}
 		}
 	}
+	for _, d := range metrics.List() {
+		require.True(t, moved[string(d.Name)], "no row of effects moves %s", d.Name)
+		for _, l := range d.Labels {
+			for _, v := range l.Values {
+				if d.Kind == metrics.Gauge && v == "other" {
+					continue
+				}
+				if d.Name == metrics.NameReads || d.Name == metrics.NameReadDuration {
+					continue // each has all decisions, of which rows show some
+				}
+				require.True(t, moved[fmt.Sprintf("%s %s=%q", d.Name, l.Name, v)], "no row of effects moves %s with %s=%q", d.Name, l.Name, v)
+			}
+		}
+	}
+}
+
+// The list describes exactly the metrics that are exported.
+func TestListDescribesWhatIsExported(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m, err := metrics.New(reg)
 	require.NoError(t, err)
-	m.For("", "pods")
-	for series := range gather(t, reg) {
-		name, _, _ := strings.Cut(series, " of ")
-		family, _, _ := strings.Cut(name, "{")
-		known := slices.ContainsFunc(slices.Collect(maps.Keys(moved)), func(s string) bool {
-			return s == family || strings.HasPrefix(s, family+"{")
-		})
-		require.True(t, known, "no row of effects moves %s", name)
+	r := newResource(m)
+	for _, e := range effects {
+		if e.method != "FellAsleep" {
+			e.call(r)
+		}
 	}
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	exported := map[string]*dto.MetricFamily{}
+	for _, f := range families {
+		exported[f.GetName()] = f
+	}
+	described := metrics.List()
+	require.Equal(t, len(described), len(exported))
+	for _, d := range described {
+		f := exported[string(d.Name)]
+		require.NotNil(t, f, d.Name)
+		require.Equal(t, strings.ToUpper(string(d.Kind)), f.GetType().String(), d.Name)
+		require.Equal(t, d.Help, f.GetHelp())
+		require.NotEmpty(t, d.Purpose, d.Name)
+		require.NotEmpty(t, d.Normal, d.Name)
+		require.NotEmpty(t, d.High, d.Name)
+		require.Equal(t, d.Kind == metrics.Histogram, len(d.Buckets) > 0, d.Name)
+		for _, series := range f.GetMetric() {
+			for _, l := range series.GetLabel() {
+				if l.GetName() == "group" || l.GetName() == "resource" {
+					continue
+				}
+				at := slices.IndexFunc(d.Labels, func(own metrics.Label) bool { return own.Name == l.GetName() })
+				require.GreaterOrEqual(t, at, 0, "%s has the label %s", d.Name, l.GetName())
+				if values := d.Labels[at].Values; len(values) > 0 {
+					require.Contains(t, values, l.GetValue(), d.Name)
+				}
+			}
+		}
+	}
+	described[0].Labels = append(described[0].Labels, metrics.Label{})
+	described[1].Name = "changed"
+	require.NotEqual(t, described, metrics.List(), "the list belongs to the caller")
+}
+
+// Histograms have classic and native buckets.
+func TestHistogramsAreClassicAndNative(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	m, err := metrics.New(reg)
+	require.NoError(t, err)
+	r := m.For("", "pods")
+	r.ReadWait(2 * time.Millisecond)
+	r.ReadWait(time.Second)
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	at := slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == string(metrics.NameReadWait) })
+	require.GreaterOrEqual(t, at, 0)
+	h := families[at].GetMetric()[0].GetHistogram()
+	require.EqualValues(t, 2, h.GetSampleCount())
+	require.NotEmpty(t, h.GetBucket())
+	for _, b := range h.GetBucket() {
+		want := uint64(0)
+		if b.GetUpperBound() >= 0.002 {
+			want++
+		}
+		if b.GetUpperBound() >= 1 {
+			want++
+		}
+		require.Equal(t, want, b.GetCumulativeCount(), "le=%v", b.GetUpperBound())
+	}
+	require.NotNil(t, h.Schema, "no native buckets")
+	require.Len(t, h.GetPositiveDelta(), 2)
+}
+
+// A series of a counter's or a histogram's label appears with its first count;
+// other counters and gauges are there at once.
+func TestSeriesAppearWhenCounted(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	m, err := metrics.New(reg)
+	require.NoError(t, err)
+	r := newResource(m)
+	series := gather(t, reg)
+	for _, d := range metrics.List() {
+		name := string(d.Name) + " of fleet.example.com/devices"
+		switch {
+		case d.Kind == metrics.Histogram:
+			require.NotContains(t, series, strings.Replace(name, " of", "_count of", 1))
+		case len(d.Labels) > 0 || d.Name == metrics.NameStorageSilence || strings.HasSuffix(string(d.Name), "resource_version"):
+			require.NotContains(t, series, name)
+		default:
+			require.Contains(t, series, name)
+		}
+	}
+	require.Contains(t, series, `watchcache_watchers{state="parked"} of fleet.example.com/devices`)
+	require.NotContains(t, series, `watchcache_watchers_ended_total{reason="stopped"} of fleet.example.com/devices`)
+	r.Ended(metrics.EndStopped)
+	require.Contains(t, gather(t, reg), `watchcache_watchers_ended_total{reason="stopped"} of fleet.example.com/devices`)
+	require.NotContains(t, gather(t, reg), `watchcache_watchers_ended_total{reason="expired"} of fleet.example.com/devices`)
+}
+
+// The metrics of a cache in which little happens take little memory: 33 kB when
+// there was an object for each series.
+func TestHeapOfMetrics(t *testing.T) {
+	const caches, most = 500, 6 << 10
+	m, err := metrics.New(prometheus.NewRegistry())
+	require.NoError(t, err)
+	all := make([]*metrics.Resource, caches)
+	names := make([]string, caches)
+	for i := range names {
+		names[i] = fmt.Sprintf("resources-%d", i)
+	}
+	before := heapNow()
+	for i := range all {
+		r := m.For("example.com", names[i])
+		r.DeclareIndexes("f:spec.node", "l:app")
+		r.FollowSilence(silence)
+		r.Ready(true)
+		r.SetObjects(20)
+		r.Relist(metrics.RelistStart)
+		r.Event(metrics.EventBookmark)
+		r.Read(metrics.VerbList, metrics.DecisionLatest)
+		r.ReadTook(metrics.VerbList, metrics.DecisionLatest, time.Millisecond)
+		all[i] = r
+	}
+	each := (heapNow() - before) / caches
+	t.Logf("the metrics of a cache take %d bytes", each)
+	require.LessOrEqual(t, each, uint64(most))
+	for _, r := range all {
+		r.Forget()
+	}
+}
+
+func heapNow() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.HeapAlloc
+}
+
+// The handles of no Metrics count for Totals.
+func TestTotals(t *testing.T) {
+	m, err := metrics.New(prometheus.NewRegistry())
+	require.NoError(t, err)
+	for name, r := range map[string]*metrics.Resource{"exported": newResource(m), "not exported": newResource(nil)} {
+		t.Run(name, func(t *testing.T) {
+			for _, e := range effects {
+				if e.method != "FellAsleep" {
+					e.call(r)
+				}
+			}
+			totals := r.Totals()
+			require.Equal(t, map[string]uint64{"latest": 1, "delegate": 1, "refuse": 1}, totals.Reads["get"])
+			require.Equal(t, map[string]uint64{"keys": 1, "f:spec.node": 1, "other": 1}, totals.ReadsByIndex)
+			require.Equal(t, uint64(1), totals.Ended["expired"])
+			require.Equal(t, uint64(1), totals.Relists["start"])
+			require.Equal(t, uint64(1), totals.Events["ADDED"])
+			require.Equal(t, uint64(1), totals.StaleReads["storage"])
+			require.Equal(t, uint64(1), totals.ConsistencyChecks["failed"])
+			fields := reflect.ValueOf(totals)
+			for i := range fields.NumField() {
+				require.False(t, fields.Field(i).IsZero() || fields.Field(i).Kind() == reflect.Map && fields.Field(i).Len() == 0,
+					"Totals.%s shows nothing", fields.Type().Field(i).Name)
+			}
+			r.FellAsleep()
+			totals = r.Totals()
+			require.Zero(t, totals.Parked)
+			require.Empty(t, totals.Reads)
+			require.NotZero(t, totals.WokenUp)
+			r.Forget()
+			require.Zero(t, r.Totals().WokenUp)
+		})
+	}
+	require.NotPanics(t, func() { (*metrics.Resource)(nil).Totals() })
+}
+
+// Regression 61: a resourceVersion that a float would show as another one is
+// not shown.
+func TestResourceVersionIsExactOrNotThere(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	m, err := metrics.New(reg)
+	require.NoError(t, err)
+	r := m.For("", "pods")
+	const series = "watchcache_resource_version of /pods"
+	for _, rv := range []uint64{1<<53 + 1, 1<<53 - 1, math.MaxUint64, 1 << 53, 1<<60 + 1, 7} {
+		r.SetResourceVersion(rv)
+		got, shown := gather(t, reg)[series]
+		require.Equal(t, rv <= 1<<53, shown, "at %d", rv)
+		if shown {
+			require.Equal(t, rv, uint64(got))
+		}
+	}
+	r.Forget()
+	require.NotContains(t, gather(t, reg), series)
 }
 
 func TestNilIsSafe(t *testing.T) {
@@ -154,13 +437,14 @@ func TestNothingIsAllocated(t *testing.T) {
 	m, err := metrics.New(prometheus.NewRegistry())
 	require.NoError(t, err)
 	for name, r := range map[string]*metrics.Resource{
-		"counting": m.For("fleet.example.com", "devices"),
-		"dropping": (*metrics.Metrics)(nil).For("fleet.example.com", "devices"),
+		"exported":     newResource(m),
+		"not exported": newResource(nil),
 	} {
 		for _, e := range effects {
-			if got := testing.AllocsPerRun(100, func() { e.call(r) }); got != 0 {
-				t.Errorf("%s: %s allocates %v times a call", name, e.method, got)
+			if e.method == "FollowSilence" {
+				continue
 			}
+			assert.Zero(t, testing.AllocsPerRun(100, func() { e.call(r) }), "%s: the allocations of a call of %s", name, e.method)
 		}
 	}
 }
@@ -169,7 +453,7 @@ func TestLint(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m, err := metrics.New(reg)
 	require.NoError(t, err)
-	r := m.For("fleet.example.com", "devices")
+	r := newResource(m)
 	for _, e := range effects {
 		e.call(r)
 	}
@@ -188,12 +472,12 @@ func TestOneRegistryTwice(t *testing.T) {
 	second, err := metrics.New(reg)
 	require.NoError(t, err)
 	a, b := first.For("", "pods"), second.For("", "pods")
-	a.Relist()
-	b.Relist()
-	require.EqualValues(t, 2, gather(t, reg)["watchcache_relists_total of /pods"])
+	a.Relist(metrics.RelistStart)
+	b.Relist(metrics.RelistStart)
+	require.EqualValues(t, 2, gather(t, reg)[`watchcache_relists_total{cause="start"} of /pods`])
 
 	a.Forget()
-	require.Contains(t, gather(t, reg), "watchcache_relists_total of /pods", "the second handle is in use")
+	require.Contains(t, gather(t, reg), `watchcache_relists_total{cause="start"} of /pods`, "the second handle is in use")
 	b.Forget()
 	require.Empty(t, gather(t, reg))
 }
@@ -229,10 +513,10 @@ func TestForeignCollectors(t *testing.T) {
 	})
 }
 
-// impostor describes what another collector describes, and is not it.
+// impostor has the same descriptions as another collector.
 type impostor struct{ prometheus.Collector }
 
-// recorder registers something else than it was given.
+// recorder registers another collector than the given one.
 type recorder struct {
 	prometheus.Registerer
 	swap func(prometheus.Collector) prometheus.Collector
@@ -246,7 +530,7 @@ func TestForget(t *testing.T) {
 	require.NoError(t, err)
 	stays := m.For("", "pods")
 	alone := gather(t, reg)
-	r := m.For("fleet.example.com", "devices")
+	r := newResource(m)
 	for _, e := range effects {
 		e.call(r)
 	}
@@ -261,11 +545,11 @@ func TestForget(t *testing.T) {
 	require.Equal(t, alone, gather(t, reg), "a forgotten handle still counts")
 
 	again := m.For("fleet.example.com", "devices")
-	require.Zero(t, gather(t, reg)["watchcache_relists_total of fleet.example.com/devices"])
-	again.Relist()
-	stays.Relist()
-	require.EqualValues(t, 1, gather(t, reg)["watchcache_relists_total of fleet.example.com/devices"])
-	require.EqualValues(t, 1, gather(t, reg)["watchcache_relists_total of /pods"])
+	require.Zero(t, gather(t, reg)[`watchcache_relists_total{cause="start"} of fleet.example.com/devices`])
+	again.Relist(metrics.RelistStart)
+	stays.Relist(metrics.RelistStart)
+	require.EqualValues(t, 1, gather(t, reg)[`watchcache_relists_total{cause="start"} of fleet.example.com/devices`])
+	require.EqualValues(t, 1, gather(t, reg)[`watchcache_relists_total{cause="start"} of /pods`])
 }
 
 // The race detector is the judge here, and the counts at the end.
@@ -288,12 +572,12 @@ func TestConcurrentUse(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	require.EqualValues(t, 8*50, gather(t, reg)["watchcache_relists_total of /pods"])
+	require.EqualValues(t, 8*50, gather(t, reg)[`watchcache_relists_total{cause="start"} of /pods`])
 	held.Forget()
 	require.Empty(t, gather(t, reg))
 }
 
-// gather gives every exported series as name{own labels} of group/resource,
+// gather returns every exported series as name{own labels} of group/resource,
 // with its value.
 func gather(t *testing.T, reg prometheus.Gatherer) map[string]float64 {
 	t.Helper()

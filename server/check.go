@@ -16,11 +16,12 @@ import (
 // etcdPatience is how long CheckEtcd waits for an answer.
 const etcdPatience = 5 * time.Second
 
-// CheckEtcd tells whether the etcd that a server's --etcd-* flags describe is
-// there, and if not, why: nobody answers, a certificate does not fit, one side
-// speaks TLS and the other does not. A server that asks before it builds its
-// config says so in one line instead of waiting for its storage. It takes five
-// seconds at most.
+// CheckEtcd returns nil if the etcd that a server's --etcd-* flags describe
+// answers, and otherwise an error of one line with the reason: no server
+// answers ([etcd3.ErrUnreachable]), or a certificate does not fit, or only one
+// side uses TLS ([etcd3.ErrTLS]). Call CheckEtcd before building the server,
+// which would otherwise wait for its storage. CheckEtcd takes five seconds at
+// most.
 func CheckEtcd(ctx context.Context, config storagebackend.Config) error {
 	settings, err := etcd3.ConfigFrom(config)
 	if err != nil {
@@ -29,6 +30,9 @@ func CheckEtcd(ctx context.Context, config storagebackend.Config) error {
 	settings.Prefix = ""
 	settings.CompactionInterval = 0
 	settings.DialTimeout = etcdPatience
+	if err := settings.Validate(); err != nil {
+		return err // names the endpoint, without its password
+	}
 	backend, err := etcd3.Open(ctx, settings)
 	if err != nil {
 		return fmt.Errorf("%s: %w", strings.Join(settings.Endpoints, ","), err)

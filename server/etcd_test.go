@@ -26,21 +26,26 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/informer"
 	"github.com/kube-watchcache/watchcache/storage/etcd3/embedded"
 )
 
-// startEtcd returns what points an API server at an etcd of this test's own. When
-// the test is over and etcd has ended, no goroutine may be left.
-func startEtcd(t *testing.T) *storagebackend.Config {
+// startEtcd starts an etcd for the test and returns an API server's options for
+// it. When the test is over and etcd has ended, no goroutine may be left.
+func startEtcd(t testing.TB) *storagebackend.Config {
 	t.Helper()
 	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, before) })
+	return startEtcdFor(t)
+}
+
+// startEtcdFor is startEtcd for tests that leave goroutines behind for a while.
+func startEtcdFor(t testing.TB) *storagebackend.Config {
+	t.Helper()
 	dir := t.TempDir()
 	etcd, err := embedded.Start(context.Background(), embedded.Config{Dir: filepath.Join(dir, "data"), UnsafeNoFsync: true})
 	require.NoError(t, err)
-	t.Cleanup(func() {
-		require.NoError(t, etcd.Close())
-		goleak.VerifyNone(t, before)
-	})
+	t.Cleanup(func() { require.NoError(t, etcd.Close()) })
 
 	scheme := runtime.NewScheme()
 	require.NoError(t, example.AddToScheme(scheme))
@@ -80,11 +85,13 @@ func TestInstallOnEtcd(t *testing.T) {
 		opened, destroy := open(t, config.RESTOptionsGetter, resource)
 		defer destroy()
 		require.IsType(t, &cacher.Cacher{}, opened)
+		_, found := informer.For(opened)
+		require.True(t, found)
 		caches = append(caches, opened)
 	}
 	plain, destroyPlain := open(t, config.RESTOptionsGetter, "plain")
 	require.NotNil(t, plain)
-	_, cached := plain.(*cacher.Cacher)
+	_, cached := informer.For(plain)
 	require.False(t, cached)
 	destroyPlain()
 
@@ -99,9 +106,10 @@ func TestInstallOnEtcd(t *testing.T) {
 	}
 }
 
-// TestVersionsShareACache: the common layout makes a store for each served version.
-// However many at a time, and with a codec of each one's own: one cache, one watch,
-// one client; what one writes the other reads; and the last one closes it all.
+// TestVersionsShareACache: the common layout makes a store for each served
+// version. Stores that are made concurrently, each with its own codec, share
+// one cache, one watch and one client; each reads the other's writes; closing
+// the last one closes everything.
 func TestVersionsShareACache(t *testing.T) {
 	etcd := startEtcd(t)
 	options := genericoptions.NewEtcdOptions(etcd)
@@ -158,8 +166,8 @@ func TestPoolOnEtcd(t *testing.T) {
 	require.Zero(t, p.backends.Len())
 }
 
-// TestCheckEtcd: an etcd that is there passes, and one that is not is named with
-// the reason. Nothing stays open.
+// TestCheckEtcd: an etcd that answers passes; otherwise the error names the
+// endpoint and the reason. Nothing stays open.
 func TestCheckEtcd(t *testing.T) {
 	config := startEtcd(t)
 	require.NoError(t, CheckEtcd(t.Context(), *config))
@@ -175,4 +183,13 @@ func TestCheckEtcd(t *testing.T) {
 	require.ErrorContains(t, CheckEtcd(t.Context(), gone), "missing.crt")
 	gone.Type = "etcd2"
 	require.ErrorContains(t, CheckEtcd(t.Context(), gone), `"etcd2"`)
+
+	secret := *config
+	secret.Transport.ServerList = []string{"http://root:hunter2@" + address}
+	err = CheckEtcd(t.Context(), secret)
+	require.ErrorContains(t, err, address)
+	require.NotContains(t, err.Error(), "hunter2")
+	_, _, err = newPool().RawStorage(secret.ForResource(gadgets), nil, nil, "/gadgets")
+	require.ErrorContains(t, err, address)
+	require.NotContains(t, err.Error(), "hunter2")
 }

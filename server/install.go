@@ -1,26 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package server switches a k8s.io/apiserver server over to this module's watch
-// cache:
+// Package server makes a k8s.io/apiserver server use this module's watch cache:
 //
+//	import watchcache "github.com/kube-watchcache/watchcache/server"
+//	...
 //	if err := options.ApplyTo(config); err != nil { ... } // RecommendedOptions, say
-//	if err := server.Install(&config.Config); err != nil { ... }
+//	if err := watchcache.Install(&config.Config); err != nil { ... }
 //	...
 //	generic, err := config.Complete().New("my-apiserver", genericapiserver.NewEmptyDelegate())
 //	...
-//	if err := server.AddReadinessHook(generic); err != nil { ... }
+//	if err := watchcache.AddReadinessHook(generic); err != nil { ... }
 //
-// Without the one line, the server is back on the cacher that it had.
+// Remove the two calls, and the server is back on the cacher that
+// k8s.io/apiserver ships.
 //
-// What Install brings with it:
+// With one call more, InstallAPIGroup in place of the server's own method, lists
+// are answered from kept bytes.
+//
+// With Install, a server gets:
 //   - One etcd client per set of etcd servers for all caches, and one cache for all
 //     served versions of a resource, however often its storage is constructed.
-//   - The flags --watch-cache=false and --watch-cache-sizes=resource.group#0 keep
-//     their meaning: such resources are served straight from etcd.
-//   - The metrics of package metrics in the registry that /metrics shows.
-//   - Every option of package cacher. cacher.Only and cacher.Except adopt resource by
-//     resource; cacher.WithLazyStart and cacher.WithIdleTimeout are for servers with
-//     many resources that are rarely used; cacher.WithRawStorage is for storage that
+//   - The flags --watch-cache=false and --watch-cache-sizes=resource.group#0 as
+//     before: such resources are served straight from etcd.
+//   - The metrics of package metrics in the registry that /metrics shows, and
+//     beside them those of the shipped cacher, for dashboards that were made for it.
+//   - The page /debug/watchcache of package debug, for clients that the server
+//     authorizes for this URL: which client of which cache is slow, and why.
+//   - Checks of etcd that replace the server's own: /healthz and /readyz ask
+//     through the clients of the caches, so that they recover when reads do,
+//     and /livez does not ask, so that an outage of etcd restarts no server.
+//     cacher.WithServerEtcdChecks keeps the server's own checks.
+//   - Flags for operators, with cacher.Options and cacher.WithOptions.
+//   - Every option of package cacher: for example cacher.Only and
+//     cacher.Except, to adopt the cache resource by resource;
+//     cacher.WithLazyStart and cacher.WithIdleTimeout, for servers with many
+//     resources that are rarely used; cacher.WithRawStorage, for storage that
 //     is not etcd's.
 package server
 
@@ -40,59 +54,66 @@ import (
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
-// ErrInstalled is what a second Install on one Config returns: which of the two
-// lists of options should hold would be a guess.
+// ErrInstalled is returned by a second Install on one Config, which could have
+// other options than the first.
 var ErrInstalled = errors.New("the watch cache is already installed on this Config")
 
-// Install makes every resource whose storage is built from config.RESTOptionsGetter
-// use a cacher.Cacher with the given options, except those that the server was told
-// not to cache, and those that cacher.Only or cacher.Except leave as they were, with
-// the cache that k8s.io/apiserver ships. Call it once, after what sets the getter (EtcdOptions.ApplyTo,
-// RecommendedOptions.ApplyTo) and before config is copied or completed. An error
-// leaves config as it was.
+// Install makes every resource whose storage is built from
+// config.RESTOptionsGetter use a cacher.Cacher with the given options.
+// Resources that the server's flags exclude from caching stay uncached, and
+// those that cacher.Only or cacher.Except leave out keep the cache that
+// k8s.io/apiserver ships. Call Install once, after EtcdOptions.ApplyTo or
+// RecommendedOptions.ApplyTo, which set the getter, and before config is copied
+// or completed. An error names every option that can't be used, one line each,
+// or is [ErrInstalled]; config is then as it was.
 //
-// The caches read and write through etcd clients that Install's own pool opens on
-// first use and closes with the last resource, and count in the registry that a
-// server's /metrics shows; cacher.WithRawStorage and cacher.WithMetrics among the
-// options replace that.
+// The caches read and write through etcd clients that are opened on first use
+// and closed with the last resource, and register their metrics in the registry
+// that a server's /metrics shows. The options cacher.WithRawStorage and
+// cacher.WithMetrics replace these defaults.
 func Install(config *genericapiserver.Config, options ...cacher.Option) error {
 	if config == nil {
 		return errors.New("server.Install: config is nil")
 	}
 	if config.RESTOptionsGetter == nil {
-		return errors.New("server.Install: config.RESTOptionsGetter is nil: call it after EtcdOptions.ApplyTo or RecommendedOptions.ApplyTo")
+		return errors.New("server.Install: config.RESTOptionsGetter is nil: call server.Install after EtcdOptions.ApplyTo or RecommendedOptions.ApplyTo")
 	}
 	if _, ok := config.RESTOptionsGetter.(*getter); ok {
 		return ErrInstalled
 	}
 	selection, err := cacher.SelectionOf(options...)
 	if err != nil {
-		return fmt.Errorf("server.Install: %w", err)
+		return fmt.Errorf("server.Install: %w", err) // one line for each option
 	}
 	collectors, err := metrics.New(legacyregistry.Registerer())
 	if err != nil {
 		return fmt.Errorf("server.Install: %w", err)
 	}
 	pool := newPool()
-	options = slices.Concat([]cacher.Option{cacher.WithRawStorage(pool.RawStorage), cacher.WithMetrics(collectors)}, options)
 	installed := &installation{selection: selection}
+	defaults := cacher.Defaults(cacher.WithRawStorage(pool.RawStorage), cacher.WithMetrics(collectors), cacher.WithLists(&installed.lists))
+	options = append([]cacher.Option{defaults}, options...)
+	if !selection.KeepsEtcdChecks() {
+		replaceEtcdChecks(config, pool)
+	}
+	config.HealthzChecks = append(slices.Clip(config.HealthzChecks), marker{installed})
+	addDebug(config, installed)
 	config.RESTOptionsGetter = &getter{
 		inner:     config.RESTOptionsGetter,
 		decorator: installed.observe(cacher.Decorator(options...)),
 		installed: installed,
 	}
-	config.AddHealthzChecks(marker{installed})
 	return nil
 }
 
-// getter answers as inner does, with the decorator of the watch cache.
+// getter returns the options of inner with the decorator of the watch cache.
 type getter struct {
 	inner     generic.RESTOptionsGetter
 	decorator generic.StorageDecorator
 	installed *installation
 }
 
-// GetRESTOptions opens nothing: servers also call it, without an example, to
+// GetRESTOptions opens no storage: servers also call it, without an example, to
 // identify a resource.
 func (g *getter) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
 	options, err := g.inner.GetRESTOptions(resource, example)
@@ -103,9 +124,10 @@ func (g *getter) GetRESTOptions(resource schema.GroupResource, example runtime.O
 	return options, err
 }
 
-// isUndecorated reports whether the decorator is generic.UndecoratedStorage, which
-// is how EtcdOptions' getter says that a resource is not to be cached. Go compares
-// no functions; their entry points will do for one that closes over nothing.
+// isUndecorated reports whether the decorator is generic.UndecoratedStorage,
+// with which EtcdOptions' getter excludes a resource from caching.
+// Functions are not comparable in Go, but comparing entry points is enough for
+// a function that is not a closure.
 func isUndecorated(decorator generic.StorageDecorator) bool {
 	return reflect.ValueOf(decorator).Pointer() == reflect.ValueOf(generic.UndecoratedStorage).Pointer()
 }

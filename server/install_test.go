@@ -25,7 +25,7 @@ import (
 
 var gadgets = schema.GroupResource{Group: "example.com", Resource: "gadgets"}
 
-// fakeGetter answers with one decorator and counts the questions.
+// fakeGetter answers with one decorator and counts its calls.
 type fakeGetter struct {
 	decorator generic.StorageDecorator
 	err       error
@@ -44,6 +44,21 @@ func TestInstallRefusesBadInput(t *testing.T) {
 	require.Empty(t, config.HealthzChecks)
 }
 
+// REGRESSIONS 112: Install returns all problems of its options at once, and
+// leaves the Config as it was.
+func TestInstallRefusesOptions(t *testing.T) {
+	inner := &fakeGetter{}
+	config := &genericapiserver.Config{RESTOptionsGetter: inner}
+	err := Install(config, cacher.WithWindowBytes(-1), nil, cacher.WithWatchBuffer(1<<40), cacher.WithRawStorage(nil),
+		cacher.Only(gadgets), cacher.Except(gadgets), cacher.WithLazyStart(), cacher.WithLazyStart())
+	for _, word := range []string{"server.Install", "WindowBytes is -1", "Option 2 of 8 is nil", "WatchBuffer is 1099511627776",
+		"cacher.WithRawStorage is given nil", "cacher.Except names \"gadgets.example.com\"", "LazyStart is set by two options"} {
+		require.ErrorContains(t, err, word)
+	}
+	require.Same(t, inner, config.RESTOptionsGetter)
+	require.Empty(t, config.HealthzChecks)
+}
+
 func TestInstallTwice(t *testing.T) {
 	config := &genericapiserver.Config{RESTOptionsGetter: &fakeGetter{}}
 	require.NoError(t, Install(config))
@@ -53,8 +68,9 @@ func TestInstallTwice(t *testing.T) {
 	require.Len(t, config.HealthzChecks, 1)
 }
 
-// TestInstallReplacesDecorator: the options of the inner getter stay, but for the
-// decorator; and that stays too if the resource is not to be cached.
+// TestInstallReplacesDecorator: of the inner getter's options only the
+// decorator is replaced, and not even that if the resource is excluded from
+// caching.
 func TestInstallReplacesDecorator(t *testing.T) {
 	opened := errors.New("the caller's raw storage was asked")
 	raw := func(*storagebackend.ConfigForResource, func() runtime.Object, func() runtime.Object, string) (storage.Interface, factory.DestroyFunc, error) {
@@ -150,7 +166,8 @@ func TestInstallSelects(t *testing.T) {
 	}
 }
 
-// TestInstallRefusesSelections that can't be meant, and leaves the config as it was.
+// TestInstallRefusesSelections: selections that make no sense are refused, and
+// the config stays as it was.
 func TestInstallRefusesSelections(t *testing.T) {
 	for want, options := range map[string][]cacher.Option{
 		"cacher.Only names no resource":                             {cacher.Only()},
@@ -165,7 +182,7 @@ func TestInstallRefusesSelections(t *testing.T) {
 	}
 }
 
-// TestMisspeltSelection: a name that is no resource of the server is found out.
+// TestMisspeltSelection: a name that is no resource of the server is reported.
 func TestMisspeltSelection(t *testing.T) {
 	misspelt := schema.GroupResource{Group: "example.com", Resource: "gadget"}
 	config := &genericapiserver.Config{RESTOptionsGetter: &fakeGetter{}}

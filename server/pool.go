@@ -5,44 +5,53 @@ package server
 import (
 	"context"
 	"fmt"
-	"reflect"
-	"slices"
-	"strings"
 	"sync"
 	"time"
+	"unsafe"
 
+	"go.uber.org/zap"
+	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/klog/v2"
 
+	"github.com/kube-watchcache/watchcache/internal/endpoints"
+	"github.com/kube-watchcache/watchcache/internal/funcvalue"
+	"github.com/kube-watchcache/watchcache/internal/klogzap"
 	"github.com/kube-watchcache/watchcache/internal/shared"
 	"github.com/kube-watchcache/watchcache/storage/etcd3"
 )
+
+// clientLog is the verbosity at which the etcd client's own log is shown.
+const clientLog = 4
 
 // pool opens one etcd3.Backend per set of etcd servers and closes it with the last
 // storage on it.
 type pool struct {
 	backends shared.Map[poolKey, backend]
-	// open is etcd3.Open except in tests.
+	// open is etcd3.Open, except in tests.
 	open openFunc
+	// checks joins concurrent health checks.
+	checks singleflight.Group
 }
 
 type openFunc func(context.Context, etcd3.Config) (backend, error)
 
-// backend is what the pool needs of an *etcd3.Backend.
+// backend is the part of *etcd3.Backend that the pool uses.
 type backend interface {
 	RawStorage(config *storagebackend.ConfigForResource, newFunc, newListFunc func() runtime.Object, resourcePrefix string) (storage.Interface, factory.DestroyFunc, error)
+	Healthy(ctx context.Context) error
 	Close() error
 }
 
-// poolKey says which resources share a backend: those with the same servers,
-// credentials and way there, and the same idea of compaction, which is per server.
+// poolKey decides which resources share a backend: those with the same servers
+// (see package endpoints), credentials, egress selector and compaction interval.
 type poolKey struct {
 	servers                   string
 	certFile, keyFile, caFile string
-	egress                    uintptr
+	egress                    unsafe.Pointer
 	compaction                time.Duration
 }
 
@@ -55,7 +64,7 @@ func newPool() *pool {
 // RawStorage is a cacher.RawStorageFunc.
 func (p *pool) RawStorage(config *storagebackend.ConfigForResource, newFunc, newListFunc func() runtime.Object, resourcePrefix string) (storage.Interface, factory.DestroyFunc, error) {
 	if config.Type != storagebackend.StorageTypeUnset && config.Type != storagebackend.StorageTypeETCD3 {
-		return nil, nil, fmt.Errorf("storage backend %q of %s: only %q is known here", config.Type, config.GroupResource, storagebackend.StorageTypeETCD3)
+		return nil, nil, fmt.Errorf("storage backend %q of %s: only %q is supported", config.Type, config.GroupResource, storagebackend.StorageTypeETCD3)
 	}
 	backend, release, err := p.backends.Use(keyOf(config), func() (backend, func(), error) { return p.connect(config) })
 	if err != nil {
@@ -75,29 +84,32 @@ func (p *pool) RawStorage(config *storagebackend.ConfigForResource, newFunc, new
 func keyOf(config *storagebackend.ConfigForResource) poolKey {
 	transport := config.Transport
 	return poolKey{
-		servers:    strings.Join(slices.Sorted(slices.Values(transport.ServerList)), ","),
+		servers:    endpoints.Key(transport.ServerList),
 		certFile:   transport.CertFile,
 		keyFile:    transport.KeyFile,
 		caFile:     transport.TrustedCAFile,
-		egress:     reflect.ValueOf(transport.EgressLookup).Pointer(),
+		egress:     funcvalue.Of(transport.EgressLookup),
 		compaction: config.CompactionInterval,
 	}
 }
 
-// connect opens a backend, and returns what closes it.
+// connect opens a backend, and returns it with the function that closes it.
 func (p *pool) connect(config *storagebackend.ConfigForResource) (backend, func(), error) {
 	settings, err := etcd3.ConfigFrom(config.Config)
 	if err != nil {
 		return nil, nil, err
 	}
-	settings.Prefix = "" // each resource brings its own
+	settings.Prefix = "" // each resource has its own
+	// The client's own logger says each attempt of a request that fails; what comes of
+	// it is the caches' to say.
+	settings.Logger = klogzap.New(zap.WarnLevel, clientLog, "etcd-client")
 	opened, err := p.open(context.Background(), settings)
 	if err != nil {
 		return nil, nil, err
 	}
 	return opened, func() {
 		if err := opened.Close(); err != nil {
-			klog.ErrorS(err, "Closing the etcd client", "endpoints", settings.Endpoints)
+			klog.ErrorS(err, "An etcd client could not be closed. Its connections end with the process", "endpoints", settings.Endpoints)
 		}
 	}, nil
 }

@@ -24,39 +24,69 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher"
 )
 
-// AddReadinessHook makes /readyz fail until every cache that was built through
-// Install has been ready, all at one time; from then on it does not look at them
-// again: a cache that resynchronizes later delegates or refuses what it can't
-// answer, and taking the whole server out of service would not help. /livez and
-// /healthz don't wait for caches, so a slow etcd restarts nobody.
+// AddReadinessHook makes /readyz fail until all caches that were built through
+// Install are ready at the same time. From then on the check always passes: a
+// cache that lists its storage again later passes requests on to storage or
+// refuses them, and taking the whole server out of service would not help.
+// /livez and /healthz do not wait for caches, so that a slow etcd restarts no
+// server.
 //
-// The server must come from a Config that Install was called on. Call it once per
-// server and before PrepareRun; resources may be installed before or after.
+// The server must be made of a Config that Install was called on. Call
+// AddReadinessHook once per server and before PrepareRun; resources may be
+// installed before or after. Anything else is an error.
 func AddReadinessHook(server *genericapiserver.GenericAPIServer) error {
 	if server == nil {
 		return errors.New("server.AddReadinessHook: server is nil")
 	}
-	for _, check := range server.HealthzChecks() {
-		if m, ok := check.(marker); ok {
-			return m.installation.hook(server)
-		}
+	if i := installationOf(server); i != nil {
+		return i.hook(server)
 	}
 	return errors.New("server.AddReadinessHook: the watch cache is not installed on this server's Config: call Install before Config.Complete")
 }
 
-// installation knows the caches of one Install.
+// Readiness returns nil once the check that AddReadinessHook adds has passed,
+// and before that an error that names the caches that are not ready, each with
+// the reason. /readyz does not show reasons to its clients; a server may log
+// them. For a server without the watch cache, Readiness returns nil.
+func Readiness(server *genericapiserver.GenericAPIServer) error {
+	if server == nil {
+		return errors.New("server.Readiness: server is nil")
+	}
+	if i := installationOf(server); i != nil {
+		return i.check(nil)
+	}
+	return nil
+}
+
+// installationOf returns the installation of the server's Config, nil if there
+// is none.
+func installationOf(server *genericapiserver.GenericAPIServer) *installation {
+	for _, check := range server.HealthzChecks() {
+		if m, ok := check.(marker); ok {
+			return m.installation
+		}
+	}
+	return nil
+}
+
+// installation keeps track of the caches of one Install.
 type installation struct {
 	selection cacher.Selection
-	mu        struct {
+	// lists is that of all caches, and of the groups that InstallAPIGroup has
+	// installed.
+	lists cacher.Lists
+	mu    struct {
 		sync.Mutex
-		// caches has one entry per cache that was built and not yet destroyed.
+		// caches has one entry for each cache that was built and not yet destroyed.
 		caches map[*entry]struct{}
-		// warm: all caches were ready at one time, and there was one.
+		// built counts the caches that were ever built.
+		built int
+		// warm is true once all caches were ready at the same time, and there was at
+		// least one.
 		warm bool
-		// hooked has the servers whose /readyz asks this installation.
+		// hooked are the servers whose /readyz asks this installation.
 		hooked map[*genericapiserver.GenericAPIServer]struct{}
-		// asked has the resources whose options were asked for, by whatever
-		// decorator they are stored then.
+		// asked are the resources whose options were asked for, cached or not.
 		asked map[schema.GroupResource]bool
 	}
 }
@@ -64,10 +94,11 @@ type installation struct {
 type entry struct {
 	resource schema.GroupResource
 	storage  storage.Interface
+	built    int // which of the installation's caches it is
 }
 
-// observe wraps the decorator such that the installation knows every cache from
-// its creation to its destruction.
+// observe wraps the decorator, so that the installation has an entry for every
+// cache from its creation to its destruction.
 func (i *installation) observe(decorate generic.StorageDecorator) generic.StorageDecorator {
 	return func(config *storagebackend.ConfigForResource, resourcePrefix string, keyFunc func(runtime.Object) (string, error),
 		newFunc, newListFunc func() runtime.Object, attributes storage.AttrFunc,
@@ -91,6 +122,8 @@ func (i *installation) add(e *entry) {
 	if i.mu.caches == nil {
 		i.mu.caches = map[*entry]struct{}{}
 	}
+	i.mu.built++
+	e.built = i.mu.built
 	i.mu.caches[e] = struct{}{}
 }
 
@@ -116,8 +149,9 @@ func (i *installation) hook(server *genericapiserver.GenericAPIServer) error {
 	return nil
 }
 
-// check names the caches that are not ready, or returns nil for good. The caches'
-// own locks are taken with none of ours held.
+// check returns an error that names the caches that are not ready; once it has
+// returned nil, it always does. The caches' locks are taken without holding the
+// installation's.
 func (i *installation) check(*http.Request) error {
 	i.mu.Lock()
 	warm := i.mu.warm
@@ -144,13 +178,26 @@ func (i *installation) check(*http.Request) error {
 	first := !i.mu.warm
 	i.mu.warm = true
 	i.mu.Unlock()
+	if first {
+		klog.InfoS("All watch caches of the server have their state", "resources", resourcesOf(caches))
+	}
 	if unknown := i.unknown(); first && len(unknown) > 0 {
-		klog.InfoS("Resources named by cacher.Only or cacher.Except are not stored by this server", "resources", unknown)
+		klog.InfoS("Resources that options of the watch cache name are not stored by this server; the names may be misspelt", "resources", unknown)
 	}
 	return nil
 }
 
-// ask notes that a resource is stored.
+// resourcesOf names the resources of the caches, each once.
+func resourcesOf(caches []*entry) []string {
+	names := make([]string, len(caches))
+	for n, e := range caches {
+		names[n] = e.resource.String()
+	}
+	slices.Sort(names)
+	return slices.Compact(names) // stores of two versions share a cache
+}
+
+// ask records that a resource's options were asked for.
 func (i *installation) ask(resource schema.GroupResource) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -160,8 +207,8 @@ func (i *installation) ask(resource schema.GroupResource) {
 	i.mu.asked[resource] = true
 }
 
-// unknown returns the resources that options name and nobody has asked for: they
-// are misspelt, most likely.
+// unknown returns the resources that the options name and that the server does
+// not store: most likely their names are misspelt.
 func (i *installation) unknown() (unknown []schema.GroupResource) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -173,9 +220,9 @@ func (i *installation) unknown() (unknown []schema.GroupResource) {
 	return unknown
 }
 
-// marker is a health check that always passes. It goes from a Config to the server
-// made of it, and that is how the server's installation is found: the server keeps
-// nothing else of what Install changes.
+// marker is a health check that always passes. A Config passes it on to the
+// server made of it, so that the server's installation can be found: the server
+// keeps nothing else that Install changes.
 type marker struct {
 	*installation
 }

@@ -4,6 +4,7 @@ package server
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -74,13 +75,14 @@ func TestDestroyedCacheIsNotWaitedFor(t *testing.T) {
 }
 
 // newServer makes a generic server of a Config that install has changed.
-func newServer(t *testing.T, install func(*genericapiserver.Config)) *genericapiserver.GenericAPIServer {
+func newServer(t testing.TB, install func(*genericapiserver.Config)) *genericapiserver.GenericAPIServer {
 	t.Helper()
 	return newServerBefore(t, genericapiserver.NewEmptyDelegate(), install)
 }
 
-// newServerBefore makes one that passes on to the delegate what it does not know.
-func newServerBefore(t *testing.T, delegate genericapiserver.DelegationTarget, install func(*genericapiserver.Config)) *genericapiserver.GenericAPIServer {
+// newServerBefore makes a server that delegates the requests that it has no
+// handler for.
+func newServerBefore(t testing.TB, delegate genericapiserver.DelegationTarget, install func(*genericapiserver.Config)) *genericapiserver.GenericAPIServer {
 	t.Helper()
 	config := genericapiserver.NewConfig(serializer.NewCodecFactory(runtime.NewScheme()))
 	config.ExternalAddress = "127.0.0.1:443"
@@ -110,9 +112,13 @@ func TestAddReadinessHook(t *testing.T) {
 	require.NoError(t, AddReadinessHook(server))
 	require.ErrorContains(t, AddReadinessHook(server), "called twice")
 	// A cache may come after the hook.
-	gadget := &fakeCache{err: storage.ErrStorageNotReady}
+	require.NoError(t, Readiness(server), "there is no cache to wait for")
+	gadget := &fakeCache{err: fmt.Errorf("%w: etcd is away", storage.ErrStorageNotReady)}
 	build(t, installed, gadget, nil)
 	server.PrepareRun()
+	// The error names the cache and the reason.
+	require.ErrorContains(t, Readiness(server), "gadgets")
+	require.ErrorContains(t, Readiness(server), "etcd is away")
 
 	// Outside a running server other checks fail, too: ask for ours alone.
 	require.Equal(t, http.StatusInternalServerError, get(server, "/readyz/watchcache").Code)
@@ -122,12 +128,15 @@ func TestAddReadinessHook(t *testing.T) {
 	gadget.err = nil
 	require.Equal(t, http.StatusOK, get(server, "/readyz/watchcache").Code)
 	require.Contains(t, get(server, "/readyz?verbose").Body.String(), "[+]watchcache ok")
+	require.NoError(t, Readiness(server))
 }
 
 func TestAddReadinessHookRefusesBadInput(t *testing.T) {
 	require.ErrorContains(t, AddReadinessHook(nil), "server is nil")
 	without := newServer(t, func(*genericapiserver.Config) {})
 	require.ErrorContains(t, AddReadinessHook(without), "not installed")
+	require.ErrorContains(t, Readiness(nil), "server is nil")
+	require.NoError(t, Readiness(without))
 
 	late := newServer(t, func(config *genericapiserver.Config) {
 		config.RESTOptionsGetter = &fakeGetter{}

@@ -29,7 +29,7 @@ func benchState(b *testing.B) (s *watchcache.State, change func() watchcache.Cha
 		rv++
 		old := list[rv*7919%benchObjects]
 		e := &watchcache.Element{Key: old.Key, RV: rv, Object: old.Object, Labels: old.Labels, Fields: old.Fields}
-		return watchcache.Change{Type: watchcache.Modified, Element: e, RV: rv}
+		return watchcache.Change{Type: watchcache.Modified, Element: e, RV: rv, Whole: true}
 	}
 }
 
@@ -71,7 +71,7 @@ func BenchmarkReplace(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchObjects, "ns/object")
 }
 
-// BenchmarkRange is what LIST adds to copying the objects.
+// BenchmarkRange measures what LIST costs beyond copying the objects.
 func BenchmarkRange(b *testing.B) {
 	s, change := benchState(b)
 	n := 0
@@ -117,14 +117,14 @@ func BenchmarkAt(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	b.Run("undoing 1,000 events", func(b *testing.B) {
+	b.Run("1,000 events back", func(b *testing.B) {
 		b.ReportAllocs()
 		rv := s.RV() - 1000
 		for now := int64(1); b.Loop(); now++ {
 			if _, err := s.At(rv); err != nil {
 				b.Fatal(err)
 			}
-			// This drops what is kept, but no event: none is dispatched.
+			// Trim drops the kept snapshots, but no event: none is dispatched.
 			b.StopTimer()
 			s.Trim(now * int64(time.Second))
 			b.StartTimer()
@@ -179,4 +179,58 @@ func BenchmarkSince(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// BenchmarkAtAnyVersion reads versions of 20,000 objects from the far end of a
+// window of 100,000 events: the first page, which makes the version, and later
+// ones; by key and by an index.
+func BenchmarkAtAnyVersion(b *testing.B) {
+	const events = 100_000
+	s, change := benchState(b)
+	for range events {
+		if _, err := s.Apply(change()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	s.Latest()
+	first := s.RV() - events
+	version := func(i uint64) *watchcache.Snapshot {
+		snapshot, err := s.At(first + i)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return snapshot
+	}
+	page := func(limit int, read func(yield func(*watchcache.Element) bool)) {
+		read(func(*watchcache.Element) bool { limit--; return limit > 0 })
+	}
+	for _, limit := range []int{1, 500, benchObjects} {
+		b.Run(fmt.Sprintf("new version, limit %d", limit), func(b *testing.B) {
+			for i := uint64(0); b.Loop(); i++ {
+				snapshot := version(i % 1000)
+				page(limit, func(yield func(*watchcache.Element) bool) { snapshot.Range("/registry/pods/", "", yield) })
+			}
+		})
+	}
+	b.Run("new version, index", func(b *testing.B) {
+		for i := uint64(0); b.Loop(); i++ {
+			snapshot := version(i % 1000)
+			page(1, func(yield func(*watchcache.Element) bool) { snapshot.RangeIndex("value", "50", "", "", yield) })
+		}
+	})
+	b.Run("page 2, limit 500, counted", func(b *testing.B) {
+		for b.Loop() {
+			snapshot, from := version(0), "/registry/pods/ns-002/pod-10002"
+			page(500, func(yield func(*watchcache.Element) bool) { snapshot.Range("/registry/pods/", from, yield) })
+			snapshot.Count("/registry/pods/", from)
+		}
+	})
+	b.Run("page 2, limit 1, index", func(b *testing.B) {
+		for b.Loop() {
+			snapshot := version(0)
+			page(1, func(yield func(*watchcache.Element) bool) {
+				snapshot.RangeIndex("value", "50", "", "/registry/pods/ns-050/", yield)
+			})
+		}
+	})
 }

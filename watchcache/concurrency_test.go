@@ -5,6 +5,7 @@ package watchcache_test
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -41,7 +42,7 @@ func timelineElement(rv uint64, generation int) *watchcache.Element {
 
 func timelineChange(rv uint64, generation int) watchcache.Change {
 	return watchcache.Change{
-		Type: timelineType(rv), Element: timelineElement(rv, generation), RV: rv, Received: int64(rv) * int64(time.Second),
+		Type: timelineType(rv), Element: timelineElement(rv, generation), RV: rv, Received: int64(rv) * int64(time.Second), Whole: true,
 	}
 }
 
@@ -141,15 +142,15 @@ func (tl *timeline) write(generations, events int) {
 	}
 }
 
-// pause lets others run: on few processors readers that never rest would have
-// the writer wait for the end of their time slices. It tells whether the
-// writer has ended, so that what follows is a reader's last round.
+// pause lets other goroutines run: on few processors readers that never rest
+// would make the writer wait for the end of their time slices. pause reports
+// whether the writer has ended, so that the next round is the reader's last.
 func (tl *timeline) pause() (last bool) {
 	runtime.Gosched()
 	return tl.done.Load()
 }
 
-// readLatest requires that what it reads never goes back.
+// readLatest requires that the resourceVersions it reads never fall.
 func (tl *timeline) readLatest() {
 	generation, rv := 0, uint64(0)
 	for last := false; !last; {
@@ -235,7 +236,7 @@ func (tl *timeline) readSince(room int, dispatch bool) {
 		last = tl.pause()
 		n, through, err := tl.state.Since(next, buf)
 		if err != nil {
-			// Begin anew from a snapshot.
+			// Begin again from a snapshot.
 			s := tl.state.Latest()
 			next, rv = s.Next(), s.RV()
 			continue
@@ -377,4 +378,52 @@ func TestConcurrentAt(t *testing.T) {
 		}
 	}
 	wg.Wait()
+}
+
+// Regression 48: trees are cloned only where nobody else can be: readers of all
+// kinds of snapshots, of the trees themselves and of the indexes go on while the
+// writer changes them, clones them for the next snapshot and carries them over a
+// list. The race detector judges.
+func TestCloningRacesWithNoReader(t *testing.T) {
+	s := watchcache.New(watchcache.Config{History: time.Hour, WindowBytes: 1 << 40, MinEvents: 100, Indexes: indexes})
+	var all []*watchcache.Element
+	for i := range 200 {
+		all = append(all, element(fmt.Sprintf("/r/%03d", i), 1, strconv.Itoa(i%5)))
+	}
+	s.Replace(all, 1)
+	var done atomic.Bool
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			for !done.Load() {
+				runtime.Gosched()
+				snapshots := []*watchcache.Snapshot{s.Latest()}
+				if earlier, err := s.At(snapshots[0].RV() - min(snapshots[0].RV(), 5)); err == nil {
+					snapshots = append(snapshots, earlier)
+				}
+				for _, snapshot := range snapshots {
+					if len(snapshot.All()) != snapshot.Len() || snapshot.Count("/r/", "/r/100") > 100 {
+						t.Errorf("at %d: %d elements in a row, %d in all", snapshot.RV(), len(snapshot.All()), snapshot.Len())
+					}
+					rangedIndex(snapshot, "value", "3", "/r/", "/r/050")
+				}
+				s.Get("/r/007")
+			}
+		})
+	}
+	for rv := uint64(2); rv < 600; rv++ {
+		_, err := s.Apply(watchcache.Change{
+			Type: watchcache.Modified, RV: rv, Whole: rv%2 == 0, Element: element(fmt.Sprintf("/r/%03d", rv%200), rv, strconv.Itoa(int(rv%5))),
+		})
+		require.NoError(t, err)
+		if rv%100 == 0 {
+			list := slices.Clone(s.Latest().All())
+			list[5] = element(list[5].Key, rv+1, "carried")
+			rv++
+			_, err := s.Carry(list, rv, 0, nil)
+			require.NoError(t, err)
+		}
+	}
+	done.Store(true)
+	readers.Wait()
 }

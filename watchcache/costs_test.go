@@ -2,7 +2,7 @@
 
 //go:build !race && !invariants
 
-// What is counted here is that of the plain build: the race detector and the
+// These tests count allocations of the plain build: the race detector and the
 // invariants allocate for themselves.
 
 package watchcache_test
@@ -21,7 +21,7 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// heap is what is in use after collection, in bytes.
+// heap returns the bytes in use after a garbage collection.
 func heap() int64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -31,7 +31,7 @@ func heap() int64 {
 }
 
 // shared makes elements that share one object and one set of fields, so that
-// what is measured is what the cache adds.
+// only the memory of the cache itself is measured.
 type shared struct {
 	pod    *corev1.Pod
 	fields watchcache.Fields
@@ -65,7 +65,7 @@ func filled(config watchcache.Config, sh shared, keys []string) *watchcache.Stat
 	return s
 }
 
-// A change costs its event and nothing else when nobody takes snapshots,
+// A change costs its event and nothing else while no reader takes snapshots,
 // with indexes or without.
 func TestAllocationsOfApply(t *testing.T) {
 	const objects, runs = 1000, 20_000
@@ -81,8 +81,9 @@ func TestAllocationsOfApply(t *testing.T) {
 			allocations := testing.AllocsPerRun(runs, func() {
 				e := elements[rv-1]
 				rv++
+				// An assertion that holds allocates as well.
 				if _, err := s.Apply(watchcache.Change{Type: watchcache.Modified, Element: e, RV: rv}); err != nil {
-					t.Fatal(err)
+					require.NoError(t, err)
 				}
 				s.Dispatched(watchcache.Position(rv))
 			})
@@ -114,7 +115,7 @@ func TestAllocationsOfReads(t *testing.T) {
 	} {
 		require.Zero(t, testing.AllocsPerRun(100, read), name)
 	}
-	// A closure around yield, and for At the closure that would undo.
+	// A closure around yield, and for At the closure that would make the version.
 	for name, read := range map[string]func(){
 		"At, kept":   func() { _, _ = s.At(50) },
 		"Range":      func() { latest.Range("", "", count) },
@@ -140,7 +141,7 @@ func TestProgressClonesNothing(t *testing.T) {
 	require.LessOrEqual(t, afterProgress, 1.0, "the Snapshot itself")
 }
 
-// At costs in proportion to what it undoes, not to the number of objects.
+// At costs in proportion to the newer events, not to the number of objects.
 func TestAllocationsOfAt(t *testing.T) {
 	measure := func(objects int) float64 {
 		sh, keys := newShared(), keysFor(objects)
@@ -155,8 +156,41 @@ func TestAllocationsOfAt(t *testing.T) {
 		})
 	}
 	small, large := measure(1000), measure(32_000)
-	t.Logf("ten events and their undoing: %.0f allocations with 1,000 objects, %.0f with 32,000", small, large)
+	t.Logf("ten events and the version before them: %.0f allocations with 1,000 objects, %.0f with 32,000", small, large)
 	require.Less(t, large, 3*small)
+}
+
+// Regression 96: a count costs no more memory than its closures, until it is
+// one of many far into all elements: a namespace's, and those of the first and
+// the last pages of everything.
+func TestMemoryOfCount(t *testing.T) {
+	const objects = 40_000
+	sh, keys := newShared(), make([]string, objects)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("/registry/pods/ns-%d/pod-%05d", i/(objects/4), i)
+	}
+	s := filled(roomy, sh, keys)
+	apply(t, s, watchcache.Change{Type: watchcache.Modified, Element: sh.element(keys[100], 2), RV: 2})
+	for name, snapshot := range map[string]*watchcache.Snapshot{"latest": s.Latest(), "earlier": at(t, s, 1)} {
+		count := func(prefix, from string, want int) (bytes uint64) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			got := snapshot.Count(prefix, from)
+			runtime.ReadMemStats(&after)
+			require.Equal(t, want, got)
+			return after.TotalAlloc - before.TotalAlloc
+		}
+		for i, bytes := range []uint64{
+			count("/registry/pods/ns-1/", "", objects/4),
+			count("/registry/pods/ns-1/", keys[objects/4+5000], 5000),
+			count("/registry/pods/", keys[500], objects-500),
+			count("/registry/pods/", keys[objects-500], 500),
+		} {
+			require.Less(t, bytes, uint64(8*objects/4), "%s, count %d", name, i)
+		}
+		require.Greater(t, count("/registry/pods/", keys[objects/2], objects/2), uint64(8*objects-1), "%s: a page in the middle", name)
+		require.Less(t, count("/registry/pods/", keys[objects/2+500], objects/2-500), uint64(8*objects/4), "%s: the next one", name)
+	}
 }
 
 // An event in the window keeps its event, its slot and the old version's

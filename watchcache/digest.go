@@ -7,8 +7,8 @@ package watchcache
 // the digest of the empty set.
 type Digest uint64
 
-// Toggle adds the key at rv to the set, or takes it out if it is there. The
-// order in which keys come and go does not matter.
+// Toggle adds the key at rv to the set, or removes it if the set has it. The
+// order in which keys are added and removed does not matter.
 func (d *Digest) Toggle(key string, rv uint64) {
 	// FNV-1a, finished so that all bits of rv reach all bits of the sum: keys
 	// differ little from each other, and versions even less.
@@ -21,7 +21,3 @@ func (d *Digest) Toggle(key string, rv uint64) {
 	h = (h ^ h>>27) * 0x94d049bb133111eb
 	*d ^= Digest(h ^ h>>31)
 }
-
-// Digest returns the digest of the snapshot's elements. It was kept up with
-// every change and costs nothing.
-func (s *Snapshot) Digest() Digest { return *s.trees.digest }

@@ -19,8 +19,8 @@ func digestOf(s *watchcache.Snapshot) (d watchcache.Digest) {
 	return d
 }
 
-// The digest is that of what a snapshot shows, for the latest and for earlier
-// ones, however they came to be.
+// A snapshot's digest is that of the elements it shows, for the latest and for
+// earlier ones, however they were made.
 func TestDigestFollowsChanges(t *testing.T) {
 	s := watchcache.New(roomy)
 	require.Zero(t, s.Latest().Digest())
@@ -45,7 +45,7 @@ func TestDigestFollowsChanges(t *testing.T) {
 	require.Zero(t, s.Latest().Digest())
 }
 
-// What differs little has digests that differ.
+// Sets that differ little have different digests.
 func TestDigestTellsApart(t *testing.T) {
 	seen := map[watchcache.Digest]string{}
 	for rv := range uint64(300) {

@@ -2,8 +2,8 @@
 
 // Package watchcache is the state machine of the watch cache: the current
 // objects of one resource and a sliding window of its recent changes, as pure
-// data. It starts no goroutine and knows no clock, logger, metric or context;
-// the caller brings time as numbers and does all the talking.
+// data. The package starts no goroutine and has no clock, logger, metric or
+// context; the caller passes time in as numbers, and does all I/O and logging.
 //
 // # Values
 //
@@ -15,35 +15,53 @@
 // # Writing
 //
 // One writer calls [State.Apply], [State.Replace], [State.Progress] and
-// [State.Compacted]. What does not fit is refused with an error that names it,
-// and leaves the state as it was; the caller then resynchronizes by listing
-// the source anew and calling Replace.
+// [State.Compacted]. A change that does not fit is refused with an error that
+// names it, and leaves the state as it was; the caller then lists the source
+// again and calls Replace.
 //
 // # Reading
 //
-// [State.Latest] gives the newest snapshot. It is cloned when first asked for
-// after a change and shared until the next change, so that a burst of writes
-// costs one clone and not one for each. [State.At] gives the snapshot at an
-// earlier resourceVersion by undoing the window's newer events. [State.Since]
-// reads the window from a position, [State.PositionAfter] finds the position
-// at which a watch from a resourceVersion continues.
+// [State.Latest] returns the newest snapshot. The trees are cloned for the
+// first reader after a change, and the clone is shared until the next change,
+// so that a burst of writes costs one clone and not one for each write.
+// [State.At] returns the snapshot at an earlier resourceVersion: the newest
+// trees, without the elements written since then, merged with those that the
+// window's newer events have replaced. [State.Keep] keeps a snapshot for
+// clients that page through it. [State.Since] reads the window from a position,
+// [State.PositionAfter] finds the position at which a watch from a
+// resourceVersion continues.
+//
+// # Complete versions
+//
+// A source may change several keys at one resourceVersion, one event at a time.
+// The state shows a resourceVersion once it is complete, that is, once no more
+// events at this resourceVersion can come: the source says so, by
+// [State.Progress] or a list, or an event at a later resourceVersion has come.
+// Until then snapshots, and every method that returns a resourceVersion, stay
+// at the last complete one; the events above it, the tail, can be read by
+// position only. For a source that never says so, set Whole of [Change]: its
+// changes are shown at once.
 //
 // # Positions
 //
 // Every event has a position, one more than its predecessor's. Two events may
 // share a resourceVersion (a transaction over several keys), never a position.
-// Replace skips one position, so that whoever waits at the old end of the
+// Replace skips one position, so that a reader that waits at the old end of the
 // window finds its position gone instead of reading on over a gap.
 //
 // # Invariants
 //
 //   - W1: the resourceVersion never falls between two calls of Replace.
-//   - W2: a snapshot at rv holds exactly the effects of the events up to rv.
+//   - W2: a snapshot at rv holds exactly the effects of the events up to rv,
+//     of which no more can come.
 //   - W3: a watcher gets every matching event after its start once and in
-//     order, or is told that it is too late; never a silent gap.
+//     order, or an error that says that its position has expired; never a
+//     silent gap.
 //   - W4: after a bookmark at rv no event at or below rv follows.
 //   - W5: a published value is never written again.
-//   - W6: no event leaves the window before it was dispatched.
+//   - W6: no event leaves the window before it was dispatched, unless the
+//     window has reached its ceiling; Since then returns ErrExpired, and the
+//     watchers that missed the event are ended with a 410.
 //
 // W1, W2, W5 and W6 are checked here, W3 and W4 where watchers are fed, when
 // built with -tags invariants.

@@ -17,11 +17,13 @@ import (
 // driver does the same to a State and to the model, and compares them.
 type driver struct {
 	t *checker
-	// choose returns a number in [0, n). It is where all chance comes from.
+	// choose returns a number in [0, n). All random choices come from here.
 	choose func(what string, n int) int
 	state  *watchcache.State
 	model  *model
 	holds  []hold
+	// whole: the source does not tell where a resourceVersion ends.
+	whole bool
 	// reader is a watcher that reads the window to its end from time to time.
 	reader watchcache.Position
 }
@@ -47,10 +49,11 @@ var driverKeys = []string{"/r/ns1/a", "/r/ns1/b", "/r/ns1/c", "/r/ns11/a", "/r/n
 func newDriver(tb testing.TB, t *checker, choose func(string, int) int) *driver {
 	config := smallConfig
 	config.MinEvents = choose("MinEvents", 5)
+	config.CeilingBytes = []int64{0, 1, 15_000, 24_000}[choose("ceiling", 4)]
 	if choose("a window that never is too large", 3) == 0 {
 		config.WindowBytes = 1 << 40
 	}
-	return &driver{t: t, choose: choose, state: watchcache.New(config), model: newModel(tb, config)}
+	return &driver{t: t, choose: choose, whole: choose("whole", 2) == 0, state: watchcache.New(config), model: newModel(tb, config)}
 }
 
 func (t *checker) require() *require.Assertions { return require.New(requirer{t}) }
@@ -82,8 +85,8 @@ func (d *driver) change() watchcache.Change {
 func (d *driver) fitting() watchcache.Change {
 	c := d.change()
 	c.RV = d.model.latest().rv + uint64(d.choose("step", 3))
-	if c.RV <= d.model.complete {
-		c.RV = d.model.complete + 1
+	if c.RV <= d.model.closed {
+		c.RV = d.model.closed + 1
 	}
 	c.Element = d.element(c.Element.Key, c.RV)
 	_, exists := d.model.latest().elements[c.Element.Key]
@@ -99,18 +102,27 @@ func (d *driver) fitting() watchcache.Change {
 func (d *driver) applyChange(c watchcache.Change) {
 	req := d.t.require()
 	c.Received = d.model.now + int64(d.choose("seconds later", 4))*int64(time.Second)
+	c.Whole = d.whole
 	want := d.model.refuses(c)
 	capacity := d.state.Stats().WindowCapacity
 	applied, err := d.state.Apply(c)
 	if want != nil {
-		req.ErrorIs(err, want)
+		if want != errApplied {
+			req.ErrorIs(err, want)
+		} else {
+			req.NoError(err)
+		}
 		req.Equal(watchcache.Applied{}, applied)
 		return
 	}
 	req.NoError(err)
-	e, evicted := d.model.apply(c)
-	req.Equal(e, applied.Event)
-	req.Equal(evicted, applied.Evicted)
+	e, evicted, cut := d.model.apply(c)
+	got := applied.Event
+	req.Equal([]any{e.Position, e.RV, e.Type, e.Received}, []any{got.Position, got.RV, got.Type, got.Received})
+	req.Same(e.Element, got.Element)
+	req.Same(e.Previous, got.Previous)
+	d.model.events[len(d.model.events)-1] = got
+	req.Equal([]int{evicted, cut}, []int{applied.Evicted, applied.Cut})
 	if capacity != d.state.Stats().WindowCapacity {
 		req.True(applied.Resized)
 	} else if applied.Resized {
@@ -137,6 +149,8 @@ func (d *driver) operations() map[string]func() {
 		"trim":       d.trim,
 		"hold":       d.hold,
 		"read":       d.read,
+		"keep":       d.keep,
+		"leave":      d.leave,
 	}
 }
 
@@ -144,12 +158,16 @@ func (d *driver) progress() {
 	rv := d.model.latest().rv + uint64(d.choose("progress", 5))
 	rv -= min(rv, 1)
 	err := d.state.Progress(rv)
-	if rv < d.model.latest().rv {
+	if rv < d.model.shown {
 		d.t.require().ErrorIs(err, watchcache.ErrBackwards)
 		return
 	}
 	d.t.require().NoError(err)
-	d.model.progress(rv)
+	if rv >= d.model.latest().rv {
+		d.model.progress(rv)
+	} else {
+		d.model.closed = rv
+	}
 }
 
 func (d *driver) replace() {
@@ -180,7 +198,8 @@ func (d *driver) trim() {
 	now := d.model.now + int64(d.choose("seconds", 15))*int64(time.Second) - int64(3*time.Second)
 	capacity := d.state.Stats().WindowCapacity
 	applied := d.state.Trim(now)
-	want := watchcache.Applied{Evicted: d.model.trim(now)}
+	var want watchcache.Applied
+	want.Evicted, want.Cut = d.model.trim(now)
 	want.Resized = capacity != d.state.Stats().WindowCapacity
 	d.t.require().Equal(want, applied)
 }
@@ -204,8 +223,38 @@ func (d *driver) hold() {
 	}
 }
 
-// read moves the reader: it gets every event once and in order, or is told
-// that it is too late (W3).
+func (d *driver) keep() {
+	latest := d.state.Latest()
+	d.state.Keep(latest)
+	d.model.asked[latest.RV()] = true
+}
+
+// leave makes an event, of the window or evicted, leave a watcher's selector.
+func (d *driver) leave() {
+	if len(d.model.events) == 0 {
+		return
+	}
+	// The nearer to now, the more likely to be in the window.
+	i := len(d.model.events) - 1 - d.choose("event back", min(len(d.model.events), 12))
+	e := d.model.events[i]
+	if e.Type != watchcache.Modified {
+		return
+	}
+	copied := element(e.Element.Key, e.RV, "left")
+	copied.Size = e.Previous.Size
+	got := e.Left(func(*watchcache.Event) *watchcache.Element { return copied })
+	if shared := d.model.left[e.Position]; shared != nil {
+		d.t.require().Same(shared, got)
+		return
+	}
+	d.t.require().Same(copied, got)
+	if i >= d.model.kept {
+		d.model.left[e.Position] = copied
+	}
+}
+
+// read moves the reader: the reader gets every event once and in order, or
+// ErrExpired (W3).
 func (d *driver) read() {
 	req := d.t.require()
 	buf := make([]*watchcache.Event, d.choose("room", 40))
@@ -227,9 +276,9 @@ func (d *driver) requireEvents(p watchcache.Position, got []*watchcache.Event, r
 	n := min(room, len(left))
 	req.Len(got, n)
 	for i := range got {
-		req.Equal(left[i], got[i])
+		req.Same(left[i], got[i])
 	}
-	complete := d.model.latest().rv
+	complete := d.model.shown
 	if n < len(left) {
 		complete = left[n].RV - 1
 	}
@@ -251,9 +300,11 @@ func (d *driver) check(whole bool) {
 func (d *driver) checkStats() {
 	req, m, stats := d.t.require(), d.model, d.state.Stats()
 	req.Equal(watchcache.Stats{
-		RV: m.latest().rv, OldestRV: m.dropped, Objects: len(m.latest().elements), ObjectBytes: m.objectBytes(),
+		Superseded: stats.Superseded, // see TestKept
+		RV:         m.shown, OldestRV: m.dropped, Objects: len(m.latest().elements), ObjectBytes: m.objectBytes(),
 		WindowEvents: len(m.window()), WindowBytes: m.windowBytes(), WindowCapacity: stats.WindowCapacity,
-		Oldest: m.first(), Next: m.next(),
+		Since: m.since, IndexBytes: stats.IndexBytes,
+		Start: m.start, Oldest: m.first(), Next: m.next(),
 	}, stats)
 	req.GreaterOrEqual(stats.WindowCapacity, stats.WindowEvents)
 	if stats.WindowCapacity > 64 {
@@ -265,9 +316,9 @@ func (d *driver) checkLatest() {
 	req, latest := d.t.require(), d.model.latest()
 	snapshot := d.state.Latest()
 	req.Same(snapshot, d.state.Latest())
-	req.Equal(latest.rv, snapshot.RV())
-	req.Equal(latest.rv, d.state.RV())
-	d.checkSnapshot(snapshot, latest, d.model.next())
+	req.Equal(d.model.shown, snapshot.RV())
+	req.Equal(d.model.shown, d.state.RV())
+	d.checkSnapshot(snapshot, d.model.at(d.model.shown), d.model.after(d.model.shown))
 	for _, key := range driverKeys {
 		e, rv := d.state.Get(key)
 		req.Same(latest.elements[key], e)
@@ -295,14 +346,14 @@ func (d *driver) checkAt(rv uint64) {
 	req, m := d.t.require(), d.model
 	snapshot, err := d.state.At(rv)
 	switch {
-	case rv > m.latest().rv:
+	case rv > m.shown:
 		req.ErrorIs(err, watchcache.ErrFuture)
 	case rv < m.compacted:
 		req.ErrorIs(err, watchcache.ErrCompacted)
 	case rv < m.dropped && !m.asked[rv]:
 		req.ErrorIs(err, watchcache.ErrExpired)
 	case rv < m.dropped && errors.Is(err, watchcache.ErrExpired):
-		// It was kept for paging, and has made way for others.
+		// The snapshot was kept for paging, and was replaced by others.
 		delete(m.asked, rv)
 	default:
 		req.NoError(err)
@@ -348,6 +399,11 @@ func (d *driver) checkSnapshot(s *watchcache.Snapshot, want version, next watchc
 		req.Same(want.elements[key], s.Get(key))
 	}
 	d.checkRange(s, want, "", "")
+	var digest watchcache.Digest
+	for key, e := range want.elements {
+		digest.Toggle(key, e.RV)
+	}
+	req.Equal(digest, s.Digest())
 	if d.choose("in a row", 2) == 0 {
 		d.t.require().True(slices.Equal(want.ranged("", "", everything), s.All()))
 	}
@@ -375,6 +431,8 @@ func (d *driver) checkRange(s *watchcache.Snapshot, want version, prefix, from s
 		req.True(s.RangeIndex("value", value, prefix, from, collect))
 		same(want.ranged(prefix, from, func(e *watchcache.Element) bool { return e.Labels["value"] == value }))
 	}
+	req.Equal(min(2, len(want.ranged(prefix, from, func(e *watchcache.Element) bool { return e.Labels["value"] == "1" }))),
+		s.CountIndex("value", []string{"1"}, prefix, from, 2))
 	for _, word := range []string{"x", "y"} {
 		req.True(s.RangeIndex("words", word, prefix, from, collect))
 		same(want.ranged(prefix, from, func(e *watchcache.Element) bool { return slices.Contains(wordsOf(e), word) }))

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Element is one object as the cache holds it. It is immutable once it was
-// handed to a State (W5): readers share it, and copy the object before they
+// Element is one object as the cache holds it. An element is immutable once it
+// was handed to a State (W5): readers share it, and copy the object before they
 // change anything in it.
 type Element struct {
 	// Key is the object's storage key, resource prefix included.
@@ -24,8 +24,8 @@ type Element struct {
 	Labels labels.Set
 	// Fields are the object's selectable fields.
 	Fields Fields
-	// Size is the memory that Object takes, in bytes, as estimated by the
-	// caller. It is what the window's byte budget counts.
+	// Size is the memory that Object takes with all that it refers to, in bytes,
+	// as estimated by the caller. The window's byte budget counts this size.
 	Size int64
 
 	sealed    seal // empty without -tags invariants, and free if not the last
@@ -33,7 +33,7 @@ type Element struct {
 }
 
 // Encodings returns the object's serializations, which are made when first
-// asked for. Holding them does not hold the element.
+// asked for. A reference to them does not keep the element in memory.
 func (e *Element) Encodings() *Encodings {
 	if encodings := e.encodings.Load(); encodings != nil {
 		return encodings
@@ -42,20 +42,22 @@ func (e *Element) Encodings() *Encodings {
 	return e.encodings.Load()
 }
 
-// elementOverhead is what an Element and its place in a tree take beyond the
-// object itself: the struct, its key, its field values, the tree item.
+// elementOverhead is the memory that an Element and its tree item take beyond
+// the object itself, in bytes: the struct, its key, its field values, the tree
+// item.
 const elementOverhead = 320
 
 func (e *Element) bytes() int64 { return e.Size + elementOverhead }
 
-// SelectsAs tells whether label and field selectors can't tell e from other.
+// SelectsAs reports whether e and other have equal labels and fields, so that
+// every selector selects both or neither.
 func (e *Element) SelectsAs(other *Element) bool {
 	return e.Fields.equal(&other.Fields) && maps.Equal(e.Labels, other.Labels)
 }
 
-// share takes over from the element that e replaces what is equal: the key,
-// and the field values, which most updates leave as they are. It is called
-// before e is published.
+// share makes e use the memory of the element that it replaces where both are
+// equal: the key, and the field values, which most updates leave as they are.
+// Call share before e is published.
 func (e *Element) share(previous *Element) {
 	e.Key = previous.Key
 	if e.Fields.equal(&previous.Fields) {

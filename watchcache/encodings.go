@@ -4,9 +4,10 @@ package watchcache
 
 import "sync"
 
-// Encodings are the serializations of one element, by identifier of version,
-// format and framing. They are the one thing about an element that is made
-// after it was published: each is made once, and the same for everyone.
+// Encodings are the serializations of one element, by an identifier of version,
+// format and framing. Serializations are the only part of an element that is
+// made after the element was published: each is made once and shared by all
+// readers.
 type Encodings struct {
 	mu struct {
 		sync.Mutex
@@ -22,9 +23,10 @@ type Encoding struct {
 	err   error
 }
 
-// Get returns the serialization with the identifier and makes it if it was not
-// made before; created is true for the one caller that made it. Concurrent
-// callers wait for that one.
+// Get returns the serialization with the identifier, and calls encode if there
+// is none yet; created is true for the one caller whose encode was called.
+// Concurrent callers wait for that one. An error of encode is kept and returned
+// like a result; call Drop to try again.
 func (e *Encodings) Get(id string, encode func() ([]byte, error)) (bytes []byte, created bool, err error) {
 	encoding := e.entry(id)
 	encoding.once.Do(func() {
@@ -52,7 +54,7 @@ func (e *Encodings) entry(id string) *Encoding {
 }
 
 // Drop forgets the serialization with the identifier; the next Get makes it
-// anew. Whoever has its bytes keeps them.
+// again. Bytes that Get has returned stay valid.
 func (e *Encodings) Drop(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

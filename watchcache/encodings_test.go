@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-watchcache/watchcache/watchcache"
@@ -29,7 +30,7 @@ func TestEncodingIsMadeOnce(t *testing.T) {
 	}
 }
 
-// Readers that come at once wait for one making and share it.
+// Concurrent readers wait for one call of encode and share its result.
 func TestEncodingIsShared(t *testing.T) {
 	const readers, elements = 8, 50
 	for range elements {
@@ -48,9 +49,7 @@ func TestEncodingIsShared(t *testing.T) {
 				})
 				mu.Lock()
 				defer mu.Unlock()
-				if err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, err)
 				if created {
 					creators++
 				}
@@ -119,8 +118,8 @@ func TestEncodingThatPanicsIsNotServed(t *testing.T) {
 	require.Equal(t, "x", text)
 }
 
-// A watcher whose selector an event has left is told the old state with the
-// event's resourceVersion; all of them share one.
+// Watchers whose selector an event has left share one element: the old state
+// with the event's resourceVersion.
 func TestLeftIsMadeOnce(t *testing.T) {
 	s := watchcache.New(roomy)
 	e := apply(t, s, added("a", 1, "1"), modified("a", 2, "2")).Event

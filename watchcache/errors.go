@@ -7,30 +7,34 @@ import (
 	"fmt"
 )
 
-// What a reader can be refused for. The errors that State returns wrap these.
+// The reasons for which a read is refused. The errors that State returns wrap
+// these.
 var (
-	// ErrExpired: the window no longer reaches back to what was asked for.
+	// ErrExpired: the window no longer has the events from the position or
+	// resourceVersion asked for.
 	ErrExpired = errors.New("expired")
 	// ErrCompacted: the source has compacted the resourceVersion asked for.
 	ErrCompacted = errors.New("compacted")
-	// ErrFuture: the state has not reached the resourceVersion asked for.
+	// ErrFuture: the resourceVersion or position asked for is above the state's.
 	ErrFuture = errors.New("in the future")
+	// ErrStopped: the done channel of the reader was closed before the read was
+	// complete.
+	ErrStopped = errors.New("no longer wanted")
 )
 
-// What a change can be refused for. Each means that the source and the state
-// have parted; the writer resynchronizes with Replace.
+// The reasons for which a change is refused. Each means that the source and the
+// state differ; the writer must list the source again and call Replace.
 var (
-	// ErrGap: the change does not fit the state it is applied to, so changes
-	// before it were missed.
+	// ErrGap: the change does not fit the state, so earlier changes were missed.
 	ErrGap = errors.New("changes were missed")
 	// ErrBackwards: the resourceVersion is one that the source had already
 	// declared complete, or is below one already seen.
 	ErrBackwards = errors.New("resourceVersion goes backwards")
 )
 
-// errAbandoned is what those get who waited for a shared value whose maker
-// panicked. Who comes after them makes it anew.
-var errAbandoned = errors.New("its making was abandoned")
+// errAbandoned is the error of readers that waited for a shared value whose
+// maker panicked. The next reader makes the value again.
+var errAbandoned = errors.New("the call that was making the shared value has panicked")
 
 func expired(rv, oldest uint64) error {
 	if rv >= oldest {
@@ -40,7 +44,7 @@ func expired(rv, oldest uint64) error {
 }
 
 func future(rv, current uint64) error {
-	return fmt.Errorf("resourceVersion %d, the cache is at %d: %w", rv, current, ErrFuture)
+	return fmt.Errorf("resourceVersion %d is above the cache's, %d: %w", rv, current, ErrFuture)
 }
 
 func gap(c Change, why string) error {

@@ -4,12 +4,12 @@ package watchcache
 
 import "sync/atomic"
 
-// Position is an event's place in the sequence of all changes that a State has
-// seen. Positions grow by one with every event; resourceVersions may repeat
-// and skip.
+// Position is the number of an event in the sequence of all changes that a
+// State has seen. Positions grow by one with every event; resourceVersions may
+// repeat and skip.
 type Position uint64
 
-// EventType says what a change did to its key.
+// EventType is the kind of a change: the key was added, modified or deleted.
 type EventType uint8
 
 // The types of change, as the source reports them.
@@ -32,48 +32,73 @@ func (t EventType) String() string {
 	return "UNKNOWN"
 }
 
-// Event is one change. It is immutable once applied (W5).
+// Event is one change, immutable once applied (W5).
 type Event struct {
 	// Position is assigned by Apply.
 	Position Position
 	// RV is the resourceVersion of the change.
 	RV uint64
-	// Type is what happened.
+	// Type is the kind of the change.
 	Type EventType
-	// Element is the state after the change. For Deleted it is the last state
-	// of the object, carrying the resourceVersion of the deletion.
+	// Element is the object after the change. For Deleted, Element is the last
+	// state of the object, with the resourceVersion of the deletion.
 	Element *Element
-	// Previous is the state before the change; nil exactly for Added.
+	// Previous is the object before the change; nil for Added, and only then.
 	Previous *Element
-	// Recorded is when the storage decoded the change and Received when the
-	// cache got it, both in nanoseconds since the Unix epoch. Received decides
-	// how long the window keeps the event.
-	Recorded, Received int64
+	// Received is when the cache got the change, in nanoseconds since a start that
+	// the caller chooses, the same for every Change, Trim and Carry. The window
+	// keeps an event for Config.History from this time on.
+	Received int64
 
 	left atomic.Pointer[Element]
+	// copies counts the bytes of the copies that Left has made for the events of a
+	// window; nil for an event in no window.
+	copies *atomic.Int64
 }
 
-// Left returns what a watcher is told whose selector the change has left: the
-// previous state, carrying the resourceVersion of the change. It is made by
-// make when first asked for and shared from then on.
-func (e *Event) Left(make func(e *Event) *Element) *Element {
-	if left := e.left.Load(); left != nil {
-		return left
+// Left returns the element for the DELETED event of a watcher whose selector no
+// longer selects the object: the previous state, with the resourceVersion of
+// the change. Left calls build for the first caller, shares the result from
+// then on, and counts it in the bytes of the window. For an event that left the
+// window before any call, Left calls build for each caller alone.
+func (e *Event) Left(build func(e *Event) *Element) *Element {
+	shared := e.left.Load()
+	if shared != nil && shared != neverLeft {
+		return shared
 	}
-	left := make(e)
+	left := build(e)
 	left.seal()
-	if !e.left.CompareAndSwap(nil, left) {
+	switch {
+	case e.left.CompareAndSwap(nil, left):
+		if e.copies != nil {
+			e.copies.Add(left.bytes())
+		}
+	case e.left.Load() != neverLeft:
 		return e.left.Load()
 	}
 	return left
 }
 
-// eventOverhead is what an Event and its slot in the window take, in bytes.
+// neverLeft stands, in an event that was evicted, for the copy that Left would
+// have made: copies of such an event do not count in the window any more.
+var neverLeft = new(Element)
+
+// evicted takes the copy that Left has made out of the window's bytes. The
+// caller of Left may not have added them yet.
+func (e *Event) evicted() {
+	if !e.left.CompareAndSwap(nil, neverLeft) {
+		e.copies.Add(-e.left.Load().bytes())
+	}
+}
+
+// eventOverhead is the memory that an Event and its slot in the window take, in
+// bytes.
 const eventOverhead = 96
 
-// retained is what the window alone keeps in memory for this event: elements
-// that are in the current state are not counted. A superseded element is the
-// Previous of exactly one event, a deletion's last state the Element of one.
+// retained is the memory that the window alone keeps for this event, in bytes:
+// elements that are in the current state are not counted. A superseded element
+// is the Previous of exactly one event, a deletion's last state the Element of
+// one.
 func (e *Event) retained() int64 {
 	n := int64(eventOverhead)
 	if e.Previous != nil {

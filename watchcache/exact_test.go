@@ -4,9 +4,11 @@ package watchcache_test
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/require"
 
@@ -54,7 +56,7 @@ func showAll(s *watchcache.Snapshot) string {
 	return out[:max(0, len(out)-1)]
 }
 
-// Paging at one resourceVersion undoes once.
+// Paging at one resourceVersion makes the version once.
 func TestAtIsKeptForPaging(t *testing.T) {
 	s := watchcache.New(watchcache.Config{History: 10 * time.Second, WindowBytes: 1 << 40})
 	s.Replace(nil, 1)
@@ -79,7 +81,7 @@ func TestAtIsKeptForPaging(t *testing.T) {
 	require.NotSame(t, first, again)
 	require.Equal(t, contents(first), contents(again))
 
-	// It outlives the events that it was made of, as long as it is used.
+	// The version outlives the events that it was made of, as long as it is used.
 	s.Dispatched(s.Stats().Next)
 	now := int64(0)
 	for range 20 {
@@ -95,7 +97,8 @@ func TestAtIsKeptForPaging(t *testing.T) {
 	require.ErrorIs(t, err, watchcache.ErrExpired)
 }
 
-// Readers of one resourceVersion share one making.
+// Concurrent readers of one resourceVersion share one call that makes the
+// version.
 func TestAtIsMadeOnce(t *testing.T) {
 	s := watchcache.New(roomy)
 	s.Replace(nil, 1)
@@ -166,28 +169,110 @@ func TestAtDoesNotCopyTheWholeState(t *testing.T) {
 }
 
 // A server recovers from panics in its handlers. An index that panics while a
-// version is made must not leave half of one, or nothing, to later readers.
-func TestAtThatPanicsLeavesNothing(t *testing.T) {
+// version is read by it must not leave half of one, or nothing, to later
+// readers.
+func TestIndexThatPanicsLeavesNothing(t *testing.T) {
 	broken := false
 	s := watchcache.New(watchcache.Config{History: time.Hour, WindowBytes: 1 << 40, Indexes: []watchcache.Index{{
-		Name: "sometimes", Values: func(_ *watchcache.Element, dst []string) []string {
-			if broken {
+		Name: "sometimes", Values: func(e *watchcache.Element, dst []string) []string {
+			if broken && e.Key == "b" {
 				panic("in the index")
 			}
 			return append(dst, "x")
 		},
 	}}})
-	apply(t, s, added("a", 1, "1"), added("b", 2, "1"))
+	apply(t, s, added("a", 1, "1"), added("b", 2, "1"), modified("a", 3, "2"), modified("b", 4, "2"))
+	snapshot := at(t, s, 2)
 	broken = true
-	require.Panics(t, func() { _, _ = s.At(1) })
+	require.Panics(t, func() { rangedIndex(snapshot, "sometimes", "x", "", "") })
 	broken = false
-	for range 3 {
-		snapshot, err := s.At(1)
-		if err == nil {
-			require.NotNil(t, snapshot)
-			require.Equal(t, "a=1@1", contents(snapshot))
-			return
+	got, _ := rangedIndex(at(t, s, 2), "sometimes", "x", "", "")
+	require.Equal(t, "a=1@1 b=1@2", got)
+}
+
+// A reader that has given up gets nothing, and takes nothing from others.
+func TestAtUntil(t *testing.T) {
+	s := watchcache.New(roomy)
+	s.Replace(nil, 1)
+	apply(t, s, added("a", 2, "1"), added("b", 3, "1"))
+	gone := make(chan struct{})
+	close(gone)
+	_, err := s.AtUntil(gone, 2)
+	require.ErrorIs(t, err, watchcache.ErrStopped)
+	require.Equal(t, "a=1@2", contents(at(t, s, 2)))
+	kept, err := s.AtUntil(gone, 2)
+	require.NoError(t, err, "there is nothing to wait for")
+	require.Same(t, at(t, s, 2), kept)
+}
+
+// Regression 94: a snapshot that Keep was called for is found when the window
+// has moved on, whether it was the latest or an earlier one.
+func TestKeep(t *testing.T) {
+	s := watchcache.New(watchcache.Config{History: 10 * time.Second, WindowBytes: 1 << 40})
+	s.Replace(nil, 1)
+	apply(t, s, added("a", 2, "1"), added("b", 3, "1"))
+	latest, earlier := s.Latest(), at(t, s, 2)
+	s.Keep(latest)
+	s.Keep(earlier)
+	apply(t, s, added("c", 4, "1"), added("d", 5, "1"))
+	s.Dispatched(s.Stats().Next)
+	now := int64(0)
+	for range 20 {
+		now += int64(6 * time.Second)
+		s.Trim(now)
+		require.Same(t, latest, at(t, s, 3))
+		require.Same(t, earlier, at(t, s, 2))
+	}
+	require.Equal(t, uint64(5), s.Stats().OldestRV)
+	require.True(t, s.Kept(3))
+	require.False(t, s.Kept(4))
+
+	// A compaction of the source ends it.
+	s.Compacted(3)
+	require.False(t, s.Kept(2))
+	_, err := s.At(2)
+	require.ErrorIs(t, err, watchcache.ErrCompacted)
+	require.Same(t, latest, at(t, s, 3))
+
+	s.Trim(now + int64(10*time.Second) + 1)
+	require.False(t, s.Kept(3), "nobody has asked for it")
+	_, err = s.At(3)
+	require.ErrorIs(t, err, watchcache.ErrExpired)
+}
+
+// Snapshots whose readers never return, and versions that were not given to
+// Keep, do not push out those that are in use.
+func TestKeepIsBounded(t *testing.T) {
+	s := watchcache.New(roomy)
+	s.Replace(nil, 1)
+	var all []weak.Pointer[watchcache.Snapshot]
+	for rv := uint64(2); rv < 50; rv++ {
+		apply(t, s, added(fmt.Sprint(rv), rv, "1"))
+		latest := s.Latest()
+		s.Keep(latest)
+		all = append(all, weak.Make(latest))
+	}
+	promised := s.Latest()
+	apply(t, s, added("last", 50, "1"))
+	for rv := uint64(2); rv < 30; rv++ {
+		at(t, s, rv)
+	}
+	require.Same(t, promised, at(t, s, 49))
+	runtime.GC()
+	left := 0
+	for _, p := range all {
+		if p.Value() != nil {
+			left++
 		}
 	}
-	t.Fatal("the version stays lost")
+	require.Equal(t, 8, left)
+
+	// A kept snapshot is of the history that it was taken from.
+	before := s.Latest()
+	s.Replace(nil, 50)
+	s.Keep(before)
+	require.Empty(t, contents(at(t, s, 50)))
+	s.Replace(nil, 60)
+	_, err := s.At(50)
+	require.ErrorIs(t, err, watchcache.ErrExpired)
 }

@@ -24,7 +24,7 @@ var _ fields.Fields = (*Fields)(nil)
 // Has reports whether the object has the field.
 func (f *Fields) Has(name string) bool { return f.index(name) >= 0 }
 
-// Get returns the value of the field, "" when the object does not have it.
+// Get returns the value of the field, "" if the object does not have the field.
 func (f *Fields) Get(name string) string {
 	if i := f.index(name); i >= 0 {
 		return f.values[i]
@@ -53,15 +53,15 @@ func (f *Fields) index(name string) int {
 	return -1
 }
 
-// FieldNames interns the names of Fields. It belongs to the one writer and is
-// not safe for concurrent use.
+// FieldNames interns the names of Fields. A FieldNames belongs to the one
+// writer and is not safe for concurrent use.
 type FieldNames struct {
 	last  []string
 	known map[string][]string
 }
 
-// Compact turns a field set into Fields. It allocates the values only, unless
-// it meets a set of names for the first time.
+// Compact turns a field set into Fields. Compact allocates the values only,
+// unless the set of names is new.
 func (n *FieldNames) Compact(set fields.Set) Fields {
 	if len(set) == 0 {
 		return Fields{}

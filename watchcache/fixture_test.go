@@ -60,15 +60,15 @@ func annotate(e *watchcache.Element, words string) {
 }
 
 func added(key string, rv uint64, value string) watchcache.Change {
-	return watchcache.Change{Type: watchcache.Added, Element: element(key, rv, value), RV: rv}
+	return watchcache.Change{Type: watchcache.Added, Element: element(key, rv, value), RV: rv, Whole: true}
 }
 
 func modified(key string, rv uint64, value string) watchcache.Change {
-	return watchcache.Change{Type: watchcache.Modified, Element: element(key, rv, value), RV: rv}
+	return watchcache.Change{Type: watchcache.Modified, Element: element(key, rv, value), RV: rv, Whole: true}
 }
 
 func deleted(key string, rv uint64, value string) watchcache.Change {
-	return watchcache.Change{Type: watchcache.Deleted, Element: element(key, rv, value), RV: rv}
+	return watchcache.Change{Type: watchcache.Deleted, Element: element(key, rv, value), RV: rv, Whole: true}
 }
 
 // receivedAt sets when the cache got the change.
@@ -77,11 +77,25 @@ func receivedAt(at time.Duration, c watchcache.Change) watchcache.Change {
 	return c
 }
 
-// apply applies changes that must be taken, and returns the last's outcome.
+// apply applies changes that must be accepted, of a source that does not report
+// where a resourceVersion ends, and returns the outcome of the last.
 func apply(t testing.TB, s *watchcache.State, changes ...watchcache.Change) watchcache.Applied {
+	t.Helper()
+	return applyAll(t, s, true, changes)
+}
+
+// applyPart is apply for a source that reports, by Progress, where a
+// resourceVersion ends.
+func applyPart(t testing.TB, s *watchcache.State, changes ...watchcache.Change) watchcache.Applied {
+	t.Helper()
+	return applyAll(t, s, false, changes)
+}
+
+func applyAll(t testing.TB, s *watchcache.State, whole bool, changes []watchcache.Change) watchcache.Applied {
 	t.Helper()
 	var applied watchcache.Applied
 	for _, c := range changes {
+		c.Whole = whole
 		var err error
 		applied, err = s.Apply(c)
 		require.NoError(t, err)

@@ -7,14 +7,14 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Whether the elements were put in a row before does not change what is
-// counted.
+// Count returns the same before and after All has built its slice.
 func TestCount(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := randomSnapshot(rt, t, 200)
@@ -52,16 +52,14 @@ func TestCountOften(t *testing.T) {
 	for client := range 20 {
 		clients.Go(func() {
 			for at := client; at < n; at += 500 {
-				if got := latest.Count("/pods/", elements[at].Key); got != n-at {
-					t.Errorf("got %d, want %d", got, n-at)
-				}
+				assert.Equal(t, n-at, latest.Count("/pods/", elements[at].Key))
 			}
 		})
 	}
 	clients.Wait()
 }
 
-// A walk in pages counts what is left page by page.
+// A walk in pages counts the rest for each page.
 func BenchmarkCountInAWalk(b *testing.B) {
 	const n, page = 20_000, 500
 	s := watchcache.New(watchcache.Config{})
@@ -85,4 +83,18 @@ func BenchmarkCountInAWalk(b *testing.B) {
 			from = elements[min(at+page, n-1)].Key
 		}
 	}
+}
+
+// Regression 96: a progress report changes no element, so that the slice of all
+// elements is not built again after it.
+func TestProgressKeepsTheRow(t *testing.T) {
+	s := watchcache.New(roomy)
+	s.Replace([]*watchcache.Element{element("a", 1, "1"), element("b", 1, "1")}, 1)
+	before := s.Latest().All()
+	require.NoError(t, s.Progress(7))
+	after := s.Latest()
+	require.Equal(t, uint64(7), after.RV())
+	require.Same(t, &before[0], &after.All()[0])
+	apply(t, s, modified("a", 8, "2"))
+	require.NotSame(t, &before[0], &s.Latest().All()[0])
 }

@@ -6,17 +6,17 @@ import (
 	"k8s.io/utils/third_party/forked/golang/btree"
 )
 
-// Index says under which values an element is found.
+// Index defines the values under which an element is found.
 type Index struct {
 	// Name identifies the index.
 	Name string
-	// Values appends the element's values to dst and returns it. It is a pure
-	// function of the element. A value that is appended twice counts once.
+	// Values appends the element's values to dst and returns dst. Values must be a
+	// pure function of the element. A value that is appended twice counts once.
 	Values func(e *Element, dst []string) []string
 }
 
-// degree of the B-trees: nodes of up to 31 items. Larger nodes cost more to
-// copy on the first write after a snapshot, smaller ones more pointers.
+// degree of the B-trees: nodes have up to 31 items. Larger nodes cost more to
+// copy on the first write after a snapshot, smaller nodes need more pointers.
 const degree = 16
 
 // item is an element in the primary order.
@@ -60,8 +60,27 @@ func newTrees(indexes int) trees {
 	return t
 }
 
-// clone shares all nodes with t; whoever writes first copies what it touches.
-// It writes to t's own bookkeeping: one clone of the same trees at a time.
+// Estimates, in bytes, of what a tree takes for one entry, with the room that its
+// nodes have to spare: between a tree that was filled from a list, whose nodes are
+// full, and one whose entries came in any order. Nodes are half empty, and the
+// estimate is two thirds of the truth, if all entries came in the order of keys.
+const (
+	bytesPerItem      = 36
+	bytesPerIndexItem = 56
+)
+
+// bytes estimates the memory of the trees, without the strings.
+func (t trees) bytes() int64 {
+	n := int64(t.primary.Len()) * bytesPerItem
+	for _, index := range t.byIndex {
+		n += int64(index.Len()) * bytesPerIndexItem
+	}
+	return n
+}
+
+// clone shares all nodes with t; the first write to either tree copies the
+// nodes that it changes. Cloning also writes to t's own bookkeeping, so only
+// the trees that the state's lock guards are cloned, never published ones.
 func (t trees) clone() trees {
 	c := trees{
 		primary: t.primary.Clone(),
@@ -74,7 +93,8 @@ func (t trees) clone() trees {
 	return c
 }
 
-// valuesRoom is for how many values of one element an index needs no memory.
+// valuesRoom is the number of values of one element up to which reading an
+// index allocates nothing.
 const valuesRoom = 8
 
 // set replaces previous (nil: none) by e (nil: none) under the same key. Index
@@ -101,4 +121,22 @@ func (t trees) set(indexes []Index, e, previous *Element, scratch []string) {
 			}
 		}
 	}
+}
+
+// outcome makes the event's outcome the current state of its key, and returns
+// the number of bytes by which the elements have grown, which may be negative.
+func (t trees) outcome(indexes []Index, e *Event, scratch []string) (bytes int64) {
+	after := e.Element
+	if e.Type == Deleted {
+		after = nil
+	}
+	if e.Previous != nil {
+		e.Previous.checkSeal()
+		bytes -= e.Previous.bytes()
+	}
+	if after != nil {
+		bytes += after.bytes()
+	}
+	t.set(indexes, after, e.Previous, scratch)
+	return bytes
 }

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// seal is a private copy of what was published, to compare with later (W5).
+// seal is a private copy of a published element, to compare it with later (W5).
 type seal struct {
 	object runtime.Object
 	labels labels.Set
@@ -33,12 +33,17 @@ func (e *Element) checkSeal() {
 	assert(equality.Semantic.DeepEqual(e.sealed.object, e.Object), "W5", "%q: the object at %d was changed", e.Key, e.RV)
 }
 
-// checkRV looks for elements from after the snapshot (W2).
+// checkRV panics if the snapshot has an element that was written after it, has
+// one twice, or misses one (W2).
 func (s *Snapshot) checkRV() {
+	n, last := 0, ""
 	s.Range("", "", func(e *Element) bool {
 		assert(e.RV <= s.rv, "W2", "%q at %d is in the snapshot at %d", e.Key, e.RV, s.rv)
+		assert(n == 0 || e.Key > last, "W2", "%q comes after %q in the snapshot at %d", e.Key, last, s.rv)
+		n, last = n+1, e.Key
 		return true
 	})
+	assert(n == s.Len(), "W2", "%d elements of %d are in the snapshot at %d", n, s.Len(), s.rv)
 }
 
 func assert(holds bool, invariant, format string, args ...any) {

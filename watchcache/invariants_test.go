@@ -61,8 +61,8 @@ func TestPublishedElementIsNeverWrittenAgain(t *testing.T) {
 	}
 }
 
-// A list that holds an element from after itself makes snapshots that hold
-// what has not happened yet (W2).
+// A list with an element from after its own resourceVersion would make
+// snapshots with changes from their future (W2).
 func TestSnapshotHoldsNothingFromAfterIt(t *testing.T) {
 	s := watchcache.New(roomy)
 	s.Replace([]*watchcache.Element{element("a", 9, "1")}, 5)
@@ -70,8 +70,8 @@ func TestSnapshotHoldsNothingFromAfterIt(t *testing.T) {
 	requirePanic(t, "W2", func() { _, _ = s.At(6) })
 }
 
-// A cursor ahead of the window would let events go that are yet to come, and
-// that nobody was told (W6).
+// A cursor ahead of the window would let events be evicted that were not
+// dispatched (W6).
 func TestCursorStaysBehindTheWindow(t *testing.T) {
 	s := watchcache.New(roomy)
 	apply(t, s, added("a", 1, "1"))
@@ -79,5 +79,5 @@ func TestCursorStaysBehindTheWindow(t *testing.T) {
 	requirePanic(t, "W6", func() { s.Trim(1) })
 }
 
-// Without a violation nothing fires: the other tests of this package, which
-// run with the tag too.
+// Without a violation no invariant fires: the other tests of this package run
+// with the tag, too.

@@ -3,6 +3,7 @@
 package watchcache_test
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -30,12 +31,18 @@ type model struct {
 	kept   int
 	start  watchcache.Position
 
-	complete, compacted uint64
+	// shown is the resourceVersion that is known, or assumed, to be complete;
+	// closed the one that the source has declared complete.
+	shown, closed, compacted uint64
 	// dropped is the rv of the newest event that is no longer kept, or of the
 	// last Replace.
 	dropped    uint64
 	dispatched watchcache.Position
 	now        int64
+	// since is when dropped was current.
+	since int64
+	// left are the copies that were made of events while they were in the window.
+	left map[watchcache.Position]*watchcache.Element
 	// asked are the rvs that At has served since the last Replace.
 	asked map[uint64]bool
 }
@@ -47,7 +54,7 @@ type version struct {
 }
 
 func newModel(t testing.TB, config watchcache.Config) *model {
-	m := &model{config: config, versions: []version{{}}, asked: map[uint64]bool{}}
+	m := &model{config: config, versions: []version{{}}, asked: map[uint64]bool{}, left: map[watchcache.Position]*watchcache.Element{}}
 	probe := watchcache.New(watchcache.Config{WindowBytes: 1 << 40})
 	apply(t, probe, added("a", 1, "1"))
 	m.overhead.element, m.overhead.event = probe.Stats().ObjectBytes, probe.Stats().WindowBytes
@@ -72,26 +79,41 @@ func (m *model) at(rv uint64) version {
 	panic("before the last Replace")
 }
 
-// refuses returns what a change must be refused with, nil if it fits.
+// refuses returns the error with which a change must be refused, nil if it
+// fits.
 func (m *model) refuses(c watchcache.Change) error {
 	previous, exists := m.latest().elements[c.Element.Key]
 	switch {
-	case c.RV < m.latest().rv, c.RV <= m.complete:
+	case c.RV < m.latest().rv, c.RV <= m.closed:
 		return watchcache.ErrBackwards
+	case m.applied(c):
+		return errApplied
 	case exists == (c.Type == watchcache.Added), exists && previous.RV == c.RV:
 		return watchcache.ErrGap
 	}
 	return nil
 }
 
+// errApplied stands for a change that is left out because it was applied.
+var errApplied = errors.New("applied")
+
+// applied reports whether the change was applied before.
+func (m *model) applied(c watchcache.Change) bool {
+	previous, exists := m.latest().elements[c.Element.Key]
+	fits := exists != (c.Type == watchcache.Added) && (!exists || previous.RV != c.RV)
+	return !fits && slices.ContainsFunc(m.events, func(e *watchcache.Event) bool {
+		return e.RV == c.RV && e.Type == c.Type && e.Element.Key == c.Element.Key
+	})
+}
+
 // apply takes a change that fits, and returns the event and how many others
 // must leave the window.
-func (m *model) apply(c watchcache.Change) (*watchcache.Event, int) {
+func (m *model) apply(c watchcache.Change) (e *watchcache.Event, evicted, cut int) {
 	elements := maps.Clone(m.latest().elements)
 	if elements == nil {
 		elements = map[string]*watchcache.Element{}
 	}
-	e := &watchcache.Event{
+	e = &watchcache.Event{
 		Position: m.next(), RV: c.RV, Type: c.Type, Element: c.Element, Previous: elements[c.Element.Key], Received: c.Received,
 	}
 	if c.Type == watchcache.Deleted {
@@ -99,13 +121,19 @@ func (m *model) apply(c watchcache.Change) (*watchcache.Event, int) {
 	} else {
 		elements[c.Element.Key] = c.Element
 	}
+	if c.Whole {
+		m.shown = c.RV
+	} else {
+		m.shown = max(m.shown, c.RV-1)
+	}
 	m.versions = append(m.versions, version{rv: c.RV, elements: elements})
 	m.events = append(m.events, e)
-	return e, m.trim(c.Received)
+	evicted, cut = m.trim(c.Received)
+	return e, evicted, cut
 }
 
 func (m *model) progress(rv uint64) {
-	m.complete = rv
+	m.shown, m.closed = rv, rv
 	m.versions = append(m.versions, version{rv: rv, elements: m.latest().elements})
 }
 
@@ -123,26 +151,34 @@ func (m *model) replace(elements []*watchcache.Element, rv uint64) (duplicates i
 	m.start = m.next() + 1
 	m.events, m.kept = nil, 0
 	m.versions = []version{{rv: rv, elements: replaced}}
-	m.complete, m.compacted, m.dropped = rv, 0, rv
+	m.shown, m.closed, m.compacted, m.dropped, m.since = rv, rv, 0, rv, m.now
 	clear(m.asked)
+	clear(m.left)
 	return duplicates
 }
 
 // trim moves time forward and evicts as Config documents it.
-func (m *model) trim(now int64) (evicted int) {
+func (m *model) trim(now int64) (evicted, cut int) {
 	m.now = max(m.now, now)
-	for len(m.window()) > 0 && m.first() < m.dispatched {
+	for len(m.window()) > 0 {
 		oldest := m.window()[0]
-		old := m.now-oldest.Received > int64(m.config.History) && len(m.window()) > m.config.MinEvents
+		expired := m.now-oldest.Received > int64(m.config.History)
+		old := expired && len(m.window()) > m.config.MinEvents
 		large := m.windowBytes() > m.config.WindowBytes && len(m.window()) > 1
-		if !old && !large {
+		if m.first() >= m.dispatched {
+			old, large = false, large && m.config.CeilingBytes > 0 && m.windowBytes() > m.config.CeilingBytes
+		}
+		if !old && !large || oldest.RV > m.shown {
 			break
 		}
-		m.dropped = oldest.RV
+		m.dropped, m.since = oldest.RV, max(m.since, oldest.Received)
 		m.kept++
 		evicted++
+		if !expired {
+			cut++
+		}
 	}
-	return evicted
+	return evicted, cut
 }
 
 func (m *model) size(elements map[*watchcache.Element]bool) (bytes int64) {
@@ -152,7 +188,7 @@ func (m *model) size(elements map[*watchcache.Element]bool) (bytes int64) {
 	return bytes
 }
 
-// windowBytes is what would go if the window went: each element that is in an
+// windowBytes is the memory of the window alone: each element that is in an
 // event and not in the current state, once.
 func (m *model) windowBytes() int64 {
 	only := map[*watchcache.Element]bool{}
@@ -164,6 +200,11 @@ func (m *model) windowBytes() int64 {
 	}
 	for _, e := range m.latest().elements {
 		delete(only, e)
+	}
+	for _, e := range m.window() {
+		if left := m.left[e.Position]; left != nil {
+			only[left] = true
+		}
 	}
 	return m.size(only) + int64(len(m.window()))*m.overhead.event
 }
@@ -200,8 +241,8 @@ func (v version) ranged(prefix, from string, which func(*watchcache.Element) boo
 
 func everything(*watchcache.Element) bool { return true }
 
-// A model that is wrong in the same way as the code would hide it: a few
-// answers written out by hand.
+// A model with the same mistake as the code would hide it, so a few answers are
+// written out by hand.
 func TestModel(t *testing.T) {
 	m := newModel(t, watchcache.Config{History: 10, WindowBytes: 1 << 40})
 	require.Equal(t, 1, m.replace([]*watchcache.Element{element("a", 1, "1"), element("a", 2, "2")}, 3))
@@ -211,13 +252,16 @@ func TestModel(t *testing.T) {
 	require.NoError(t, m.refuses(added("b", 4, "x")))
 	m.apply(added("b", 4, "x"))
 	m.apply(modified("a", 6, "x"))
-	require.ErrorIs(t, m.refuses(modified("a", 6, "x")), watchcache.ErrGap)
+	require.ErrorIs(t, m.refuses(modified("a", 6, "x")), errApplied)
+	require.ErrorIs(t, m.refuses(added("a", 6, "x")), watchcache.ErrGap)
 	require.Equal(t, "2", m.at(5).elements["a"].Labels["value"])
 	require.Len(t, m.at(3).elements, 1)
 	require.Equal(t, m.start+1, m.after(5))
 	require.Equal(t, 2*m.overhead.event+m.overhead.element, m.windowBytes())
-	require.Zero(t, m.trim(100))
-	m.dispatched = m.next() - 1
-	require.Equal(t, 1, m.trim(100))
+	for n := range 2 { // the first of the two events is dispatched in between
+		evicted, cut := m.trim(100)
+		require.Equal(t, []int{n, 0}, []int{evicted, cut})
+		m.dispatched = m.next() - 1
+	}
 	require.Equal(t, uint64(4), m.dropped)
 }

@@ -3,25 +3,45 @@
 package watchcache
 
 import (
+	"slices"
 	"strings"
-
-	"k8s.io/utils/third_party/forked/golang/btree"
 )
 
+// index returns the number of the named index, -1 if there is none.
+func (s *Snapshot) index(name string) int {
+	return slices.IndexFunc(s.indexes, func(i Index) bool { return i.Name == name })
+}
+
+// rangeIndex is RangeIndex by the number of the index.
+func (s *Snapshot) rangeIndex(index int, value, prefix, from string, yield func(*Element) bool) {
+	start := indexItem{value: value, key: max(prefix, from)}
+	if s.older == nil {
+		s.base.trees.byIndex[index].AscendGreaterOrEqual(start, func(i indexItem) bool {
+			return i.value == value && strings.HasPrefix(i.key, prefix) && yield(i.element)
+		})
+		return
+	}
+	m := overlaid{older: s.older.indexed(s.indexes, index, value, start.key), rv: s.rv, prefix: prefix, yield: yield}
+	s.base.trees.byIndex[index].AscendGreaterOrEqual(start, func(i indexItem) bool {
+		return i.value == value && m.take(i.key, i.element)
+	})
+	m.finish()
+}
+
 // RangeIndexAny is Range over the elements that the named index has under any
-// of the values: each once, in key order. It returns false, and calls nothing,
-// if there is no such index.
+// of the values: each once, in key order. RangeIndexAny returns false, without
+// a call of yield, if there is no such index.
 func (s *Snapshot) RangeIndexAny(index string, values []string, prefix, from string, yield func(*Element) bool) bool {
 	if len(values) == 1 {
 		return s.RangeIndex(index, values[0], prefix, from, yield)
 	}
-	tree := s.index(index)
-	if tree == nil {
+	i := s.index(index)
+	if i < 0 {
 		return false
 	}
 	var m merge
 	for _, value := range values {
-		m.add(&cursor{tree: tree, value: value, prefix: prefix, next: max(prefix, from), chunk: firstChunk})
+		m.add(&cursor{snapshot: s, index: i, value: value, prefix: prefix, next: max(prefix, from), chunk: firstChunk})
 	}
 	last := ""
 	for len(m) > 0 {
@@ -34,8 +54,8 @@ func (s *Snapshot) RangeIndexAny(index string, values []string, prefix, from str
 	return true
 }
 
-// CountIndex returns how many entries the named index has under the values, in
-// the range that RangeIndexAny reads; most, if there are as many or more. An
+// CountIndex returns the number of entries that the named index has under the
+// values, in the range that RangeIndexAny reads, but no more than most. An
 // element under two of the values counts twice.
 func (s *Snapshot) CountIndex(index string, values []string, prefix, from string, most int) int {
 	n := 0
@@ -48,8 +68,8 @@ func (s *Snapshot) CountIndex(index string, values []string, prefix, from string
 	return n
 }
 
-// CountUpTo returns how many elements Range would yield; most, if there are as
-// many or more.
+// CountUpTo returns the number of elements that Range would yield, but no more
+// than most.
 func (s *Snapshot) CountUpTo(prefix, from string, most int) int {
 	n := 0
 	if most > 0 {
@@ -58,31 +78,23 @@ func (s *Snapshot) CountUpTo(prefix, from string, most int) int {
 	return n
 }
 
-func (s *Snapshot) index(name string) *btree.BTree[indexItem] {
-	for i := range s.indexes {
-		if s.indexes[i].Name == name {
-			return s.trees.byIndex[i]
-		}
-	}
-	return nil
-}
-
 // The number of elements that a cursor reads ahead grows from the first to the
-// last of these, so that a short range is not read far beyond what is wanted,
-// and a long one costs few descents into the tree.
+// last of these, so that a short range is not read far beyond its end, and a
+// long one costs few descents into the tree.
 const (
 	firstChunk = 8
 	lastChunk  = 256
 )
 
-// cursor reads what an index has under one value, chunk by chunk.
+// cursor reads the elements that an index has under one value, chunk by chunk.
 type cursor struct {
-	tree          *btree.BTree[indexItem]
+	snapshot      *Snapshot
+	index         int
 	value, prefix string
 	next          string // no element below it is left to read
 	chunk         int
 	read          []*Element // in key order; the first is the cursor's head
-	buffer        []*Element // what read is a part of
+	buffer        []*Element // the memory that read is a part of
 }
 
 // fill reads the next chunk and returns false at the end of the range.
@@ -94,11 +106,8 @@ func (c *cursor) fill() bool {
 		c.buffer = make([]*Element, 0, c.chunk)
 	}
 	c.read = c.buffer[:0]
-	c.tree.AscendGreaterOrEqual(indexItem{value: c.value, key: c.next}, func(i indexItem) bool {
-		if i.value != c.value || !strings.HasPrefix(i.key, c.prefix) {
-			return false
-		}
-		c.read = append(c.read, i.element)
+	c.snapshot.rangeIndex(c.index, c.value, c.prefix, c.next, func(e *Element) bool {
+		c.read = append(c.read, e)
 		return len(c.read) < c.chunk
 	})
 	switch {

@@ -42,7 +42,7 @@ func randomFrom(t *rapid.T) string {
 	return rapid.SampledFrom([]string{"", "/pods/ns0/p0003\x00", "/pods/ns5/", "/pods/ns5/p0010", "/pods/ns9"}).Draw(t, "from")
 }
 
-// keysUnder is what RangeIndexAny must find, the slow way.
+// keysUnder returns the keys that RangeIndexAny must find, found the slow way.
 func keysUnder(s *watchcache.Snapshot, words []string, prefix, from string) (keys []string, entries int) {
 	s.Range(prefix, from, func(e *watchcache.Element) bool {
 		has := 0

@@ -10,16 +10,20 @@ import (
 func (s *State) RV() uint64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.mu.rv
+	return s.mu.complete
 }
 
 // Get returns the element with the key, nil if there is none, and the
-// resourceVersion of the state it was read from. It reads the newest snapshot
-// if there is one, and only else takes the writer's lock, to share it: making
-// a snapshot for one element would cost the writer more.
+// resourceVersion of the state it was read from. This resourceVersion may be
+// above RV, and have more events to come: a source changes a key only once at a
+// resourceVersion, so one object is always complete.
+//
+// Get reads the newest snapshot if there is one, and otherwise takes the
+// writer's lock for reading: making a snapshot for one element would cost the
+// writer more.
 func (s *State) Get(key string) (*Element, uint64) {
-	if latest := s.latest.Load(); latest != nil {
-		return latest.Get(key), latest.rv
+	if newest := s.newest.Load(); newest != nil {
+		return newest.Get(key), newest.rv
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -27,83 +31,30 @@ func (s *State) Get(key string) (*Element, uint64) {
 	return found.element, s.mu.rv
 }
 
-// Latest returns the newest snapshot. It costs a clone of the trees' roots for
-// the first caller after a change and a pointer for all others.
+// Latest returns the newest snapshot of a complete resourceVersion. The first
+// call after a change clones the trees' roots; all others load a pointer.
 func (s *State) Latest() *Snapshot {
-	if latest := s.latest.Load(); latest != nil {
-		return latest
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.latestLocked()
-}
-
-func (s *State) latestLocked() *Snapshot {
-	if latest := s.latest.Load(); latest != nil {
-		return latest
-	}
-	snapshot := &Snapshot{rv: s.mu.rv, next: s.mu.window.next, indexes: s.config.Indexes}
-	if s.mu.cloned {
-		// Only the resourceVersion has moved on.
-		snapshot.trees = s.last.trees
-		snapshot.clone = s.last.clone
-	} else {
-		snapshot.trees = s.mu.trees.clone()
-		snapshot.clone = newCloneLock()
-	}
-	s.mu.cloned, s.last = true, snapshot
-	s.latest.Store(snapshot)
-	return snapshot
-}
-
-// At returns the snapshot at rv. It fails with ErrFuture above the state's
-// resourceVersion, with ErrCompacted below what the source has compacted, and
-// with ErrExpired where the window does not reach.
-func (s *State) At(rv uint64) (*Snapshot, error) {
-	s.mu.RLock()
-	current, compacted, dropped, exact := s.mu.rv, s.mu.compacted, s.mu.window.dropped, s.mu.exact
-	s.mu.RUnlock()
-	switch {
-	case rv > current:
-		return nil, future(rv, current)
-	case rv < compacted:
-		return nil, fmt.Errorf("resourceVersion %d, compacted up to %d: %w", rv, compacted, ErrCompacted)
-	case rv == current:
-		if latest := s.Latest(); latest.rv == rv {
-			return latest, nil
+	for {
+		if latest := s.latest.Load(); latest != nil {
+			return latest
 		}
-	case rv < dropped && !exact.has(rv):
-		return nil, expired(rv, dropped)
+		s.mu.Lock()
+		complete := s.mu.complete
+		latest, newest, tail := s.latestLocked()
+		s.mu.Unlock()
+		if latest != nil {
+			return latest
+		}
+		// The tail leaves the window only once a later resourceVersion is complete.
+		if latest, err := s.before(newest, tail, complete); err == nil {
+			return latest
+		}
 	}
-	return exact.get(rv, s.now.Load(), func() (*Snapshot, error) { return s.undoTo(rv) })
 }
 
-// undoTo makes the snapshot at rv from the latest one. It looks again at what
-// is there: Replace may have come since At looked, and gone back below rv.
-func (s *State) undoTo(rv uint64) (*Snapshot, error) {
-	s.mu.Lock()
-	w := &s.mu.window
-	if rv > s.mu.rv {
-		defer s.mu.Unlock()
-		return nil, future(rv, s.mu.rv)
-	}
-	if rv < w.dropped || s.interruptedLocked(rv) {
-		defer s.mu.Unlock()
-		return nil, expired(rv, w.dropped)
-	}
-	latest := s.latestLocked()
-	newer := make([]*Event, w.next-w.after(rv))
-	w.copyFrom(w.after(rv), newer)
-	s.mu.Unlock()
-
-	snapshot := latest.undo(newer, rv)
-	snapshot.checkRV()
-	return snapshot, nil
-}
-
-// PositionAfter returns the position of the first event above rv, which is the
-// position to come if there is none yet. It fails with ErrExpired if events
-// after rv have left the window.
+// PositionAfter returns the position of the first event above rv, or that of
+// the next event to come if there is none yet. The error is ErrExpired if
+// events after rv have left the window.
 func (s *State) PositionAfter(rv uint64) (Position, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -113,11 +64,12 @@ func (s *State) PositionAfter(rv uint64) (Position, error) {
 	return s.mu.window.after(rv), nil
 }
 
-// Since copies events from position p on into buf, which bounds their number.
-// through is the resourceVersion up to which nothing is missing once these
-// events are processed. It fails with ErrExpired if the event at p has left
-// the window, or history was interrupted since p was given out, and with
-// ErrFuture if p was never given out.
+// Since copies events from position p on into buf, at most len(buf), and
+// returns their number. through is the last complete resourceVersion of which
+// nothing is missing once these events are processed; the last events may be
+// above it, at a resourceVersion that is not complete yet. The error is
+// ErrExpired if the event at p has left the window, or Replace was called since
+// p was given out, and ErrFuture if p was never given out.
 func (s *State) Since(p Position, buf []*Event) (n int, through uint64, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -129,29 +81,41 @@ func (s *State) Since(p Position, buf []*Event) (n int, through uint64, err erro
 		return 0, 0, fmt.Errorf("position %d, the next event is %d: %w", p, w.next, ErrFuture)
 	}
 	n = w.copyFrom(p, buf)
-	through = s.mu.rv
+	through = s.mu.complete
 	if after := p + Position(n); after < w.next {
 		through = w.at(after).RV - 1
 	}
 	return n, through, nil
 }
 
-// Stats describes a State.
+// Stats are the sizes and the range of a State.
 type Stats struct {
-	// RV is the resourceVersion that the state shows, OldestRV the lowest one
-	// that the window can be continued from.
+	// RV is the resourceVersion that the state shows, OldestRV the lowest one from
+	// which a watch can continue.
 	RV, OldestRV uint64
-	// Objects and ObjectBytes are the elements and what they take, in bytes.
+	// Objects and ObjectBytes are the number of elements and their memory in
+	// bytes.
 	Objects     int
 	ObjectBytes int64
-	// WindowEvents and WindowBytes are the events in the window and what it
-	// keeps in memory beyond the current state, WindowCapacity its slots.
+	// WindowEvents is the number of events in the window, WindowBytes the memory
+	// that the window keeps beyond the current state, in bytes, and WindowCapacity
+	// the number of slots in its ring.
 	WindowEvents   int
 	WindowBytes    int64
 	WindowCapacity int
-	// Oldest and Next are the positions of the oldest kept event and of the
-	// event to come.
-	Oldest, Next Position
+	// Since is the time from which on the window has all events: that of the last
+	// event that has left it, or of the last Replace; see Event.Received for the
+	// unit.
+	Since int64
+	// IndexBytes is an estimate of the memory of the trees of keys and of index
+	// values, in bytes, without the strings, which are the elements' own.
+	IndexBytes int64
+	// Superseded is the sum, in bytes, of all elements that have ever left the
+	// state.
+	Superseded int64
+	// Oldest and Next are the positions of the oldest kept event and of the next
+	// event to come, Start that of the first one since the last Replace.
+	Start, Oldest, Next Position
 }
 
 // Stats returns the state's sizes.
@@ -160,18 +124,19 @@ func (s *State) Stats() Stats {
 	defer s.mu.RUnlock()
 	w := &s.mu.window
 	return Stats{
-		RV: s.mu.rv, OldestRV: w.dropped,
+		RV: s.mu.complete, OldestRV: w.dropped,
 		Objects: s.mu.trees.primary.Len(), ObjectBytes: s.mu.bytes,
-		WindowEvents: w.len(), WindowBytes: w.bytes, WindowCapacity: len(w.ring),
-		Oldest: w.first, Next: w.next,
+		WindowEvents: w.len(), WindowBytes: w.kept(), WindowCapacity: len(w.ring), Superseded: w.superseded,
+		Since: w.since, IndexBytes: s.mu.trees.bytes(),
+		Start: w.start, Oldest: w.first, Next: w.next,
 	}
 }
 
-// Reach returns what decides which resourceVersions can be read: the state's
-// own, the oldest that At can show, and the one below which the source has
-// compacted.
+// Reach returns the bounds of the resourceVersions that can be read: the
+// state's own, the oldest one that At can make, and the one below which the
+// source has compacted.
 func (s *State) Reach() (rv, oldest, compacted uint64) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.mu.rv, s.mu.window.dropped, s.mu.compacted
+	return s.mu.complete, s.mu.window.dropped, s.mu.compacted
 }

@@ -9,13 +9,15 @@ import (
 	"time"
 	"weak"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
 // collected requires that what the weak pointers point at is no longer kept by
-// anything. What is kept is kept at the hundredth collection too.
+// anything. A reference that is still there at the hundredth collection is
+// taken to be permanent.
 func collected[T any](t *testing.T, what string, pointers ...weak.Pointer[T]) {
 	t.Helper()
 	for range 100 {
@@ -31,14 +33,13 @@ func collected[T any](t *testing.T, what string, pointers ...weak.Pointer[T]) {
 		}
 	}
 	for i, p := range pointers {
-		if p.Value() != nil {
-			t.Errorf("%s: number %d of %d is still in memory", what, i, len(pointers))
+		if !assert.Nil(t, p.Value(), "%s: number %d of %d is still in memory", what, i, len(pointers)) {
 			return
 		}
 	}
 }
 
-// kept requires the opposite.
+// kept requires that the weak pointers' targets are still in memory.
 func kept[T any](t *testing.T, what string, pointers ...weak.Pointer[T]) {
 	t.Helper()
 	runtime.GC()
@@ -106,7 +107,7 @@ func TestEvictedSlotsAreCleared(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// Regression 43: what a value's elements took in an index is free when they
+// Regression 43: the memory of a value's elements in an index is free when they
 // are gone, after Apply as after Replace.
 func TestIndexEntriesAreFreed(t *testing.T) {
 	const values = 500
@@ -152,8 +153,8 @@ func TestIndexEntriesAreFreed(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// Snapshots that At has made go when nobody has asked for them as long as the
-// window reaches, and at once with Replace and when they are compacted.
+// Snapshots that At has made are dropped when they were not read for
+// Config.History, and at once with Replace and when they are compacted.
 func TestExactSnapshotsAreCollected(t *testing.T) {
 	s := watchcache.New(watchcache.Config{History: time.Second, WindowBytes: 1 << 40})
 	var versions []weak.Pointer[watchcache.Element]
@@ -188,5 +189,101 @@ func TestExactSnapshotsAreCollected(t *testing.T) {
 	require.Zero(t, s.Stats().WindowEvents)
 	s.Compacted(400)
 	collected(t, "elements in snapshots of versions that are compacted", versions...)
+	runtime.KeepAlive(s)
+}
+
+// Regression 49: Replace frees all of the state before it, though readers have
+// asked for every kind of snapshot of it, and a revision was not complete: no
+// slot of the ring, kept version or scratch holds on to it.
+func TestReplaceFreesTheOldState(t *testing.T) {
+	s := watchcache.New(watchcache.Config{History: time.Hour, WindowBytes: 1 << 40, Indexes: indexes})
+	var old []weak.Pointer[watchcache.Element]
+	fill := func(rv uint64) uint64 {
+		var elements []*watchcache.Element
+		note := func(e *watchcache.Element) *watchcache.Element {
+			old = append(old, weak.Make(e))
+			return e
+		}
+		for i := range 100 {
+			elements = append(elements, note(element(fmt.Sprintf("k%03d", i), rv, "1")))
+		}
+		s.Replace(elements, rv)
+		for i := range uint64(200) {
+			c := modified(fmt.Sprintf("k%03d", i%100), rv+i+1, "2")
+			note(c.Element)
+			note(apply(t, s, c).Event.Left(func(e *watchcache.Event) *watchcache.Element {
+				return element(e.Element.Key, e.RV, "left")
+			}))
+			if i%20 == 0 {
+				s.Keep(s.Latest())
+				rangedIndex(at(t, s, rv+i/2), "value", "1", "", "")
+				s.Latest().All()
+			}
+		}
+		c := modified("k000", rv+201, "3")
+		note(c.Element)
+		applyPart(t, s, c)
+		s.Latest().All()
+		s.Get("k001")
+		return rv + 202
+	}
+	rv := fill(1)
+	kept(t, "an element of the state", old[len(old)-1])
+	s.Replace(nil, rv)
+	collected(t, "elements from before the list", old...)
+
+	// Watchers carried over a list keep what they need, and no more than that.
+	old = nil
+	rv = fill(1000)
+	_, err := s.Carry(nil, rv, 0, func(e *watchcache.Element) *watchcache.Element { return element(e.Key, rv, "gone") })
+	require.NoError(t, err)
+	s.Dispatched(s.Stats().Next)
+	s.Trim(int64(10 * time.Hour))
+	collected(t, "elements from before the list that carried watchers", old...)
+	runtime.KeepAlive(s)
+}
+
+// Regression 99: the copies that are made for watchers whose selectors an
+// update has left count in the window, and are dropped with the event.
+func TestCopiesForWatchersCountInTheWindow(t *testing.T) {
+	const size = 1 << 20
+	s := watchcache.New(watchcache.Config{History: time.Hour, WindowBytes: 10 * size})
+	large := func(c watchcache.Change) watchcache.Change {
+		c.Element.Size = size
+		return c
+	}
+	apply(t, s, large(added("a", 1, "0")))
+	var copies []weak.Pointer[watchcache.Element]
+	leave := func(e *watchcache.Event) *watchcache.Element {
+		return e.Left(func(e *watchcache.Event) *watchcache.Element {
+			left := element(e.Element.Key, e.RV, "left")
+			left.Size = e.Previous.Size
+			copies = append(copies, weak.Make(left))
+			return left
+		})
+	}
+	for rv := uint64(2); rv <= 6; rv++ {
+		e := apply(t, s, large(modified("a", rv, "1"))).Event
+		before := s.Stats().WindowBytes
+		require.Same(t, leave(e), leave(e))
+		require.InDelta(t, size, s.Stats().WindowBytes-before, 1000)
+	}
+	first, _, err := since(s, 0, 3)
+	require.NoError(t, err)
+	require.Equal(t, 6, s.Stats().WindowEvents)
+	s.Dispatched(s.Stats().Next)
+	s.Trim(1)
+	require.Equal(t, 4, s.Stats().WindowEvents, "five versions and five copies, of which ten fit")
+	require.LessOrEqual(t, s.Stats().WindowBytes, int64(10*size))
+
+	// An event that has left the window may still be on its way to a watcher.
+	bytes := s.Stats().WindowBytes
+	leave(first[1])
+	require.Equal(t, bytes, s.Stats().WindowBytes)
+	first = nil
+	s.Trim(int64(2 * time.Hour))
+	s.Replace(nil, 7)
+	require.Zero(t, s.Stats().WindowBytes)
+	collected(t, "copies of events that have left the window", copies...)
 	runtime.KeepAlive(s)
 }

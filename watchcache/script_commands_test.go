@@ -8,35 +8,36 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kube-watchcache/watchcache/internal/script"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
 // The commands of the scripts; testdata/README.md describes them.
 
-func (s *script) new(c *command) (string, error) {
+func (s *scripted) new(c *script.Command) (string, error) {
 	config := roomy
 	var err error
-	if history := c.take("history"); history != "" {
+	if history := c.Take("history"); history != "" {
 		if config.History, err = time.ParseDuration(history); err != nil {
 			return "", err
 		}
 	}
-	if bytes, err := c.number("bytes"); err != nil {
+	if bytes, err := c.Number("bytes"); err != nil {
 		return "", err
 	} else if bytes > 0 {
 		config.WindowBytes = int64(bytes)
 	}
-	atLeast, err := c.number("min")
+	atLeast, err := c.Number("min")
 	config.MinEvents = int(atLeast)
-	*s = *newScript()
+	*s = *newScripted()
 	s.state = watchcache.New(config)
 	return "ok", err
 }
 
 // elements turns the remaining pairs, key=value or key=value@rv, to elements.
-func (c *command) elements(rv uint64, size int64) ([]*watchcache.Element, error) {
+func elements(c *script.Command, rv uint64, size int64) ([]*watchcache.Element, error) {
 	var all []*watchcache.Element
-	for _, p := range c.pairs {
+	for _, p := range c.Pairs {
 		value, own, ok := strings.Cut(p[1], "@")
 		elementRV := rv
 		if ok {
@@ -49,20 +50,20 @@ func (c *command) elements(rv uint64, size int64) ([]*watchcache.Element, error)
 		e.Size = size
 		all = append(all, e)
 	}
-	c.pairs = nil
+	c.Pairs = nil
 	return all, nil
 }
 
-func (s *script) replace(c *command) (string, error) {
-	rv, err := c.number("rv")
+func (s *scripted) replace(c *script.Command) (string, error) {
+	rv, err := c.Number("rv")
 	if err != nil {
 		return "", err
 	}
-	size, err := c.number("size")
+	size, err := c.Number("size")
 	if err != nil {
 		return "", err
 	}
-	all, err := c.elements(rv, int64(size))
+	all, err := elements(c, rv, int64(size))
 	if err != nil {
 		return "", err
 	}
@@ -72,41 +73,48 @@ func (s *script) replace(c *command) (string, error) {
 	return "ok", nil
 }
 
-func (s *script) apply(c *command) (string, error) {
+func (s *scripted) apply(c *script.Command) (string, error) {
 	types := map[string]watchcache.EventType{
 		"add": watchcache.Added, "modify": watchcache.Modified, "delete": watchcache.Deleted, "nonsense": 9,
 	}
-	what := c.word()
+	what := c.Word()
+	part := what == "part"
+	if part {
+		what = c.Word()
+	}
 	eventType, ok := types[what]
 	if !ok {
 		return "", fmt.Errorf("no change %q", what)
 	}
-	rv, err := c.number("rv")
+	rv, err := c.Number("rv")
 	if err != nil {
 		return "", err
 	}
-	size, err := c.number("size")
+	size, err := c.Number("size")
 	if err != nil {
 		return "", err
 	}
-	if err := s.moveTime(c.take("now")); err != nil {
+	if err := s.moveTime(c.Take("now")); err != nil {
 		return "", err
 	}
-	all, err := c.elements(rv, int64(size))
+	all, err := elements(c, rv, int64(size))
 	if err != nil {
 		return "", err
 	}
 	if len(all) != 1 {
 		return "", fmt.Errorf("one element, not %d", len(all))
 	}
-	applied, err := s.state.Apply(watchcache.Change{Type: eventType, Element: all[0], RV: rv, Received: s.now})
+	applied, err := s.state.Apply(watchcache.Change{Type: eventType, Element: all[0], RV: rv, Received: s.now, Whole: !part})
 	if err != nil {
 		return refused(err), nil
+	}
+	if applied.Event == nil {
+		return "was applied before", nil
 	}
 	return showEvent(applied.Event) + outcome(applied), nil
 }
 
-// outcome writes what has happened to the window, if anything.
+// outcome writes the effect on the window, if any.
 func outcome(a watchcache.Applied) string {
 	out := ""
 	if a.Evicted > 0 {
@@ -120,7 +128,7 @@ func outcome(a watchcache.Applied) string {
 
 func refused(err error) string { return kind(err) + ": " + err.Error() }
 
-func (s *script) moveTime(now string) error {
+func (s *scripted) moveTime(now string) error {
 	if now == "" {
 		return nil
 	}
@@ -129,11 +137,8 @@ func (s *script) moveTime(now string) error {
 	return err
 }
 
-// rvWord is the first bare word as a number.
-func (c *command) rvWord() (uint64, error) { return strconv.ParseUint(c.word(), 10, 64) }
-
-func (s *script) progress(c *command) (string, error) {
-	rv, err := c.rvWord()
+func (s *scripted) progress(c *script.Command) (string, error) {
+	rv, err := c.WordNumber()
 	if err != nil {
 		return "", err
 	}
@@ -143,14 +148,14 @@ func (s *script) progress(c *command) (string, error) {
 	return "ok", nil
 }
 
-func (s *script) compacted(c *command) (string, error) {
-	rv, err := c.rvWord()
+func (s *scripted) compacted(c *script.Command) (string, error) {
+	rv, err := c.WordNumber()
 	s.state.Compacted(rv)
 	return "ok", err
 }
 
-func (s *script) dispatched(c *command) (string, error) {
-	word := c.word()
+func (s *scripted) dispatched(c *script.Command) (string, error) {
+	word := c.Word()
 	p := s.state.Stats().Next
 	if word != "all" {
 		n, err := strconv.ParseUint(word, 10, 64)
@@ -163,20 +168,20 @@ func (s *script) dispatched(c *command) (string, error) {
 	return "ok", nil
 }
 
-func (s *script) trim(c *command) (string, error) {
-	if err := s.moveTime(c.word()); err != nil {
+func (s *scripted) trim(c *script.Command) (string, error) {
+	if err := s.moveTime(c.Word()); err != nil {
 		return "", err
 	}
 	return "ok" + outcome(s.state.Trim(s.now)), nil
 }
 
 // snapshotOf is the snapshot that a command's words name.
-func (s *script) snapshotOf(c *command) (*watchcache.Snapshot, error) {
-	switch name := c.word(); name {
+func (s *scripted) snapshotOf(c *script.Command) (*watchcache.Snapshot, error) {
+	switch name := c.Word(); name {
 	case "latest":
 		return s.state.Latest(), nil
 	case "at":
-		rv, err := c.rvWord()
+		rv, err := c.WordNumber()
 		if err != nil {
 			return nil, err
 		}
@@ -189,9 +194,9 @@ func (s *script) snapshotOf(c *command) (*watchcache.Snapshot, error) {
 	}
 }
 
-// print writes what the command asks of the snapshot.
-func (s *script) print(c *command, snapshot *watchcache.Snapshot) (string, error) {
-	prefix, from, index := c.take("prefix"), c.take("from"), c.take("index")
+// print writes the part of the snapshot that the command asks for.
+func (s *scripted) print(c *script.Command, snapshot *watchcache.Snapshot) (string, error) {
+	prefix, from, index := c.Take("prefix"), c.Take("from"), c.Take("index")
 	found := ranged(snapshot, prefix, from)
 	if index != "" {
 		name, value, _ := strings.Cut(index, ":")
@@ -203,10 +208,10 @@ func (s *script) print(c *command, snapshot *watchcache.Snapshot) (string, error
 	return strings.TrimSpace(fmt.Sprintf("rv=%d next=%d: %s", snapshot.RV(), snapshot.Next(), found)), nil
 }
 
-func (s *script) latest(c *command) (string, error) { return s.print(c, s.state.Latest()) }
+func (s *scripted) latest(c *script.Command) (string, error) { return s.print(c, s.state.Latest()) }
 
-func (s *script) at(c *command) (string, error) {
-	rv, err := c.rvWord()
+func (s *scripted) at(c *script.Command) (string, error) {
+	rv, err := c.WordNumber()
 	if err != nil {
 		return "", err
 	}
@@ -217,8 +222,8 @@ func (s *script) at(c *command) (string, error) {
 	return s.print(c, snapshot)
 }
 
-func (s *script) keep(c *command) (string, error) {
-	name := c.word()
+func (s *scripted) keep(c *script.Command) (string, error) {
+	name := c.Word()
 	snapshot, err := s.snapshotOf(c)
 	if err != nil {
 		return "", err
@@ -232,7 +237,7 @@ func (s *script) keep(c *command) (string, error) {
 	return "ok", nil
 }
 
-func (s *script) show(c *command) (string, error) {
+func (s *scripted) show(c *script.Command) (string, error) {
 	snapshot, err := s.snapshotOf(c)
 	if err != nil {
 		return "", err
@@ -240,21 +245,21 @@ func (s *script) show(c *command) (string, error) {
 	return s.print(c, snapshot)
 }
 
-func (s *script) get(c *command) (string, error) {
-	e, rv := s.state.Get(c.word())
+func (s *scripted) get(c *script.Command) (string, error) {
+	e, rv := s.state.Get(c.Word())
 	if e == nil {
 		return fmt.Sprintf("none at %d", rv), nil
 	}
 	return fmt.Sprintf("%s at %d", show(e), rv), nil
 }
 
-func (s *script) since(c *command) (string, error) {
-	p, err := c.rvWord()
+func (s *scripted) since(c *script.Command) (string, error) {
+	p, err := c.WordNumber()
 	if err != nil {
 		return "", err
 	}
 	most := uint64(100)
-	if text := c.take("max"); text != "" {
+	if text := c.Take("max"); text != "" {
 		if most, err = strconv.ParseUint(text, 10, 64); err != nil {
 			return "", err
 		}
@@ -271,8 +276,8 @@ func (s *script) since(c *command) (string, error) {
 	return out.String(), nil
 }
 
-func (s *script) after(c *command) (string, error) {
-	rv, err := c.rvWord()
+func (s *scripted) after(c *script.Command) (string, error) {
+	rv, err := c.WordNumber()
 	if err != nil {
 		return "", err
 	}
@@ -283,7 +288,7 @@ func (s *script) after(c *command) (string, error) {
 	return fmt.Sprintf("position %d", p), nil
 }
 
-func (s *script) stats(*command) (string, error) {
+func (s *scripted) stats(*script.Command) (string, error) {
 	st := s.state.Stats()
 	return fmt.Sprintf("rv=%d oldest-rv=%d objects=%d object-bytes=%d events=%d bytes=%d capacity=%d positions=[%d,%d)",
 		st.RV, st.OldestRV, st.Objects, st.ObjectBytes, st.WindowEvents, st.WindowBytes, st.WindowCapacity, st.Oldest, st.Next), nil

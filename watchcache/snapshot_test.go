@@ -46,7 +46,7 @@ func TestLatestIsSharedUntilAChange(t *testing.T) {
 	}
 }
 
-// Progress that says nothing new is no change.
+// Progress at the state's own resourceVersion is no change.
 func TestProgressAtTheSameResourceVersion(t *testing.T) {
 	s := watchcache.New(roomy)
 	apply(t, s, added("a", 2, "1"))

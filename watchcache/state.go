@@ -4,6 +4,7 @@ package watchcache
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,16 +13,25 @@ import (
 
 // Config sizes a State.
 type Config struct {
-	// History is for how long the window keeps an event at least, as far as
+	// History is the minimum time for which the window keeps an event, as far as
 	// WindowBytes allows.
 	History time.Duration
-	// WindowBytes bounds what the window alone keeps in memory. Events that
-	// were not dispatched yet stay even above it (W6).
+	// WindowBytes bounds the memory, in bytes, that the window keeps beyond the
+	// current state. Events that were not dispatched yet stay even above this
+	// bound, up to CeilingBytes (W6).
 	WindowBytes int64
-	// MinEvents is how many events stay however old they are, so that clients
-	// of a quiet resource can resume after a long time.
+	// HeldBytes takes the place of WindowBytes, if larger, for events that Hold
+	// asks for.
+	HeldBytes int64
+	// CeilingBytes bounds the memory of the whole window, in bytes, if larger than
+	// WindowBytes: above the ceiling, events are evicted although they were not
+	// dispatched. Only the tail stays. 0 means no ceiling.
+	CeilingBytes int64
+	// MinEvents is the number of events that stay however old they are, so that
+	// clients of a quiet resource can resume after a long time.
 	MinEvents int
-	// Indexes are kept for reads by value. Names are unique.
+	// Indexes are the indexes that the state keeps, for reads by value. Their
+	// names must be unique.
 	Indexes []Index
 }
 
@@ -37,35 +47,41 @@ type State struct {
 		sync.RWMutex
 		trees  trees
 		window window
-		// rv is the resourceVersion that the state shows; complete is the
-		// highest one that the source declared complete: no event at or below
-		// it may come any more.
-		rv, complete uint64
-		// interruptions are those that the window still reaches back to.
+		// rv is the highest resourceVersion that the source has reported. complete is
+		// the resourceVersion that the state shows: the source is known, or with
+		// Change.Whole assumed, to have reported everything up to it. complete is rv,
+		// or rv-1 while events at rv may follow: the events at rv in the window are
+		// then the tail. closed is the highest resourceVersion that the source
+		// declared complete: no event at or below it may come any more.
+		rv, complete, closed uint64
+		// interruptions are those within the window's range.
 		interruptions []interruption
-		// compacted is the highest resourceVersion that the source is known
-		// to have compacted: versions below it can't be read there.
+		// compacted is the highest resourceVersion that the source is known to have
+		// compacted: lower versions can't be read there.
 		compacted uint64
 		bytes     int64 // of all elements in trees
-		// cloned tells that the trees in latest are clones that no write has
-		// left behind yet.
+		// cloned is true until a write leaves published behind.
 		cloned bool
-		// exact keeps the snapshots that At has made since the last Replace.
-		// Replace leaves it to the readers that it overtakes and starts
-		// another, so that no reader gets a snapshot of a history that it has
-		// seen end.
-		exact *exactSnapshots
+		// kept keeps the earlier versions that were asked for since the last Replace.
+		// Replace starts another one and leaves this one to the readers that already
+		// use it, so that no later reader gets a snapshot of a history that has
+		// ended.
+		kept *keptSnapshots
 		// scratch is where setElementLocked gathers index values.
 		scratch [valuesRoom]string
 	}
 
-	// latest is the newest snapshot, nil after any change.
-	latest atomic.Pointer[Snapshot]
-	// last is the snapshot whose trees are shared while mu.cloned; guarded by mu.
-	last *Snapshot
+	// latest is the snapshot at complete, nil after any change of its content.
+	// newest is the snapshot of the trees, with the tail, nil after any change of
+	// them.
+	latest, newest atomic.Pointer[Snapshot]
+	// published is a clone of the trees while mu.cloned; guarded by mu.
+	published *base
 	// dispatched is the position up to which events were dispatched.
 	dispatched atomic.Uint64
-	// now is the newest time that the caller has told, in Unix nanoseconds.
+	// held is the position given to Hold plus one, 0 for none.
+	held atomic.Uint64
+	// now is the latest time that the caller has passed in; see Event.Received.
 	now atomic.Int64
 }
 
@@ -73,54 +89,70 @@ type State struct {
 func New(config Config) *State {
 	s := &State{config: config}
 	s.mu.trees = newTrees(len(config.Indexes))
-	s.mu.window = window{ring: make([]*Event, minRing)}
-	s.mu.exact = new(exactSnapshots)
+	s.mu.window = newWindow(0, 0)
+	s.mu.kept = new(keptSnapshots)
 	return s
 }
 
-// Change is what the source says has happened. See Event for its parts.
+// Change is one change as the source reports it. See Event for the fields that
+// both have.
 type Change struct {
-	Type               EventType
-	Element            *Element
-	RV                 uint64
-	Recorded, Received int64
+	Type     EventType
+	Element  *Element
+	RV       uint64
+	Received int64
+	// Whole makes the state show the change's resourceVersion at once, because the
+	// source does not report where a resourceVersion ends. Further changes at the
+	// same resourceVersion are still accepted.
+	Whole bool
 }
 
-// Applied says what a change, or a Trim, has done to the window.
+// Applied is the effect of a change, or of a Trim, on the window.
 type Applied struct {
-	// Event is the event that a change became; nil for Trim.
+	// Event is the event made of the change; nil for Trim, and for a change that
+	// was applied before.
 	Event *Event
-	// Evicted is how many old events left the window.
-	Evicted int
-	// Resized tells that the window's ring grew or shrank.
+	// Evicted is how many old events left the window, and Cut how many of them
+	// for their size, before they were as old as Config.History.
+	Evicted, Cut int
+	// Resized reports whether the window's ring grew or shrank.
 	Resized bool
 }
 
-// Apply takes one change. It refuses with ErrBackwards a resourceVersion below
-// one already seen or declared complete, and with ErrGap a change that does
-// not fit its key's state; the state is then as before. The element is the
-// state's from then on.
+// Apply takes one change. The state shows the change once its resourceVersion
+// is known to be complete: by Progress, or by a change at a later
+// resourceVersion. A change at the last resourceVersion that was applied
+// already is ignored: a source that is followed from the last complete
+// resourceVersion repeats such changes.
+//
+// Apply returns ErrBackwards for a resourceVersion below one already seen or
+// declared complete, and ErrGap for a change that does not fit its key's state;
+// the state is then as before. The caller must not write to the element any
+// more.
 func (s *State) Apply(c Change) (Applied, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.RV < s.mu.rv || c.RV <= s.mu.complete {
+	if c.RV < s.mu.rv || c.RV <= s.mu.closed {
 		return Applied{}, fmt.Errorf("%s of %q at resourceVersion %d after %d: %w",
 			c.Type, c.Element.Key, c.RV, s.mu.rv, ErrBackwards)
 	}
 	found, _ := s.mu.trees.primary.Get(item{key: c.Element.Key})
 	previous := found.element
 	if err := c.fits(previous); err != nil {
+		if s.appliedLocked(c) {
+			return Applied{}, nil
+		}
 		return Applied{}, err
 	}
 	e := &Event{
 		RV: c.RV, Type: c.Type, Element: c.Element, Previous: previous,
-		Recorded: c.Recorded, Received: c.Received,
+		Received: c.Received,
 	}
 	if previous != nil {
 		c.Element.share(previous)
 	}
 	c.Element.seal()
-	s.setRVLocked(c.RV)
+	s.advanceLocked(c.RV, c.Whole)
 	s.setElementLocked(e)
 	applied := Applied{Event: e, Resized: s.mu.window.push(e)}
 	s.tick(c.Received)
@@ -128,67 +160,52 @@ func (s *State) Apply(c Change) (Applied, error) {
 	return applied, nil
 }
 
-// fits tells whether the change can follow on what its key holds.
+// fits returns an error if the change can't follow previous, the element that
+// its key holds.
 func (c Change) fits(previous *Element) error {
 	switch {
 	case c.Type < Added || c.Type > Deleted:
-		return gap(c, fmt.Sprintf("type %d is none", c.Type))
+		return gap(c, fmt.Sprintf("type %d is not a type of change", c.Type))
 	case c.Element.RV != c.RV:
 		return gap(c, fmt.Sprintf("the object is at resourceVersion %d", c.Element.RV))
 	case c.Type == Added && previous != nil:
-		return gap(c, "the key exists")
+		return gap(c, "the key already exists")
 	case c.Type != Added && previous == nil:
 		return gap(c, "there is no such key")
 	case previous != nil && previous.RV >= c.RV:
-		return gap(c, fmt.Sprintf("the key is at resourceVersion %d already", previous.RV))
+		return gap(c, fmt.Sprintf("the key is already at resourceVersion %d", previous.RV))
 	}
 	return nil
 }
 
 // setElementLocked makes the event's outcome the current state of its key.
 func (s *State) setElementLocked(e *Event) {
-	after := e.Element
-	if e.Type == Deleted {
-		after = nil
-	}
-	if e.Previous != nil {
-		e.Previous.checkSeal()
-		s.mu.bytes -= e.Previous.bytes()
-	}
-	if after != nil {
-		s.mu.bytes += after.bytes()
-	}
-	s.mu.trees.set(s.config.Indexes, after, e.Previous, s.mu.scratch[:0])
-	s.mu.cloned, s.last = false, nil
+	s.mu.bytes += s.mu.trees.outcome(s.config.Indexes, e, s.mu.scratch[:0])
+	s.mu.cloned, s.published = false, nil
+	s.newest.Store(nil)
 }
 
-// setRVLocked moves the resourceVersion forward (W1).
-func (s *State) setRVLocked(rv uint64) {
-	assert(rv >= s.mu.rv, "W1", "resourceVersion falls from %d to %d", s.mu.rv, rv)
-	s.mu.rv = rv
-	s.latest.Store(nil)
-}
-
-// Progress takes the source's word that nothing at or below rv will follow. It
-// refuses with ErrBackwards a resourceVersion below the state's own.
+// Progress tells the state that the source will send no more changes at or
+// below rv. Progress returns ErrBackwards for a resourceVersion below the one
+// that the state shows.
 func (s *State) Progress(rv uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if rv < s.mu.rv {
-		return fmt.Errorf("progress at resourceVersion %d after %d: %w", rv, s.mu.rv, ErrBackwards)
+	switch {
+	case rv < s.mu.complete:
+		return fmt.Errorf("progress at resourceVersion %d after %d: %w", rv, s.mu.complete, ErrBackwards)
+	case rv >= s.mu.rv:
+		s.completeLocked(rv)
 	}
-	s.mu.complete = rv
-	if rv > s.mu.rv {
-		s.setRVLocked(rv)
-	}
+	s.mu.closed = rv
 	return nil
 }
 
 // Replace makes elements the whole state, at rv, which may be lower than
-// before: the source may have been restored from a backup. The window starts
-// anew, and every position given out before is gone. Of two elements with one
-// key the one with the higher RV stays, of equal ones the last; the number of
-// others is returned.
+// before: the source may have been restored from a backup. The window is
+// emptied, and every position given out before is gone. Of two elements with
+// the same key the one with the higher RV stays, of equal ones the last;
+// duplicates is the number of elements left out.
 func (s *State) Replace(elements []*Element, rv uint64) (duplicates int) {
 	built := newTrees(len(s.config.Indexes))
 	var bytes int64
@@ -210,42 +227,54 @@ func (s *State) Replace(elements []*Element, rv uint64) (duplicates int) {
 	}
 
 	s.mu.Lock()
+	s.mu.window.superseded += s.mu.bytes
 	s.mu.trees, s.mu.bytes = built, bytes
-	s.mu.rv, s.mu.complete, s.mu.compacted = rv, rv, 0
-	s.mu.window.reset(rv)
-	s.mu.cloned, s.last = false, nil
-	s.mu.exact = new(exactSnapshots)
+	s.mu.rv, s.mu.complete, s.mu.closed, s.mu.compacted = rv, rv, rv, 0
+	s.mu.window.reset(rv, s.now.Load())
+	s.mu.cloned, s.published = false, nil
+	s.mu.kept = new(keptSnapshots)
 	s.mu.interruptions = nil
 	s.latest.Store(nil)
+	s.newest.Store(nil)
 	s.mu.Unlock()
 	return duplicates
 }
 
-// Compacted takes the source's word that versions below rv are compacted:
-// from now on At refuses them, as the source itself would.
+// Compacted tells the state that the source has compacted the versions below
+// rv: from now on At returns ErrCompacted for them, as the source itself would.
 func (s *State) Compacted(rv uint64) {
 	s.mu.Lock()
 	s.mu.compacted = max(s.mu.compacted, rv)
-	exact := s.mu.exact
+	kept := s.mu.kept
 	s.mu.Unlock()
-	exact.drop(func(e *exactSnapshot) bool { return e.rv < rv })
+	kept.drop(func(e *keptSnapshot) bool { return e.rv < rv })
 }
 
-// Dispatched tells that all events before p were dispatched and may leave the
-// window when their time has come (W6).
+// ceiling is the number of bytes that the window may keep while events were not
+// dispatched.
+func (s *State) ceiling() int64 {
+	if s.config.CeilingBytes == 0 {
+		return math.MaxInt64
+	}
+	return max(s.config.WindowBytes, s.config.CeilingBytes)
+}
+
+// Dispatched tells the state that all events before p were dispatched, and may
+// leave the window when they are old enough (W6).
 func (s *State) Dispatched(p Position) { s.dispatched.Store(uint64(p)) }
 
-// Trim evicts what has aged, as of now in Unix nanoseconds. The caller calls
-// it now and then, so that the window shrinks also when nothing happens.
+// Trim evicts events that are older than Config.History at now; see
+// Event.Received for the unit. Call Trim from time to time, so that the window
+// shrinks also when no changes come.
 func (s *State) Trim(now int64) Applied {
 	var applied Applied
 	s.tick(now)
 	s.mu.Lock()
 	s.trimLocked(&applied)
-	exact := s.mu.exact
+	kept := s.mu.kept
 	s.mu.Unlock()
 	idle := now - int64(s.config.History)
-	exact.drop(func(e *exactSnapshot) bool { return e.used < idle })
+	kept.drop(func(e *keptSnapshot) bool { return e.used < idle })
 	return applied
 }
 
@@ -255,22 +284,33 @@ func (s *State) tick(now int64) {
 	}
 }
 
-// trimLocked evicts what is too much or too old, but nothing undispatched.
+// trimLocked evicts events that are too many or too old, but none of the tail:
+// the latest snapshot is made with the tail. Events that were not dispatched go
+// only above the ceiling.
 func (s *State) trimLocked(applied *Applied) {
 	w := &s.mu.window
 	aged := s.now.Load() - int64(s.config.History)
 	dispatched := Position(s.dispatched.Load())
 	assert(dispatched <= w.next, "W6", "dispatched up to %d, the next event is %d", dispatched, w.next)
-	for w.len() > 0 && w.first < dispatched {
+	for w.len() > 0 {
 		oldest := w.at(w.first)
-		tooMuch := w.bytes > s.config.WindowBytes && w.len() > 1
-		tooOld := w.len() > s.config.MinEvents && oldest.Received < aged
-		if !tooMuch && !tooOld {
+		expired := oldest.Received < aged
+		most, old := s.config.WindowBytes, expired && w.len() > s.config.MinEvents
+		switch {
+		case w.first >= dispatched:
+			most, old = s.ceiling(), false
+		case s.heldLocked():
+			most, old = max(most, s.config.HeldBytes), false
+		}
+		if tooMuch := w.kept() > most && w.len() > 1; !tooMuch && !old || oldest.RV > s.mu.complete {
 			break
 		}
 		oldest.Element.checkSeal()
 		w.evict()
 		applied.Evicted++
+		if !expired {
+			applied.Cut++
+		}
 	}
 	if applied.Evicted > 0 && w.shrink() {
 		applied.Resized = true

@@ -2,21 +2,40 @@
 
 package watchcache
 
-import "sort"
+import (
+	"sort"
+	"sync/atomic"
+)
 
 // window is the sliding window of recent events: a ring that grows and shrinks
-// by halves and doubles. Its owner's lock guards it.
+// by halves and doubles. The lock of its State guards it.
 type window struct {
 	ring []*Event // length is a power of two; slots outside [first, next) are nil
 	// first is the position of the oldest kept event, next that of the event
 	// to come.
 	first, next Position
+	// start is the position that the window began with.
+	start Position
 	// dropped is the lowest resourceVersion from which the window can still
 	// be continued: everything after it is in the window.
 	dropped uint64
-	// bytes is what the window alone keeps in memory.
-	bytes int64
+	// since is the time from which on the window has all events, as that of
+	// Event.Received.
+	since int64
+	// bytes is the memory that the window alone keeps, without copies, which
+	// counts the copies that Event.Left has made.
+	bytes  int64
+	copies *atomic.Int64
+	// superseded is the sum of all that was ever added to bytes.
+	superseded int64
 }
+
+func newWindow(first Position, rv uint64) window {
+	return window{ring: make([]*Event, minRing), first: first, next: first, dropped: rv, copies: new(atomic.Int64)}
+}
+
+// kept is the memory that the window alone keeps, in bytes.
+func (w *window) kept() int64 { return w.bytes + w.copies.Load() }
 
 // minRing is the number of slots that the ring never shrinks below.
 const minRing = 64
@@ -27,29 +46,32 @@ func (w *window) at(p Position) *Event { return w.ring[uint64(p)&uint64(len(w.ri
 
 func (w *window) slot(p Position) **Event { return &w.ring[uint64(p)&uint64(len(w.ring)-1)] }
 
-// push appends the event at position next and reports whether the ring grew.
+// push appends the event at position next, and reports whether the ring grew.
 func (w *window) push(e *Event) bool {
 	grew := false
 	if w.len() == len(w.ring) {
 		w.resize(max(minRing, 2*len(w.ring)))
 		grew = true
 	}
-	e.Position = w.next
+	e.Position, e.copies = w.next, w.copies
 	*w.slot(w.next) = e
 	w.next++
 	w.bytes += e.retained()
+	w.superseded += e.retained()
 	return grew
 }
 
-// evict drops the oldest event. The slot is cleared, so that nothing keeps an
-// event in memory that the window has let go.
+// evict drops the oldest event. The slot is cleared, so that the ring does not
+// keep an evicted event in memory.
 func (w *window) evict() {
 	slot := w.slot(w.first)
 	e := *slot
 	*slot = nil
 	w.first++
 	w.dropped = max(w.dropped, e.RV)
+	w.since = max(w.since, e.Received)
 	w.bytes -= e.retained()
+	e.evicted()
 }
 
 // shrink halves the ring while it is no more than a quarter full, and reports
@@ -75,11 +97,12 @@ func (w *window) resize(size int) {
 }
 
 // reset empties the window and skips one position, so that a reader that waits
-// at the old end is told that its position is gone. A watch may continue from
-// rv onwards.
-func (w *window) reset(rv uint64) {
-	next := w.next + 1
-	*w = window{ring: make([]*Event, minRing), first: next, next: next, dropped: rv}
+// at the old end gets ErrExpired. A watch may continue from rv onwards, which was
+// at the time now.
+func (w *window) reset(rv uint64, now int64) {
+	superseded := w.superseded
+	*w = newWindow(w.next+1, rv)
+	w.start, w.superseded, w.since = w.first, superseded, now
 }
 
 // after returns the position of the first event above rv.

@@ -91,8 +91,8 @@ func TestSinceCutsBatches(t *testing.T) {
 	}
 }
 
-// A position that was never given out is an error of the caller's; it must not
-// come back as a negative count.
+// A position that was never given out is an error of the caller's, and must not
+// give a negative count.
 func TestSinceBeyondTheEnd(t *testing.T) {
 	s := watchcache.New(roomy)
 	apply(t, s, added("a", 1, "1"))
@@ -117,8 +117,8 @@ func TestPositionAfter(t *testing.T) {
 	}
 }
 
-// Regressions 1 and 2: a watch from before the window is told so, right after
-// a list as after an eviction.
+// Regressions 1 and 2: a watch from before the window gets an error, right
+// after a list as after an eviction.
 func TestWatchFromBeforeTheWindowIsRefused(t *testing.T) {
 	s := watchcache.New(roomy)
 	s.Replace([]*watchcache.Element{element("a", 8, "1")}, 10)
@@ -217,7 +217,7 @@ func TestNewestEventStaysWhateverItTakes(t *testing.T) {
 	c.wholeFrom(2)
 }
 
-// W6: what was not dispatched stays, however old and large it is.
+// W6: events that were not dispatched stay, however old and large they are.
 func TestUndispatchedEventsStay(t *testing.T) {
 	c := newCounter(t, watchcache.Config{History: time.Second, WindowBytes: 10})
 	c.size = 1000
@@ -312,8 +312,8 @@ func TestShrinkingNeverMovesTheStartBack(t *testing.T) {
 	}
 }
 
-// What the window accounts is back at zero when it is empty, whatever the
-// elements' sizes were and however they went.
+// The window's byte count is back at zero when the window is empty, whatever
+// the elements' sizes were and however they were evicted.
 func TestWindowBytesGoBackToZero(t *testing.T) {
 	s := watchcache.New(watchcache.Config{History: time.Second, WindowBytes: 1 << 40})
 	s.Replace([]*watchcache.Element{element("listed", 1, "1")}, 1)

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -75,7 +76,7 @@ func launch(t *testing.T, args ...string) (announcement string, stop func()) {
 		case got := <-status:
 			require.Zero(t, got, stderr.String())
 		case <-time.After(time.Minute):
-			t.Error("the server does not stop")
+			assert.Fail(t, "the server does not stop")
 		}
 	})
 	t.Cleanup(stop)

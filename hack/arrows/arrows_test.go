@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package arrows holds the tests that keep the tree in the shape that its
-// design gives it: who imports whom, what the state machine does without, and
+// design gives it: which package imports which, what the state machine does without, and
 // which packages are never linked into a server.
 package arrows
 
@@ -72,7 +72,7 @@ func TestDirectDependenciesAreExplained(t *testing.T) {
 	}
 }
 
-// explainedModules gives the first column of the tables of dependencies.md.
+// explainedModules returns the first column of the tables of dependencies.md.
 func explainedModules(doc string) []string {
 	var out []string
 	for line := range strings.Lines(doc) {
@@ -84,7 +84,7 @@ func explainedModules(doc string) []string {
 	return out
 }
 
-// directModules gives the paths of go.mod's requirements without the comment
+// directModules returns the paths of go.mod's requirements without the comment
 // "indirect".
 func directModules(mod string) []string {
 	var out []string

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// check gives every breach of the rules that the source shows, one line each.
+// check returns every breach of the rules that the source shows, one line each.
 func check(files []file) []string {
 	var found []string
 	report := func(f file, node ast.Node, format string, args ...any) {
@@ -25,7 +25,7 @@ func check(files []file) []string {
 	for _, f := range files {
 		checkImports(f, report)
 		checkNames(f, report)
-		if !f.test && covers(pure, f.pkg) {
+		if !f.test && covered(pure, f.pkg) {
 			checkPure(f, report)
 		}
 	}
@@ -109,7 +109,7 @@ func checkPure(f file, report reporter) {
 	})
 }
 
-// checkClosure gives, for each root, the packages of never that it links,
+// checkClosure returns, for each root, the packages of never that it links,
 // with the first one on the way that imports it. list is the text of
 // `go list -deps -f {{.ImportPath}} {{.Imports}}`.
 func checkClosure(list string, c closure) []string {
@@ -134,7 +134,7 @@ func checkClosure(list string, c closure) []string {
 	return found
 }
 
-// listDeps gives what checkClosure reads, for packages as the go command in
+// listDeps returns what checkClosure reads, for packages as the go command in
 // dir names them.
 func listDeps(dir string, packages ...string) (string, error) {
 	args := append([]string{"list", "-deps", "-f", "{{.ImportPath}} {{.Imports}}"}, packages...)

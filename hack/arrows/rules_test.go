@@ -24,22 +24,37 @@ var arrows = []arrow{
 	{"integration/...", []string{anything}},
 	{"bench/...", []string{anything}},
 	{"hack/...", nil},
+	{"dashboards/...", []string{"dashboards/...", "metrics"}},
 	{"internal/shared", nil},
+	{"internal/funcvalue", nil},
+	{"internal/endpoints", nil},
+	{"internal/heapsize", nil},
+	{"internal/klogzap", nil},
+	{"internal/cachetest", []string{"internal/memstore", "internal/poddata", "cacher"}},
 	{"internal/...", []string{"internal/..."}},
-	{"server/...", []string{"server/...", "cacher/...", "storage/etcd3", "metrics/...", "debug/...", "internal/shared"}},
+	{"server/...", []string{"server/...", "cacher/...", "storage/etcd3", "metrics/...", "debug/...", "internal/shared", "internal/funcvalue", "internal/endpoints", "internal/klogzap"}},
+	{"devserver", []string{"server", embedded, "internal/klogzap"}},
 	{"debug/...", []string{"debug/...", "cacher/..."}},
 	{"informer/...", []string{"informer/...", "cacher/..."}},
 	{"conformance/...", []string{"conformance/...", "cacher/...", "internal/..."}},
 	{"simulation/...", []string{"simulation/...", "cacher/...", "watchcache/...", "internal/..."}},
-	{"cacher/...", []string{"cacher/...", "watchcache/...", "metrics/...", "internal/shared"}},
+	{"cacher/internal/tasks", nil},
+	{"cacher/internal/timeline", nil},
+	{"cacher/internal/source", []string{"cacher/internal/tasks", "metrics"}},
+	{"cacher/internal/fresh", []string{"cacher/internal/tasks", "metrics"}},
+	{"cacher/internal/match", []string{"watchcache"}},
+	{"cacher/internal/bytebudget", nil},
+	{"cacher/internal/wire", []string{"cacher/internal/bytebudget", "watchcache"}},
+	{"cacher/internal/fanout", []string{"cacher/internal/bytebudget", "cacher/internal/match", "cacher/internal/tasks", "cacher/internal/timeline", "watchcache", "metrics"}},
+	{"cacher/...", []string{"cacher/...", "watchcache/...", "metrics/...", "internal/shared", "internal/funcvalue", "internal/heapsize"}},
 	{"watchcache/...", []string{"watchcache/..."}},
 	{"metrics/...", []string{"metrics/..."}},
 	{"storage/etcd3/embedded", nil},
-	{"storage/etcd3", nil},
+	{"storage/etcd3", []string{"internal/endpoints"}},
 }
 
 // pure is the packages without goroutine, clock, logger, metric and context.
-const pure = "watchcache/..."
+var pure = []string{"watchcache/...", "cacher/internal/match"}
 
 // impureImports is what the pure packages don't import, by path or, with
 // /..., by folder.
@@ -60,9 +75,13 @@ var restricted = []struct {
 	users    []string
 	reason   string
 }{
-	{embedded, []string{"examples/...", "integration/...", "bench/..."}, "it is for tests, examples and integration"},
+	{embedded, []string{"devserver", "examples/...", "integration/...", "bench/..."}, "it is for tests, examples and integration"},
+	{"devserver", []string{"examples/...", "integration/...", "bench/..."}, "it is for development"},
 	{"internal/memstore/...", []string{"internal/...", "integration/...", "bench/...", "simulation/...", "conformance/..."}, "it is for tests"},
 	{"internal/poddata/...", []string{"internal/...", "integration/...", "bench/...", "simulation/...", "conformance/..."}, "it is for tests"},
+	{"internal/script/...", []string{"internal/...", "integration/..."}, "it is for tests"},
+	{"internal/fakekube", []string{"integration/..."}, "it is for tests"},
+	{"internal/cachetest/...", []string{"internal/...", "integration/..."}, "it is for tests"},
 }
 
 const embedded = "storage/etcd3/embedded"
@@ -88,12 +107,12 @@ var closures = []closure{
 	},
 	{
 		of:     []string{"server/...", "cacher/...", "storage/etcd3", "metrics/...", "debug/...", "informer/..."},
-		never:  []string{"go.etcd.io/etcd/server/v3/...", module + "/" + embedded},
+		never:  []string{"go.etcd.io/etcd/server/v3/...", module + "/" + embedded, module + "/devserver"},
 		reason: "the etcd server is for development and tests",
 	},
 	{
 		of:     []string{"server/...", "cacher/...", "watchcache/...", "storage/...", "metrics/...", "debug/...", "informer/..."},
-		never:  []string{module + "/internal/memstore/...", module + "/internal/poddata/..."},
+		never:  []string{module + "/internal/memstore/...", module + "/internal/poddata/...", module + "/internal/script/...", module + "/internal/fakekube", module + "/internal/cachetest/..."},
 		reason: "these are for tests",
 	},
 	{

@@ -123,7 +123,7 @@ func covered(patterns []string, name string) bool {
 	return false
 }
 
-// ours gives the folder of an import path of this module.
+// ours returns the folder of an import path of this module.
 func ours(imported string) (string, bool) {
 	if imported == module {
 		return ".", true

@@ -22,15 +22,15 @@ import (
 
 var namespaces atomic.Int64
 
-// newNamespace gives a namespace that nobody else uses. What is in it goes with
-// the test.
-func (w *world) newNamespace(t *testing.T) string {
+// newNamespace gives a namespace that nobody else uses. Its objects are deleted
+// with the test.
+func (fx *fixture) newNamespace(t *testing.T) string {
 	t.Helper()
 	namespace := "test-" + strconv.FormatInt(namespaces.Add(1), 10)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		_, err := w.keys.Delete(ctx, devicesPrefix+namespace+"/", clientv3.WithPrefix())
+		_, err := fx.keys.Delete(ctx, devicesPrefix+namespace+"/", clientv3.WithPrefix())
 		require.NoError(t, err)
 	})
 	return namespace
@@ -56,9 +56,9 @@ type devices struct {
 
 // writer gives what writes in a namespace, on connections of its own that don't
 // lead through the proxy.
-func (w *world) writer(t *testing.T, namespace string) devices {
+func (fx *fixture) writer(t *testing.T, namespace string) devices {
 	t.Helper()
-	return devices{client: clientset(t, w.direct()), namespace: namespace}
+	return devices{client: clientset(t, fx.direct()), namespace: namespace}
 }
 
 // create creates a device of that name.

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clientgo holds, as tests, what client-go's tools/cache documents of
-// itself: reflectors, shared informers and their factories, queues, stores,
-// listers. They are fed from a server with our watch cache, in the server's own
-// process and over HTTPS, and disturbed meanwhile: connections are cut, the
-// cache's window is flushed, the server and its etcd are restarted. client-go's
-// mutation detector is on in all of them.
+// Package clientgo tests that client-go's tools/cache gets from a server on our
+// cache what it relies on: complete lists, every change once and in order, the
+// deletion's resourceVersion, bookmarks, 410 when a position is lost. Behaviour
+// of client-go alone (queues that deduplicate, stores that expire, handlers
+// that are removed) is tested by client-go, and not here.
 //
-// Where each clause is held:
+// The server is reached by package informer, in its own process, and over HTTPS. The
+// tests disturb both: connections are cut, the cache's window is flushed, the server
+// and its etcd are restarted. client-go's mutation detector is on in all of them.
+//
+// Where each clause is tested:
 //
 //	Reflector                                            TestReflector
 //	  list, then watch                                     /lists and then watches
@@ -16,35 +19,30 @@
 //	  a dropped connection is resumed without relist       /resumes without relist
 //	  410 leads to a relist                                /relists after 410
 //	  bookmarks move LastSyncResourceVersion               /follows bookmarks when idle
-//	  MaxInternalErrorRetryDuration                        /retries internal errors for ..., /relists after an internal error without ...
+//	  a watch that ends with an internal error is resumed  /retries internal errors for MaxInternalErrorRetryDuration
 //	SharedInformer, SharedIndexInformer                  TestSharedInformer
 //	  eventually what etcd has, byte for byte              /equals etcd in the end, /equals etcd in all namespaces
 //	  selectors: entering and leaving                      /keeps to its selector
-//	  indexers, also late ones                             /indexes what it has
 //	  states are an ordered subsequence                    /shows an ordered subsequence of the states
-//	  SetTransform                                         /transforms before anybody sees it
-//	  WaitForCacheSync, WaitFor                            /WaitForCacheSync
-//	  a stopped informer stays stopped                     /stops for good and another one takes over
-//	  SetWatchErrorHandler                                 /tells the WatchErrorHandler and recovers
+//	  SetTransform may write to what it gets               /transforms before anybody sees it
+//	  WaitForCacheSync                                     /WaitForCacheSync
 //	ResourceEventHandler                                 TestEventHandlers
 //	  one call at a time, every change, in order           /are told every change in order
-//	  a slow handler holds nobody up                       /do not wait for each other
-//	  a late handler gets what exists first                /added late get the existing objects first
-//	  HasSynced of each registration                       /have a HasSynced each
-//	  resync for those who asked, at their period          /resync if they asked to at their period
-//	  RemoveEventHandler, ShutDownEventHandler             /can be removed
+//	  HasSynced of each registration, the initial list     /have a HasSynced each
 //	Deletions                                            TestDeletions
 //	  last state, the deletion's resourceVersion           /carry the last state with the deletion's resourceVersion, /are told after a resume ...
 //	  DeletedFinalStateUnknown                             /missed over a relist are DeletedFinalStateUnknown
 //	  deleted and created again                            /and recreation between two looks are an update with another UID, /and recreation before its eyes ...
 //	SharedInformerFactory (generated)                    TestSharedInformerFactory
-//	dynamicinformer                                      TestDynamicSharedInformerFactory
+//	dynamicinformer, dynamiclister                       TestDynamicSharedInformerFactory
 //	Faults under a running writer                        TestFaults
-//	DeltaFIFO, RealFIFO, FIFO, Controller                queue*_test.go
+//	DeltaFIFO, RealFIFO, FIFO, Controller                TestConsumers, TestRealFIFO
 //	Store, Indexer, ThreadSafeStore, UndeltaStore,
-//	ExpirationCache                                      store*_test.go
-//	listers, typed and generic                           lister*_test.go
-//	MutationCache                                        mutation*_test.go
+//	ExpirationCache                                      TestConsumers, TestStoreVersion
+//	listers, typed and generic                           TestConsumers
+//	MutationCache                                        TestConsumers, TestMutationCache
+//	mutation detector                                    TestConsumers, TestMutationDetector
 //
-// A test gets what it needs from a world: see newWorld, theWorld and bothWays.
+// A test gets what it needs from a fixture: see newFixture, sharedFixture and
+// bothTransports.
 package clientgo

@@ -6,8 +6,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 
@@ -24,7 +26,6 @@ func TestDynamicSharedInformerFactory(t *testing.T) {
 			t.Run("keeps to its selector", func(t *testing.T) { testDynamicSelector(t, version) })
 		})
 	}
-	t.Run("shares one informer of each resource", testDynamicShares)
 }
 
 // runFactory starts a dynamic factory until the test ends.
@@ -42,39 +43,45 @@ func runFactory(t *testing.T, f dynamicinformer.DynamicSharedInformerFactory) {
 }
 
 func testDynamicEquality(t *testing.T, version schema.GroupVersion) {
-	w := theWorld(t)
-	ns := w.newNamespace(t)
-	start := w.revision(t)
-	d := w.writer(t, ns)
+	fx := sharedFixture(t)
+	ns := fx.newNamespace(t)
+	start := fx.revision(t)
+	d := fx.writer(t, ns)
 	d.createMany(t, "early", 5)
-	f := dynamicinformer.NewFilteredDynamicSharedInformerFactory(w.dynamic(t), 0, ns, nil)
+	f := dynamicinformer.NewFilteredDynamicSharedInformerFactory(fx.dynamic(t), 0, ns, nil)
 	devices := f.ForResource(version.WithResource("devices"))
 	o, _ := observe(t, devices.Informer())
 	runFactory(t, f)
 	d.update(t, "early-001", "someone")
 	d.delete(t, "early-002")
 	d.create(t, "late")
-	w.requireEqual(t, devices.Informer().GetStore(), ns)
-	w.requireTold(t, o, ns)
-	history := w.history(t, ns, start)
+	fx.requireEqual(t, devices.Informer().GetStore(), ns)
+	fx.requireTold(t, o, ns)
+	history := fx.history(t, ns, start)
 	requireSubsequence(t, history, o.seen())
-	requireDeletion(t, way{}, history[ns+"/early-002"], o.awaitDeleted(t, ns+"/early-002"))
+	requireDeletion(t, transport{}, history[ns+"/early-002"], o.awaitDeleted(t, ns+"/early-002"))
 
-	got, err := devices.Lister().ByNamespace(ns).Get("late")
+	lister := devices.Lister().ByNamespace(ns)
+	got, err := lister.Get("late")
 	require.NoError(t, err)
 	require.Equal(t, version.WithKind("Device"), got.(*unstructured.Unstructured).GroupVersionKind())
-	w.cut(t)
+	_, err = lister.Get("early-002")
+	require.True(t, apierrors.IsNotFound(err), "%v", err)
+	sensors, err := lister.List(labels.SelectorFromSet(labels.Set{"kind": "sensor"}))
+	require.NoError(t, err)
+	require.Len(t, sensors, 5)
+	fx.cut(t)
 	d.create(t, "later")
-	w.requireEqual(t, devices.Informer().GetStore(), ns)
+	fx.requireEqual(t, devices.Informer().GetStore(), ns)
 }
 
 func testDynamicSelector(t *testing.T, version schema.GroupVersion) {
-	w := theWorld(t)
-	ns := w.newNamespace(t)
-	d := w.writer(t, ns)
+	fx := sharedFixture(t)
+	ns := fx.newNamespace(t)
+	d := fx.writer(t, ns)
 	d.create(t, "one")
 	d.create(t, "two")
-	f := dynamicinformer.NewFilteredDynamicSharedInformerFactory(w.dynamic(t), 0, metav1.NamespaceAll, func(o *metav1.ListOptions) {
+	f := dynamicinformer.NewFilteredDynamicSharedInformerFactory(fx.dynamic(t), 0, metav1.NamespaceAll, func(o *metav1.ListOptions) {
 		o.FieldSelector = "spec.owner=" + ns
 	})
 	devices := f.ForResource(version.WithResource("devices")).Informer()
@@ -86,12 +93,4 @@ func testDynamicSelector(t *testing.T, version schema.GroupVersion) {
 	d.update(t, "one", "somebody-else")
 	o.awaitDeleted(t, ns+"/one")
 	require.Empty(t, devices.GetStore().List())
-}
-
-func testDynamicShares(t *testing.T) {
-	w := theWorld(t)
-	f := dynamicinformer.NewDynamicSharedInformerFactory(w.dynamic(t), 0)
-	resource := fleetv1.SchemeGroupVersion.WithResource("devices")
-	require.Same(t, f.ForResource(resource).Informer(), f.ForResource(resource).Informer())
-	require.NotSame(t, f.ForResource(resource).Informer(), f.ForResource(v1beta1.SchemeGroupVersion.WithResource("devices")).Informer())
 }

@@ -24,61 +24,61 @@ import (
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1beta1"
 )
 
-// TestFaults disturbs a world in which objects are written all the time. After each
+// TestFaults disturbs a fixture in which objects are written all the time. After each
 // fault every informer has to be what etcd is, byte for byte, and what its handler
 // was told a subsequence of what happened. At the end no goroutine may be left.
 func TestFaults(t *testing.T) {
-	w := newWorld(t)
+	fx := newFixture(t)
 	for _, fault := range []struct {
 		name  string
-		cause func(*testing.T, *scene)
+		cause func(*testing.T, *trial)
 	}{
 		{"the connections are cut", cutConnections},
 		{"the connections are cut in the middle of an event", cutMidEvent},
 		{"the window is flushed while nothing gets through", flushUnseen},
-		{"the API server restarts", func(t *testing.T, s *scene) { s.w.restartServer(t) }},
-		{"etcd restarts", func(t *testing.T, s *scene) { s.w.restartEtcd(t) }},
+		{"the API server restarts", func(t *testing.T, s *trial) { s.fx.restartServer(t) }},
+		{"etcd restarts", func(t *testing.T, s *trial) { s.fx.restartEtcd(t) }},
 		{"everything at once", everything},
 	} {
-		t.Run(fault.name, func(t *testing.T) { newScene(t, w).play(t, fault.cause) })
+		t.Run(fault.name, func(t *testing.T) { newTrial(t, fx).run(t, fault.cause) })
 	}
 }
 
-// scene is what is there when a fault happens: informers of one namespace that are
-// in sync, and somebody who writes there.
-type scene struct {
-	w         *world
+// trial is what is there when a fault happens: informers of one namespace that are
+// in sync, and writers there.
+type trial struct {
+	fx        *fixture
 	namespace string
 	start     int64 // etcd's revision before anything
-	actors    []*actor
-	// inProcess is that of the actor that has no connection to cut, overHTTPS that of
+	informers []*trialInformer
+	// inProcess is that of the trialInformer that has no connection to cut, overHTTPS that of
 	// one that has.
 	inProcess, overHTTPS *recorder
 	writes               *writes
 }
 
-// actor is an informer and its handler.
-type actor struct {
+// trialInformer is an informer and its handler.
+type trialInformer struct {
 	name     string
 	informer cache.SharedIndexInformer
 	observer *observer
 }
 
-// newScene starts one informer of each kind. They are new for each fault, because
+// newTrial starts one informer of each kind. They are new for each fault, because
 // client-go's pauses grow from one failure to the next.
-func newScene(t *testing.T, w *world) *scene {
+func newTrial(t *testing.T, fx *fixture) *trial {
 	t.Helper()
-	s := &scene{w: w, namespace: w.newNamespace(t), start: w.revision(t)}
+	s := &trial{fx: fx, namespace: fx.newNamespace(t), start: fx.revision(t)}
 	var inProcess, overHTTPS cache.SharedIndexInformer
-	inProcess, s.inProcess = recorded(t, w, way{inProcess: true}, s.namespace)
-	overHTTPS, s.overHTTPS = recorded(t, w, way{}, s.namespace)
+	inProcess, s.inProcess = recorded(t, fx, transport{inProcess: true}, s.namespace)
+	overHTTPS, s.overHTTPS = recorded(t, fx, transport{}, s.namespace)
 	s.overHTTPS.plain = true
 	s.add(t, "in process", inProcess)
 	s.add(t, "over HTTPS, list and watch", overHTTPS)
-	generated := newFactory(t, w, way{}, s.namespace)
+	generated := newFactory(t, fx, transport{}, s.namespace)
 	s.add(t, "over HTTPS, generated factory", generated.devices())
 	s.add(t, "over HTTPS, generated factory, v1beta1", generated.Fleet().V1beta1().Devices().Informer())
-	unstructured := dynamicinformer.NewFilteredDynamicSharedInformerFactory(w.dynamic(t), 0, s.namespace, nil)
+	unstructured := dynamicinformer.NewFilteredDynamicSharedInformerFactory(fx.dynamic(t), 0, s.namespace, nil)
 	for _, version := range []string{fleetv1.SchemeGroupVersion.Version, v1beta1.SchemeGroupVersion.Version} {
 		resource := fleetv1.SchemeGroupVersion.WithResource("devices")
 		resource.Version = version
@@ -89,54 +89,54 @@ func newScene(t *testing.T, w *world) *scene {
 	generated.start(t)
 	runFactory(t, unstructured)
 
-	d := w.writer(t, s.namespace)
+	d := fx.writer(t, s.namespace)
 	s.writes = startWrites(t, d)
-	for _, a := range s.actors {
+	for _, a := range s.informers {
 		awaitSync(t, a.informer.HasSyncedChecker())
 	}
 	s.writes.await(t, 10)
 	return s
 }
 
-func (s *scene) add(t *testing.T, name string, informer cache.SharedIndexInformer) {
+func (s *trial) add(t *testing.T, name string, informer cache.SharedIndexInformer) {
 	t.Helper()
 	o, _ := observe(t, informer)
-	s.actors = append(s.actors, &actor{name: name, informer: informer, observer: o})
+	s.informers = append(s.informers, &trialInformer{name: name, informer: informer, observer: o})
 }
 
-// play lets the fault happen, has more written, and then compares.
-func (s *scene) play(t *testing.T, cause func(*testing.T, *scene)) {
+// run lets the fault happen, has more written, and then compares.
+func (s *trial) run(t *testing.T, cause func(*testing.T, *trial)) {
 	cause(t, s)
 	s.writes.await(t, 10)
 	s.writes.stop()
-	for _, a := range s.actors {
+	for _, a := range s.informers {
 		t.Run(a.name, func(t *testing.T) {
-			s.w.requireEqual(t, a.informer.GetStore(), s.namespace)
-			s.w.requireTold(t, a.observer, s.namespace)
+			s.fx.requireEqual(t, a.informer.GetStore(), s.namespace)
+			s.fx.requireTold(t, a.observer, s.namespace)
 			// A write that was given up may still come true: the history is read last.
 			told := a.observer.seen()
-			requireSubsequence(t, s.w.history(t, s.namespace, s.start), told)
+			requireSubsequence(t, s.fx.history(t, s.namespace, s.start), told)
 		})
 	}
 }
 
-func cutConnections(t *testing.T, s *scene) {
+func cutConnections(t *testing.T, s *trial) {
 	for range 3 {
 		s.inProcess.drop()
-		s.w.cut(t)
+		s.fx.cut(t)
 		s.writes.await(t, 5)
 	}
 }
 
 // cutMidEvent writes an object of which the clients get the first quarter.
-func cutMidEvent(t *testing.T, s *scene) {
+func cutMidEvent(t *testing.T, s *trial) {
 	const size = 128 << 10
 	s.writes.stop() // so that it is that event, and no other
-	for _, a := range s.actors {
-		s.w.requireEqual(t, a.informer.GetStore(), s.namespace)
+	for _, a := range s.informers {
+		s.fx.requireEqual(t, a.informer.GetStore(), s.namespace)
 	}
 	s.inProcess.hold()
-	s.w.cutAfter(t, size/4)
+	s.fx.cutAfter(t, size/4)
 	large := device(s.namespace, "large")
 	// Random, because streamed lists are compressed, and what comes after them too.
 	ballast := make([]byte, size)
@@ -146,7 +146,7 @@ func cutMidEvent(t *testing.T, s *scene) {
 	_, err = s.writes.devices.client.FleetV1().Devices(s.namespace).Create(within(t), large, metav1.CreateOptions{})
 	require.NoError(t, err)
 	eventually(t, "the event does not get that far", func(context.Context) error {
-		if armed, held := s.w.proxy.armed(), s.inProcess.holding(); armed > 0 || held == 0 {
+		if armed, held := s.fx.proxy.Limited(), s.inProcess.holding(); armed > 0 || held == 0 {
 			return fmt.Errorf("%d connections have not been cut; %d watches in process have an event", armed, held)
 		}
 		return nil
@@ -158,19 +158,19 @@ func cutMidEvent(t *testing.T, s *scene) {
 
 // flushUnseen flushes the window while nothing gets through to anybody, and then
 // cuts the connections: what is asked for after that is gone.
-func flushUnseen(t *testing.T, s *scene) {
+func flushUnseen(t *testing.T, s *trial) {
 	s.inProcess.hold()
-	s.w.proxy.hold()
+	s.fx.proxy.Silence()
 	s.writes.await(t, 10)
-	for _, a := range s.actors {
-		s.w.flushWindow(t, a.informer.LastSyncResourceVersion())
+	for _, a := range s.informers {
+		s.fx.flushWindow(t, a.informer.LastSyncResourceVersion())
 	}
 	s.inProcess.drop()
-	s.w.cut(t)
-	s.w.proxy.release()
+	s.fx.cut(t)
+	s.fx.proxy.Heal()
 	s.inProcess.release()
 	for _, r := range []*recorder{s.inProcess, s.overHTTPS} {
-		eventually(t, "nothing is listed anew", func(context.Context) error {
+		eventually(t, "nothing is listed again", func(context.Context) error {
 			if n := len(r.lists()); n < 2 {
 				return fmt.Errorf("%d lists", n)
 			}
@@ -179,20 +179,20 @@ func flushUnseen(t *testing.T, s *scene) {
 	}
 }
 
-// everything: the server goes, etcd restarts in its absence, and those who come back
+// everything: the server goes, etcd restarts in its absence, and clients that come back
 // are cut off once more.
-func everything(t *testing.T, s *scene) {
-	known := s.actors[0].informer.LastSyncResourceVersion()
-	s.w.stopServer(t)
-	s.w.restartEtcd(t)
-	s.w.startServer(t)
+func everything(t *testing.T, s *trial) {
+	known := s.informers[0].informer.LastSyncResourceVersion()
+	s.fx.stopServer(t)
+	s.fx.restartEtcd(t)
+	s.fx.startServer(t)
 	s.writes.await(t, 10)
-	s.w.flushWindow(t, known)
+	s.fx.flushWindow(t, known)
 	s.inProcess.drop()
-	s.w.cut(t)
+	s.fx.cut(t)
 }
 
-// writes is somebody who writes at random, whatever happens. Its goroutines are
+// writes is two writers that write at random, whatever happens. Its goroutines are
 // started by startWrites and awaited by stop.
 type writes struct {
 	devices devices

@@ -21,32 +21,32 @@ func TestHarness(t *testing.T) {
 		require.True(t, comparing, "client-go gives a %T, which detects nothing", detector)
 	})
 	t.Run("difference", func(t *testing.T) {
-		bothWays(t, func(t *testing.T, w *world, via way) {
-			ns := w.newNamespace(t)
-			d := w.writer(t, ns)
+		bothTransports(t, func(t *testing.T, fx *fixture, via transport) {
+			ns := fx.newNamespace(t)
+			d := fx.writer(t, ns)
 			d.create(t, "one")
-			list, err := via.listerWatcher(t, w, ns, nil).ListWithContext(t.Context(), metav1.ListOptions{})
+			list, err := via.listerWatcher(t, fx, ns, nil).ListWithContext(t.Context(), metav1.ListOptions{})
 			require.NoError(t, err)
 			store := storeOf(t, list)
-			require.NoError(t, difference(store, w.stored(t, ns)))
+			require.NoError(t, difference(store, fx.stored(t, ns)))
 
 			d.update(t, "one", "nobody")
-			require.ErrorContains(t, difference(store, w.stored(t, ns)), "resourceVersion")
+			require.ErrorContains(t, difference(store, fx.stored(t, ns)), "resourceVersion")
 			d.create(t, "two")
-			require.ErrorContains(t, difference(store, w.stored(t, ns)), "1 objects in the store, 2 in etcd")
+			require.ErrorContains(t, difference(store, fx.stored(t, ns)), "1 objects in the store, 2 in etcd")
 			d.delete(t, "one")
-			require.ErrorContains(t, difference(store, w.stored(t, ns)), ns+"/two is in etcd")
+			require.ErrorContains(t, difference(store, fx.stored(t, ns)), ns+"/two is in etcd")
 			d.delete(t, "two")
-			require.ErrorContains(t, difference(store, w.stored(t, ns)), "1 objects in the store, 0 in etcd")
+			require.ErrorContains(t, difference(store, fx.stored(t, ns)), "1 objects in the store, 0 in etcd")
 		})
 	})
 	t.Run("bytes", func(t *testing.T) {
-		bothWays(t, func(t *testing.T, w *world, via way) {
-			ns := w.newNamespace(t)
-			w.writer(t, ns).create(t, "one")
-			list, err := via.listerWatcher(t, w, ns, nil).ListWithContext(t.Context(), metav1.ListOptions{})
+		bothTransports(t, func(t *testing.T, fx *fixture, via transport) {
+			ns := fx.newNamespace(t)
+			fx.writer(t, ns).create(t, "one")
+			list, err := via.listerWatcher(t, fx, ns, nil).ListWithContext(t.Context(), metav1.ListOptions{})
 			require.NoError(t, err)
-			records := w.stored(t, ns)
+			records := fx.stored(t, ns)
 			for name, record := range records {
 				record.value = []byte(strings.Replace(string(record.value), "hh-1", "hh-2", 1))
 				records[name] = record

@@ -22,26 +22,26 @@ type state struct {
 	value []byte
 }
 
-// sentinel is a key that marks the end of a history. It is nobody's.
+// sentinel is a key that marks the end of a history. The key is nobody's.
 const sentinel = "/clientgo/sentinel"
 
 // revision is etcd's present revision: where a history may begin.
-func (w *world) revision(t *testing.T) int64 {
+func (fx *fixture) revision(t *testing.T) int64 {
 	t.Helper()
-	put, err := w.keys.Put(within(t), sentinel, "")
+	put, err := fx.keys.Put(within(t), sentinel, "")
 	require.NoError(t, err)
 	return put.Header.Revision
 }
 
 // history gives all states that the namespace's devices have been in after a
 // revision, by namespace/name, as etcd remembers them.
-func (w *world) history(t *testing.T, namespace string, after int64) map[string][]state {
+func (fx *fixture) history(t *testing.T, namespace string, after int64) map[string][]state {
 	t.Helper()
-	end := w.revision(t)
+	end := fx.revision(t)
 	ctx, cancel := context.WithCancel(within(t))
 	defer cancel()
 	states := map[string][]state{}
-	for response := range w.keys.Watch(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithRev(after+1)) {
+	for response := range fx.keys.Watch(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithRev(after+1)) {
 		require.NoError(t, response.Err())
 		for _, event := range response.Events {
 			if event.Kv.ModRevision >= end {
@@ -54,7 +54,7 @@ func (w *world) history(t *testing.T, namespace string, after int64) map[string]
 			}
 		}
 	}
-	t.Fatalf("etcd's watch ended: %v", ctx.Err())
+	require.FailNow(t, fmt.Sprintf("etcd's watch ended: %v", ctx.Err()))
 	return nil
 }
 

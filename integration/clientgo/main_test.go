@@ -24,7 +24,7 @@ const patience = time.Minute
 const pollInterval = 10 * time.Millisecond
 
 // detectMutations is client-go's switch for the detector that ends the process
-// when somebody writes to an object in an informer's store. It is read when
+// when code writes to an object in an informer's store. The switch is read when
 // client-go is initialized, before TestMain.
 const detectMutations = "KUBE_CACHE_MUTATION_DETECTOR"
 
@@ -36,8 +36,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	flag.Parse()
-	// What the libraries log while servers are stopped is noise, unless somebody
-	// looks.
+	// The libraries' logs while servers are stopped are shown only with -v.
 	if !testing.Verbose() {
 		silence()
 	}
@@ -48,7 +47,7 @@ func TestMain(m *testing.M) {
 }
 
 // again puts this very program in the place of the process, with the detector on.
-// It returns only if it can't.
+// again returns only if it can't.
 func again() error {
 	self, err := os.Executable()
 	if err != nil {
@@ -67,13 +66,13 @@ func silence() {
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
 }
 
-// runAll runs the tests, closes the world that they share, and then wants every
+// runAll runs the tests, closes the fixture that they share, and then wants every
 // goroutine to have ended.
 func runAll(m *testing.M) int {
 	before := goleak.IgnoreCurrent()
 	status := m.Run()
 	if err := closeShared(); err != nil {
-		fmt.Fprintln(os.Stderr, "closing the shared world:", err)
+		fmt.Fprintln(os.Stderr, "closing the shared fixture:", err)
 		status = max(status, 1)
 	}
 	if status != 0 {

@@ -4,9 +4,7 @@ package clientgo
 
 import (
 	"context"
-	"errors"
 	"os"
-	"os/exec"
 	"sync/atomic"
 	"testing"
 
@@ -18,13 +16,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet"
 	fleetv1 "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1"
-	"github.com/kube-watchcache/watchcache/informer"
-	"github.com/kube-watchcache/watchcache/integration/internal/child"
-	"github.com/kube-watchcache/watchcache/internal/memstore"
-	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
 
 // detector is a cache.MutationDetector that a test asks when it wants to. Those in
@@ -111,44 +104,24 @@ func newDetecting(d *detector) detecting {
 	return detecting{cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc), d}
 }
 
-// TestMutationDetector shows that the detector notices one who writes to what our
-// cache has delivered, and that nobody does, least of all the cache.
+// TestMutationDetector takes from one cache, at the same time, by all ways that
+// there are, and looks at everything again after the cache has gone on: nobody
+// writes to what was delivered, least of all the cache.
 func TestMutationDetector(t *testing.T) {
-	promises(t, []clause{
-		{"it notices a write to an object in a store", func(t *testing.T, f *feed) {
-			s := newDetecting(newDetector(t))
-			f.create(t, "x")
-			awaitList(t, f.reflect(t, s))
-			f.create(t, "y")
-			f.update(t, "x", "two")
-			f.world.requireEqual(t, s, f.namespace)
-			s.detector.requireSilence(t, 3)
-			for _, obj := range s.List() {
-				s.detector.requireAlarm(t, obj)
-			}
-		}},
-	})
-	t.Run("nobody writes to what is delivered, in whatever way", testDeliveriesUntouched)
-	t.Run("in a shared informer it ends the process", testDetectorEndsProcess)
-}
-
-// testDeliveriesUntouched takes from one cache, at the same time, by all ways that
-// there are, and looks at everything again after the cache has gone on.
-func testDeliveriesUntouched(t *testing.T) {
-	w, d := theWorld(t), newDetector(t)
-	f := newFeed(t, w, way{inProcess: true})
+	fx, d := sharedFixture(t), newDetector(t)
+	f := newFeed(t, fx, transport{inProcess: true})
 	f.createMany(t, "x", 5)
 	var stores []cache.Store
-	var away []absent
-	for _, via := range []way{{inProcess: true}, {}} {
+	var away []detachable
+	for _, via := range []transport{{inProcess: true}, {}} {
 		for _, plain := range []bool{false, true} {
 			for _, selector := range []string{"", "kind=sensor"} {
-				own := feedOf(t, w, via, f.namespace)
-				own.source = via.listerWatcher(t, w, f.namespace, func(o *metav1.ListOptions) { o.LabelSelector = selector })
+				own := feedOf(t, fx, via, f.namespace)
+				own.source = via.listerWatcher(t, fx, f.namespace, func(o *metav1.ListOptions) { o.LabelSelector = selector })
 				own.source.plain = plain
 				s := newDetecting(d)
 				r := own.reflect(t, s)
-				stores, away = append(stores, s), append(away, absent{own.source, r, via.example()})
+				stores, away = append(stores, s), append(away, detachable{own.source, r, via.example()})
 			}
 		}
 	}
@@ -163,29 +136,29 @@ func testDeliveriesUntouched(t *testing.T) {
 	f.create(t, "x-003")
 	takeRaw(t, f, d)
 	for _, s := range stores {
-		w.requireEqual(t, s, f.namespace)
+		fx.requireEqual(t, s, f.namespace)
 	}
-	relist(t, w, func() {
+	relist(t, fx, func() {
 		f.update(t, "x-000", "three")
 		f.delete(t, "x-004")
 		f.create(t, "y")
 	}, away...)
 	for _, s := range stores {
-		w.requireEqual(t, s, f.namespace)
+		fx.requireEqual(t, s, f.namespace)
 	}
 	d.requireSilence(t, 8*(5+5+5)+2*(5+1+5))
 	d.requireAlarm(t, stores[0].List()[0])
 	d.requireAlarm(t, raw)
 }
 
-// takeRaw takes what the cache gives to those who call it as a storage.Interface: a
-// list, a single object, and a watch from the beginning, all up to date. It returns
-// an object of the list.
+// takeRaw takes what the cache gives to callers of its storage.Interface: a
+// list, a single object, and a watch from the beginning, all up to date.
+// takeRaw returns an object of the list.
 func takeRaw(t *testing.T, f *feed, d *detector) runtime.Object {
 	t.Helper()
 	ctx, cancel := context.WithCancel(within(t))
 	defer cancel()
-	c := f.world.cacher()
+	c := f.fixture.cacher()
 	prefix := c.Config().ResourcePrefix + f.namespace + "/"
 	all := storage.ListOptions{Recursive: true, Predicate: storage.Everything}
 	all.Predicate.GetAttrs = c.Config().GetAttrsFunc
@@ -208,7 +181,7 @@ func takeRaw(t *testing.T, f *feed, d *detector) runtime.Object {
 			require.Equal(t, watch.Added, event.Type)
 			d.AddObject(event.Object.(runtime.CacheableObject).GetObject())
 		case <-ctx.Done():
-			t.Fatal("the watch does not begin with what there is")
+			require.FailNow(t, "the watch does not begin with what there is")
 		}
 	}
 	return &listed.Items[0]
@@ -224,49 +197,4 @@ func (f *feed) status(t *testing.T, name string, phase fleetv1.DevicePhase) *fle
 	written, err := api.UpdateStatus(within(t), d, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	return written
-}
-
-// forging, in a process's environment, makes it the one that testDetectorEndsProcess
-// starts.
-const forging = "CLIENTGO_FORGING"
-
-// testDetectorEndsProcess runs itself in a process of its own.
-func testDetectorEndsProcess(t *testing.T) {
-	if os.Getenv(forging) != "" {
-		forge(t)
-		return
-	}
-	self, err := os.Executable()
-	require.NoError(t, err)
-	cmd := exec.CommandContext(within(t), self, "-test.v", "-test.run", "^TestMutationDetector$/^in_a_shared_informer_it_ends_the_process$")
-	cmd.Env = append(os.Environ(), forging+"=true")
-	cmd.SysProcAttr = child.Attributes()
-	out, err := cmd.CombinedOutput()
-	var ended *exec.ExitError
-	require.True(t, errors.As(err, &ended), "%v\n%s", err, out)
-	require.Contains(t, string(out), "ALTERED!")
-	require.Contains(t, string(out), "panic: cache *example.Pod modified")
-}
-
-// forge writes to an object of a shared informer, and waits for what comes of it.
-func forge(t *testing.T) {
-	store := memstore.New(poddata.Prefix, poddata.New)
-	c, err := cacher.New(cacher.Config{
-		Storage: store, Versioner: storage.APIObjectVersioner{}, GroupResource: poddata.Resource,
-		ResourcePrefix: poddata.Prefix, KeyFunc: poddata.Key, GetAttrsFunc: poddata.Attrs,
-		NewFunc: poddata.New, NewListFunc: poddata.NewList, Codec: poddata.Codec(),
-	})
-	require.NoError(t, err)
-	t.Cleanup(c.Stop)
-	require.NoError(t, c.Wait(within(t)))
-	pod := poddata.Pod("hamburg/x", "kind=sensor")
-	require.NoError(t, c.Create(within(t), poddata.Prefix+"hamburg/x", pod, poddata.New(), 0))
-	i := informer.New(c, 0, nil)
-	runs(t, i.RunWithContext)
-	requireClosed(t, i.HasSyncedChecker().Done())
-	accessor, err := meta.Accessor(i.GetStore().List()[0])
-	require.NoError(t, err)
-	accessor.GetLabels()["kind"] = "forged"
-	<-within(t).Done()
-	t.Fatal("nobody minds")
 }

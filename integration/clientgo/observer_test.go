@@ -60,11 +60,6 @@ type observer struct {
 	mu         struct {
 		sync.Mutex
 		seen []notification
-		// gate, unless nil, is what every call waits for, or for the test's end.
-		gate chan struct{}
-		test context.Context
-		// waiting is how many calls wait for it.
-		waiting int
 	}
 }
 
@@ -89,55 +84,9 @@ func (o *observer) note(n notification) {
 	}
 	defer o.busy.Store(false)
 	n.key, _ = cache.DeletionHandlingMetaNamespaceKeyFunc(n.object)
-	if gate, test := o.arrive(); gate != nil {
-		select {
-		case <-gate:
-		case <-test.Done():
-		}
-		o.leave()
-	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.mu.seen = append(o.mu.seen, n)
-}
-
-func (o *observer) arrive() (chan struct{}, context.Context) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.mu.gate != nil {
-		o.mu.waiting++
-	}
-	return o.mu.gate, o.mu.test
-}
-
-func (o *observer) leave() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.mu.waiting--
-}
-
-// block makes the handler block, from its next call on, until unblock or the end of
-// the test.
-func (o *observer) block(t *testing.T) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.mu.gate, o.mu.test = make(chan struct{}), t.Context()
-}
-
-func (o *observer) unblock() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.mu.gate != nil {
-		close(o.mu.gate)
-		o.mu.gate = nil
-	}
-}
-
-// blocked tells whether a call waits for unblock.
-func (o *observer) blocked() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.mu.waiting > 0
 }
 
 // seen gives all notifications so far.
@@ -150,11 +99,6 @@ func (o *observer) seen() []notification {
 // of gives the notifications of one object.
 func (o *observer) of(key string) []notification {
 	return slices.DeleteFunc(o.seen(), func(n notification) bool { return n.key != key })
-}
-
-// resyncs gives those of the notifications that are resyncs.
-func (o *observer) resyncs() []notification {
-	return slices.DeleteFunc(o.seen(), func(n notification) bool { return !n.resync() })
 }
 
 // await waits for the first notification that fits, and gives it.
@@ -240,6 +184,6 @@ func awaitSync(t *testing.T, checker cache.DoneChecker) {
 	select {
 	case <-checker.Done():
 	case <-within(t).Done():
-		t.Fatalf("%s is not synced", checker.Name())
+		require.FailNow(t, fmt.Sprintf("%s is not synced", checker.Name()))
 	}
 }

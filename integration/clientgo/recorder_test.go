@@ -93,8 +93,8 @@ func (r *recorder) failures() []error {
 	return slices.Clone(r.mu.failures)
 }
 
-// drop ends all open watches, without a word, as a broken connection does. What
-// was held is lost with them. It reports how many there were.
+// drop ends all open watches, without a word, as a broken connection does.
+// Events that were held back are lost with them. drop reports how many watches there were.
 func (r *recorder) drop() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,8 +146,8 @@ func (r *recorder) addHolding(n int) {
 	r.mu.holding += n
 }
 
-// inject puts an event into all open watches, behind what they have delivered. It
-// reports into how many.
+// inject puts an event into all open watches, behind what they have delivered.
+// inject reports how many watches took the event.
 func (r *recorder) inject(event watch.Event) int {
 	r.mu.Lock()
 	streams := make([]*stream, 0, len(r.mu.streams))

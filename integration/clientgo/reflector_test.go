@@ -4,6 +4,7 @@ package clientgo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -14,7 +15,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+	clocktesting "k8s.io/utils/clock/testing"
 )
 
 // reflected is a reflector that runs, and the store that it fills.
@@ -56,7 +59,7 @@ func quickRetries() *wait.Backoff {
 }
 
 // startReflector runs a reflector of r until the test ends. configure may change it before.
-func startReflector(t *testing.T, via way, r *recorder, options cache.ReflectorOptions, configure ...func(*cache.Reflector)) *reflected {
+func startReflector(t *testing.T, via transport, r *recorder, options cache.ReflectorOptions, configure ...func(*cache.Reflector)) *reflected {
 	t.Helper()
 	if options.Backoff == nil {
 		options.Backoff = quickRetries()
@@ -88,12 +91,12 @@ func (f *reflected) requireListed(t *testing.T, n int) {
 }
 
 // warmUp waits until the watch has brought an event. One that ends sooner, in its
-// first second, makes client-go list anew.
-func (f *reflected) warmUp(t *testing.T, w *world, d devices) {
+// first second, makes client-go list again.
+func (f *reflected) warmUp(t *testing.T, fx *fixture, d devices) {
 	t.Helper()
-	w.requireEqual(t, f.store, d.namespace)
+	fx.requireEqual(t, f.store, d.namespace)
 	d.create(t, "warm")
-	w.requireEqual(t, f.store, d.namespace)
+	fx.requireEqual(t, f.store, d.namespace)
 }
 
 // requireRelisted waits until more lists than that were asked for, and wants the
@@ -112,41 +115,46 @@ func requireRelisted(t *testing.T, r *recorder, lists int) {
 
 // bothModes runs a test with a reflector that lists and then watches, and with one
 // that streams the list.
-func bothModes(t *testing.T, f func(t *testing.T, w *world, via way, plain bool)) {
+func bothModes(t *testing.T, f func(t *testing.T, fx *fixture, via transport, plain bool)) {
 	t.Helper()
 	for name, plain := range map[string]bool{"list and watch": true, "watch-list": false} {
 		t.Run(name, func(t *testing.T) {
-			bothWays(t, func(t *testing.T, w *world, via way) { f(t, w, via, plain) })
+			bothTransports(t, func(t *testing.T, fx *fixture, via transport) { f(t, fx, via, plain) })
 		})
 	}
 }
 
 // TestReflector holds the contract of cache.Reflector.
 func TestReflector(t *testing.T) {
-	t.Run("lists and then watches", func(t *testing.T) { bothWays(t, testListThenWatch) })
-	t.Run("streams the list", func(t *testing.T) { bothWays(t, testWatchList) })
-	t.Run("pages the first list", func(t *testing.T) { bothWays(t, testPaging) })
+	t.Run("lists and then watches", func(t *testing.T) { bothTransports(t, testListThenWatch) })
+	t.Run("streams the list", func(t *testing.T) { bothTransports(t, testWatchList) })
+	t.Run("pages the first list", func(t *testing.T) { bothTransports(t, testPaging) })
 	t.Run("resumes without relist", func(t *testing.T) { bothModes(t, testResume) })
 	t.Run("relists after 410", func(t *testing.T) { bothModes(t, testExpired) })
-	t.Run("follows bookmarks when idle", func(t *testing.T) { bothWays(t, testBookmarks) })
-	t.Run("retries internal errors for MaxInternalErrorRetryDuration", func(t *testing.T) { bothWays(t, testInternalErrors) })
-	t.Run("relists after an internal error without MaxInternalErrorRetryDuration", func(t *testing.T) { bothWays(t, testInternalErrorRelists) })
+	t.Run("follows bookmarks when idle", func(t *testing.T) { bothTransports(t, testBookmarks) })
+	t.Run("retries internal errors for MaxInternalErrorRetryDuration", func(t *testing.T) { bothTransports(t, testInternalErrors) })
 }
 
-func testListThenWatch(t *testing.T, w *world, via way) {
-	ns := w.newNamespace(t)
-	d := w.writer(t, ns)
+// startFollowed starts a reflector on five devices, and lets it follow three changes.
+func startFollowed(t *testing.T, fx *fixture, via transport, plain bool) *reflected {
+	t.Helper()
+	ns := fx.newNamespace(t)
+	d := fx.writer(t, ns)
 	d.createMany(t, "early", 5)
-	r := via.listerWatcher(t, w, ns, nil)
-	r.plain = true
+	r := via.listerWatcher(t, fx, ns, nil)
+	r.plain = plain
 	f := startReflector(t, via, r, cache.ReflectorOptions{})
-	w.requireEqual(t, f.store, ns)
+	fx.requireEqual(t, f.store, ns)
 	d.update(t, "early-001", "someone")
 	d.delete(t, "early-002")
 	d.create(t, "late")
-	w.requireEqual(t, f.store, ns)
+	fx.requireEqual(t, f.store, ns)
+	return f
+}
 
-	requests := r.requests()
+func testListThenWatch(t *testing.T, fx *fixture, via transport) {
+	f := startFollowed(t, fx, via, true)
+	requests := f.recorder.requests()
 	require.Len(t, requests, 2)
 	require.False(t, requests[0].watch)
 	require.Equal(t, "0", requests[0].options.ResourceVersion, "the first list may be of any version")
@@ -156,20 +164,10 @@ func testListThenWatch(t *testing.T, w *world, via way) {
 	require.Len(t, f.store.replaced(), 1)
 }
 
-func testWatchList(t *testing.T, w *world, via way) {
-	ns := w.newNamespace(t)
-	d := w.writer(t, ns)
-	d.createMany(t, "early", 5)
-	r := via.listerWatcher(t, w, ns, nil)
-	f := startReflector(t, via, r, cache.ReflectorOptions{})
-	w.requireEqual(t, f.store, ns)
-	d.update(t, "early-001", "someone")
-	d.delete(t, "early-002")
-	d.create(t, "late")
-	w.requireEqual(t, f.store, ns)
-
+func testWatchList(t *testing.T, fx *fixture, via transport) {
+	f := startFollowed(t, fx, via, false)
 	// One request brings the list and all that came later.
-	requests := r.requests()
+	requests := f.recorder.requests()
 	require.Len(t, requests, 1)
 	require.True(t, requests[0].streamed())
 	require.Equal(t, metav1.ResourceVersionMatchNotOlderThan, requests[0].options.ResourceVersionMatch)
@@ -178,13 +176,13 @@ func testWatchList(t *testing.T, w *world, via way) {
 	require.Len(t, f.store.replaced()[0], 5)
 }
 
-func testPaging(t *testing.T, w *world, via way) {
-	ns := w.newNamespace(t)
-	d := w.writer(t, ns)
-	w.settle(t, d.createMany(t, "paged", 10)[9].ResourceVersion)
-	r := via.listerWatcher(t, w, ns, nil)
+func testPaging(t *testing.T, fx *fixture, via transport) {
+	ns := fx.newNamespace(t)
+	d := fx.writer(t, ns)
+	fx.settle(t, d.createMany(t, "paged", 10)[9].ResourceVersion)
+	r := via.listerWatcher(t, fx, ns, nil)
 	r.plain = true
-	// What is written between two pages is not in the list, and comes afterwards.
+	// Objects written between two pages are not in the list, and come afterwards.
 	var between sync.Once
 	r.afterList = func() {
 		between.Do(func() {
@@ -193,7 +191,7 @@ func testPaging(t *testing.T, w *world, via way) {
 		})
 	}
 	f := startReflector(t, via, r, cache.ReflectorOptions{}, func(f *cache.Reflector) { f.WatchListPageSize = 3 })
-	w.requireEqual(t, f.store, ns)
+	fx.requireEqual(t, f.store, ns)
 
 	requests := r.requests()
 	require.Len(t, requests, 5, "%+v", requests)
@@ -208,45 +206,45 @@ func testPaging(t *testing.T, w *world, via way) {
 	f.requireListed(t, 1)
 }
 
-func testResume(t *testing.T, w *world, via way, plain bool) {
-	ns := w.newNamespace(t)
-	d := w.writer(t, ns)
+func testResume(t *testing.T, fx *fixture, via transport, plain bool) {
+	ns := fx.newNamespace(t)
+	d := fx.writer(t, ns)
 	d.createMany(t, "early", 3)
-	r := via.listerWatcher(t, w, ns, nil)
+	r := via.listerWatcher(t, fx, ns, nil)
 	r.plain = plain
 	f := startReflector(t, via, r, cache.ReflectorOptions{})
-	f.warmUp(t, w, d)
+	f.warmUp(t, fx, d)
 	known := f.LastSyncResourceVersion()
 	resumed := len(r.resumes())
 
-	reconnect := via.disconnect(t, w, r)
+	reconnect := via.disconnect(t, fx, r)
 	d.create(t, "missed")
 	d.update(t, "early-001", "someone")
 	d.delete(t, "early-002")
 	reconnect()
-	w.requireEqual(t, f.store, ns)
+	fx.requireEqual(t, f.store, ns)
 
 	f.requireListed(t, 1)
 	require.Len(t, r.resumes(), resumed+1)
 	require.Equal(t, known, r.resumes()[resumed].options.ResourceVersion, "where the broken watch had come to")
 }
 
-func testExpired(t *testing.T, w *world, via way, plain bool) {
-	ns := w.newNamespace(t)
-	d := w.writer(t, ns)
+func testExpired(t *testing.T, fx *fixture, via transport, plain bool) {
+	ns := fx.newNamespace(t)
+	d := fx.writer(t, ns)
 	d.createMany(t, "early", 3)
-	r := via.listerWatcher(t, w, ns, nil)
+	r := via.listerWatcher(t, fx, ns, nil)
 	r.plain = plain
 	f := startReflector(t, via, r, cache.ReflectorOptions{})
-	f.warmUp(t, w, d)
+	f.warmUp(t, fx, d)
 
-	reconnect := via.disconnect(t, w, r)
+	reconnect := via.disconnect(t, fx, r)
 	d.delete(t, "early-001")
 	d.update(t, "early-002", "someone")
-	w.flushWindow(t, f.LastSyncResourceVersion())
+	fx.flushWindow(t, f.LastSyncResourceVersion())
 	d.create(t, "missed")
 	reconnect()
-	w.requireEqual(t, f.store, ns)
+	fx.requireEqual(t, f.store, ns)
 
 	requireRelisted(t, r, 1)
 	f.requireListed(t, 2)
@@ -255,19 +253,19 @@ func testExpired(t *testing.T, w *world, via way, plain bool) {
 
 // testBookmarks: what is written in another namespace moves the resourceVersion of
 // one that is idle, so that it can still be resumed later. Both modes wait together.
-func testBookmarks(t *testing.T, w *world, via way) {
-	ns, elsewhere := w.newNamespace(t), w.newNamespace(t)
-	w.writer(t, ns).create(t, "idle")
+func testBookmarks(t *testing.T, fx *fixture, via transport) {
+	ns, elsewhere := fx.newNamespace(t), fx.newNamespace(t)
+	fx.writer(t, ns).create(t, "idle")
 	var idle []*reflected
 	for _, plain := range []bool{true, false} {
-		r := via.listerWatcher(t, w, ns, nil)
+		r := via.listerWatcher(t, fx, ns, nil)
 		r.plain = plain
 		f := startReflector(t, via, r, cache.ReflectorOptions{})
-		w.requireEqual(t, f.store, ns)
+		fx.requireEqual(t, f.store, ns)
 		idle = append(idle, f)
 	}
-	w.flushWindow(t, idle[0].LastSyncResourceVersion())
-	written := w.writer(t, elsewhere).create(t, "busy").ResourceVersion
+	fx.flushWindow(t, idle[0].LastSyncResourceVersion())
+	written := fx.writer(t, elsewhere).create(t, "busy").ResourceVersion
 	for _, f := range idle {
 		eventually(t, "no bookmark comes", func(context.Context) error {
 			if last := f.LastSyncResourceVersion(); number(t, last) < number(t, written) {
@@ -280,12 +278,57 @@ func testBookmarks(t *testing.T, w *world, via way) {
 	for _, f := range idle {
 		require.NotZero(t, f.recorder.drop())
 	}
-	w.writer(t, ns).create(t, "missed")
+	fx.writer(t, ns).create(t, "missed")
 	for _, f := range idle {
-		w.requireEqual(t, f.store, ns)
+		fx.requireEqual(t, f.store, ns)
 		f.requireListed(t, 1)
 		require.Empty(t, f.recorder.failures())
 		resumes := f.recorder.resumes()
 		require.GreaterOrEqual(t, number(t, resumes[len(resumes)-1].options.ResourceVersion), number(t, written))
 	}
+}
+
+// retryDuration is for how long the tests' reflectors retry internal errors.
+const retryDuration = 10 * time.Second
+
+// internalError is what a watch ends with when the server could not go on.
+func internalError() watch.Event {
+	return watch.Event{Type: watch.Error, Object: &apierrors.NewInternalError(errors.New("injected")).ErrStatus}
+}
+
+// testInternalErrors: until the duration is over the watch is resumed, then the
+// reflector lists again. The time is the test's.
+func testInternalErrors(t *testing.T, fx *fixture, via transport) {
+	ns := fx.newNamespace(t)
+	d := fx.writer(t, ns)
+	d.create(t, "early")
+	r := via.listerWatcher(t, fx, ns, nil)
+	clock := clocktesting.NewFakeClock(time.Now())
+	f := startReflector(t, via, r, cache.ReflectorOptions{Clock: clock}, func(f *cache.Reflector) {
+		f.MaxInternalErrorRetryDuration = retryDuration
+	})
+	fx.requireEqual(t, f.store, ns)
+
+	for i := range 3 {
+		known := f.LastSyncResourceVersion()
+		require.Equal(t, 1, r.inject(internalError()))
+		d.create(t, fmt.Sprintf("late-%d", i))
+		fx.requireEqual(t, f.store, ns)
+		f.requireListed(t, 1)
+		require.Len(t, r.resumes(), i+1)
+		require.GreaterOrEqual(t, number(t, r.resumes()[i].options.ResourceVersion), number(t, known))
+	}
+
+	clock.Step(retryDuration + time.Second)
+	require.Equal(t, 1, r.inject(internalError()))
+	eventually(t, "the reflector does not list", func(context.Context) error {
+		clock.Step(time.Second) // its pause before it tries again
+		if n := len(r.lists()); n != 2 {
+			return fmt.Errorf("it has listed %d times", n)
+		}
+		return nil
+	})
+	d.create(t, "last")
+	fx.requireEqual(t, f.store, ns)
+	require.Len(t, r.resumes(), 3)
 }

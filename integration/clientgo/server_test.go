@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,13 +26,13 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/devserver"
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet"
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/install"
 	fleetv1 "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1"
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1beta1"
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/generated/openapi"
 	registry "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/registry/device"
-	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/standalone"
 	"github.com/kube-watchcache/watchcache/server"
 )
 
@@ -69,23 +70,23 @@ type apiserver struct {
 	// cacher is the cache of the devices, in all versions.
 	cacher *cacher.Cacher
 
-	env    *standalone.Environment
+	env    *devserver.Environment
 	cancel context.CancelFunc
 	// ended gets the result of the goroutine that serves, which startServer starts
 	// and stop ends and awaits.
 	ended chan error
-	// stop ends the server as Ctrl-C does. It may be called more than once.
+	// stop ends the server as Ctrl-C does. stop may be called more than once.
 	stop func() error
 }
 
 // startServer returns when the server is ready to serve. Credentials are kept in
 // dir, so that clients of one server can use the next.
 func startServer(ctx context.Context, dir string, etcd []string, options ...cacher.Option) (_ *apiserver, err error) {
-	env, err := standalone.Open(ctx, standalone.Config{Dir: dir, BindAddress: net.IPv4(127, 0, 0, 1)})
+	env, err := devserver.Open(ctx, devserver.Config{Dir: dir, BindAddress: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		return nil, err
 	}
-	s := &apiserver{env: env, address: env.Listener().Addr().String(), client: env.ClientConfig(), ended: make(chan error, 1)}
+	s := &apiserver{env: env, address: strings.TrimPrefix(env.URL(), "https://"), client: env.ClientConfig(), ended: make(chan error, 1)}
 	s.stop = sync.OnceValue(s.end)
 	defer func() {
 		if err != nil {
@@ -154,18 +155,7 @@ func (s *apiserver) configure(etcd []string) (*genericapiserver.RecommendedConfi
 	o := genericoptions.NewRecommendedOptions(registryPrefix, storageCodec)
 	o.Etcd.StorageConfig.EncodeVersioner = fleetv1.SchemeGroupVersion
 	o.Etcd.StorageConfig.Transport.ServerList = etcd
-	o.Authentication, o.Authorization, o.CoreAPI, o.Admission = nil, nil, nil, nil
-	o.Features.EnablePriorityAndFairness = false
-	o.SecureServing.Listener = s.env.Listener()
-	cert, err := s.env.ServingCert()
-	if err != nil {
-		return nil, err
-	}
-	o.SecureServing.ServerCert.GeneratedCert = cert
-	if err := o.ApplyTo(config); err != nil {
-		return nil, err
-	}
-	return config, s.env.Protect(&config.Config)
+	return config, s.env.Apply(o, config)
 }
 
 // waitReady returns when /readyz says so.

@@ -3,17 +3,17 @@
 package etcdserver
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
+
+	"github.com/kube-watchcache/watchcache/integration/internal/child"
 )
 
 // etcdPackage is the main package of etcd, at the version of go.mod.
@@ -25,44 +25,48 @@ type binary struct {
 	hash string // of its content, hexadecimal
 }
 
-// etcdBinary compiles etcd, once in a test's process. The file stays, under a
-// name that the next process overwrites.
+// program is etcd. The file stays, under a name that the next process
+// overwrites.
+var program = child.Program{Variable: "WATCHCACHE_ETCD_BINARY", Compile: buildEtcd}
+
 var etcdBinary = sync.OnceValues(func() (binary, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*patience)
-	defer cancel()
-	return buildEtcd(ctx)
+	path, err := program.Path()
+	if err != nil {
+		return binary{}, err
+	}
+	hash, err := hashFile(path)
+	return binary{path: path, hash: hash}, err
 })
 
-func buildEtcd(ctx context.Context) (binary, error) {
+func buildEtcd() (string, error) {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("watchcache-etcd-%d", os.Getuid()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return binary{}, err
+		return "", err
 	}
 	// Several packages' tests may build at once, and run what they built:
 	// each writes a file of its own and moves it into place.
 	tmp, err := os.MkdirTemp(dir, "build-")
 	if err != nil {
-		return binary{}, err
+		return "", err
 	}
 	defer os.RemoveAll(tmp)
 	built := filepath.Join(tmp, "etcd")
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", built, etcdPackage)
 	// Without cgo the binary needs nothing from the image that it runs in.
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS="+withoutRace(os.Getenv("GOFLAGS")))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return binary{}, fmt.Errorf("%s: %w\n%s", cmd, err, out)
+	env := []string{"CGO_ENABLED=0", "GOFLAGS=" + withoutRace(os.Getenv("GOFLAGS"))}
+	if err := child.GoBuild("", env, "-o", built, etcdPackage); err != nil {
+		return "", err
 	}
 	hash, err := hashFile(built)
 	if err != nil {
-		return binary{}, err
+		return "", err
 	}
 	name := fmt.Sprintf("etcd-%s-%s-%s", runtime.GOOS, runtime.GOARCH, hash[:12])
 	path := filepath.Join(dir, name)
 	if err := os.Rename(built, path); err != nil {
-		return binary{}, err
+		return "", err
 	}
 	removeOthers(dir, name)
-	return binary{path: path, hash: hash}, nil
+	return path, nil
 }
 
 // withoutRace drops the race detector from GOFLAGS: it needs cgo.

@@ -40,7 +40,8 @@ const (
 	imageVariable = "ETCD_IMAGE"
 )
 
-// patience bounds every wait for a server: to be ready, to stop, to be built.
+// patience bounds every wait for a server: to be ready, to stop. Compiling one
+// is not waited for in it, see Prepare.
 const patience = 2 * time.Minute
 
 // ErrUnsupported is what Pause and Resume return for an embedded server.
@@ -87,12 +88,15 @@ type runner interface {
 	output(ctx context.Context) string
 }
 
-// Start starts a server for tb, which ends with it. It fails tb when there is
-// no server to be had, and prints once which kind the run uses.
+// Start starts a server for tb, which ends with it. Start fails tb when there
+// is no server to be had, and prints once which kind the run uses.
 func Start(tb testing.TB, cfg Config) *Server {
 	tb.Helper()
 	if cfg.Dir == "" {
 		cfg.Dir = tb.TempDir()
+	}
+	if err := Prepare(cfg.Mode); err != nil {
+		tb.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -115,7 +119,28 @@ func Start(tb testing.TB, cfg Config) *Server {
 	return s
 }
 
-// New starts a server and returns when it serves. The caller closes it.
+// Prepare compiles what a server in the mode needs, if it needs anything and it
+// has not been compiled yet; an empty mode is chosen as New does. Prepare takes
+// as long as it takes, so that a deadline for New must begin after it.
+func Prepare(mode Mode) error {
+	mode, err := choose(context.Background(), mode, os.Getenv)
+	if err != nil {
+		return err
+	}
+	switch {
+	case mode == Container && os.Getenv(imageVariable) == "":
+		_, err = etcdImage()
+	case mode == Process:
+		_, err = etcdBinary()
+	}
+	if err != nil {
+		return fmt.Errorf("etcd server (%s): %w", mode, err)
+	}
+	return nil
+}
+
+// New starts a server and returns when it serves. The caller closes it, and
+// calls Prepare before if ctx has a deadline.
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	mode, err := choose(ctx, cfg.Mode, os.Getenv)
 	if err != nil {
@@ -204,7 +229,7 @@ func (s *Server) Pause(ctx context.Context) error { return s.runner.pause(ctx) }
 // Resume ends a Pause.
 func (s *Server) Resume(ctx context.Context) error { return s.runner.resume(ctx) }
 
-// Close ends the server, paused or not, and removes what it left. It may be
+// Close ends the server, paused or not, and removes what it left. Close may be
 // called more than once.
 func (s *Server) Close() error {
 	if s.closed {

@@ -90,6 +90,15 @@ func (p *process) close(context.Context) error {
 	return os.RemoveAll(p.data)
 }
 
+// kill ends the server at once, paused or not, and keeps its data.
+func (p *process) kill() error {
+	if err := p.signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	<-p.exited
+	return nil
+}
+
 func (p *process) signal(s os.Signal) error {
 	if p.cmd == nil {
 		return errors.New("etcd was not started")

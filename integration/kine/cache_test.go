@@ -107,7 +107,7 @@ func (f *fixture) refusedWrites(t *testing.T, stale *example.Pod) {
 	err := f.cacher.Create(f.ctx, key, poddata.Pod(stale.Namespace+"/"+stale.Name), &example.Pod{}, 0)
 	require.True(t, storage.IsExist(err), "%v", err)
 	err = f.cacher.GuaranteedUpdate(f.ctx, key, &example.Pod{}, false, nil, storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
-		// What an API server does with the version in a PUT.
+		// An API server handles the version in a PUT like this.
 		if obj.(*example.Pod).ResourceVersion != stale.ResourceVersion {
 			return nil, apierrors.NewConflict(f.GroupResource, stale.Name, nil)
 		}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/integration/internal/counting"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/storage/etcd3"
@@ -52,7 +53,7 @@ type fixture struct {
 	// backend is what the caches share; its requests for Pods are counted.
 	// direct goes past caches and counter.
 	backend, direct *etcd3.Backend
-	requests        *counter
+	requests        *counting.Requests
 	registry        *prometheus.Registry
 	between         func(storage.Interface) storage.Interface
 }
@@ -67,9 +68,9 @@ func newFixtureThrough(t *testing.T, kine *process, between func(storage.Interfa
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
-	f := &fixture{kine: kine, between: between, requests: newCounter(keys + pods.prefix), registry: prometheus.NewRegistry()}
+	f := &fixture{kine: kine, between: between, requests: counting.Of(keys + pods.prefix), registry: prometheus.NewRegistry()}
 	f.direct = open(t, ctx, kine)
-	f.backend = open(t, ctx, kine, f.requests.dialOptions()...)
+	f.backend = open(t, ctx, kine, f.requests.DialOptions()...)
 	f.cached = f.cache(t, ctx, pods, options...)
 	return f
 }
@@ -129,29 +130,9 @@ func (f *fixture) cache(t *testing.T, ctx context.Context, r resource, options .
 func (f *fixture) client() *clientv3.Client { return f.direct.Client() }
 
 // metric is the sum of a counter over the series that have all the label values.
-func (f *fixture) metric(t *testing.T, name string, labels ...string) (sum float64) {
+func (f *fixture) metric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
-	families, err := f.registry.Gather()
-	require.NoError(t, err)
-	for _, family := range families {
-		if family.GetName() != "watchcache_"+name {
-			continue
-		}
-		for _, m := range family.GetMetric() {
-			missing := len(labels)
-			for _, l := range m.GetLabel() {
-				for _, want := range labels {
-					if l.GetValue() == want {
-						missing--
-					}
-				}
-			}
-			if missing == 0 {
-				sum += m.GetCounter().GetValue()
-			}
-		}
-	}
-	return sum
+	return counting.Metric(t, f.registry, name, labels...)
 }
 
 // eventually waits for what is sure to happen.

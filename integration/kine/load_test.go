@@ -20,8 +20,8 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
 
-// worker changes objects of a resource. It goes on after an error; any write
-// may have happened although it has failed.
+// worker changes objects of a resource. The worker goes on after an error; any
+// write may have happened although it has failed.
 type worker struct {
 	storage storage.Interface
 	prefix  string
@@ -96,7 +96,7 @@ func TestCutOff(t *testing.T) {
 	first := f.create(t, f.stored, "ns/first")
 	f.reached(t, first.ResourceVersion)
 	all := f.follow(t, 3, first.ResourceVersion, "ns/last")
-	thaw := f.requests.freeze()
+	thaw := f.requests.Freeze()
 	defer thaw()
 	// More than the connection and kine's buffers hold, one after the other:
 	// kine's buffers hold batches.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/server"
+	"github.com/kube-watchcache/watchcache/integration/internal/child"
 )
 
 // leftRunning are goroutines that libraries start and never end: klog's, and the
@@ -24,9 +25,9 @@ var leftRunning = []goleak.Option{
 	goleak.IgnoreAnyFunction("k8s.io/apimachinery/pkg/util/wait.Forever"),
 }
 
-// What the libraries log while kine is killed is noise, unless somebody looks.
+// The libraries' logs while kine is killed are shown only with -v.
 func TestMain(m *testing.M) {
-	// Most of the time the tests wait. What the command line says counts more.
+	// Most of the time the tests wait. The command line takes precedence.
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
@@ -42,17 +43,17 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	os.Exit(run(m))
+	os.Exit(child.InTempDir("kine", func(dir string) int {
+		binaries = dir
+		return run(m)
+	}))
 }
 
 func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "watchcache-kine-")
-	if err != nil {
+	if _, err := program.Path(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(dir)
-	binaries = dir
 	if code := m.Run(); code != 0 {
 		return code
 	}

@@ -3,12 +3,9 @@
 package kine
 
 import (
-	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,30 +14,24 @@ import (
 	"github.com/kube-watchcache/watchcache/integration/internal/child"
 )
 
-const (
-	// patience bounds the wait for anything that is sure to happen.
-	patience = time.Minute
-	// buildPatience bounds the compilation of kine, of which the greater part
-	// is SQLite in C.
-	buildPatience = 15 * time.Minute
-)
+// patience bounds the wait for anything that is sure to happen.
+const patience = 3 * time.Minute
 
-// binaries is where what is compiled goes. It is removed after the tests.
+// binaries is where what is compiled goes. The folder is removed after the
+// tests.
 var binaries string
 
-// binary compiles kine, once. It is a module of its own: kine's packages don't
-// compile beside etcd's of version 3.7, which the cache's client is made of.
-var binary = sync.OnceValues(func() (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), buildPatience)
-	defer cancel()
-	path := filepath.Join(binaries, "kine")
-	cmd := exec.CommandContext(ctx, "go", "build", "-C", "server", "-buildvcs=false", "-o", path, ".")
-	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%s: %w\n%s", cmd, err, out)
-	}
-	return path, nil
-})
+// program is kine, of which the greater part is SQLite in C. The program is a
+// module of its own: kine's packages don't compile beside etcd's of version
+// 3.7, which the cache's client is made of. TestMain compiles it, before any
+// test's clock runs.
+var program = child.Program{
+	Variable: "WATCHCACHE_KINE_BINARY",
+	Compile: func() (string, error) {
+		path := filepath.Join(binaries, "kine")
+		return path, child.GoBuild("server", []string{"GOFLAGS=", "GOWORK=off"}, "-o", path, ".")
+	},
+}
 
 // process is a kine that a test can kill and start again, on the same file and
 // socket. The goroutine that waits for its end is started by start and awaited
@@ -53,11 +44,11 @@ type process struct {
 	exited chan struct{}
 }
 
-// startKine starts a kine on an empty SQLite file. It is killed when the test
-// ends.
+// startKine starts a kine on an empty SQLite file. The process is killed when
+// the test ends.
 func startKine(t *testing.T, args ...string) *process {
 	t.Helper()
-	path, err := binary()
+	path, err := program.Path()
 	require.NoError(t, err)
 	// A socket's path must be short, t.TempDir's has the name of the test.
 	dir, err := os.MkdirTemp("", "kine-")
@@ -78,7 +69,7 @@ func startKine(t *testing.T, args ...string) *process {
 // endpoint is what etcd's client connects to.
 func (p *process) endpoint() string { return "unix://" + p.socket }
 
-// start starts kine. Who opens a client waits until it serves.
+// start starts kine. Open a client to wait until it serves.
 func (p *process) start(t *testing.T) {
 	t.Helper()
 	cmd := exec.Command(p.args[0], p.args[1:]...)

@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/integration/internal/counting"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
 
@@ -36,7 +38,7 @@ func TestWatchProgress(t *testing.T) {
 }
 
 // TestProgressOfAnIdleResource: a cache to which nothing happens learns what
-// version it is at when it asks, and by and by if it does not.
+// version it is at when it asks, and not from reports that kine sends unasked.
 func TestProgressOfAnIdleResource(t *testing.T) {
 	t.Parallel()
 	t.Run("asked", func(t *testing.T) {
@@ -44,18 +46,31 @@ func TestProgressOfAnIdleResource(t *testing.T) {
 		f := newFixture(t, startKine(t, silent), cacher.WithWatchProgress(func() bool { return true }))
 		f.create(t, f.stored, "ns/a")
 		other := f.touch(t)
-		f.requests.reset()
+		f.requests.Reset()
 		list := f.list(t, f.cacher, "", from(""))
 		require.GreaterOrEqual(t, version(t, list.ResourceVersion), other)
 		require.EqualValues(t, 1, f.metric(t, "reads_total", "consistent"))
-		ranges, _ := f.requests.reset()
-		require.Equal(t, map[asked]int{askedVersion: 1}, ranges)
+		ranges := f.requests.Counts()
+		require.Positive(t, ranges[counting.Version]) // more than one if kine is slow: see cacher/internal/fresh/requester.go
+		delete(ranges, counting.Version)
+		require.Empty(t, ranges)
 	})
-	t.Run("by and by", func(t *testing.T) {
+	t.Run("unasked", func(t *testing.T) {
 		t.Parallel()
-		f := newFixture(t, startKine(t, "-watch-progress-notify-interval=100ms"), noProgress)
-		other := f.touch(t)
-		eventually(t, func() bool { return f.cacher.Status().ResourceVersion >= other }, "the cache stays behind")
+		f := newFixture(t, startKine(t, "-watch-progress-notify-interval=10ms"), noProgress)
+		before, other := f.cacher.Status().ResourceVersion, f.touch(t)
+		reports := 0
+		for answer := range f.client().Watch(f.ctx, "/none", clientv3.WithProgressNotify()) {
+			if answer.IsProgressNotify() && uint64(answer.Header.Revision) >= other {
+				reports++
+			}
+			if reports == 20 {
+				break
+			}
+		}
+		require.Equal(t, 20, reports)
+		require.Less(t, before, other)
+		require.Equal(t, before, f.cacher.Status().ResourceVersion)
 	})
 }
 
@@ -65,7 +80,7 @@ func TestConsistentReads(t *testing.T) {
 	t.Parallel()
 	const writers, rounds = 4, 50
 	f := newFixture(t, startKine(t, silent), noProgress)
-	f.requests.reset()
+	f.requests.Reset()
 	var group errgroup.Group
 	for w := range writers {
 		group.Go(func() error {
@@ -81,8 +96,8 @@ func TestConsistentReads(t *testing.T) {
 	const each = writers * rounds
 	require.EqualValues(t, each, f.metric(t, "reads_total", "get", "delegate"))
 	require.EqualValues(t, each, f.metric(t, "reads_total", "list", "delegate"))
-	ranges, _ := f.requests.reset()
-	require.Equal(t, map[asked]int{askedObject: each, askedList: each}, ranges)
+	ranges := f.requests.Counts()
+	require.Equal(t, map[counting.Kind]int{counting.Object: each, counting.List: each}, ranges)
 	require.Zero(t, f.metric(t, "stale_reads_total"))
 	require.EqualValues(t, 1, f.metric(t, "relists_total"))
 }

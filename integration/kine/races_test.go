@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
@@ -63,8 +64,8 @@ func (f *fixture) told(t *testing.T) int64 {
 
 // TestVersionFallsBehind: writes at the same time, and the revision that kine
 // tells to who asks afterwards is not that of the last one. kine keeps it in
-// memory, and any of them may be the last to set it. What kine reads from the
-// database is right.
+// memory, and any of them may be the last to set it. The data that kine reads
+// from the database is right.
 func TestVersionFallsBehind(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, startKine(t, silent), noProgress)
@@ -106,7 +107,7 @@ func TestReadsWhileTheVersionIsBehind(t *testing.T) {
 }
 
 // TestEmptyListIsTooNew: a list that finds nothing has the revision of a moment
-// later, when there is something. Who watches from there misses it.
+// later, when there is something. A client that watches from there misses it.
 func TestEmptyListIsTooNew(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, startKine(t, silent), noProgress)
@@ -115,9 +116,7 @@ func TestEmptyListIsTooNew(t *testing.T) {
 		at := make(chan int64, 1)
 		go func() {
 			rv, err := create(f.ctx, f.client(), prefix+"a")
-			if err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, err)
 			at <- rv
 		}()
 		var empty int64
@@ -137,8 +136,8 @@ func TestEmptyListIsTooNew(t *testing.T) {
 }
 
 // TestProgressOvertakesEvents: kine reports to a watch that it is up to date with
-// a revision, and sends the event of that revision afterwards. It does not look
-// at what is on its way to the watch.
+// a revision, and sends the event of that revision afterwards. kine does not
+// look at what is on its way to the watch.
 func TestProgressOvertakesEvents(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, startKine(t, "-watch-progress-notify-interval=5ms"), noProgress)
@@ -173,7 +172,7 @@ func TestProgressOvertakesEvents(t *testing.T) {
 }
 
 // waitForOvertaking reads until an event comes after progress to its revision,
-// or the watch ends. What the watch begins with does not count.
+// or the watch ends. The watch's first events do not count.
 func waitForOvertaking(w clientv3.WatchChan) string {
 	var progress int64
 	begun := false

@@ -27,7 +27,7 @@ type change struct {
 }
 
 // changes reads changes from w up to the first one of the object called last;
-// bookmarks are left out. It fails if the watch ends before.
+// bookmarks are left out. changes fails if the watch ends before.
 func changes(ctx context.Context, w watch.Interface, last string) (all []change, err error) {
 	for {
 		select {
@@ -128,7 +128,7 @@ func (c *cached) follow(t *testing.T, n int, after, last string) *followers {
 }
 
 // compare waits until the followers have read all, and compares what each was
-// told with what has happened. It returns how many changes that were.
+// told with what has happened. compare returns how many changes that were.
 func (all *followers) compare(t *testing.T) int {
 	t.Helper()
 	want := all.cached.history(t, all.after, all.last)

@@ -2,7 +2,8 @@
 
 // Package sample runs Kubernetes' own sample API server on the cache, adopted as
 // docs/adopting.md says: the server that most aggregated API servers were once
-// copied from. It is a module of its own, so that nobody's dependencies grow.
+// copied from. The package is a module of its own, so that nobody's dependencies
+// grow.
 package sample
 
 import (
@@ -13,7 +14,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -36,7 +36,8 @@ import (
 	informers "k8s.io/sample-apiserver/pkg/generated/informers/externalversions"
 	sampleopenapi "k8s.io/sample-apiserver/pkg/generated/openapi"
 
-	"github.com/kube-watchcache/watchcache/server"
+	"github.com/kube-watchcache/watchcache/integration/internal/counting"
+	watchcache "github.com/kube-watchcache/watchcache/server"
 	"github.com/kube-watchcache/watchcache/storage/etcd3/embedded"
 )
 
@@ -72,7 +73,7 @@ func configure(t *testing.T, etcd []string) *genericapiserver.RecommendedConfig 
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(sampleopenapi.GetOpenAPIDefinitions, namer)
 	config.EffectiveVersion = compatibility.NewEffectiveVersionFromString("1.37", "", "")
 	require.NoError(t, options.ApplyTo(config))
-	require.NoError(t, server.Install(&config.Config))
+	require.NoError(t, watchcache.Install(&config.Config))
 	return config
 }
 
@@ -82,7 +83,7 @@ func serve(t *testing.T, etcd []string) *rest.Config {
 	config := configure(t, etcd)
 	sample, err := (&apiserver.Config{GenericConfig: config}).Complete().New()
 	require.NoError(t, err)
-	require.NoError(t, server.AddReadinessHook(sample.GenericAPIServer))
+	require.NoError(t, watchcache.AddReadinessHook(sample.GenericAPIServer))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- sample.GenericAPIServer.PrepareRun().RunWithContext(ctx) }()
@@ -142,30 +143,18 @@ func TestSampleAPIServer(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list.Items, written-1)
 
-	require.Equal(t, map[string]float64{"flunders": 1, "fischers": 1}, listed(t), "each resource was listed for one cache, once")
+	// Each resource was listed for one cache, once, and there is no other.
+	require.EqualValues(t, 2, relists(t))
+	require.EqualValues(t, 1, relists(t, "flunders"))
+	require.EqualValues(t, 1, relists(t, "fischers"))
 	cancel()
 	factory.Shutdown()
 }
 
 func ref(t v1alpha1.ReferenceType) *v1alpha1.ReferenceType { return &t }
 
-// listed is how often caches of a resource were filled from storage.
-func listed(t *testing.T) map[string]float64 {
+// relists is how often caches of a resource, or of all, were filled from storage.
+func relists(t *testing.T, resource ...string) float64 {
 	t.Helper()
-	families, err := legacyregistry.DefaultGatherer.Gather()
-	require.NoError(t, err)
-	out := map[string]float64{}
-	for _, family := range families {
-		if family.GetName() != "watchcache_relists_total" {
-			continue
-		}
-		for _, metric := range family.GetMetric() {
-			for _, label := range metric.GetLabel() {
-				if label.GetName() == "resource" {
-					out[strings.TrimSpace(label.GetValue())] += metric.GetCounter().GetValue()
-				}
-			}
-		}
-	}
-	return out
+	return counting.Metric(t, legacyregistry.DefaultGatherer, "relists_total", resource...)
 }

@@ -5,8 +5,8 @@
 // would show once in a thousand runs, and a benchmark measures the cache and
 // not the network.
 //
-// It keeps every version of every object until it is compacted, as etcd does,
-// and knows the same errors. On top of the interface it can be told to break
-// its watches, hold back events, answer slowly, go back to an earlier version
-// as if restored from a backup, and it counts the requests it gets.
+// A Store keeps every version of every object until it is compacted, as etcd
+// does, and returns the same errors. On top of the interface a test can have a
+// Store break its watches, hold back events, answer slowly, or go back to an
+// earlier version as if restored from a backup. A Store counts its requests.
 package memstore

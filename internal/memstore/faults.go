@@ -36,7 +36,7 @@ func (s *Store) request(ctx context.Context, kind string) error {
 }
 
 // Requests returns how many requests of each kind came: create, update,
-// delete, get, list, watch, version, progress.
+// delete, get, list, watch, version, keyversions, progress.
 func (s *Store) Requests() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,6 +96,28 @@ func (s *Store) Hold() (release func()) {
 	}
 }
 
+// HoldRevision makes watches bring the first events of the revision rv only,
+// and nothing after them, until release is called.
+func (s *Store) HoldRevision(rv uint64, events int) (release func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.unfinished, s.mu.parts = rv, events
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.mu.unfinished = 0
+		s.changedLocked()
+	}
+}
+
+// EndRevisions sets whether a watch with ProgressNotify gets a bookmark after
+// the last event of each revision, as from storage/etcd3. By default a watch does.
+func (s *Store) EndRevisions(tell bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.silent = !tell
+}
+
 // BreakWatches ends all watches: with an ERROR event, or without if err is nil.
 func (s *Store) BreakWatches(err *apierrors.StatusError) {
 	s.mu.Lock()
@@ -127,7 +149,7 @@ func (s *Store) SkipEvents() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for w := range s.mu.watches {
-		w.next = s.mu.rv + 1
+		w.next, w.parts = s.mu.rv+1, 0
 	}
 }
 

@@ -73,7 +73,7 @@ func (s *Store) listedLocked(key string, opts storage.ListOptions, exact int64, 
 	}
 	expired := apierrors.NewResourceExpired("memstore: the version has been compacted")
 	if from != "" {
-		// Who pages may go on at the latest version.
+		// A client that pages may go on at the latest version.
 		token, err := storage.EncodeContinue(from, key, -1)
 		if err != nil {
 			return 0, err

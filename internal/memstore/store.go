@@ -32,12 +32,22 @@ type Store struct {
 		watches   map[*storageWatch]struct{}
 		changed   chan struct{} // closed at the next change or order
 		held      bool
-		requests  map[string]int
-		fail      map[string]error
-		gates     map[string]chan struct{}
+		// unfinished is the revision of which watches get the first parts
+		// events only, 0 if none.
+		unfinished uint64
+		parts      int
+		// silent: watches are not told where a revision ends.
+		silent   bool
+		requests map[string]int
+		fail     map[string]error
+		gates    map[string]chan struct{}
 		// corrupt is what changes after corruptAfter can't be read for.
 		corrupt      *apierrors.StatusError
 		corruptAfter uint64
+		// ending is what watches end with that are opened now, hang how they
+		// hang.
+		ending *apierrors.StatusError
+		hang   *hanging
 	}
 }
 
@@ -92,6 +102,30 @@ func (s *Store) Remove(key string) uint64 {
 	}
 	rv := s.mu.rv + 1
 	s.writeLocked(change{rv: rv, key: key, before: before})
+	return rv
+}
+
+// Write is one of the writes of a transaction. Object is nil for a deletion.
+type Write struct {
+	Key    string
+	Object runtime.Object
+}
+
+// Txn makes several writes at one resourceVersion and returns it. Their events
+// come in the order of the writes. The objects belong to the store; a key that
+// is deleted must exist.
+func (s *Store) Txn(writes ...Write) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rv := s.mu.rv + 1
+	for _, w := range writes {
+		if w.Object != nil {
+			if err := s.versioner.UpdateObject(w.Object, rv); err != nil {
+				panic(fmt.Sprintf("memstore: %q: %v", w.Key, err))
+			}
+		}
+		s.writeLocked(change{rv: rv, key: w.Key, before: s.mu.objects[w.Key], after: w.Object})
+	}
 	return rv
 }
 

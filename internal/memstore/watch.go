@@ -25,9 +25,12 @@ type storageWatch struct {
 	// Guarded by store.mu.
 
 	next     uint64 // all changes below it were sent
+	parts    int    // and so many of those at it
+	ends     bool   // it is to be told where a revision ends
 	progress bool   // a progress notification is asked for
 	broken   *watch.Event
 	injected []watch.Event
+	hang     *hanging // nil: it does not
 }
 
 func (w *storageWatch) ResultChan() <-chan watch.Event { return w.result }
@@ -48,7 +51,10 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	w := &storageWatch{store: s, ctx: ctx, cancel: cancel, key: key, recursive: opts.Recursive, result: make(chan watch.Event, 100)}
+	w := &storageWatch{
+		store: s, ctx: ctx, cancel: cancel, key: key, recursive: opts.Recursive,
+		result: make(chan watch.Event, 100), ends: opts.ProgressNotify,
+	}
 	var initial []watch.Event
 	s.mu.Lock()
 	if streamed := opts.SendInitialEvents != nil && *opts.SendInitialEvents; streamed || rv == 0 {
@@ -72,6 +78,7 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 			initial = append(initial, end)
 		}
 	}
+	w.faultLocked()
 	s.mu.watches[w] = struct{}{}
 	s.mu.Unlock()
 	go w.run(initial)
@@ -86,6 +93,7 @@ func (w *storageWatch) run(initial []watch.Event) {
 	defer close(w.result)
 	defer w.cancel()
 	defer w.leave()
+	defer w.awaitRelease()
 	for _, event := range initial {
 		if !w.send(event) {
 			return
@@ -121,6 +129,9 @@ func (w *storageWatch) take() (events []watch.Event, changed chan struct{}, ende
 		}
 		return events, nil, true
 	}
+	if w.hang != nil {
+		return append(events, w.hungLocked()...), s.mu.changed, false
+	}
 	if s.mu.held {
 		return events, s.mu.changed, false
 	}
@@ -129,21 +140,45 @@ func (w *storageWatch) take() (events []watch.Event, changed chan struct{}, ende
 		return []watch.Event{{Type: watch.Error, Object: &status}}, nil, true
 	}
 	first := sort.Search(len(s.mu.log), func(i int) bool { return s.mu.log[i].rv >= w.next })
-	for _, c := range s.mu.log[first:] {
+	log := s.mu.log[min(len(s.mu.log), first+w.parts):]
+	for i, c := range log {
+		if s.mu.unfinished != 0 && (c.rv > s.mu.unfinished || c.rv == s.mu.unfinished && w.partsOf(c.rv) == s.mu.parts) {
+			w.next, w.parts = c.rv, w.partsOf(c.rv)
+			return events, s.mu.changed, false
+		}
+		w.passed(c.rv)
 		if corrupt := s.corruptLocked(c.rv); corrupt != nil {
 			status := corrupt.Status()
 			return append(events, watch.Event{Type: watch.Error, Object: &status}), nil, true
 		}
 		if c.key == w.key || (w.recursive && strings.HasPrefix(c.key, w.key)) {
 			events = append(events, s.event(c))
+			if last := i+1 == len(log) || log[i+1].rv != c.rv; last && w.ends && !s.mu.silent && c.rv != s.mu.unfinished {
+				events = append(events, s.bookmark(c.rv))
+			}
 		}
 	}
 	if w.progress && s.mu.rv+1 >= w.next {
 		events = append(events, s.bookmark(s.mu.rv))
 	}
 	w.progress = false
-	w.next = max(w.next, s.mu.rv+1)
+	w.next, w.parts = max(w.next, s.mu.rv+1), 0
 	return events, s.mu.changed, false
+}
+
+// passed counts an event of the revision rv.
+func (w *storageWatch) passed(rv uint64) {
+	w.parts = w.partsOf(rv) + 1
+	w.next = rv
+}
+
+// partsOf returns how many events of the revision rv, which is not below next,
+// were sent.
+func (w *storageWatch) partsOf(rv uint64) int {
+	if rv != w.next {
+		return 0
+	}
+	return w.parts
 }
 
 func (w *storageWatch) send(event watch.Event) bool {
@@ -175,5 +210,5 @@ func (s *Store) RequestWatchProgress(ctx context.Context) error {
 	return nil
 }
 
-// WatchProgress tells a cache that progress requests are answered.
+// WatchProgress reports that progress requests are answered.
 func (s *Store) WatchProgress() bool { return true }

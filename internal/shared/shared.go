@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// Map has one open value for each key that anyone uses. Its zero value is empty.
-// No lock of it is held while a value is opened or closed.
+// Map has one open value for each key that has users. Its zero value is empty.
+// The lock of a Map is not held while a value is opened or closed.
 type Map[K comparable, V any] struct {
 	mu struct {
 		sync.Mutex
@@ -26,14 +26,17 @@ type entry[V any] struct {
 	value V
 	close func()
 	err   error
+	// opened is guarded by Map.mu: Open may return value.
+	opened bool
 }
 
-var errPanicked = errors.New("opening it has panicked")
+var errPanicked = errors.New("opening the shared value has panicked")
 
-// Use returns the value of key, and what ends its use, which may be called many
-// times. Of several users that come at one time one opens the value and the
-// others wait; if it fails they share the error, and the next one tries anew.
-// The last user to go closes the value; one that comes meanwhile opens another.
+// Use returns the value of key, and a function that ends the use and may be
+// called many times. Of several users that come at one time one opens the value
+// and the others wait; if opening fails they share the error, and the next user
+// tries again. The last user to leave closes the value; a user who comes
+// meanwhile opens another one.
 func (m *Map[K, V]) Use(key K, open func() (value V, close func(), err error)) (V, func(), error) {
 	e := m.enter(key)
 	e.open.Do(func() {
@@ -45,6 +48,9 @@ func (m *Map[K, V]) Use(key K, open func() (value V, close func(), err error)) (
 		var none V
 		return none, nil, e.err
 	}
+	m.mu.Lock()
+	e.opened = true
+	m.mu.Unlock()
 	return e.value, sync.OnceFunc(func() {
 		if m.leave(key, e, false) {
 			e.close()
@@ -52,7 +58,20 @@ func (m *Map[K, V]) Use(key K, open func() (value V, close func(), err error)) (
 	}), nil
 }
 
-// Len is how many values are open, or being opened.
+// Open returns the open values of some keys. The caller does not become a user:
+// each value may be closed at any time.
+func (m *Map[K, V]) Open(of func(K) bool) (values []V) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key, e := range m.mu.entries {
+		if e.opened && of(key) {
+			values = append(values, e.value)
+		}
+	}
+	return values
+}
+
+// Len returns how many values are open, or being opened.
 func (m *Map[K, V]) Len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -74,8 +93,8 @@ func (m *Map[K, V]) enter(key K) *entry[V] {
 	return e
 }
 
-// leave counts one user less, and returns whether it was the last. A failed
-// entry is for nobody who comes from now on.
+// leave counts one user less, and reports whether this was the last one. A failed
+// entry is not given to users who come later.
 func (m *Map[K, V]) leave(key K, e *entry[V], failed bool) (last bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-watchcache/watchcache/internal/shared"
@@ -73,7 +74,7 @@ func TestFailureIsNotKept(t *testing.T) {
 	require.Zero(t, m.Len())
 }
 
-// Of those who come at one time one opens and the others get the same; whoever
+// Of users that come at one time one opens and the others get the same value; a user who
 // comes and goes, at most one value is open, and none in the end.
 func TestConcurrentUse(t *testing.T) {
 	var m shared.Map[string, int64]
@@ -86,8 +87,7 @@ func TestConcurrentUse(t *testing.T) {
 		users.Go(func() {
 			<-together
 			value, end, err := m.Use("a", o.open)
-			if err != nil {
-				t.Error(err)
+			if !assert.NoError(t, err) {
 				return
 			}
 			values <- value
@@ -95,8 +95,7 @@ func TestConcurrentUse(t *testing.T) {
 			end()
 			for range 200 {
 				_, end, err := m.Use("a", o.open)
-				if err != nil {
-					t.Error(err)
+				if !assert.NoError(t, err) {
 					return
 				}
 				end()

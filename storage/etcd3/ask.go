@@ -18,56 +18,58 @@ import (
 )
 
 var (
-	// ErrUnreachable is wrapped by Open's error when nobody answered at the
+	// ErrUnreachable is wrapped by Open's error when no server has answered at the
 	// endpoints.
 	ErrUnreachable = errors.New("no etcd answered")
-	// ErrTLS is wrapped by Open's error when the files, the endpoints and the
-	// servers don't fit together. To try again with the same is useless.
+	// ErrTLS is wrapped by Open's error when the certificate files, the endpoints
+	// and the servers do not fit together. Trying again with the same Config is
+	// useless.
 	ErrTLS = errors.New("TLS does not fit")
 )
 
-// asker asks one endpoint at a time who it is, on a connection of its own.
+// asker asks one endpoint at a time for its version and member ID, on a
+// connection of its own.
 type asker struct {
 	cfg    Config
 	client *clientv3.Client
-	// dialing is what client was made with.
+	// dialing is the configuration that client was made with.
 	dialing clientv3.Config
 }
 
-// version returns the version that the etcd at endpoint reports. An endpoint
-// that answers without telling one is reached too: its version is "", and so is
-// that of a server without a cluster, which is not etcd whatever it says. Errors
-// wrap ErrTLS if asking again is useless.
-func (a *asker) version(ctx context.Context, endpoint string) (string, error) {
-	version, err := statusOnce(ctx, a.client, endpoint)
+// member returns the version and member ID that the etcd at endpoint reports.
+// For a server that answers with an error, and for one without a cluster ID,
+// which is not etcd, the member is empty and the error nil. The error wraps
+// ErrTLS if asking again is useless.
+func (a *asker) member(ctx context.Context, endpoint string) (member, error) {
+	who, err := statusOnce(ctx, a.client, endpoint)
 	if err == nil || reached(err) {
-		return version, nil
+		return who, nil
 	}
 	if ctx.Err() == nil {
 		if tlsErr := a.diagnose(ctx, endpoint, err); tlsErr != nil {
-			return "", fmt.Errorf("%w: %q: %w", ErrTLS, endpoint, tlsErr)
+			return member{}, fmt.Errorf("%w: %q: %w", ErrTLS, endpoint, tlsErr)
 		}
 	}
-	return "", err
+	return member{}, err
 }
 
-// statusOnce makes one attempt: unlike Client.Status, it does not hide the reason
-// behind retries and a deadline.
-func statusOnce(ctx context.Context, client *clientv3.Client, endpoint string) (string, error) {
+// statusOnce makes one attempt. Client.Status would retry, and hide the reason
+// of a failure behind its deadline.
+func statusOnce(ctx context.Context, client *clientv3.Client, endpoint string) (member, error) {
 	conn, err := client.Dial(endpoint)
 	if err != nil {
-		return "", err
+		return member{}, err
 	}
 	defer conn.Close()
 	resp, err := etcdserverpb.NewMaintenanceClient(conn).Status(ctx, &etcdserverpb.StatusRequest{})
 	if resp.GetHeader().GetClusterId() == 0 {
-		return "", err
+		return member{}, err
 	}
-	return resp.GetVersion(), err
+	return member{version: resp.GetVersion(), id: resp.GetHeader().GetMemberId()}, err
 }
 
-// reached reports whether err is an answer, if not the one that was wanted: a
-// proxy, or a database that speaks etcd's protocol, may not know the question.
+// reached reports whether err came from a server: a proxy, or a database that
+// speaks etcd's protocol, may not implement the method.
 func reached(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Unknown:
@@ -76,18 +78,18 @@ func reached(err error) bool {
 	return true
 }
 
-// diagnose returns an error if the reason for err is that client and server
-// disagree about TLS, and nil if that is not certain.
+// diagnose returns an error that explains err if client and server disagree
+// about TLS, and nil if that is not certain.
 func (a *asker) diagnose(ctx context.Context, endpoint string, err error) error {
 	text := reason(err)
 	switch {
 	case strings.Contains(text, "tls: certificate required"):
-		return errors.New("the server demands a client certificate, and CertFile is not given")
+		return errors.New("the server requires a client certificate; set CertFile and KeyFile")
 	case strings.Contains(text, "remote error: tls:"):
-		return fmt.Errorf("the server refuses: %s (CertFile: %q)", strings.TrimPrefix(text, "error reading server preface: "), a.cfg.CertFile)
+		return fmt.Errorf("the server refuses the TLS connection: %s (CertFile: %q)", strings.TrimPrefix(text, "error reading server preface: "), a.cfg.CertFile)
 	case strings.Contains(text, "x509:"):
 		if a.cfg.TrustedCAFile == "" {
-			return fmt.Errorf("%s (TrustedCAFile is not given: the system's authorities count)", text)
+			return fmt.Errorf("%s (TrustedCAFile is not set: only the system's authorities are trusted)", text)
 		}
 		return fmt.Errorf("%s (TrustedCAFile: %q)", text, a.cfg.TrustedCAFile)
 	case strings.Contains(text, "handshake failed"), strings.Contains(text, "server preface"):
@@ -96,9 +98,9 @@ func (a *asker) diagnose(ctx context.Context, endpoint string, err error) error 
 	return nil
 }
 
-// askOtherWay asks with TLS instead of without, or the other way round, after
-// a connection that came about and then broke: what etcd does with clients of
-// the other kind.
+// askOtherWay asks with TLS instead of without, or the other way round, after a
+// connection that was made and then broke, as etcd breaks those of clients that
+// use TLS where it does not, or the other way round.
 func (a *asker) askOtherWay(ctx context.Context, endpoint string) error {
 	ctx, cancel := context.WithTimeout(ctx, otherWayTimeout)
 	defer cancel()
@@ -123,16 +125,16 @@ func (a *asker) askOtherWay(ctx context.Context, endpoint string) error {
 	answered := err == nil || reached(err)
 	switch text := reason(err); {
 	case secure && answered:
-		return errors.New("the server speaks without TLS (http://)")
+		return errors.New("the server does not use TLS; use http:// in the endpoint")
 	case !secure && (answered || strings.Contains(text, "x509:") || strings.Contains(text, "remote error: tls:")):
-		return errors.New("the server speaks TLS (https://)")
+		return errors.New("the server uses TLS; use https:// in the endpoint")
 	}
 	return nil
 }
 
 const otherWayTimeout = 2 * time.Second
 
-// reason is the part of a gRPC error that says what happened, in one line.
+// reason returns the part of a gRPC error that says what happened, in one line.
 func reason(err error) string {
 	if err == nil {
 		return ""

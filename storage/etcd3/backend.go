@@ -20,21 +20,29 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// ErrClosed is wrapped by the errors of a Backend, and of a store, that was
-// closed.
+// ErrClosed is wrapped by the errors of a Backend or store that was closed.
 var ErrClosed = errors.New("closed")
 
-// healthTimeout bounds Healthy if its context has no deadline.
-const healthTimeout = 2 * time.Second
+const (
+	// healthTimeout bounds Healthy if its context has no deadline.
+	healthTimeout = 2 * time.Second
+	// healthReads is the maximum number of reads of one Healthy, and healthSpacing
+	// how long a read may take before the next one is sent beside it.
+	healthReads   = 3
+	healthSpacing = 250 * time.Millisecond
+)
 
-// Backend is an open etcd. Its methods are safe for concurrent use.
+// Backend is a connection to an etcd cluster, shared by the stores of all
+// resources. Its methods are safe for concurrent use.
 //
 // Goroutines: the version check (versions.run), the compactor's, and those of
 // the gRPC client. Open starts them, Close ends and awaits them.
 type Backend struct {
-	cfg      Config
-	client   *kubernetes.Client
-	versions *versions
+	cfg Config
+	// givenPrefix is Config.Prefix before it got its default.
+	givenPrefix string
+	client      *kubernetes.Client
+	versions    *versions
 
 	compactor interface {
 		apietcd3.Compactor
@@ -43,9 +51,11 @@ type Backend struct {
 
 	// unsafeDelete is the AllowUnsafeMalformedObjectDeletion feature gate.
 	unsafeDelete bool
+	// watchList is the WatchList feature gate.
+	watchList bool
 
 	stop context.CancelFunc // ends the version check
-	wg   sync.WaitGroup     // the version check
+	wg   sync.WaitGroup     // awaits the version check
 
 	closeOnce sync.Once
 	closeErr  error
@@ -59,17 +69,20 @@ type Backend struct {
 }
 
 // Open connects to an etcd and returns when one of the endpoints has answered.
-// It gives up when ctx ends, or after Config.DialTimeout; ctx has no effect
-// after Open returned. The error is one line, and nothing is left open.
+// Open gives up when ctx ends, or after Config.DialTimeout; ctx has no effect
+// after Open has returned. An error is one line, and wraps ErrUnreachable or
+// ErrTLS if the reason is one of these; nothing is left open then.
 func Open(ctx context.Context, cfg Config) (*Backend, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	givenPrefix := cfg.Prefix
 	cfg = cfg.withDefaults()
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("etcd3: not opened: %w", err)
+		return nil, fmt.Errorf("etcd3: the context ended before etcd was opened: %w", err)
 	}
-	dialing, err := cfg.clientConfig()
+	versions := newVersions(cfg.Endpoints, cfg.Logger)
+	dialing, err := cfg.clientConfig(versions.trusts)
 	if err != nil {
 		return nil, err
 	}
@@ -77,19 +90,21 @@ func Open(ctx context.Context, cfg Config) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("etcd3: Endpoints: %q: %w", cfg.Endpoints, err)
 	}
-	ask := &asker{cfg: cfg, client: client.Client, dialing: dialing}
+	versions.ask = (&asker{cfg: cfg, client: client.Client, dialing: dialing}).member
 	b := &Backend{
 		cfg:          cfg,
+		givenPrefix:  givenPrefix,
 		client:       client,
-		versions:     newVersions(cfg.Endpoints, ask.version, cfg.Logger),
+		versions:     versions,
 		unsafeDelete: utilfeature.DefaultFeatureGate.Enabled(genericfeatures.AllowUnsafeMalformedObjectDeletion),
+		watchList:    utilfeature.DefaultFeatureGate.Enabled(genericfeatures.WatchList),
 	}
 	b.mu.stores = make(map[*store]struct{})
 	if err := b.connect(ctx); err != nil {
 		_ = client.Close()
 		return nil, err
 	}
-	// An API server accounts the time that a request spends in etcd.
+	// API servers record how much of a request's time is spent in etcd.
 	client.KV = apietcd3.NewETCDLatencyTracker(client.KV)
 	b.compactor = apietcd3.NewCompactor(client.Client, cfg.CompactionInterval, clock.RealClock{}, nil)
 	background, stop := context.WithCancel(context.Background())
@@ -119,18 +134,20 @@ func (b *Backend) connect(ctx context.Context) error {
 	return fmt.Errorf("etcd3: %w", oneLine(errs))
 }
 
-// Client returns the client that all stores share. It belongs to the Backend:
-// don't close it.
+// Client returns the client that all stores share. Do not close it;
+// Backend.Close does.
 func (b *Backend) Client() *clientv3.Client { return b.client.Client }
 
 // WatchProgress reports whether RequestWatchProgress can be relied on now:
-// each of the endpoints has answered, and runs a version of etcd whose
-// progress notifications are true. It costs nothing to ask.
-func (b *Backend) WatchProgress() bool { return b.versions.all.Load() }
+// every endpoint that has ever answered runs a version of etcd whose progress
+// notifications are correct. The call reads a flag and asks no server. Answers
+// of other members to a progress request are not passed on to watches.
+func (b *Backend) WatchProgress() bool { return b.versions.reliable.Load() }
 
-// Healthy reads a key that does not exist, with etcd's full consistency, and
-// says in one line why that failed. It takes two seconds at most if ctx has no
-// deadline.
+// Healthy does a linearizable read of a key that does not exist, and returns an
+// error of one line if that fails. Without a deadline in ctx, Healthy takes two
+// seconds at most. If a read is slow, up to two more are sent beside it, each
+// to the next member, and the first answer counts.
 func (b *Backend) Healthy(ctx context.Context) error {
 	if b.isClosed() {
 		return fmt.Errorf("etcd3: %w", ErrClosed)
@@ -141,7 +158,7 @@ func (b *Backend) Healthy(ctx context.Context) error {
 		defer cancel()
 	}
 	start := time.Now()
-	_, err := b.client.KV.Get(ctx, path.Join("/", b.cfg.Prefix, "health"))
+	err := b.askHealth(ctx)
 	if err == nil {
 		return nil
 	}
@@ -149,13 +166,50 @@ func (b *Backend) Healthy(ctx context.Context) error {
 		quoted(b.cfg.Endpoints), time.Since(start).Round(time.Millisecond), b.client.ActiveConnection().GetState(), err)
 }
 
+// askHealth returns nil as soon as one of a few reads is answered, and the last
+// error if none is. All reads have ended when it returns.
+func (b *Backend) askHealth(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	answers := make(chan error, healthReads)
+	var reads sync.WaitGroup
+	defer reads.Wait()
+	defer cancel()
+	ask := func() {
+		reads.Go(func() {
+			_, err := b.client.KV.Get(ctx, path.Join("/", b.cfg.Prefix, "health"))
+			answers <- err
+		})
+	}
+	ask()
+	next := time.NewTicker(healthSpacing)
+	defer next.Stop()
+	for sent, failed := 1, 0; ; {
+		select {
+		case err := <-answers:
+			failed++
+			if err == nil || failed == healthReads || ctx.Err() != nil {
+				return err
+			}
+			if failed < sent {
+				continue
+			}
+		case <-next.C:
+		}
+		if sent < healthReads {
+			sent++
+			ask()
+		}
+	}
+}
+
+// quoted lists endpoints for people, without secrets.
 func quoted(endpoints []string) string {
 	var s strings.Builder
 	for i, ep := range endpoints {
 		if i > 0 {
 			s.WriteString(", ")
 		}
-		fmt.Fprintf(&s, "%q", ep)
+		fmt.Fprintf(&s, "%q", shown(ep))
 	}
 	return s.String()
 }
@@ -168,7 +222,8 @@ func (b *Backend) isClosed() bool {
 
 // Close ends the client, the stores with their watches, and every goroutine
 // that the Backend started, and waits for them. Further calls wait for the
-// first and return the same. Stop the caches before: see the package comment.
+// first one and return the same error. Stop the caches before: see the package
+// comment.
 func (b *Backend) Close() error {
 	b.closeOnce.Do(func() {
 		b.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,12 +16,22 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"k8s.io/component-base/tracing"
 )
 
-// clientConfig translates c, which has its defaults, for the etcd client. It
-// reads the certificate files and registers the metrics.
-func (c Config) clientConfig() (clientv3.Config, error) {
+// reconnect is how a lost connection is made again. gRPC's own pauses grow to two
+// minutes, for which consistent reads would go on failing after etcd is back, and
+// it waits 20 s for each attempt, which a network that drops packets uses up.
+var reconnect = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
+	MinConnectTimeout: 5 * time.Second,
+}
+
+// clientConfig translates c, which has its defaults, for the etcd client, reads
+// the certificate files and registers the metrics. Answers to progress requests
+// reach a store's watches only from members for which trusts returns true.
+func (c Config) clientConfig(trusts func(member uint64) bool) (clientv3.Config, error) {
 	tlsConfig, err := c.tlsConfig()
 	if err != nil {
 		return clientv3.Config{}, err
@@ -29,12 +40,13 @@ func (c Config) clientConfig() (clientv3.Config, error) {
 	if err != nil {
 		return clientv3.Config{}, err
 	}
-	options = append(options, grpc.WithChainStreamInterceptor(keepPreviousValues))
+	options = append(options, grpc.WithChainStreamInterceptor(openOwnStream, reportProgress(trusts), keepPreviousValues))
 	options = append(options, grpc.WithStatsHandler(otelgrpc.NewClientHandler(
 		otelgrpc.WithMessageEvents(otelgrpc.ReceivedEvents, otelgrpc.SentEvents),
 		otelgrpc.WithPropagators(tracing.Propagators()),
 		otelgrpc.WithTracerProvider(c.TracerProvider),
 	)))
+	options = append(options, grpc.WithConnectParams(reconnect))
 	return clientv3.Config{
 		Endpoints:            c.Endpoints,
 		DialTimeout:          c.DialTimeout,
@@ -47,8 +59,8 @@ func (c Config) clientConfig() (clientv3.Config, error) {
 }
 
 // tlsConfig returns nil if no file is given: https endpoints then use the
-// system's authorities. The files are looked at one by one first, because the
-// errors of the loading functions don't say which file they are about.
+// system's authorities. The files are checked one by one first, because the
+// errors of the loading functions do not name the file.
 func (c Config) tlsConfig() (*tls.Config, error) {
 	if _, file := c.firstFile(); file == "" {
 		return nil, nil
@@ -67,8 +79,8 @@ func (c Config) tlsConfig() (*tls.Config, error) {
 			return nil, fmt.Errorf("etcd3: %w: TrustedCAFile: %q: %w", ErrTLS, c.TrustedCAFile, err)
 		}
 	}
-	// TLSInfo makes a configuration that reads CertFile and KeyFile anew for
-	// each handshake.
+	// TLSInfo makes a configuration that reads CertFile and KeyFile again for each
+	// handshake.
 	info := transport.TLSInfo{CertFile: c.CertFile, KeyFile: c.KeyFile, TrustedCAFile: c.TrustedCAFile}
 	config, err := info.ClientConfig()
 	if err != nil {
@@ -77,7 +89,8 @@ func (c Config) tlsConfig() (*tls.Config, error) {
 	return config, nil
 }
 
-// metricsOptions counts the calls, each attempt of a retried one by itself.
+// metricsOptions returns options that count the calls; each attempt of a
+// retried call counts by itself.
 func metricsOptions(reg prometheus.Registerer) ([]grpc.DialOption, error) {
 	if reg == nil {
 		return nil, nil
@@ -90,7 +103,7 @@ func metricsOptions(reg prometheus.Registerer) ([]grpc.DialOption, error) {
 		}
 		shared, ok := already.ExistingCollector.(*grpcprom.ClientMetrics)
 		if !ok {
-			return nil, fmt.Errorf("etcd3: Metrics: grpc_client_* is taken by a %T: %w", already.ExistingCollector, err)
+			return nil, fmt.Errorf("etcd3: Metrics: grpc_client_* is already registered by a %T: %w", already.ExistingCollector, err)
 		}
 		metrics = shared
 	}

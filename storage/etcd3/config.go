@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// What a Config field that is left zero means.
+// The values of Config fields that are left zero.
 const (
 	DefaultDialTimeout      = 20 * time.Second
 	DefaultKeepAliveTime    = 30 * time.Second
@@ -27,65 +27,67 @@ const (
 // minKeepAliveTime is gRPC's lower limit: it raises smaller values silently.
 const minKeepAliveTime = 10 * time.Second
 
-// Config says how to reach an etcd and what to do with it. Only Endpoints is
-// required.
+// Config describes how to connect to an etcd cluster, and what the backend does
+// with it. Only Endpoints is required.
 type Config struct {
 	// Endpoints are the members of one etcd cluster, one URL each:
 	// "https://host:2379", "http://host:2379", "unix:///path/to.sock", or
-	// "host:2379", which means TLS if a file below is given. All of them speak
-	// TLS, or none does.
+	// "host:2379", which means TLS if a file below is given. Either all of them
+	// use TLS, or none does.
 	Endpoints []string
 
-	// CertFile and KeyFile hold the client's certificate and key in PEM. Both
-	// or none. They are read again for each new connection, so that they can
-	// be replaced while the backend is open.
+	// CertFile and KeyFile are the files of the client's certificate and key in
+	// PEM. Set both or neither. The files are read again for each new connection,
+	// so that they can be replaced while the backend is open.
 	CertFile, KeyFile string
 
-	// TrustedCAFile holds the authorities, in PEM, that sign the servers'
-	// certificates. Empty: the system's. It is read once.
+	// TrustedCAFile is the file, in PEM, of the authorities that sign the servers'
+	// certificates. Empty means the system's. The file is read once, by Open.
 	TrustedCAFile string
 
-	// DialTimeout is how long Open tries to reach an etcd. 0 means
+	// DialTimeout is how long Open waits for the first answer of an etcd. 0 means
 	// DefaultDialTimeout.
 	DialTimeout time.Duration
 
-	// KeepAliveTime is how long a connection is idle before it is probed, 0
-	// means DefaultKeepAliveTime, and at least 10 s is possible.
-	// KeepAliveTimeout is how long the probe's answer may take before the
-	// connection is given up, 0 means DefaultKeepAliveTimeout.
+	// KeepAliveTime is how long a connection is idle before it is probed, at least
+	// 10 s. 0 means DefaultKeepAliveTime. KeepAliveTimeout is how long the probe's
+	// answer may take before the connection is closed. 0 means
+	// DefaultKeepAliveTimeout.
 	KeepAliveTime, KeepAliveTimeout time.Duration
 
 	// Prefix comes before every key in etcd. Empty means DefaultPrefix.
 	Prefix string
 
-	// CompactionInterval is how often etcd's history is compacted, and how
-	// much of it is kept. 0: never, and the compactions of others are observed.
+	// CompactionInterval is how often the backend compacts etcd's history, and how
+	// much of the history each compaction keeps. 0 means never: then only the
+	// compactions of others are observed.
 	CompactionInterval time.Duration
 
-	// Metrics receives the client's gRPC metrics (grpc_client_*). Nil: there
-	// are none. A registerer that has them already, from another backend or
-	// from k8s.io/apiserver, is shared with it. They stay registered.
+	// Metrics receives the client's gRPC metrics (grpc_client_*). Nil means none.
+	// If the registerer has these metrics already, from another backend or from
+	// k8s.io/apiserver, both count in the same ones. The metrics stay registered
+	// after Close.
 	Metrics prometheus.Registerer
 
-	// TracerProvider receives a span for each call. Nil: there are none, and
-	// the trace context of the callers is still passed on.
+	// TracerProvider receives a span for each call. Nil means no spans; the trace
+	// context of the callers is still passed on.
 	TracerProvider trace.TracerProvider
 
-	// Logger receives the etcd client's log and this package's. Nil: nothing
-	// is logged.
+	// Logger receives the etcd client's log and this package's. Nil means no log.
 	Logger *zap.Logger
 
 	// DialOptions are added to the client's own and override them, for example
-	// with a dialer (grpc.WithContextDialer) for a network that is not direct.
+	// with a dialer (grpc.WithContextDialer) for a network that is reached through
+	// a proxy.
 	DialOptions []grpc.DialOption
 }
 
 // Validate reports every field that can't be used, by name and value, in one
-// line. It looks at nothing outside c; Open also reads the files.
+// line. Validate reads no files; Open does.
 func (c Config) Validate() error {
 	var errs []error
 	if len(c.Endpoints) == 0 {
-		errs = append(errs, fmt.Errorf("Endpoints: %q: there must be one at least", c.Endpoints))
+		errs = append(errs, fmt.Errorf("Endpoints: %q: at least one endpoint is needed", c.Endpoints))
 	}
 	errs = append(errs, c.checkEndpoints()...)
 	if (c.CertFile == "") != (c.KeyFile == "") {
@@ -101,11 +103,11 @@ func (c Config) Validate() error {
 		{"CompactionInterval", c.CompactionInterval},
 	} {
 		if d.value < 0 {
-			errs = append(errs, fmt.Errorf("%s: %v is negative", d.name, d.value))
+			errs = append(errs, fmt.Errorf("%s: %v: must not be negative", d.name, d.value))
 		}
 	}
 	if c.KeepAliveTime > 0 && c.KeepAliveTime < minKeepAliveTime {
-		errs = append(errs, fmt.Errorf("KeepAliveTime: %v is less than %v, the least that gRPC does", c.KeepAliveTime, minKeepAliveTime))
+		errs = append(errs, fmt.Errorf("KeepAliveTime: %v is less than %v, the minimum of gRPC", c.KeepAliveTime, minKeepAliveTime))
 	}
 	if err := checkPrefix(c.Prefix); err != nil {
 		errs = append(errs, fmt.Errorf("Prefix: %q: %w", c.Prefix, err))
@@ -138,7 +140,7 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// checkPrefix refuses what would not come out as it was written.
+// checkPrefix refuses a prefix that k8s.io/apiserver would change before use.
 func checkPrefix(prefix string) error {
 	trimmed := strings.Trim(prefix, "/")
 	if trimmed != "" && path.Clean("/"+trimmed) != "/"+trimmed {

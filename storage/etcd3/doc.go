@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package etcd3 opens an etcd once and makes a [storage.Interface] for each
-// resource in it, on top of k8s.io/apiserver/pkg/storage/etcd3. It is what a
-// watch cache reads from and what writes go to.
+// resource in it, on top of k8s.io/apiserver/pkg/storage/etcd3. A watch cache
+// lists and watches such a storage, and passes writes on to it.
 //
 // # Opening
 //
@@ -15,11 +15,12 @@
 //	}
 //	defer backend.Close()
 //
-// Open returns when an etcd has answered, and gives up after
-// Config.DialTimeout. Its errors are meant for people: nobody answers at the
-// endpoints ([ErrUnreachable]), the certificates don't fit ([ErrTLS]), or a
-// field has a value that can't be used. An API server that has its storage
-// settings in a storagebackend.Config gets the Config from [ConfigFrom].
+// Open returns as soon as one etcd has answered, and gives up after
+// Config.DialTimeout. An error is one line that says what to correct: no server
+// answers at the endpoints ([ErrUnreachable]), the certificates do not fit
+// ([ErrTLS]), or a field has a value that can't be used. An API server that has
+// its storage settings in a storagebackend.Config gets the Config from
+// [ConfigFrom].
 //
 // # One client, many resources
 //
@@ -41,43 +42,62 @@
 // # A watch stream for each store
 //
 // An etcd client puts watches on one gRPC stream if their outgoing gRPC
-// metadata are equal, and a request for progress reaches every watch on its
-// stream. So each store sends metadata of its own: its watches share a stream
-// with each other and with nothing else, and its RequestWatchProgress reaches
-// them and nobody else. For this the store replaces the outgoing metadata of
-// the context that it is given.
+// metadata are equal, and a progress request reaches every watch on its stream.
+// So each store sends its own metadata: its watches share a stream with each
+// other and with no other watch, and its RequestWatchProgress reaches only
+// them. For this the store replaces the outgoing metadata of the context that
+// it is given.
 //
 // # Progress
 //
 // Whether progress notifications can be trusted depends on the version of the
-// etcd that answers. [Backend.WatchProgress], which every store has too, says
-// what this backend's endpoints were found to be: true only when each one has
-// answered and each one is new enough. It is false while an endpoint has never
-// answered; it is asked again until it does, and all are asked again from time
-// to time, because servers are replaced. A server that has no cluster is not
-// etcd, whatever version it says, and is not believed: kine, whose progress
-// reports may overtake events. Nothing of it is process-wide.
+// etcd server that sends them. [Backend.WatchProgress], which every store has
+// too, returns true only when each endpoint that has ever answered runs a
+// version that is new enough. An endpoint that has not answered yet is asked
+// again until it does, and all are asked again from time to time, because
+// servers are replaced. While an endpoint has not answered, a watch gets
+// answers to progress requests only from members that have reported a new
+// enough version: a member that was down when the backend was opened may be an
+// old one when it comes back. A server that reports no cluster is not etcd,
+// whatever version it reports, and is not trusted: for example kine, whose
+// progress reports may overtake events. All of this is kept per backend; none
+// of it is process-wide.
+//
+// # The end of a revision
+//
+// A revision can have several events: those of a transaction, or of a lease
+// that expires. A watch that asked for progress notifications gets a bookmark
+// right after the last event of a revision, or of the last of several revisions
+// that came together: the bookmark says that no more events come at that
+// resourceVersion, without another event or a progress request. (These
+// bookmarks count in k8s.io/apiserver's etcd_bookmark_total.)
+//
+// # Versions of keys
+//
+// A store's KeyVersions method returns the resourceVersions at which given keys
+// were last written, and Versions those of all keys as of an exact
+// resourceVersion. Neither reads, decrypts or decodes a value.
 //
 // # Compaction
 //
 // With Config.CompactionInterval the backend compacts etcd's history, in turn
-// with all others who do, as API servers do. Without it the compactions of
-// others are still observed. Both reach the stores' CompactRevision, under the
-// ListFromCacheSnapshot feature gate, which is on by default; a compaction
-// that was not made by an API server or a Backend is not seen.
+// with every other API server or backend that does so. Without
+// CompactionInterval the compactions of others are still observed.
+// CompactRevision of the stores returns the last compaction, if the feature
+// gate ListFromCacheSnapshot is on, as it is by default; a compaction that was
+// not made by an API server or a Backend is not noticed.
 //
 // # Ending
 //
-// Stop what watches, the caches, first; then Close the backend. Close ends and
-// awaits every goroutine that the backend started, and ends the watches that
-// are still open; what such a watch delivers after that may be incomplete. A
-// store can be closed before its backend: it has a Close method, which is also
-// RawStorage's DestroyFunc.
+// Stop the caches first; then Close the backend. Close ends and awaits every
+// goroutine that the backend started, and ends the watches that are still open;
+// the last events of such a watch may be missing. A store can be closed before
+// its backend, by its Close method, which is also RawStorage's DestroyFunc.
 //
 // # What is global
 //
 // Feature gates are read in Open, but k8s.io/apiserver/pkg/storage/etcd3 reads
-// some of its own where it uses them. That package also sends the gRPC
-// library's log to klog for the whole process, and starts a check of its own
-// for progress support, whose result nothing here uses.
+// some of its own later. k8s.io/apiserver/pkg/storage/etcd3 also sends the gRPC
+// library's log to klog for the whole process, and starts its own check for
+// progress support, whose result this package does not use.
 package etcd3

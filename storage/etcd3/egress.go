@@ -11,8 +11,8 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// tcpDialer turns the dialer of an egress selector into one for gRPC, which gives
-// it host:port or, depending on the resolver, a URL.
+// tcpDialer turns the dialer of an egress selector into one for gRPC, which
+// passes host:port or, depending on the resolver, a URL.
 func tcpDialer(dial utilnet.DialFunc) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, address string) (net.Conn, error) {
 		if strings.Contains(address, "//") {

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// security is what an endpoint's form says about TLS.
+// security is whether an endpoint's form asks for TLS.
 type security int
 
 const (
@@ -24,10 +24,13 @@ const (
 // lists.
 func parseEndpoint(raw string) (security, error) {
 	if raw == "" {
-		return 0, errors.New("is empty")
+		return 0, errors.New("must not be empty")
+	}
+	if shown(raw) != raw {
+		return 0, errors.New("must not contain a user name or a password; an etcd client ignores them")
 	}
 	if strings.ContainsAny(raw, ", \t\n") {
-		return 0, errors.New("holds a comma or a space; each endpoint is an element of its own")
+		return 0, errors.New("must not contain a comma or a space; list each endpoint as an element of its own")
 	}
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok {
@@ -48,7 +51,7 @@ func parseEndpoint(raw string) (security, error) {
 			return 0, errors.New("is not a URL")
 		}
 		if u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
-			return 0, errors.New("may hold a host and a port only")
+			return 0, errors.New("must contain a host and a port only")
 		}
 		if scheme == "https" {
 			return withTLS, checkHostPort(u.Host)
@@ -69,20 +72,42 @@ func checkHostPort(s string) error {
 	return nil
 }
 
-// checkEndpoints checks each endpoint, and that they agree about TLS: the
-// client uses for all of them what it uses for the first, and would silently
-// leave the files out for an http endpoint.
+// shown returns an endpoint as errors and logs may show it, without a user name
+// and a password, which somebody may have meant for etcd. Text that does not
+// parse as a URL is treated alike: it may be a mistyped URL.
+func shown(raw string) string {
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok || strings.Contains(scheme, "@") {
+		scheme, rest = "", raw
+	} else {
+		scheme += "://"
+	}
+	end := len(rest)
+	if slash := strings.IndexByte(rest, '/'); slash >= 0 && strings.HasPrefix(scheme, "unix") {
+		end = slash // the rest is a path
+	}
+	// An @ at the beginning is an abstract socket, which has no file.
+	at := strings.LastIndexByte(rest[:end], '@')
+	if at <= 0 {
+		return raw
+	}
+	return scheme + "xxxxx" + rest[at:]
+}
+
+// checkEndpoints checks each endpoint, and that all agree about TLS: the client
+// uses the setting of the first endpoint for all of them, and would silently
+// ignore the certificate files for an http endpoint.
 func (c Config) checkEndpoints() []error {
 	var errs []error
 	first, firstTLS := -1, false
 	for i, raw := range c.Endpoints {
 		sec, err := parseEndpoint(raw)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("Endpoints[%d]: %q %w", i, raw, err))
+			errs = append(errs, fmt.Errorf("Endpoints[%d]: %q %w", i, shown(raw), err))
 			continue
 		}
 		if name, file := c.firstFile(); sec == plain && file != "" {
-			errs = append(errs, fmt.Errorf("Endpoints[%d]: %q is without TLS, but %s: %q is given", i, raw, name, file))
+			errs = append(errs, fmt.Errorf("Endpoints[%d]: %q is without TLS, but %s: %q is set", i, raw, name, file))
 			continue
 		}
 		secure := c.secure(sec)

@@ -5,6 +5,7 @@ package etcd3_test
 import (
 	"context"
 	"net"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,10 +16,10 @@ import (
 )
 
 const (
-	// unimplemented makes startFake's server not know the question.
+	// unimplemented makes startFake's server return Unimplemented.
 	unimplemented = "unimplemented"
-	// emulated makes it say the version of an etcd, which it is not: as other
-	// databases that speak etcd's protocol it has no cluster.
+	// emulated makes the server report a version without a cluster ID, as other
+	// databases that speak etcd's protocol do.
 	emulated = "3.6.11"
 )
 
@@ -28,6 +29,21 @@ func startFake(t *testing.T, version string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
+	serveFake(t, l, version)
+	return "http://" + l.Addr().String()
+}
+
+// fakeAt serves as startFake does, at a unix:// endpoint.
+func fakeAt(t *testing.T, endpoint, version string) error {
+	t.Helper()
+	l, err := net.Listen("unix", strings.TrimPrefix(endpoint, "unix://"))
+	if err == nil {
+		serveFake(t, l, version)
+	}
+	return err
+}
+
+func serveFake(t *testing.T, l net.Listener, version string) {
 	srv := grpc.NewServer()
 	etcdserverpb.RegisterMaintenanceServer(srv, fakeEtcd{version: version})
 	done := make(chan struct{})
@@ -39,7 +55,6 @@ func startFake(t *testing.T, version string) string {
 		srv.Stop()
 		<-done
 	})
-	return "http://" + l.Addr().String()
 }
 
 type fakeEtcd struct {

@@ -12,7 +12,8 @@ import (
 
 // ConfigFrom translates the settings with which an API server describes its
 // storage, the ones behind its --etcd-* flags: endpoints, files, prefix,
-// compaction, tracing, and the egress selector as a dialer.
+// compaction, tracing, and the egress selector as a dialer. An empty prefix
+// there means no prefix at all, which is "/" in a Config.
 func ConfigFrom(c storagebackend.Config) (Config, error) {
 	if c.Type != storagebackend.StorageTypeUnset && c.Type != storagebackend.StorageTypeETCD3 {
 		return Config{}, fmt.Errorf("etcd3: Type: %q is not %q", c.Type, storagebackend.StorageTypeETCD3)
@@ -26,6 +27,7 @@ func ConfigFrom(c storagebackend.Config) (Config, error) {
 		CompactionInterval: c.CompactionInterval,
 		TracerProvider:     c.Transport.TracerProvider,
 	}
+	setDefault(&cfg.Prefix, "/")
 	if c.Transport.EgressLookup == nil {
 		return cfg, nil
 	}

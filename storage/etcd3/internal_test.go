@@ -39,7 +39,7 @@ func TestClientConfig(t *testing.T) {
 		KeepAliveTimeout: 3 * time.Second,
 		Logger:           lg,
 	}.withDefaults()
-	got, err := cfg.clientConfig()
+	got, err := cfg.clientConfig(nil)
 	require.NoError(t, err)
 	require.Equal(t, cfg.Endpoints, got.Endpoints)
 	require.Equal(t, 1*time.Second, got.DialTimeout)
@@ -48,7 +48,7 @@ func TestClientConfig(t *testing.T) {
 	require.Equal(t, lg.Core(), got.Logger.Core())
 	require.Nil(t, got.TLS)
 
-	got, err = Config{Endpoints: []string{"a:1"}}.withDefaults().clientConfig()
+	got, err = Config{Endpoints: []string{"a:1"}}.withDefaults().clientConfig(nil)
 	require.NoError(t, err)
 	require.Equal(t, DefaultDialTimeout, got.DialTimeout)
 	require.Equal(t, DefaultKeepAliveTime, got.DialKeepAliveTime)
@@ -63,14 +63,24 @@ type scriptedEtcds struct {
 	asked map[string]int
 }
 
-func (s *scriptedEtcds) ask(_ context.Context, ep string) (string, error) {
+func (s *scriptedEtcds) ask(_ context.Context, ep string) (member, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked[ep]++
 	if v := s.vers[ep]; v != "" {
-		return v, nil
+		return member{version: v, id: numberOf(ep)}, nil
 	}
-	return "", errors.New("down")
+	return member{}, errors.New("down")
+}
+
+// numberOf is the number of the member at an endpoint.
+func numberOf(ep string) uint64 { return uint64(ep[0]) }
+
+// versions asks s.
+func (s *scriptedEtcds) versions(endpoints ...string) *versions {
+	v := newVersions(endpoints, zap.NewNop())
+	v.ask = s.ask
+	return v
 }
 
 func (s *scriptedEtcds) set(ep, version string) {
@@ -91,14 +101,14 @@ func elapse(d time.Duration) { <-time.After(d) }
 func TestVersionsOverTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcds := &scriptedEtcds{vers: map[string]string{"a": "3.6.1"}, asked: map[string]int{}}
-		v := newVersions([]string{"a", "b"}, etcds.ask, zap.NewNop())
+		v := etcds.versions("a", "b")
 
-		// Open's part: one answers, the other has its chance and no more.
+		// As in Open: one answers, and the other is waited for, but not for long.
 		start := time.Now()
 		require.Empty(t, v.first(t.Context()))
 		require.Equal(t, stragglerTimeout, time.Since(start))
 		require.Greater(t, etcds.count("b"), 1)
-		require.False(t, v.all.Load(), "b has not answered")
+		require.True(t, v.reliable.Load(), "b, which has not answered, keeps nobody from relying on a")
 
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -106,36 +116,36 @@ func TestVersionsOverTime(t *testing.T) {
 			defer close(done)
 			v.run(ctx)
 		}()
-		// Asked again, only the one that is unknown, and ever more seldom.
+		// Only the unknown endpoint is asked again, at growing intervals.
 		asked := etcds.count("b")
 		elapse(30 * time.Minute)
 		require.Equal(t, 1, etcds.count("a"))
 		require.InDelta(t, 35, etcds.count("b")-asked, 5)
-		require.False(t, v.all.Load())
+		require.True(t, v.reliable.Load())
 
-		// It comes.
+		// The second endpoint comes up.
 		etcds.set("b", "3.5.13")
 		elapse(lastBackgroundRetry)
 		synctest.Wait()
-		require.True(t, v.all.Load())
+		require.True(t, v.reliable.Load())
 
-		// A known one that is down for a while is what it was.
+		// For a known endpoint that is down for a while, the last answer stays.
 		etcds.set("a", "")
 		asked = etcds.count("a")
 		elapse(3 * recheckInterval)
 		synctest.Wait()
 		require.Equal(t, 3, etcds.count("a")-asked)
-		require.True(t, v.all.Load())
+		require.True(t, v.reliable.Load())
 
-		// It comes back as an older one, and later as a newer one.
+		// The endpoint comes back as an older version, and later as a newer one.
 		etcds.set("a", "3.5.9")
 		elapse(recheckInterval)
 		synctest.Wait()
-		require.False(t, v.all.Load())
+		require.False(t, v.reliable.Load())
 		etcds.set("a", "3.5.21")
 		elapse(recheckInterval)
 		synctest.Wait()
-		require.True(t, v.all.Load())
+		require.True(t, v.reliable.Load())
 
 		cancel()
 		<-done
@@ -145,14 +155,14 @@ func TestVersionsOverTime(t *testing.T) {
 func TestFirstAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcds := &scriptedEtcds{vers: map[string]string{"a": "3.6.1", "b": "3.6.1"}, asked: map[string]int{}}
-		v := newVersions([]string{"a", "b"}, etcds.ask, zap.NewNop())
+		v := etcds.versions("a", "b")
 		start := time.Now()
 		require.Empty(t, v.first(t.Context()))
 		require.Zero(t, time.Since(start), "all have answered: nothing to wait for")
-		require.True(t, v.all.Load())
+		require.True(t, v.reliable.Load())
 
-		// Nobody: all errors, when the time is over.
-		none := newVersions([]string{"x", "y"}, etcds.ask, zap.NewNop())
+		// If no endpoint answers: all errors, when the time is over.
+		none := etcds.versions("x", "y")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		start = time.Now()
@@ -161,8 +171,9 @@ func TestFirstAnswers(t *testing.T) {
 		require.Equal(t, time.Minute, time.Since(start))
 		require.Contains(t, errs[0].Error()+errs[1].Error(), `"x": down`)
 
-		// Useless to wait: at once.
-		hopeless := newVersions([]string{"x"}, func(context.Context, string) (string, error) { return "", ErrTLS }, zap.NewNop())
+		// Errors that waiting does not cure are returned at once.
+		hopeless := newVersions([]string{"x"}, zap.NewNop())
+		hopeless.ask = func(context.Context, string) (member, error) { return member{}, ErrTLS }
 		start = time.Now()
 		require.Len(t, hopeless.first(t.Context()), 1)
 		require.Zero(t, time.Since(start))

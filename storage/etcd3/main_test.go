@@ -25,7 +25,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // deadline bounds what a test waits for; it is reached only when a test fails.
-const deadline = 30 * time.Second
+const deadline = 3 * time.Minute
 
 func testContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
@@ -124,9 +124,21 @@ func next(t *testing.T, w watch.Interface) watch.Event {
 		require.True(t, ok, "the watch ended")
 		return e
 	case <-time.After(deadline):
-		t.Fatal("no event")
+		require.FailNow(t, "no event")
 		return watch.Event{}
 	}
+}
+
+// change returns the next event, which must be the only one of its revision: a
+// bookmark at that revision follows.
+func change(t *testing.T, w watch.Interface) watch.Event {
+	t.Helper()
+	event := next(t, w)
+	require.NotEqual(t, watch.Bookmark, event.Type)
+	end := next(t, w)
+	require.Equal(t, watch.Bookmark, end.Type)
+	require.Equal(t, rvOf(t, event.Object), rvOf(t, end.Object))
+	return event
 }
 
 func rvOf(t *testing.T, obj runtime.Object) uint64 {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kube-watchcache/watchcache/storage/etcd3"
 	"github.com/kube-watchcache/watchcache/storage/etcd3/embedded"
@@ -114,24 +116,34 @@ func TestOpenTriesAgain(t *testing.T) {
 	require.Greater(t, dials.Load(), int32(4))
 }
 
-// One endpoint of several is enough to open; until the other has answered,
-// progress can't be relied on.
+// One endpoint of several is enough to open, and progress can be relied on: what
+// the member at another endpoint reports does not count before it has answered.
 func TestEndpointThatComesLater(t *testing.T) {
 	srv := startEtcd(t, embedded.Config{})
 	late := socketURL(t)
 	core, logs := observer.New(zap.WarnLevel)
 	b := open(t, etcd3.Config{Endpoints: []string{srv.Endpoints()[0], late}, Logger: zap.New(core)})
-	require.False(t, b.WatchProgress())
+	require.True(t, b.WatchProgress())
 	require.NoError(t, b.Healthy(testContext(t)))
+	s := newStore(t, b, pods("pods"))
+	w := watchAll(t, s, "/pods/", strconv.FormatInt(bump(t, b), 10))
+	create(t, s, "/pods/ns/a")
+	change(t, w)
+	at := uint64(bump(t, b))
+	require.NoError(t, s.RequestWatchProgress(testContext(t)))
+	e := next(t, w)
+	require.Equal(t, watch.Bookmark, e.Type)
+	require.GreaterOrEqual(t, rvOf(t, e.Object), at)
 
-	startEtcd(t, embedded.Config{ClientURL: late})
-	require.Eventually(t, b.WatchProgress, deadline, 10*time.Millisecond)
-	for _, entry := range logs.FilterMessage("this endpoint does not answer").All() {
+	// The member comes up, and is of an old version.
+	require.NoError(t, fakeAt(t, late, "3.5.9"))
+	require.Eventually(t, func() bool { return !b.WatchProgress() }, deadline, 10*time.Millisecond)
+	for _, entry := range logs.FilterMessage("An etcd endpoint does not answer; it is asked again").All() {
 		require.Equal(t, late, entry.ContextMap()["endpoint"])
 	}
 }
 
-// What one backend has found out says nothing about another's servers.
+// One backend's findings do not apply to another's servers.
 func TestProgressBelongsToTheBackend(t *testing.T) {
 	fresh := newBackend(t)
 	core, logs := observer.New(zap.WarnLevel)
@@ -175,7 +187,7 @@ func TestMetrics(t *testing.T) {
 	a := open(t, etcd3.Config{Endpoints: srv.Endpoints(), Metrics: reg})
 	before := calls()
 	require.NotZero(t, before)
-	// A second one counts into the same.
+	// A second backend shares the first one's metrics.
 	open(t, etcd3.Config{Endpoints: srv.Endpoints(), Metrics: reg})
 	after := calls()
 	require.Greater(t, after, before)

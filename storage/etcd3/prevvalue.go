@@ -11,22 +11,30 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// keepPreviousValues is a grpc.StreamClientInterceptor that completes the
-// events of the stores' watches. A watch asks etcd to send with each change
-// what was there before, and the store ends a watch with an error where that
-// is missing. It can be missing: etcd's server (in 3.7.3, watch.go) remembers
-// that a new watch asked for it only after the watch may have been served, so
-// that a change in that moment comes without. It is read from etcd then, which
-// keeps it until it is compacted.
+// keepPreviousValues is a grpc.StreamClientInterceptor that adds missing
+// previous values to the events of the stores' watches. A watch asks etcd to
+// send the previous value with each change, and the store ends a watch with an
+// error if it is missing. A previous value can be missing: etcd's server (in
+// 3.7.3, watch.go) records that a new watch asked for previous values only
+// after the watch may have been served, so that a change at that moment comes
+// without one. The interceptor then reads the previous value from etcd, which
+// has it until it is compacted.
 func keepPreviousValues(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	stream, err := streamer(ctx, desc, cc, method, opts...)
-	if err != nil || method != etcdserverpb.Watch_Watch_FullMethodName {
+	if err != nil || !isStoreWatch(ctx, method) {
 		return stream, err
 	}
-	if md, _ := metadata.FromOutgoingContext(ctx); len(md.Get(streamKey)) == 0 {
-		return stream, nil // not a store's: it may not want them
-	}
 	return &completedStream{ClientStream: stream, kv: etcdserverpb.NewKVClient(cc)}, nil
+}
+
+// isStoreWatch reports whether a stream carries the watches of a store. Other
+// users of the client get their watches as etcd sends them.
+func isStoreWatch(ctx context.Context, method string) bool {
+	if method != etcdserverpb.Watch_Watch_FullMethodName {
+		return false
+	}
+	md, _ := metadata.FromOutgoingContext(ctx)
+	return len(md.Get(streamKey)) > 0
 }
 
 type completedStream struct {
@@ -49,8 +57,8 @@ func (s *completedStream) RecvMsg(m any) error {
 	return nil
 }
 
-// before returns what was at the key before kv, or nil: then the store reports
-// what it would have reported anyway.
+// before returns the value of the key before kv, or nil if that can't be read:
+// then the store ends the watch, as it would without the interceptor.
 func (s *completedStream) before(kv *mvccpb.KeyValue) *mvccpb.KeyValue {
 	resp, err := s.kv.Range(s.Context(), &etcdserverpb.RangeRequest{Key: kv.GetKey(), Revision: kv.GetModRevision() - 1})
 	if err != nil || len(resp.GetKvs()) != 1 {

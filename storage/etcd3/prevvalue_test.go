@@ -17,8 +17,8 @@ import (
 	"github.com/kube-watchcache/watchcache/storage/etcd3/embedded"
 )
 
-// forgetfulStream delivers one response, as etcd does in the moment in which it
-// does not know yet that previous values were asked for.
+// forgetfulStream delivers one response without previous values, as etcd does
+// right after a watch was created.
 type forgetfulStream struct {
 	grpc.ClientStream
 	ctx    context.Context

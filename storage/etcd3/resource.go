@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,6 +16,8 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
+
+	"github.com/kube-watchcache/watchcache/internal/endpoints"
 )
 
 // ResourceConfig describes one resource. Transformer and LeaseManagerConfig
@@ -25,26 +26,27 @@ type ResourceConfig struct {
 	// GroupResource names the resource, in errors, metrics and traces.
 	GroupResource schema.GroupResource
 
-	// ResourcePrefix is the part of the keys that is the resource's own, with
-	// a slash in front: "/fleet.example.com/devices". A key in etcd begins
-	// with Config.Prefix and then this. Keys that don't begin with it are
-	// refused; with a slash at its end that includes those of a neighbour
-	// whose name begins with this one's.
+	// ResourcePrefix is the part of the keys that is the resource's own, with a
+	// slash in front: "/fleet.example.com/devices". A key in etcd begins with
+	// Config.Prefix, followed by ResourcePrefix. Keys that do not begin with
+	// ResourcePrefix are refused; with a slash at its end, so are the keys of
+	// another resource whose name begins with this one's.
 	ResourcePrefix string
 
-	// Codec encodes to the version that is stored, and decodes to the one
-	// that NewFunc's objects have.
+	// Codec encodes to the version that is stored, and decodes to the version of
+	// NewFunc's objects.
 	Codec runtime.Codec
 
 	// NewFunc and NewListFunc return a new object and a new list.
 	NewFunc, NewListFunc func() runtime.Object
 
-	// Transformer changes the stored bytes, to encrypt them for example. Nil:
-	// they are stored as they are, and encrypted ones are refused when read.
+	// Transformer changes the stored bytes, to encrypt them for example. Nil means
+	// that they are stored unchanged, and that encrypted ones are refused when
+	// read.
 	Transformer value.Transformer
 
-	// LeaseManagerConfig says how objects with a time to live share leases.
-	// Zero: as k8s.io/apiserver does by default.
+	// LeaseManagerConfig configures how objects with a time to live share leases.
+	// Zero means k8s.io/apiserver's defaults.
 	LeaseManagerConfig apietcd3.LeaseManagerConfig
 }
 
@@ -67,14 +69,14 @@ func (c ResourceConfig) Validate() error {
 		{"NewListFunc", c.NewListFunc == nil},
 	} {
 		if f.missing {
-			errs = append(errs, fmt.Errorf("%s: nil", f.name))
+			errs = append(errs, fmt.Errorf("%s: must not be nil", f.name))
 		}
 	}
 	if n := c.LeaseManagerConfig.ReuseDurationSeconds; n < 0 {
-		errs = append(errs, fmt.Errorf("LeaseManagerConfig.ReuseDurationSeconds: %d is negative", n))
+		errs = append(errs, fmt.Errorf("LeaseManagerConfig.ReuseDurationSeconds: %d: must not be negative", n))
 	}
 	if n := c.LeaseManagerConfig.MaxObjectCount; n < 0 {
-		errs = append(errs, fmt.Errorf("LeaseManagerConfig.MaxObjectCount: %d is negative", n))
+		errs = append(errs, fmt.Errorf("LeaseManagerConfig.MaxObjectCount: %d: must not be negative", n))
 	}
 	if len(errs) > 0 {
 		return fmt.Errorf("etcd3: %s: %w", c.GroupResource, oneLine(errs))
@@ -82,10 +84,11 @@ func (c ResourceConfig) Validate() error {
 	return nil
 }
 
-// Storage returns a store for one resource. It has, beyond storage.Interface,
-// WatchProgress() bool, which is the Backend's, and Close(), which ends the
-// store's watches and may be called many times. Two stores, also of the same
-// resource, have nothing in common but the client.
+// Storage returns a store for one resource. Beyond storage.Interface, the store
+// has these methods: WatchProgress() bool, which is the Backend's; Versions and
+// KeyVersions, which read the resourceVersions of keys without their values;
+// and Close(), which ends the store's watches and may be called many times. Two
+// stores, even of the same resource, share nothing but the client.
 func (b *Backend) Storage(c ResourceConfig) (storage.Interface, error) {
 	s, err := b.open(b.cfg.Prefix, c)
 	if err != nil {
@@ -95,11 +98,14 @@ func (b *Backend) Storage(c ResourceConfig) (storage.Interface, error) {
 }
 
 // RawStorage is Storage for an API server, with the signature of
-// generic.NewRawStorage and a resource's prefix: what the cacher's
-// WithRawStorage takes. Of cfg it uses Prefix (the Backend's, if empty), Codec,
-// Transformer, GroupResource and LeaseManagerConfig. Servers and storage type
-// must be the Backend's if they are given; all else, compaction included, is
-// as the Backend was opened. The DestroyFunc closes the store, not the Backend.
+// generic.NewRawStorage and a resource's prefix: pass it to the cacher's
+// WithRawStorage. RawStorage uses Prefix, Codec, Transformer, GroupResource and
+// LeaseManagerConfig of cfg. An empty Prefix means the prefix that the Backend
+// was opened with, and no prefix if it was opened with none; DefaultPrefix does
+// not apply, because the prefix of an API server is empty only if somebody set
+// it so. If cfg names servers or a storage type, they must be the Backend's;
+// everything else, compaction included, is as the Backend was opened. The
+// DestroyFunc closes the store, not the Backend.
 func (b *Backend) RawStorage(cfg *storagebackend.ConfigForResource, newFunc, newListFunc func() runtime.Object, resourcePrefix string) (storage.Interface, factory.DestroyFunc, error) {
 	if cfg == nil {
 		return nil, nil, errors.New("etcd3: the storage configuration is nil")
@@ -109,7 +115,7 @@ func (b *Backend) RawStorage(cfg *storagebackend.ConfigForResource, newFunc, new
 	}
 	prefix := cfg.Prefix
 	if prefix == "" {
-		prefix = b.cfg.Prefix
+		prefix = b.givenPrefix
 	}
 	s, err := b.open(prefix, ResourceConfig{
 		GroupResource:      cfg.GroupResource,
@@ -126,8 +132,8 @@ func (b *Backend) RawStorage(cfg *storagebackend.ConfigForResource, newFunc, new
 	return s, s.Close, nil
 }
 
-// sameEtcd refuses a configuration that means another database: the objects
-// would be written to the wrong one.
+// sameEtcd refuses a configuration for another database: the objects would be
+// written to the wrong one.
 func (b *Backend) sameEtcd(cfg *storagebackend.ConfigForResource) error {
 	if cfg.Type != storagebackend.StorageTypeUnset && cfg.Type != storagebackend.StorageTypeETCD3 {
 		return fmt.Errorf("Type: %q is not %q", cfg.Type, storagebackend.StorageTypeETCD3)
@@ -135,23 +141,13 @@ func (b *Backend) sameEtcd(cfg *storagebackend.ConfigForResource) error {
 	if err := checkPrefix(cfg.Prefix); err != nil {
 		return fmt.Errorf("Prefix: %q: %w", cfg.Prefix, err)
 	}
-	given, own := endpointSet(cfg.Transport.ServerList), endpointSet(b.cfg.Endpoints)
-	if len(given) > 0 && !slices.Equal(given, own) {
-		return fmt.Errorf("Transport.ServerList: %s: the backend was opened for %s", quoted(cfg.Transport.ServerList), quoted(b.cfg.Endpoints))
+	if given := cfg.Transport.ServerList; len(given) > 0 && !endpoints.Same(given, b.cfg.Endpoints) {
+		return fmt.Errorf("Transport.ServerList: %s: the backend was opened for %s", quoted(given), quoted(b.cfg.Endpoints))
 	}
 	return nil
 }
 
-func endpointSet(endpoints []string) []string {
-	set := make([]string, len(endpoints))
-	for i, ep := range endpoints {
-		set[i] = strings.TrimRight(ep, "/")
-	}
-	slices.Sort(set)
-	return slices.Compact(set)
-}
-
-// open makes a store and puts it into the Backend's charge.
+// open makes a store and adds it to the Backend's stores.
 func (b *Backend) open(prefix string, c ResourceConfig) (*store, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -188,7 +184,7 @@ func (b *Backend) open(prefix string, c ResourceConfig) (*store, error) {
 	return s, nil
 }
 
-// forget takes a closed store out of the Backend's charge.
+// forget removes a closed store from the Backend's stores.
 func (b *Backend) forget(s *store) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -140,7 +140,7 @@ func TestTransformer(t *testing.T) {
 	require.True(t, bytes.HasSuffix(resp.Kvs[0].Value, []byte("#")))
 	require.NoError(t, s.Get(testContext(t), "/pods/ns/a", storage.GetOptions{}, &example.Pod{}))
 
-	// Without one, what looks encrypted is refused rather than misread.
+	// Without a transformer, data that looks encrypted is refused, not misread.
 	_, err = b.Client().Put(testContext(t), "/registry/pods/ns/b", "k8s:enc:secretbox:v1:x")
 	require.NoError(t, err)
 	err = newStore(t, b, pods("pods")).Get(testContext(t), "/pods/ns/b", storage.GetOptions{}, &example.Pod{})

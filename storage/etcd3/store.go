@@ -7,15 +7,10 @@ import (
 	"fmt"
 	"sync"
 
-	"google.golang.org/grpc/metadata"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 )
-
-// streamKey is the gRPC metadata key whose value tells the watch streams of
-// different stores apart. The server ignores it.
-const streamKey = "watchcache-stream"
 
 // rawStore is the store that k8s.io/apiserver makes.
 type rawStore interface {
@@ -23,17 +18,18 @@ type rawStore interface {
 	Close()
 }
 
-// store is a resource's storage. It keeps the watches on a stream of their own
-// and ends them when it is closed; all else passes through.
+// store is the storage of one resource. The store keeps its watches on a stream
+// of their own, and ends them when it is closed; all other calls pass through
+// to the store of k8s.io/apiserver.
 type store struct {
 	storage.Interface
 
 	backend  *Backend
 	raw      rawStore
 	resource schema.GroupResource
-	stream   metadata.MD // never changed
-	// pathPrefix comes before the keys of storage.Interface in etcd, without a
-	// slash at its end; resourcePrefix is what they begin with.
+	number   uint64 // tells the stores of a backend apart
+	// pathPrefix precedes the keys of storage.Interface in etcd, without a slash
+	// at its end; every key begins with resourcePrefix.
 	pathPrefix, resourcePrefix string
 
 	closeOnce sync.Once
@@ -42,6 +38,9 @@ type store struct {
 		sync.Mutex
 		closed  bool
 		watches map[*storeWatch]struct{} // the open ones
+		// member is the address on which the last stream of a single watch was
+		// opened.
+		member string
 	}
 }
 
@@ -53,26 +52,31 @@ func newStore(b *Backend, raw rawStore, resource schema.GroupResource, number ui
 		backend:   b,
 		raw:       raw,
 		resource:  resource,
-		stream:    metadata.Pairs(streamKey, fmt.Sprintf("%s/%d", resource, number)),
+		number:    number,
 	}
 	s.mu.watches = make(map[*storeWatch]struct{})
 	return s
 }
 
-// onStream returns ctx with the store's stream metadata instead of what it
-// had: the client compares the whole of it.
-func (s *store) onStream(ctx context.Context) context.Context {
-	return metadata.NewOutgoingContext(ctx, s.stream)
-}
-
 // WatchProgress is Backend.WatchProgress.
 func (s *store) WatchProgress() bool { return s.backend.WatchProgress() }
 
+// IsWatchListSemanticsUnSupported returns true if the store can't begin a watch
+// with the initial state (KEP-3157), because the feature gate WatchList is off.
+// The name and its spelling are client-go's.
+func (s *store) IsWatchListSemanticsUnSupported() bool { return !s.backend.watchList }
+
 // Watch implements storage.Interface. The watch ends with ctx, with Stop, and
-// with the store.
+// with the store. A caller can ask for a stream of the watch's own, by the
+// outgoing gRPC metadata "watchcache"; that stream ends with the watch.
 func (s *store) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-	ctx, cancel := context.WithCancel(s.onStream(ctx))
-	w := &storeWatch{store: s, cancel: cancel}
+	ctx, stream, own := s.onStream(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	w := &storeWatch{store: s, cancel: cancel, stream: stream}
+	if own {
+		w.life = ctx
+		ctx = s.withOwnStream(ctx, ctx)
+	}
 	if !s.add(w) {
 		cancel()
 		return nil, s.errClosed()
@@ -88,24 +92,35 @@ func (s *store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 	return w, nil
 }
 
-// RequestWatchProgress implements storage.Interface: it reaches the watches of
-// this store only. Without an open watch it does nothing, where the client
-// would open a stream and keep it.
+// RequestWatchProgress implements storage.Interface. The request reaches only
+// the watches of this store, or, if the caller asks for a stream of its own as
+// with Watch, only those on that stream. Without an open watch on the stream,
+// nothing is sent: the client would open a stream and keep it.
 func (s *store) RequestWatchProgress(ctx context.Context) error {
+	ctx, stream, _ := s.onStream(ctx)
 	s.mu.Lock()
-	closed, watches := s.mu.closed, len(s.mu.watches)
+	closed, watched := s.mu.closed, false
+	for w := range s.mu.watches {
+		if w.stream == stream {
+			watched = true
+			if w.life != nil {
+				// The request may be what opens the stream.
+				ctx = s.withOwnStream(ctx, w.life)
+			}
+		}
+	}
 	s.mu.Unlock()
 	if closed {
 		return s.errClosed()
 	}
-	if watches == 0 {
+	if !watched {
 		return nil
 	}
-	return s.Interface.RequestWatchProgress(s.onStream(ctx))
+	return s.Interface.RequestWatchProgress(ctx)
 }
 
-// EnableResourceSizeEstimation implements storage.Interface. It starts a
-// goroutine, which Close awaits.
+// EnableResourceSizeEstimation implements storage.Interface. The call starts a
+// goroutine, which Close ends and awaits.
 func (s *store) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,8 +130,8 @@ func (s *store) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
 	return s.Interface.EnableResourceSizeEstimation(keys)
 }
 
-// Close ends the store's watches and goroutines. The client stays open: it is
-// the Backend's.
+// Close ends the store's watches and goroutines. The client stays open until
+// the Backend is closed.
 func (s *store) Close() {
 	s.closeOnce.Do(func() {
 		s.mu.Lock()
@@ -131,6 +146,12 @@ func (s *store) Close() {
 		}
 		s.raw.Close()
 	})
+}
+
+func (s *store) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.closed
 }
 
 func (s *store) errClosed() error {
@@ -158,6 +179,8 @@ type storeWatch struct {
 	watch.Interface
 	store  *store
 	cancel context.CancelFunc
+	stream string          // names the stream that carries the watch
+	life   context.Context // ends with the watch; nil if others may be on the stream
 }
 
 // Stop implements watch.Interface.

@@ -61,12 +61,12 @@ func TestStoreReadsAndWrites(t *testing.T) {
 	require.Equal(t, rvOf(t, updated), rv)
 
 	w := watchAll(t, s, "/pods/", created.ResourceVersion)
-	event := next(t, w)
+	event := change(t, w)
 	require.Equal(t, watch.Modified, event.Type)
 	require.Equal(t, updated, event.Object)
 	deleted := &example.Pod{}
 	require.NoError(t, s.Delete(ctx, "/pods/ns/a", deleted, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}))
-	require.Equal(t, watch.Deleted, next(t, w).Type)
+	require.Equal(t, watch.Deleted, change(t, w).Type)
 	err = s.Get(ctx, "/pods/ns/a", storage.GetOptions{}, got)
 	require.True(t, storage.IsNotFound(err), err)
 }
@@ -180,9 +180,9 @@ func TestProgressReachesOneStoreOnly(t *testing.T) {
 		prefix := map[storage.Interface]string{a: "/pods/", other: "/nodes/"}[s]
 		create(t, s, prefix+"ns/first")
 	}
-	require.Equal(t, watch.Added, next(t, onA).Type)
-	require.Equal(t, watch.Added, next(t, onA2).Type)
-	require.Equal(t, watch.Added, next(t, onOther).Type)
+	require.Equal(t, watch.Added, change(t, onA).Type)
+	require.Equal(t, watch.Added, change(t, onA2).Type)
+	require.Equal(t, watch.Added, change(t, onOther).Type)
 
 	at := bump(t, b)
 	// The context's own metadata must not lead to another stream.
@@ -196,12 +196,12 @@ func TestProgressReachesOneStoreOnly(t *testing.T) {
 	// The notification went to every watch of its stream at the same time, so
 	// the other store's next event would be a bookmark if it were among them.
 	create(t, other, "/nodes/ns/second")
-	require.Equal(t, watch.Added, next(t, onOther).Type)
+	require.Equal(t, watch.Added, change(t, onOther).Type)
 
 	require.NoError(t, other.RequestWatchProgress(testContext(t)))
 	require.Equal(t, watch.Bookmark, next(t, onOther).Type)
 	create(t, a, "/pods/ns/second")
-	require.Equal(t, watch.Added, next(t, onA).Type)
+	require.Equal(t, watch.Added, change(t, onA).Type)
 }
 
 // The same with watches that share a stream, as they do without our metadata:
@@ -240,7 +240,7 @@ func TestProgressWithoutWatch(t *testing.T) {
 
 	w := watchAll(t, s, "/pods/", strconv.FormatInt(bump(t, b), 10))
 	create(t, s, "/pods/ns/a")
-	next(t, w)
+	change(t, w)
 	require.NoError(t, s.RequestWatchProgress(testContext(t)))
 	require.Equal(t, watch.Bookmark, next(t, w).Type)
 	require.Equal(t, int32(1), streams.Load())

@@ -100,15 +100,15 @@ func TestTLS(t *testing.T) {
 	}{
 		"client without, server with": {
 			etcd3.Config{Endpoints: []string{"http://" + bare(secure)}},
-			[]string{"http://" + bare(secure), "speaks TLS", "https://"},
+			[]string{"http://" + bare(secure), "the server uses TLS", "https://"},
 		},
 		"client without, server with, by the files": {
 			etcd3.Config{Endpoints: []string{bare(mutual)}},
-			[]string{`"` + bare(mutual) + `"`, "speaks TLS"},
+			[]string{`"` + bare(mutual) + `"`, "the server uses TLS"},
 		},
 		"client with, server without": {
 			etcd3.Config{Endpoints: []string{"https://" + bare(plain)}, TrustedCAFile: ca.certFile},
-			[]string{"https://" + bare(plain), "without TLS", "http://"},
+			[]string{"https://" + bare(plain), "does not use TLS", "http://"},
 		},
 		"another authority": {
 			etcd3.Config{Endpoints: []string{secure}, TrustedCAFile: otherCA.certFile},
@@ -116,7 +116,7 @@ func TestTLS(t *testing.T) {
 		},
 		"the system's authorities": {
 			etcd3.Config{Endpoints: []string{secure}},
-			[]string{secure, "unknown authority", "TrustedCAFile is not given"},
+			[]string{secure, "unknown authority", "TrustedCAFile is not set"},
 		},
 		"another name": {
 			etcd3.Config{Endpoints: []string{strings.Replace(secure, "127.0.0.1", "localhost", 1)}, TrustedCAFile: ca.certFile},
@@ -124,7 +124,7 @@ func TestTLS(t *testing.T) {
 		},
 		"no client certificate": {
 			etcd3.Config{Endpoints: []string{mutual}, TrustedCAFile: ca.certFile},
-			[]string{mutual, "client certificate", "CertFile is not given"},
+			[]string{mutual, "client certificate", "set CertFile and KeyFile"},
 		},
 		"a stranger's client certificate": {
 			etcd3.Config{Endpoints: []string{mutual}, TrustedCAFile: ca.certFile, CertFile: stranger.certFile, KeyFile: stranger.keyFile},

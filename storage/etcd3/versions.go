@@ -16,54 +16,98 @@ import (
 )
 
 const (
-	// stragglerTimeout is how long Open waits for the other endpoints after
-	// one has answered. They are asked again in the background.
+	// stragglerTimeout is how long Open waits for the other endpoints after one
+	// has answered. Endpoints that have not answered by then are asked again in
+	// the background.
 	stragglerTimeout = time.Second
-	// askTimeout bounds one question of the background check.
+	// askTimeout bounds one request of the background check.
 	askTimeout = 5 * time.Second
 	// recheckInterval is how often endpoints that have answered are asked
 	// again: a rolling upgrade or downgrade changes the answer.
 	recheckInterval = 10 * time.Minute
 )
 
-// The delay between questions to an endpoint that does not answer, doubled
-// from the first to the second, while Open waits and in the background.
+// The delay between requests to an endpoint that does not answer, doubled each
+// time from the first value up to the last, while Open waits and in the
+// background.
 const (
 	firstRetry, lastRetry                     = 50 * time.Millisecond, time.Second
 	firstBackgroundRetry, lastBackgroundRetry = time.Second, time.Minute
 )
 
-// versions knows which endpoints answer progress requests reliably. It learns
-// it in first, which Open calls, and in run, which is a goroutine of the
-// Backend.
+// versions keeps track of which endpoints answer progress requests reliably.
+// The endpoints are asked by first, which Open calls, and by run, which is a
+// goroutine of the Backend.
+//
+// A member that is down must not prevent the use of the others, and may be of
+// an old version when it comes back. So trusts decides about each report by the
+// member that sent it.
 type versions struct {
 	endpoints []string
-	ask       func(ctx context.Context, endpoint string) (string, error)
-	logger    *zap.Logger
+	// ask is set before the first call of a method.
+	ask    func(ctx context.Context, endpoint string) (member, error)
+	logger *zap.Logger
 
-	// all is true when each endpoint has answered and is reliable.
-	all atomic.Bool
+	// reliable is true when an endpoint has answered and each one that has is
+	// reliable.
+	reliable atomic.Bool
+	// met wakes run: a member of unknown version has sent a report.
+	met chan struct{}
 	mu  struct {
 		sync.Mutex
-		// reliable has an entry for each endpoint that has ever answered.
-		reliable map[string]bool
+		// endpoints and members have an entry for each endpoint and member that has
+		// ever answered: whether it is reliable.
+		endpoints map[string]bool
+		members   map[uint64]bool
 	}
 }
 
-func newVersions(endpoints []string, ask func(context.Context, string) (string, error), lg *zap.Logger) *versions {
-	v := &versions{endpoints: endpoints, ask: ask, logger: lg}
-	v.mu.reliable = make(map[string]bool)
+// member is the identity of a server: its version of etcd and its member ID.
+// Both are empty for a server that is not etcd.
+type member struct {
+	version string
+	id      uint64
+}
+
+func newVersions(endpoints []string, lg *zap.Logger) *versions {
+	v := &versions{endpoints: endpoints, logger: lg, met: make(chan struct{}, 1)}
+	v.mu.endpoints = make(map[string]bool)
+	v.mu.members = make(map[uint64]bool)
 	return v
 }
 
-// answer is what one endpoint said, or why it did not.
+// trusts reports whether a member's answer to a progress request counts. If the
+// member's version is not known, the answer does not count as long as some
+// endpoint has never answered, because the member may be behind that endpoint;
+// run then asks the endpoint again soon. (When all endpoints have answered, an
+// unknown member is behind an endpoint that is a proxy, and the proxy's answer
+// counts for it.)
+func (v *versions) trusts(id uint64) bool {
+	v.mu.Lock()
+	reliable, known := v.mu.members[id]
+	v.mu.Unlock()
+	if known && id != 0 {
+		return reliable
+	}
+	if len(v.unknown()) == 0 {
+		return true
+	}
+	select {
+	case v.met <- struct{}{}:
+	default: // run was woken already
+	}
+	return false
+}
+
+// answer is the result of asking one endpoint.
 type answer struct {
 	endpoint string
 	err      error
 }
 
 // first asks all endpoints until one has answered and the others have had
-// their chance. Without any answer it returns one error for each endpoint.
+// stragglerTimeout to answer. Without any answer first returns one error for
+// each endpoint.
 func (v *versions) first(ctx context.Context) []error {
 	ctx, cancel := context.WithCancel(ctx)
 	answers := make(chan answer, len(v.endpoints))
@@ -94,8 +138,9 @@ func (v *versions) first(ctx context.Context) []error {
 	return errs
 }
 
-// insist asks until the endpoint answers, until asking is useless, or until
-// ctx ends; then it returns the last reason that was not ctx.
+// insist asks the endpoint until it answers, until the error can't go away by
+// asking again, or until ctx ends; then insist returns the last error that was
+// not ctx's.
 func (v *versions) insist(ctx context.Context, endpoint string) error {
 	var last error
 	for delay := firstRetry; ; delay = min(2*delay, lastRetry) {
@@ -118,26 +163,27 @@ func (v *versions) insist(ctx context.Context, endpoint string) error {
 	}
 }
 
-// check asks one endpoint once and keeps what it learns. An endpoint that does
-// not answer keeps what it said before.
+// check asks one endpoint once and records the answer. For an endpoint that
+// does not answer, the last answer stays.
 func (v *versions) check(ctx context.Context, endpoint string) error {
-	ver, err := v.ask(ctx, endpoint)
+	who, err := v.ask(ctx, endpoint)
 	if err != nil {
 		return err
 	}
-	ok := reliableProgress(ver)
+	ok := reliableProgress(who.version)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if before, known := v.mu.reliable[endpoint]; !ok && (!known || before) {
-		v.logger.Warn("this etcd does not answer progress requests reliably: they are not used",
-			zap.String("endpoint", endpoint), zap.String("version", ver))
+	if before, known := v.mu.endpoints[endpoint]; !ok && (!known || before) {
+		v.logger.Warn("This etcd does not answer progress requests reliably, as 3.4.31, 3.5.13, 3.6 and later versions do: caches send none, and consistent reads go to etcd",
+			zap.String("endpoint", endpoint), zap.String("version", who.version))
 	}
-	v.mu.reliable[endpoint] = ok
-	all := true
-	for _, ep := range v.endpoints {
-		all = all && v.mu.reliable[ep]
+	v.mu.endpoints[endpoint] = ok
+	v.mu.members[who.id] = ok
+	reliable := true
+	for _, ok := range v.mu.endpoints {
+		reliable = reliable && ok
 	}
-	v.all.Store(all)
+	v.reliable.Store(reliable)
 	return nil
 }
 
@@ -147,17 +193,19 @@ func (v *versions) unknown() []string {
 	defer v.mu.Unlock()
 	var eps []string
 	for _, ep := range v.endpoints {
-		if _, known := v.mu.reliable[ep]; !known {
+		if _, known := v.mu.endpoints[ep]; !known {
 			eps = append(eps, ep)
 		}
 	}
 	return eps
 }
 
-// run asks endpoints that have not answered again and again, and all of them
-// from time to time. It ends with ctx.
+// run asks endpoints that have not answered again and again, soon if one of
+// them seems to have come back, and all endpoints from time to time. run ends
+// with ctx.
 func (v *versions) run(ctx context.Context) {
 	retry := firstBackgroundRetry
+	asked := time.Now()
 	for {
 		eps, wait := v.unknown(), retry
 		if len(eps) == 0 {
@@ -165,13 +213,20 @@ func (v *versions) run(ctx context.Context) {
 		} else {
 			retry = min(2*retry, lastBackgroundRetry)
 		}
-		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
-		case <-timer.C:
+		case <-v.met:
+			// Reports come many times a second while reads wait.
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(time.Until(asked.Add(firstBackgroundRetry))):
+			}
+			eps = v.unknown()
+		case <-time.After(wait):
 		}
+		asked = time.Now()
 		v.round(ctx, eps)
 	}
 }
@@ -184,7 +239,7 @@ func (v *versions) round(ctx context.Context, eps []string) {
 	for _, ep := range eps {
 		wg.Go(func() {
 			if err := v.check(ctx, ep); err != nil && ctx.Err() == nil {
-				v.logger.Warn("this endpoint does not answer", zap.String("endpoint", ep), zap.String("reason", reason(err)))
+				v.logger.Warn("An etcd endpoint does not answer; it is asked again", zap.String("endpoint", ep), zap.String("reason", reason(err)))
 			}
 		})
 	}
@@ -193,8 +248,9 @@ func (v *versions) round(ctx context.Context, eps []string) {
 
 // reliableProgress reports whether an etcd of this version answers a progress
 // request with a revision that its watches have really reached: the versions
-// with etcd-io/etcd#15220 and #17507 fixed, 3.4.31, 3.5.13 and 3.6. What is
-// not a version, and what came before a release that has the fix, does not.
+// with etcd-io/etcd#15220 and #17507 fixed, 3.4.31, 3.5.13 and 3.6. For text
+// that is not a version, and for builds from before the release with the fix,
+// the result is false.
 func reliableProgress(ver string) bool {
 	v, err := version.ParseSemantic(ver)
 	if err != nil {

@@ -20,7 +20,7 @@ type Tail struct {
 	}
 }
 
-// Write implements io.Writer. It never fails.
+// Write implements io.Writer. Write never fails.
 func (t *Tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -8,7 +8,8 @@ import (
 )
 
 // AwaitStopped returns when a child that was sent SIGSTOP has stopped, all its
-// threads: until then it may still answer. It fails if the child has ended.
+// threads: until then it may still answer. AwaitStopped fails if the child has
+// ended.
 func AwaitStopped(pid int) error {
 	const (
 		byPID   = 1         // P_PID

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command server is kine on SQLite: the packages of github.com/k3s-io/kine that
-// its own command is made of, without the drivers of other databases. It serves
-// until it is killed.
+// its own command is made of, without the drivers of other databases. The
+// command serves until it is killed.
 package main
 
 import (

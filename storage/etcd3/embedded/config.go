@@ -17,42 +17,47 @@ import (
 	"go.uber.org/zap"
 )
 
-// Config says where an embedded server keeps its data and where it listens.
-// Only Dir is required.
+// Config describes an embedded server: its data directory, its address and its
+// limits. Only Dir is required.
 type Config struct {
-	// Dir is the data directory. It is created, with its parents and
-	// mode 0700, if it does not exist.
+	// Dir is the data directory. If it does not exist, Start creates it, with its
+	// parents and mode 0700.
 	Dir string
 
-	// ClientURL is where the server listens for clients:
+	// ClientURL is the URL on which the server listens for clients:
 	// "http://127.0.0.1:2379", "https://localhost:2379" (with CertFile and
-	// KeyFile), or "unix:///path/to.sock". The host must be a loopback address.
-	// An empty ClientURL, or port 0, takes a free port. A relative unix path
+	// KeyFile), or "unix:///path/to.sock". The host must be a loopback address. An
+	// empty ClientURL, or port 0, takes a free port. A relative unix path
 	// ("unix://to.sock") is taken from the working directory.
+	//
+	// Only the owner of the process can connect to a unix socket, whatever the
+	// umask is.
 	ClientURL string
 
-	// CertFile and KeyFile hold the server's certificate and key in PEM. Both
-	// or none; with them the server speaks TLS only.
+	// CertFile and KeyFile are the files of the server's certificate and key in
+	// PEM. Set both or neither; with them, the server accepts only TLS.
 	CertFile, KeyFile string
 
-	// TrustedCAFile, in PEM, makes the server demand a client certificate that
-	// one of its authorities signed. Needs CertFile and KeyFile.
+	// TrustedCAFile is a file of authorities in PEM. With it, clients need a
+	// certificate that one of these authorities has signed. Needs CertFile and
+	// KeyFile.
 	TrustedCAFile string
 
-	// QuotaBytes is the size of the database beyond which etcd refuses writes.
-	// 0 means etcd's own default, 2 GiB.
+	// QuotaBytes is the size of the database, in bytes, beyond which etcd refuses
+	// writes. 0 means etcd's default, 2 GiB.
 	QuotaBytes int64
 
-	// Logger receives etcd's log. Nil: nothing is logged.
+	// Logger receives etcd's log. Nil means no log.
 	Logger *zap.Logger
 
-	// UnsafeNoFsync leaves out every fsync: several times faster, and a crash
-	// of the machine may lose or damage the data. For tests.
+	// UnsafeNoFsync makes etcd skip every fsync, which makes writes several times
+	// faster; a crash of the machine may then lose or damage the data. For tests.
 	UnsafeNoFsync bool
 }
 
 // Validate reports every field that can't be used, by name and value, in one
-// line. It reads the certificate files, and looks at nothing else outside c.
+// line. Validate reads the certificate files, but does not look at Dir or try
+// ClientURL.
 func (c Config) Validate() error {
 	_, err := c.resolve()
 	return err
@@ -71,7 +76,7 @@ func (c Config) resolve() (settings, error) {
 	s := settings{Config: c, pick: freePort}
 	var errs []error
 	if c.Dir == "" {
-		errs = append(errs, errors.New(`Dir: "" is not a directory`))
+		errs = append(errs, errors.New(`Dir: "": is required: name the data directory`))
 	} else if dir, err := filepath.Abs(c.Dir); err != nil {
 		errs = append(errs, fmt.Errorf("Dir: %q: %w", c.Dir, err))
 	} else {
@@ -79,11 +84,11 @@ func (c Config) resolve() (settings, error) {
 	}
 	client, err := parseClientURL(c.ClientURL, c.CertFile != "")
 	if err != nil {
-		errs = append(errs, fmt.Errorf("ClientURL: %q: %w", c.ClientURL, err))
+		errs = append(errs, fmt.Errorf("ClientURL: %q: %w", shown(c.ClientURL), err))
 	}
 	s.client = client
 	if c.QuotaBytes < 0 {
-		errs = append(errs, fmt.Errorf("QuotaBytes: %d is negative", c.QuotaBytes))
+		errs = append(errs, fmt.Errorf("QuotaBytes: %d: must not be negative", c.QuotaBytes))
 	}
 	if err := c.checkTLS(); err != nil {
 		errs = append(errs, err)
@@ -95,7 +100,7 @@ func (c Config) resolve() (settings, error) {
 }
 
 // checkTLS makes sure that etcd will be able to load the certificate files:
-// it would find out only after the server is up.
+// etcd itself loads them only when the server is up.
 func (c Config) checkTLS() error {
 	if (c.CertFile == "") != (c.KeyFile == "") {
 		return fmt.Errorf("CertFile: %q and KeyFile: %q must be given together", c.CertFile, c.KeyFile)
@@ -119,6 +124,14 @@ func (c Config) checkTLS() error {
 		return fmt.Errorf("TrustedCAFile: %q holds no PEM certificate", c.TrustedCAFile)
 	}
 	return nil
+}
+
+// shown returns a URL as errors may show it: without a name and a password.
+func shown(raw string) string {
+	if at := strings.LastIndexByte(raw, '@'); at >= 0 && !strings.HasPrefix(raw, "unix://") {
+		return "xxxxx" + raw[at:]
+	}
+	return raw
 }
 
 // parseClientURL accepts loopback http and https URLs and unix socket paths.
@@ -145,7 +158,7 @@ func parseClientURL(raw string, withTLS bool) (url.URL, error) {
 	case u.Scheme == "http" && withTLS:
 		return url.URL{}, errors.New("must be https, because CertFile is given")
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "":
-		return url.URL{}, errors.New("may hold a host and a port only")
+		return url.URL{}, errors.New("must contain a host and a port only")
 	}
 	host, port, err := net.SplitHostPort(u.Host)
 	if err != nil {
@@ -160,8 +173,9 @@ func parseClientURL(raw string, withTLS bool) (url.URL, error) {
 	return url.URL{Scheme: u.Scheme, Host: u.Host}, nil
 }
 
-// maxUnixPath is what fits into a socket address on every platform, with the
-// terminating zero: 104 bytes on the BSDs and macOS, 108 on Linux.
+// maxUnixPath is the longest path, in bytes, that fits into a socket address on
+// every platform. With the terminating zero, the limit is 104 bytes on the BSDs
+// and macOS, 108 on Linux.
 const maxUnixPath = 103
 
 func unixURL(path string, withTLS bool) (url.URL, error) {
@@ -176,7 +190,7 @@ func unixURL(path string, withTLS bool) (url.URL, error) {
 		return url.URL{}, err
 	}
 	if len(abs) > maxUnixPath {
-		return url.URL{}, fmt.Errorf("the path %q has %d bytes, a socket's may have %d", abs, len(abs), maxUnixPath)
+		return url.URL{}, fmt.Errorf("the path %q has %d bytes; a socket's path can have %d", abs, len(abs), maxUnixPath)
 	}
 	return url.URL{Scheme: "unix", Path: abs}, nil
 }

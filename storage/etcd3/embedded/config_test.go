@@ -68,3 +68,11 @@ func TestConfigNamesEveryBadField(t *testing.T) {
 	}
 	require.NotContains(t, err.Error(), "\n")
 }
+
+func TestNoPasswordInErrors(t *testing.T) {
+	for _, raw := range []string{"http://root:hunter2@127.0.0.1:0", "root:hunter2@127.0.0.1:0", "http://root:hunter2%zz@127.0.0.1:0", "ftp://root:hunter2@x"} {
+		err := startError(t, embedded.Config{Dir: t.TempDir(), ClientURL: raw})
+		require.Contains(t, err.Error(), "ClientURL")
+		require.NotContains(t, err.Error(), "hunter2")
+	}
+}

@@ -20,25 +20,26 @@ import (
 // directory, in this process or in another one.
 var ErrDirInUse = errors.New("another etcd server uses it")
 
-// dbLockTimeout is how long the database's lock is asked for: a server that is
-// just ending may still hold it, one that runs holds it for good.
+// dbLockTimeout is how long the database's lock is waited for: a server that is
+// just ending may still hold the lock; one that runs does not release it.
 const dbLockTimeout = 300 * time.Millisecond
 
-// dataDir is a data directory that was checked and is locked for this server.
+// dataDir is a data directory that was checked, and that is locked for this
+// server.
 type dataDir struct {
 	path string
 	lock *os.File
 
-	// created are the directories that were made for it, outermost first.
+	// created are the directories that this start has made, outermost first.
 	created []string
-	// fresh: there was no member in the directory before this start.
+	// fresh is true if there was no member in the directory before this start.
 	fresh bool
 }
 
 // openDataDir creates the directory if needed, locks it, and makes sure that
-// etcd will be able to use what is in it. etcd reports most of what can be
-// wrong there by ending the process, or waits for a lock without end; so the
-// checks come first. On error everything is as it was before.
+// etcd will be able to use its files. etcd itself would end the process for
+// most problems with them, or wait for a lock without end; so the checks come
+// first. On error everything is as it was before.
 func openDataDir(path string) (*dataDir, error) {
 	d := &dataDir{path: path}
 	if err := d.open(); err != nil {
@@ -61,7 +62,7 @@ func (d *dataDir) open() error {
 	d.fresh = errors.Is(err, os.ErrNotExist)
 	haveLog := wal.Exist(d.wal())
 	if !d.fresh {
-		// First, because it finds out whether someone else is in there.
+		// First, because this finds out whether another server uses the directory.
 		if err := probeDatabase(filepath.Join(d.snap(), "db"), haveLog); err != nil {
 			return err
 		}
@@ -81,7 +82,8 @@ func (d *dataDir) member() string { return filepath.Join(d.path, "member") }
 func (d *dataDir) snap() string   { return filepath.Join(d.member(), "snap") }
 func (d *dataDir) wal() string    { return filepath.Join(d.member(), "wal") }
 
-// create makes the directory and its missing parents, and remembers which.
+// create makes the directory and its missing parents, and records them in
+// created.
 func (d *dataDir) create() error {
 	var missing []string
 	for dir := d.path; ; dir = filepath.Dir(dir) {
@@ -99,12 +101,12 @@ func (d *dataDir) create() error {
 	}
 	info, err := os.Stat(d.path)
 	if err == nil && !info.IsDir() {
-		return errors.New("it is not a directory")
+		return errors.New("is not a directory")
 	}
 	return err
 }
 
-// release gives the lock back and leaves the data. No use of d after it.
+// release releases the lock and leaves the data. d must not be used after it.
 func (d *dataDir) release() {
 	if d.lock != nil {
 		_ = d.lock.Close()
@@ -112,9 +114,10 @@ func (d *dataDir) release() {
 	}
 }
 
-// discard is release for a start that failed: it also takes away the member
-// that etcd began in a directory that had none, and the directories that were
-// made for it. The caller knows that no server ever answered from it.
+// discard is release for a start that failed: discard also removes the member
+// that etcd began in a directory that had none, and the directories that this
+// start has made. The caller must know that no server has answered from the
+// directory.
 func (d *dataDir) discard() {
 	if d.fresh {
 		_ = os.RemoveAll(d.member())
@@ -122,12 +125,12 @@ func (d *dataDir) discard() {
 	d.release()
 	for i := len(d.created) - 1; i >= 0; i-- {
 		if os.Remove(d.created[i]) != nil {
-			return // someone put something into it
+			return // somebody has put files into it
 		}
 	}
 }
 
-// checkWritable makes sure that files can be listed and made in dir.
+// checkWritable returns an error unless files can be listed and made in dir.
 func checkWritable(dir string) error {
 	_, err := os.ReadDir(dir)
 	if err == nil {
@@ -143,9 +146,10 @@ func checkWritable(dir string) error {
 	return nil
 }
 
-// probeDatabase opens etcd's database for reading and closes it. That fails
-// while another server has it open, and if its head pages are damaged. Without
-// a write-ahead log it may be missing or empty: etcd makes a new one then.
+// probeDatabase opens etcd's database for reading and closes it again. Opening
+// fails while another server has the database open, and if its head pages are
+// damaged. Without a write-ahead log the database may be missing or empty: etcd
+// then makes a new one.
 func probeDatabase(path string, haveLog bool) (err error) {
 	defer recoverAs(&err)
 	info, err := os.Stat(path)
@@ -168,9 +172,9 @@ func probeDatabase(path string, haveLog bool) (err error) {
 	return db.Close()
 }
 
-// probeLog reads the write-ahead log through, checksums included, from the
-// snapshot at which etcd will begin. A record that was cut off at the end is
-// no error: etcd repairs it.
+// probeLog reads all of the write-ahead log, and checks the checksums, from the
+// snapshot at which etcd will begin. An incomplete record at the end is no
+// error: etcd repairs it.
 func probeLog(dir string) (err error) {
 	defer recoverAs(&err)
 	lg := zap.NewNop()
@@ -188,14 +192,16 @@ func probeLog(dir string) (err error) {
 	return nil
 }
 
-// recoverAs turns a panic of a decoder that met garbage into an error.
+// recoverAs turns a panic of a decoder, which damaged data may cause, into an
+// error.
 func recoverAs(err *error) {
 	if p := recover(); p != nil {
-		*err = fmt.Errorf("its content is damaged: %v", p)
+		*err = fmt.Errorf("the content is damaged: %v", p)
 	}
 }
 
-// withoutPath drops the path from err where the caller names it already.
+// withoutPath removes the path from err, for callers that name the path
+// themselves.
 func withoutPath(err error) error {
 	if pe, ok := err.(*os.PathError); ok {
 		return fmt.Errorf("%s: %w", pe.Op, pe.Err)

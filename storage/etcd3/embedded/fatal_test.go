@@ -80,8 +80,8 @@ func TestFatalErrorDuringStart(t *testing.T) {
 			core := zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{}), zapcore.AddSync(nothing{}), zap.InfoLevel)
 			var lg *zap.Logger
 			lg = srv.fatal.logger(zap.New(core, zap.Hooks(func(e zapcore.Entry) error {
-				// Before etcd has opened anything: what it has opened when it
-				// gives up, nobody can close.
+				// Before etcd has opened anything: nobody could close the files that
+				// etcd has open when it gives up.
 				if e.Message == "configuring client listeners" {
 					act(lg)
 				}
@@ -118,7 +118,7 @@ func TestFreePortTakenMeanwhile(t *testing.T) {
 	require.NoError(t, srv.Close())
 	require.Equal(t, 3, tries)
 
-	// Without end it is an error, and nothing is left.
+	// If it happens each time, Start fails, and nothing is left.
 	tries = -1000
 	s.dir = filepath.Join(t.TempDir(), "other")
 	_, err = s.run(context.Background())

@@ -16,27 +16,32 @@ import (
 
 const (
 	// A single member elects itself after one to two election timeouts; with
-	// etcd's defaults that is up to two seconds. There is no network to be
-	// patient with, so these are a tenth of the defaults.
+	// etcd's defaults that is up to two seconds. No network delays a single
+	// member, so these are a tenth of the defaults.
 	heartbeatMillis = 10
 	electionMillis  = 100
 
-	// fatalTimeout is how long StartEtcd is awaited after a fatal error on
-	// another goroutine than its own: it may never return.
+	// fatalTimeout is how long StartEtcd is awaited after a fatal error on another
+	// goroutine than its own: StartEtcd may never return.
 	fatalTimeout = time.Second
 )
 
-// memberURL is the peer address in the member's own record. Nothing listens
-// there and nobody connects to it, but it must stay the same over restarts.
+// memberURL is the peer address in the member's own record. No server listens
+// there and no client connects to it, but the URL must stay the same over
+// restarts.
 var memberURL = url.URL{Scheme: "http", Host: "127.0.0.1:0"}
 
-// start makes one attempt. It owns dir: a failed attempt gives it back.
+// start makes one attempt to start a server. start owns dir, and releases it if
+// the attempt fails.
 func (s settings) start(ctx context.Context, dir *dataDir) (*Server, error) {
 	client := s.client
+	var socket *privateSocket
 	var err error
 	switch {
 	case client.Scheme == "unix":
-		err = checkSocket(client.Path)
+		if err = checkSocket(client.Path); err == nil {
+			socket, err = makePrivateSocket(client.Path)
+		}
 	case wantsFreePort(client):
 		client, err = s.pick(client)
 	}
@@ -47,6 +52,7 @@ func (s settings) start(ctx context.Context, dir *dataDir) (*Server, error) {
 	srv := &Server{
 		dir:      dir,
 		endpoint: client.String(),
+		socket:   socket,
 		fatal:    newFatal(),
 		streams:  newStreams(),
 		stop:     make(chan struct{}),
@@ -67,6 +73,9 @@ func (s settings) etcdConfig(client url.URL, srv *Server) *embed.Config {
 	cfg.AdvertisePeerUrls = []url.URL{memberURL}
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 	cfg.ListenClientUrls = []url.URL{client}
+	if srv.socket != nil {
+		cfg.ListenClientUrls = []url.URL{srv.socket.listen()}
+	}
 	cfg.AdvertiseClientUrls = []url.URL{client}
 	cfg.ClientTLSInfo.CertFile = s.CertFile
 	cfg.ClientTLSInfo.KeyFile = s.KeyFile
@@ -85,7 +94,7 @@ func (s settings) etcdConfig(client url.URL, srv *Server) *embed.Config {
 }
 
 // launch starts etcd and waits until it is ready, has failed, or ctx ends. On
-// error it has stopped what it started and given the directory back.
+// error, etcd was stopped and the directory released.
 func (srv *Server) launch(ctx context.Context, cfg *embed.Config) error {
 	started := srv.startEtcd(cfg)
 	var result startResult
@@ -100,8 +109,8 @@ func (srv *Server) launch(ctx context.Context, cfg *embed.Config) error {
 		err = fmt.Errorf("not ready: %w", ctx.Err())
 	}
 	if result.etcd == nil && result.err == nil {
-		// Interrupted: etcd can't be told. It is about to return, or waits in
-		// vain for the goroutine that fatal has ended.
+		// Interrupted: StartEtcd can't be cancelled. Either it is about to return, or
+		// it waits in vain for the goroutine that fatal has ended.
 		select {
 		case result = <-started:
 		case <-time.After(patience):
@@ -111,11 +120,17 @@ func (srv *Server) launch(ctx context.Context, cfg *embed.Config) error {
 	}
 	if result.etcd == nil {
 		srv.dir.discard()
+		if srv.socket != nil {
+			srv.socket.discard()
+		}
 		return srv.startError(err)
 	}
 	srv.etcd = result.etcd
 	if err == nil {
 		err = srv.awaitReady(ctx)
+	}
+	if err == nil && srv.socket != nil {
+		err = srv.socket.publish()
 	}
 	if err == nil {
 		return nil
@@ -123,15 +138,15 @@ func (srv *Server) launch(ctx context.Context, cfg *embed.Config) error {
 	return oneLine(append([]error{err}, srv.abort()...))
 }
 
-// startResult is what one StartEtcd came to: a server or an error.
+// startResult is the result of one StartEtcd: a server or an error.
 type startResult struct {
 	etcd *embed.Etcd
 	err  error
 }
 
-// startEtcd runs StartEtcd on a goroutine of its own, because it takes no
-// context. The goroutine ends when StartEtcd returns, or when fatal ends it;
-// launch awaits it, or abandon, if it does not end in time.
+// startEtcd runs StartEtcd, which takes no context, on a goroutine of its own.
+// The goroutine ends when StartEtcd returns, or when fatal ends it; launch
+// awaits the goroutine, or abandon does if it does not end in time.
 func (srv *Server) startEtcd(cfg *embed.Config) <-chan startResult {
 	started := make(chan startResult, 1)
 	go func() {
@@ -148,9 +163,9 @@ func (srv *Server) startEtcd(cfg *embed.Config) <-chan startResult {
 	return started
 }
 
-// errStartAborted stands for a StartEtcd that ended without a result: the
-// reason is the one that fatal holds.
-var errStartAborted = errors.New("etcd gave up")
+// errStartAborted is the result of a StartEtcd that fatal has ended; fatal
+// holds the reason.
+var errStartAborted = errors.New("etcd stopped while it was starting")
 
 // awaitReady waits until the server answers.
 func (srv *Server) awaitReady(ctx context.Context) error {
@@ -168,7 +183,8 @@ func (srv *Server) awaitReady(ctx context.Context) error {
 	}
 }
 
-// startError says why StartEtcd failed, in this package's words.
+// startError returns the error of StartEtcd, with the reason that fatal holds,
+// or as this package's sentinel.
 func (srv *Server) startError(err error) error {
 	if errors.Is(err, errStartAborted) {
 		select {
@@ -182,8 +198,8 @@ func (srv *Server) startError(err error) error {
 	return err
 }
 
-// abort ends a server that started and did not get ready. Raft goes first:
-// etcd's Close would otherwise wait until it is ready.
+// abort ends a server that started and did not get ready. Raft is stopped
+// first: etcd's Close would otherwise wait until the server is ready.
 func (srv *Server) abort() []error {
 	select {
 	case <-srv.shutDown(srv.etcd.Server.Stop):
@@ -192,7 +208,7 @@ func (srv *Server) abort() []error {
 	}
 	select {
 	case <-srv.etcd.Server.ReadyNotify():
-		srv.dir.release() // it got ready after all: someone may have written
+		srv.dir.release() // the server got ready after all: a client may have written
 	default:
 		srv.dir.discard()
 	}
@@ -201,12 +217,14 @@ func (srv *Server) abort() []error {
 
 var errNotStopped = fmt.Errorf("etcd did not stop within %v", closeTimeout)
 
-// abandon waits for a StartEtcd that nobody can stop, and closes what it
-// returns. The data directory stays locked until then.
+// abandon waits for a StartEtcd that can't be cancelled, and closes the server
+// that it returns. The data directory stays locked until then.
 func (srv *Server) abandon(started <-chan startResult) {
 	if result := <-started; result.etcd != nil {
 		srv.etcd = result.etcd
 		<-srv.shutDown(srv.etcd.Server.Stop)
+	} else if srv.socket != nil {
+		srv.socket.discard()
 	}
 	srv.dir.release()
 }

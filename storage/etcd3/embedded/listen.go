@@ -12,7 +12,7 @@ import (
 )
 
 // freePort returns u with a port that was free a moment ago. Another process
-// may take it before etcd does; then Start asks for another.
+// may take it before etcd does; then Start tries another port.
 func freePort(u url.URL) (url.URL, error) {
 	host, _, err := net.SplitHostPort(u.Host)
 	if err != nil {
@@ -31,8 +31,8 @@ func freePort(u url.URL) (url.URL, error) {
 func wantsFreePort(u url.URL) bool { return u.Scheme != "unix" && u.Port() == "0" }
 
 // checkSocket makes sure that etcd may take the path of a unix socket. etcd
-// removes whatever is there; so a file that is no socket, or a socket that
-// someone serves, must be refused before.
+// removes any file at that path; so a file that is not a socket, or a socket on
+// which a server listens, must be refused before.
 func checkSocket(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -42,7 +42,7 @@ func checkSocket(path string) error {
 		return withoutPath(err)
 	}
 	if info.Mode()&os.ModeSocket == 0 {
-		return errors.New("a file that is not a socket is in its place")
+		return errors.New("the path is taken by a file that is not a socket")
 	}
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err != nil {

@@ -6,6 +6,6 @@ package embedded
 
 import "os"
 
-// lockDir takes no lock where directories have none: the database's own lock,
-// which probeDatabase asks for, is what keeps a second server out.
+// lockDir takes no lock, because directories have none on this platform: the
+// database's own lock, which probeDatabase asks for, refuses a second server.
 func lockDir(dir string) (*os.File, error) { return os.Open(dir) }

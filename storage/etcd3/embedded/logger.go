@@ -11,18 +11,18 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// fatal keeps a fatal error of etcd from ending the process. etcd reports what
-// it can't go on with, such as a full disk, through its logger's Fatal and
-// Panic, on whatever goroutine it happens. The logger that quietLogger makes
-// ends that goroutine instead and tells the server's owner.
+// fatal keeps a fatal error of etcd from ending the process. etcd reports
+// errors that it can't continue after, such as a full disk, through its
+// logger's Fatal and Panic, on any goroutine. The logger that fatal.logger
+// returns ends only that goroutine, and sends the error to the server's owner.
 type fatal struct {
-	// c holds the first such error. Nobody else sends on it.
+	// c holds the first such error. Only report sends on it.
 	c chan error
 }
 
 func newFatal() *fatal { return &fatal{c: make(chan error, 1)} }
 
-// OnWrite implements zapcore.CheckWriteHook. It does not return.
+// OnWrite implements zapcore.CheckWriteHook. OnWrite does not return.
 func (f *fatal) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 	f.report(describe(entry.Message, fields))
 	runtime.Goexit()
@@ -35,7 +35,8 @@ func (f *fatal) report(err error) {
 	}
 }
 
-// describe makes one error of a log line, with the fields that say what failed.
+// describe turns a log line into an error, with the cause if one of the fields
+// has one.
 func describe(message string, fields []zapcore.Field) error {
 	for _, field := range fields {
 		if cause, ok := field.Interface.(error); ok && field.Type == zapcore.ErrorType {
@@ -45,7 +46,8 @@ func describe(message string, fields []zapcore.Field) error {
 	return errors.New(message)
 }
 
-// logger returns lg, or a silent one, with f in charge of fatal errors.
+// logger returns lg, or a silent logger if lg is nil, with f as the hook for
+// fatal errors.
 func (f *fatal) logger(lg *zap.Logger) *zap.Logger {
 	if lg == nil {
 		lg = zap.NewNop()

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 }
 
 // deadline bounds what a test waits for; it is reached only when a test fails.
-const deadline = 30 * time.Second
+const deadline = 3 * time.Minute
 
 func testContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)

@@ -122,7 +122,8 @@ func TestUnusableDir(t *testing.T) {
 	}
 }
 
-// What etcd would end the process for is refused, and left as it is.
+// Damage for which etcd would end the process is refused, and the files are
+// left as they are.
 func TestDamagedDir(t *testing.T) {
 	whole := t.TempDir()
 	srv := start(t, embedded.Config{Dir: whole})

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// startTimeout bounds a start whose context has no deadline. A data
-	// directory that belonged to a cluster of several members never gets ready.
+	// startTimeout bounds a start whose context has no deadline. A server on the
+	// data directory of a cluster of several members never gets ready.
 	startTimeout = time.Minute
-	// closeTimeout bounds Close. It is beyond the time that etcd itself allows
-	// for the requests in flight, which is a little over five seconds.
+	// closeTimeout bounds Close. etcd itself allows the requests in flight a
+	// little over five seconds.
 	closeTimeout = 15 * time.Second
 	// portTries is how many free ports Start tries before it gives up.
 	portTries = 10
@@ -29,12 +29,13 @@ var ErrAddressInUse = errors.New("address already in use")
 
 // Server is a running etcd. Its methods are safe for concurrent use.
 //
-// Goroutines: etcd's own, which Close ends and awaits, and watch, which Start
+// Goroutines: etcd's own, which Close ends and awaits; and watch, which Start
 // starts, which ends with the server, and which Close awaits.
 type Server struct {
 	etcd     *embed.Etcd
 	dir      *dataDir
 	endpoint string
+	socket   *privateSocket // nil without a unix socket
 	fatal    *fatal
 	streams  *streams
 
@@ -44,11 +45,13 @@ type Server struct {
 	err      error         // why it ended by itself; written before done is closed
 }
 
-// Start runs a server and returns when it answers. It fails with one line that
-// names what is wrong: the field and its value, the data directory, or the
-// URL that is taken. It leaves no listener, no goroutine and no half-made data
-// behind then. When ctx ends first, Start stops what it began and returns an
-// error that wraps the context's; ctx has no effect after Start returned.
+// Start runs a server and returns when the server answers. An error is one line
+// that names the problem: the field and its value, the data directory
+// ([ErrDirInUse] if another server uses it), or the URL that is taken
+// ([ErrAddressInUse]). After an error no listener, no goroutine and no
+// incomplete data are left behind. When ctx ends first, or after a minute if
+// ctx has no deadline, Start gives up and returns an error that wraps the
+// context's; ctx has no effect after Start has returned.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	s, err := cfg.resolve()
 	if err != nil {
@@ -85,10 +88,14 @@ func (s settings) run(ctx context.Context) (*Server, error) {
 }
 
 // shutDown begins etcd's orderly end, after the given steps, and closes the
-// returned channel when all of it has ended. It is called once.
+// returned channel when everything has ended. shutDown must be called only
+// once.
 func (srv *Server) shutDown(first ...func()) <-chan struct{} {
 	ended := make(chan struct{})
 	srv.streams.end()
+	if srv.socket != nil {
+		srv.socket.remove()
+	}
 	go func() {
 		defer close(ended)
 		for _, step := range first {
@@ -99,7 +106,8 @@ func (srv *Server) shutDown(first ...func()) <-chan struct{} {
 	return ended
 }
 
-// watch waits for the server's end, whatever its cause, cleans up, and tells.
+// watch waits for the server's end, whatever its cause, cleans up, and closes
+// done.
 func (srv *Server) watch() {
 	defer close(srv.done)
 	var errs []error
@@ -118,8 +126,8 @@ func (srv *Server) watch() {
 	}
 }
 
-// awaitEnd returns nil when Close was called, and otherwise why the server
-// can't go on.
+// awaitEnd waits for the server's end and returns its cause, nil if Close was
+// called.
 func (srv *Server) awaitEnd() error {
 	var cause error
 	select {
@@ -131,7 +139,7 @@ func (srv *Server) awaitEnd() error {
 	case <-srv.etcd.Server.StopNotify():
 	}
 	select {
-	case <-srv.stop: // Close came first, and this is its consequence
+	case <-srv.stop: // Close was called first
 		return nil
 	case cause = <-srv.fatal.c:
 		return cause
@@ -143,25 +151,27 @@ func (srv *Server) awaitEnd() error {
 	return cause
 }
 
-// Endpoints returns where clients reach the server, in the form that
-// etcd clients take: one URL.
+// Endpoints returns the server's client endpoints in the form that etcd clients
+// take. There is one URL.
 func (srv *Server) Endpoints() []string { return []string{srv.endpoint} }
 
 // Close stops the server, waits until it has ended, and keeps the data. Open
 // watches of clients break as if the connection had. Close returns within half
-// a minute even if etcd does not. Calling it again, or after the server ended
-// by itself, waits for the same end and returns the same result: nil, or Err.
+// a minute even if etcd hangs; the error then says that etcd did not stop.
+// Every call waits for the end of the server and returns the same result: nil,
+// or the error of Err.
 func (srv *Server) Close() error {
 	srv.stopOnce.Do(func() { close(srv.stop) })
 	<-srv.done
 	return srv.err
 }
 
-// Done is closed when the server has ended: by itself, or through Close.
+// Done returns a channel that is closed when the server has ended, by itself or
+// through Close.
 func (srv *Server) Done() <-chan struct{} { return srv.done }
 
-// Err says why the server ended by itself. It is nil as long as the server
-// runs, and after a Close that went well.
+// Err returns the reason why the server ended by itself, and nil while the
+// server runs and after a Close without an error.
 func (srv *Server) Err() error {
 	select {
 	case <-srv.done:

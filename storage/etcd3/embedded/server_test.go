@@ -28,7 +28,7 @@ func TestStartServesAndCloses(t *testing.T) {
 	require.Equal(t, "1", get(t, c, "a"))
 	select {
 	case <-srv.Done():
-		t.Fatal("Done while it runs")
+		require.FailNow(t, "Done while it runs")
 	default:
 	}
 	require.NoError(t, srv.Err())

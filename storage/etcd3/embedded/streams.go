@@ -10,9 +10,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// streams ends the server's open streams, watches above all, when it shuts
-// down. Without it etcd waits for the clients to end them, for more than five
-// seconds, on every Close.
+// streams ends the server's open streams, mostly watches, when the server shuts
+// down. Without it, etcd would wait for the clients to end them, for more than
+// five seconds, on every Close.
 type streams struct {
 	ctx context.Context
 	end context.CancelFunc
@@ -23,9 +23,9 @@ func newStreams() *streams {
 	return &streams{ctx: ctx, end: end}
 }
 
-// intercept is a grpc.StreamServerInterceptor. The client is told Unavailable,
-// as when a server's connection breaks: it tries again, so that its watches
-// resume when the server is started anew.
+// intercept is a grpc.StreamServerInterceptor. The client gets Unavailable, as
+// when a connection breaks, and tries again, so that its watches resume when
+// the server is started again.
 func (s *streams) intercept(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	ctx, cancel := context.WithCancel(ss.Context())
 	defer cancel()

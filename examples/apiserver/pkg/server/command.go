@@ -7,12 +7,15 @@ import (
 
 	"github.com/spf13/cobra"
 	cliflag "k8s.io/component-base/cli/flag"
+
+	"github.com/kube-watchcache/watchcache/cacher"
 )
 
 // NewCommand returns the command line of the server. Its errors are one line, and
-// come without the usage.
-func NewCommand() *cobra.Command {
+// come without the usage. The options are for the watch cache.
+func NewCommand(cache ...cacher.Option) *cobra.Command {
 	options := NewOptions()
+	options.Cache = cache
 	command := &cobra.Command{
 		Use:   "apiserver",
 		Short: "An aggregated API server that runs on the watch cache",

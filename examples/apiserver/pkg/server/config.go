@@ -11,8 +11,9 @@ import (
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
+	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/devserver"
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/generated/openapi"
-	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/standalone"
 	"github.com/kube-watchcache/watchcache/server"
 )
 
@@ -26,7 +27,7 @@ const (
 
 // config turns the options into the configuration of a server. env is nil unless
 // the server is a standalone one.
-func (o *Options) config(env *standalone.Environment) (*genericapiserver.RecommendedConfig, error) {
+func (o *Options) config(env *devserver.Environment) (*genericapiserver.RecommendedConfig, error) {
 	config := genericapiserver.NewRecommendedConfig(o.codecs)
 	config.EffectiveVersion = newEffectiveVersion()
 	config.ShutdownWatchTerminationGracePeriod = watchGracePeriod
@@ -36,47 +37,26 @@ func (o *Options) config(env *standalone.Environment) (*genericapiserver.Recomme
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(openapi.GetOpenAPIDefinitions, namer)
 	config.OpenAPIV3Config.Info.Title = "Fleet"
 
-	prepare := o.listen
-	if env != nil {
-		prepare = func() error { return o.standAlone(env) }
-	}
-	if err := prepare(); err != nil {
+	if err := o.apply(config, env); err != nil {
 		return nil, err
-	}
-	if err := o.Recommended.ApplyTo(config); err != nil {
-		return nil, err
-	}
-	if env != nil {
-		if err := env.Protect(&config.Config); err != nil {
-			return nil, err
-		}
 	}
 
 	// The line that switches the watch cache on.
-	if err := server.Install(&config.Config); err != nil {
+	if err := server.Install(&config.Config, append(o.Cache, cacher.WithOptions(o.WatchCache))...); err != nil {
 		return nil, err
 	}
 	return config, nil
 }
 
-// standAlone points the options at the environment, and takes out what needs a
-// kube-apiserver: delegated authentication and authorization, the core API, the
-// admission plugins (namespaces among them: they are just names here), and API
-// priority and fairness, which gets its rules from there.
-func (o *Options) standAlone(env *standalone.Environment) error {
-	cert, err := env.ServingCert()
-	if err != nil {
+// apply puts the flags into config.
+func (o *Options) apply(config *genericapiserver.RecommendedConfig, env *devserver.Environment) error {
+	if env != nil {
+		return env.Apply(o.Recommended, config)
+	}
+	if err := o.listen(); err != nil {
 		return err
 	}
-	r := o.Recommended
-	r.SecureServing.Listener = env.Listener()
-	r.SecureServing.ServerCert.GeneratedCert = cert
-	if endpoints := env.Endpoints(); endpoints != nil {
-		r.Etcd.StorageConfig.Transport.ServerList = endpoints
-	}
-	r.Authentication, r.Authorization, r.CoreAPI, r.Admission = nil, nil, nil, nil
-	r.Features.EnablePriorityAndFairness = false
-	return nil
+	return o.Recommended.ApplyTo(config)
 }
 
 // listen takes the port of an aggregated server, then makes a certificate if none

@@ -15,8 +15,9 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	cliflag "k8s.io/component-base/cli/flag"
 
+	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/devserver"
 	v1 "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1"
-	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/standalone"
 )
 
 // etcdPrefix is where the keys of this server begin; group, resource, namespace and
@@ -27,13 +28,17 @@ const etcdPrefix = "/registry"
 type Options struct {
 	// Recommended are those of any aggregated API server.
 	Recommended *genericoptions.RecommendedOptions
-	// Standalone asks for a server on loopback with credentials of its own. It is
-	// implied if there are no etcd servers.
+	// Standalone asks for a server on loopback with credentials of its own.
+	// Standalone is implied if there are no etcd servers.
 	Standalone bool
 	// RunDir is where a standalone server keeps its things.
 	RunDir string
-	// Verbosity is klog's level; 0: warnings and errors only.
+	// Verbosity is klog's level.
 	Verbosity int
+	// WatchCache are the flags of the watch cache.
+	WatchCache *cacher.Options
+	// Cache is what server.Install is given beside them.
+	Cache []cacher.Option
 
 	scheme *runtime.Scheme
 	codecs serializer.CodecFactory
@@ -42,7 +47,7 @@ type Options struct {
 
 // NewOptions returns the defaults, and fills in the flag sets of Flags.
 func NewOptions() *Options {
-	o := &Options{RunDir: ".run"}
+	o := &Options{RunDir: ".run", WatchCache: cacher.NewOptions()}
 	o.scheme, o.codecs = newScheme()
 	o.Recommended = genericoptions.NewRecommendedOptions(etcdPrefix, o.codecs.LegacyCodec(v1.SchemeGroupVersion))
 	o.Recommended.Etcd.StorageConfig.EncodeVersioner = v1.SchemeGroupVersion
@@ -54,9 +59,10 @@ func NewOptions() *Options {
 		"made for it, instead of asking a kube-apiserver who may do what. Implied if there is no --etcd-servers: "+
 		"then an etcd runs inside the process.")
 	own.StringVar(&o.RunDir, "run-dir", o.RunDir, "The directory for a standalone server's credentials, kubeconfig and etcd data.")
-	own.IntVarP(&o.Verbosity, "v", "v", o.Verbosity, "How much to log: 0 only what goes wrong, 2 for operators, 4 and more for debugging.")
+	own.IntVarP(&o.Verbosity, "v", "v", o.Verbosity, "How much to log: 0 what goes wrong, and a few lines at start and end; 2 for operators, 4 and more for debugging.")
 	utilfeature.DefaultMutableFeatureGate.AddFlag(own)
 
+	o.WatchCache.AddFlags(o.flags.FlagSet("watch cache"))
 	o.Recommended.Etcd.AddFlags(o.flags.FlagSet("etcd"))
 	o.Recommended.SecureServing.AddFlags(o.flags.FlagSet("serving"))
 	o.Recommended.Authentication.AddFlags(o.flags.FlagSet("authentication"))
@@ -101,6 +107,7 @@ func (o *Options) Validate() error {
 	if _, err := genericoptions.ParseWatchCacheSizes(etcd.WatchCacheSizes); err != nil {
 		errs = append(errs, fmt.Errorf("--watch-cache-sizes: %w", err))
 	}
+	errs = append(errs, o.WatchCache.Validate()...)
 	errs = append(errs, o.Recommended.Audit.Validate()...)
 	errs = append(errs, o.Recommended.EgressSelector.Validate()...)
 	errs = append(errs, o.Recommended.Traces.Validate()...)
@@ -109,7 +116,7 @@ func (o *Options) Validate() error {
 
 func (o *Options) validateStandalone() []error {
 	errs := o.validatePort(0, "0 picks a free one")
-	if err := standalone.CheckLoopback(o.Recommended.SecureServing.BindAddress); err != nil {
+	if err := devserver.CheckLoopback(o.Recommended.SecureServing.BindAddress); err != nil {
 		errs = append(errs, fmt.Errorf("--bind-address: %w", err))
 	}
 	if o.RunDir == "" {

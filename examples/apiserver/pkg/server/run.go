@@ -11,11 +11,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/standalone"
+	"github.com/kube-watchcache/watchcache/devserver"
 )
 
 // Run serves until ctx ends or something breaks; nil means that it was asked to
-// stop and did. It writes to out where it serves. Call it after Complete and
+// stop and did. Run writes to out where it serves. Call it after Complete and
 // Validate, once.
 func (o *Options) Run(ctx context.Context, out io.Writer) error {
 	if err := o.check(ctx); err != nil {
@@ -29,12 +29,11 @@ func (o *Options) Run(ctx context.Context, out io.Writer) error {
 
 // runStandalone serves from an environment that it opens, and closes afterwards.
 func (o *Options) runStandalone(ctx context.Context, out io.Writer) (err error) {
-	env, err := standalone.Open(ctx, standalone.Config{
+	env, err := devserver.Open(ctx, devserver.Config{
 		Dir:         o.RunDir,
 		BindAddress: o.Recommended.SecureServing.BindAddress,
 		Port:        o.Recommended.SecureServing.BindPort,
 		Etcd:        len(o.etcdServers()) == 0,
-		Logger:      etcdLogger(o.Verbosity),
 	})
 	if err != nil {
 		return err
@@ -48,8 +47,8 @@ func (o *Options) runStandalone(ctx context.Context, out io.Writer) (err error) 
 }
 
 // serve runs the server until ctx ends, the server can't go on, or the etcd inside
-// the process ends. It returns after all three have.
-func (o *Options) serve(ctx context.Context, env *standalone.Environment, out io.Writer) error {
+// the process ends. serve returns after all three have.
+func (o *Options) serve(ctx context.Context, env *devserver.Environment, out io.Writer) error {
 	config, err := o.config(env)
 	if err != nil {
 		return err
@@ -58,14 +57,12 @@ func (o *Options) serve(ctx context.Context, env *standalone.Environment, out io
 	if err != nil {
 		return err
 	}
+	if env != nil {
+		return env.Serve(ctx, generic, o.announceStandalone(env, out))
+	}
 	prepared := generic.PrepareRun()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return prepared.RunWithContext(ctx) })
-	if env == nil {
-		group.Go(func() error { return announceDelegated(ctx, generic.LoopbackClientConfig, out) })
-		return group.Wait()
-	}
-	group.Go(func() error { return o.announceStandalone(ctx, env, out) })
-	group.Go(func() error { return env.Watch(ctx) })
+	group.Go(func() error { return announceDelegated(ctx, generic, out) })
 	return group.Wait()
 }

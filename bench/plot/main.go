@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command plot draws the plots of README.md from the table of docs/figures.md,
+// which is the report that bench has printed: one source for the numbers and the
+// pictures.
+//
+//	go run ./bench/plot
+//
+// writes docs/images/burst.svg and docs/images/fanout.svg.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "plot:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	flags := flag.NewFlagSet("plot", flag.ContinueOnError)
+	from := flags.String("from", "docs/figures.md", "the page, or the report of bench, to take the table from")
+	to := flags.String("to", "docs/images", "the folder to write the plots to")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	report, err := os.ReadFile(*from)
+	if err != nil {
+		return err
+	}
+	plots, err := draw(string(report))
+	if err != nil {
+		return fmt.Errorf("%s: %w", *from, err)
+	}
+	if err := os.MkdirAll(*to, 0o755); err != nil {
+		return err
+	}
+	for name, svg := range plots {
+		if err := os.WriteFile(filepath.Join(*to, name), []byte(svg), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// draw returns the plots of a report by the names of their files.
+func draw(report string) (map[string]string, error) {
+	figures := parse(report)
+	plots := map[string]string{}
+	for name, of := range map[string]plot{"burst.svg": burst, "fanout.svg": fanout} {
+		svg, err := of.svg(figures)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		plots[name] = svg
+	}
+	return plots, nil
+}
+
+// burst is what becomes of watchers that read as fast as they can.
+var burst = plot{
+	title: "20,000 events at full speed: deliveries lost",
+	unit:  percent,
+	most:  100,
+	groups: []group{
+		{"100 watchers", "20,000 events at full speed, 100 healthy watchers", "% lost"},
+		{"990 watchers, beside 10 that never read", "20,000 events at full speed, 10 of 1,000 watchers never read", "% lost by healthy"},
+	},
+	subjects: []string{ours, shipped},
+}
+
+// fanout is the CPU time of one event, on a logarithmic axis.
+var fanout = plot{
+	title: "CPU time of one event (logarithmic)",
+	unit:  duration,
+	least: 1e3, // nanoseconds
+	most:  1e8,
+	groups: []group{
+		{"10,000 label watchers, 100 match", "one event, 10,000 label watchers (100 selectors), 100 match, 60/s", "CPU less pacing"},
+		{"the same, each with a selector of its own", "one event, 10,000 label watchers (10,000 selectors), 100 match, 60/s", "CPU less pacing"},
+		{"1,000 watchers of one field each, 1 matches", "one event, 1,000 watchers each pinning an un-indexed field, 1 matches, 500/s", "CPU less pacing"},
+		{"10,000 watchers, all match", "one event, 10,000 watchers, all match, 60/s", "CPU less pacing"},
+		{"1,000 watchers, all match", "one event, 1,000 watchers, all match, 500/s", "CPU less pacing"},
+	},
+	subjects: []string{ours, shipped, floor},
+}

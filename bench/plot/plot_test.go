@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const root = "../.."
+
+// The plots in the tree are those of the figures in the tree.
+func TestPlotsAreFresh(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, run([]string{"-from", filepath.Join(root, "docs/figures.md"), "-to", dir}))
+	drawn, err := filepath.Glob(filepath.Join(dir, "*.svg"))
+	require.NoError(t, err)
+	require.Len(t, drawn, 2)
+	for _, name := range drawn {
+		want, err := os.ReadFile(name)
+		require.NoError(t, err)
+		got, err := os.ReadFile(filepath.Join(root, "docs/images", filepath.Base(name)))
+		require.NoError(t, err)
+		require.Equal(t, string(want), string(got), "stale: go run ./bench/plot")
+		decoder := xml.NewDecoder(strings.NewReader(string(got)))
+		for {
+			if _, err := decoder.Token(); err != nil {
+				require.True(t, errors.Is(err, io.EOF), "%s: %v", name, err)
+				break
+			}
+		}
+	}
+}
+
+// A table as bench prints it, in a page with other tables.
+const page = "# Figures\n\n| work | before | after |\n|---|---|---|\n| one event | 1 | 2 |\n\n" +
+	"| work | ours | shipped | floor | ours / shipped | ours / floor | goal | |\n|---|---|---|---|---|---|---|---|\n" +
+	"| one event: at 60/s: CPU | 226 µs (218 µs..272 µs) | 24.1 ms (18.8 ms..26.3 ms) | – | 1/90 | – | ≤ 1 | met |\n" +
+	"| – closed | 0 | 100 | 2 | – | – | – | – |\n" +
+	"| GET | -133 ns (-101 µs..11.2 µs) | 1.5 s | | | | | |\n\n| a | 1 |\n"
+
+func TestParse(t *testing.T) {
+	require.Equal(t, figures{
+		"one event: at 60/s": {
+			"CPU":    {ours: {226e3, 218e3, 272e3}, shipped: {24.1e6, 18.8e6, 26.3e6}},
+			"closed": {ours: {0, 0, 0}, shipped: {100, 100, 100}, floor: {2, 2, 2}},
+		},
+		"GET": {"GET": {ours: {-133, -101e3, 11.2e3}, shipped: {1.5e9, 1.5e9, 1.5e9}}},
+	}, parse(page))
+}
+
+// A bar is as long as its value says, and a figure that is missing is an error.
+func TestBars(t *testing.T) {
+	linear := plot{title: "a < b", unit: percent, most: 100, subjects: []string{ours, shipped}, groups: []group{{"closed", "one event: at 60/s", "closed"}}}
+	svg, err := linear.svg(parse(page))
+	require.NoError(t, err)
+	require.Contains(t, svg, `<rect class="ours" x="96" y="60" width="1.5"`)
+	require.Contains(t, svg, `<rect class="shipped" x="96" y="80" width="564.0"`)
+	require.Contains(t, svg, "a &lt; b")
+	require.NotContains(t, svg, "spread\" x1", "nothing to show of one value")
+
+	logarithmic := plot{unit: duration, least: 1e3, most: 1e9}
+	require.InDelta(t, barLeft, logarithmic.at(1), 0.01)
+	require.InDelta(t, (barLeft+barRight)/2, logarithmic.at(1e6), 0.01)
+	require.InDelta(t, barRight, logarithmic.at(1e12), 0.01)
+
+	linear.groups[0].figure = "lost"
+	_, err = linear.svg(parse(page))
+	require.ErrorContains(t, err, `the table has no "lost" of "one event: at 60/s", ours`)
+}

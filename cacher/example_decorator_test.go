@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cacher_test
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+)
+
+// Where RESTOptions are made by hand, a Decorator takes the place of
+// genericregistry.StorageWithCacher. Make one Decorator for the whole server:
+// stores of one resource then share a cache.
+func ExampleDecorator() {
+	decorator := cacher.Decorator(
+		cacher.WithLabelIndexes("app.kubernetes.io/name"),
+		cacher.WithWindowBytes(64<<20),
+		cacher.WithLazyStart(),
+		cacher.WithIdleTimeout(time.Hour),
+	)
+	restOptions := func(config *storagebackend.Config, resource schema.GroupResource) generic.RESTOptions {
+		return generic.RESTOptions{
+			StorageConfig:  config.ForResource(resource),
+			Decorator:      decorator,
+			ResourcePrefix: resource.Group + "/" + resource.Resource,
+		}
+	}
+	options := restOptions(&storagebackend.Config{}, schema.GroupResource{Group: "fleet.example.com", Resource: "devices"})
+	fmt.Println(options.ResourcePrefix, options.Decorator != nil)
+	// Output: fleet.example.com/devices true
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fanout
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"slices"
+)
+
+// Page is a part of the watches, in an order.
+type Page struct {
+	// Sort is one of Orders. Reverse turns the order round.
+	Sort    string
+	Reverse bool
+	// The page begins after Offset watches, and has at most Limit; all if Limit is
+	// negative.
+	Offset, Limit int
+}
+
+// place is what decides where a watcher stands in an order, copied out of the
+// watcher: comparing two of 100,000 watchers costs no reads of memory that no
+// processor cache has.
+type place struct {
+	// first, second and name are what the order is about, in this order; the
+	// lesser comes first. Equal ones stand by id, which no two watchers share.
+	first, second uint64
+	name          string
+	id            uint64
+	row           int // the index of the row
+}
+
+// orders fill in the places of rows, by name. The rows that a person looks for
+// come first: those with the greatest numbers, therefore their complements.
+var orders = map[string]func(*place, *row){
+	"lag":       func(p *place, r *row) { p.first, p.second = ^r.lag, ^uint64(r.queued) },
+	"queued":    func(p *place, r *row) { p.first = ^uint64(r.queued) },
+	"delivered": func(p *place, r *row) { p.first = ^r.delivered },
+	"bytes":     func(p *place, r *row) { p.first = ^uint64(r.bytes) },
+	"age":       func(p *place, r *row) { p.first = uint64(r.watcher.began) },
+	"state":     func(p *place, r *row) { p.first = ^uint64(r.phase) },
+	"user":      func(p *place, r *row) { p.named(r.watcher.client.Value().User) },
+	"userAgent": func(p *place, r *row) { p.named(r.watcher.client.Value().UserAgent) },
+	"address":   func(p *place, r *row) { p.named(r.watcher.client.Value().Address) },
+}
+
+// named makes name what the order is about. Its first bytes, as a number, decide
+// most comparisons without a look at the name.
+func (p *place) named(name string) {
+	var start [8]byte
+	copy(start[:], name)
+	p.first, p.name = binary.BigEndian.Uint64(start[:]), name
+}
+
+// Orders returns the names of the orders, sorted.
+func Orders() []string {
+	names := make([]string, 0, len(orders))
+	for name := range orders {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// pageOf returns the indexes of the rows of a page, in order. No two watchers are
+// equal, so that pages fit together. Only the rows of the page are sorted; those
+// before it and after it are told apart in a time that grows with the number of
+// rows alone, wherever the page is.
+func pageOf(rows []row, p Page) []int {
+	if p.Offset >= len(rows) {
+		return nil
+	}
+	end := len(rows)
+	if p.Limit >= 0 && p.Limit < end-p.Offset {
+		end = p.Offset + p.Limit
+	}
+	if end == p.Offset {
+		return nil
+	}
+	o := order{fill: orders[p.Sort], reverse: p.Reverse}
+	places := o.firstOf(rows, end)
+	o.partition(places, p.Offset)
+	places = places[p.Offset:]
+	slices.SortFunc(places, func(a, b place) int {
+		switch {
+		case a.id == b.id:
+			return 0
+		case o.before(&a, &b):
+			return -1
+		}
+		return 1
+	})
+	out := make([]int, len(places))
+	for i := range places {
+		out[i] = places[i].row
+	}
+	return out
+}
+
+// order is one of orders, or its reverse.
+type order struct {
+	fill    func(*place, *row)
+	reverse bool
+}
+
+// minPlaces is how many places are collected at least before some are given up.
+const minPlaces = 256
+
+// firstOf returns the places of the n first rows, at least one, in no order. At most twice as
+// many are kept at a time: once there are that many, half of them are given up,
+// and the last of the others bars the way to all rows after it.
+func (o order) firstOf(rows []row, n int) []place {
+	kept := make([]place, 0, min(len(rows), max(2*n, minPlaces)))
+	var bar place
+	barred := false
+	for i := range rows {
+		p := place{id: rows[i].id, row: i}
+		o.fill(&p, &rows[i])
+		if o.reverse {
+			p.first, p.second = ^p.first, ^p.second
+		}
+		if barred && !o.before(&p, &bar) {
+			continue
+		}
+		if len(kept) == cap(kept) {
+			o.partition(kept, n)
+			kept = kept[:n]
+			bar, barred = o.last(kept), true
+			if !o.before(&p, &bar) {
+				continue
+			}
+		}
+		kept = append(kept, p)
+	}
+	o.partition(kept, n)
+	return kept[:n]
+}
+
+// before reports whether a comes before b.
+func (o order) before(a, b *place) bool {
+	if a.first != b.first {
+		return a.first < b.first
+	}
+	return o.thenBefore(a, b)
+}
+
+// thenBefore decides what first does not. Reversing the order does not turn round
+// that of equals.
+func (o order) thenBefore(a, b *place) bool {
+	switch {
+	case a.second != b.second:
+		return a.second < b.second
+	case a.name != b.name:
+		return (a.name < b.name) != o.reverse
+	}
+	return a.id < b.id
+}
+
+// last returns the last of some places, which are not none.
+func (o order) last(places []place) place {
+	last := &places[0]
+	for i := range places {
+		if o.before(last, &places[i]) {
+			last = &places[i]
+		}
+	}
+	return *last
+}
+
+// partition moves the n first places before the others (quickselect). No order
+// in which watchers come makes it slow, because it is chosen at random which
+// places to divide by.
+func (o order) partition(places []place, n int) {
+	low, high := 0, len(places) // those in [low,high) are still to be divided at n
+	for low < n && n < high {
+		pivot := o.medianOfThree(places[low:high])
+		i, j := low, high-1
+		for i <= j {
+			for o.before(&places[i], &pivot) {
+				i++
+			}
+			for o.before(&pivot, &places[j]) {
+				j--
+			}
+			if i <= j {
+				places[i], places[j] = places[j], places[i]
+				i++
+				j--
+			}
+		}
+		// [low,j] are at most the pivot, [i,high) at least, and between the two
+		// is the pivot, if there is anything.
+		switch {
+		case n <= j:
+			high = j + 1
+		case n >= i:
+			low = i
+		default:
+			return
+		}
+	}
+}
+
+// medianOfThree returns the one in the middle of three places at random.
+func (o order) medianOfThree(places []place) place {
+	a, b, c := &places[rand.IntN(len(places))], &places[rand.IntN(len(places))], &places[rand.IntN(len(places))]
+	if o.before(b, a) {
+		a, b = b, a
+	}
+	if o.before(c, b) {
+		b = c
+		if o.before(b, a) {
+			b = a
+		}
+	}
+	return *b
+}

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fanout
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/kube-watchcache/watchcache/cacher/internal/match"
+	"github.com/kube-watchcache/watchcache/metrics"
+	"github.com/kube-watchcache/watchcache/watchcache"
+)
+
+// registry knows all watchers, and which of them the dispatcher feeds.
+// registry.mu is held for bookkeeping only: never while sending or while another
+// lock is taken.
+type registry struct {
+	metrics *metrics.Resource
+	clock   clock.PassiveClock
+	// tell is told, with no lock held, of watchers that were parked or have ended.
+	tell func(report)
+
+	mu struct {
+		sync.Mutex
+		all    map[*watcher]struct{}
+		groups *match.Groups[*watcher]
+		live   int
+		// expelled is how many of all have been expelled: these have ended, except
+		// that their clients are still to be told.
+		expelled int
+		// cursor is the position of the next event that the dispatcher will
+		// dispatch, and rv the resourceVersion up to which it has dispatched
+		// everything.
+		cursor watchcache.Position
+		rv     uint64
+		// sending is true while the dispatcher may send to watchers that were
+		// live when it looked. Watchers that end meanwhile wait in ended, and the
+		// dispatcher closes their channels.
+		sending bool
+		ended   []*watcher
+		closed  bool
+		// opened is how many watches there have ever been.
+		opened uint64
+		// history is the watches that have ended last.
+		history endings
+		// bookmarks has the watchers by the time of their next bookmark.
+		bookmarks timeBuckets
+	}
+}
+
+func newRegistry(m *metrics.Resource, clock clock.PassiveClock, indexes *match.Indexes, bookmarks time.Duration) *registry {
+	r := &registry{metrics: m, clock: clock, tell: func(report) {}}
+	r.mu.bookmarks.interval = bookmarks
+	r.mu.all = make(map[*watcher]struct{})
+	r.mu.groups = match.NewGroups[*watcher](indexes)
+	return r
+}
+
+// add registers w as catching up, until quit is closed. add returns false if
+// the registry is closed.
+func (r *registry) add(w *watcher, q match.Query) (quit chan struct{}, ok bool) {
+	name := q.Name()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.closed {
+		return nil, false
+	}
+	w.group = r.mu.groups.Join(name, q)
+	w.quit = make(chan struct{})
+	r.mu.opened++
+	w.id = r.mu.opened
+	r.mu.all[w] = struct{}{}
+	return w.quit, true
+}
+
+// follow ends w when its request's context ends, notes its replayer, and
+// schedules its first bookmark.
+func (r *registry) follow(ctx context.Context, w *watcher, replayer *replayer) {
+	release := context.AfterFunc(ctx, func() {
+		reason := metrics.EndStopped
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			reason = metrics.EndDeadline
+		}
+		r.end(w, reason)
+	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w.ended {
+		return
+	}
+	w.release, w.replayer = release, replayer
+	if w.bookmarks {
+		r.mu.bookmarks.schedule(w, w.began)
+	}
+}
+
+// goLive hands w over to the dispatcher if w, which has seen all before
+// position, has seen all that was dispatched, and reports whether it did. A
+// watcher may be ahead of the dispatcher; events that it has seen are then
+// skipped.
+func (r *registry) goLive(w *watcher, position watchcache.Position) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w.position = position
+	if w.ended || w.expelled || position < r.mu.cursor {
+		return false
+	}
+	g := w.group
+	if len(g.Members) == 0 {
+		r.mu.groups.File(g)
+	}
+	w.slot = len(g.Members)
+	g.Members = append(g.Members, w)
+	w.settle()
+	w.live, w.quit = true, nil
+	r.mu.live++
+	return true
+}
+
+// park takes a live watcher from the dispatcher: it is to catch up from
+// position, until quit is closed. unsent is how many of the events that begin
+// has counted as sent to w were not. park returns false if w has ended.
+func (r *registry) park(w *watcher, position watchcache.Position, unsent uint64) (quit chan struct{}, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w.ended {
+		return nil, false
+	}
+	r.unliveLocked(w)
+	w.quit = make(chan struct{})
+	w.position = position
+	w.sent -= unsent
+	return w.quit, true
+}
+
+func (r *registry) unliveLocked(w *watcher) {
+	g := w.group
+	last := len(g.Members) - 1
+	moved := g.Members[last]
+	g.Members[w.slot], moved.slot = moved, w.slot
+	g.Members[last] = nil
+	g.Members = g.Members[:last]
+	if last == 0 {
+		r.mu.groups.Unfile(g)
+		g.Members = nil
+	}
+	w.live = false
+	r.mu.live--
+}
+
+// end ends w, from any goroutine and any number of times. The channel is closed
+// by whichever goroutine feeds w: by w's replayer, or by the dispatcher when it
+// is done sending; if neither is sending, it is closed at once.
+func (r *registry) end(w *watcher, reason metrics.EndReason) {
+	now := r.clock.Now()
+	r.mu.Lock()
+	if w.ended {
+		r.mu.Unlock()
+		return
+	}
+	counted := w.expelled
+	var ended report
+	if !counted {
+		ended = r.endsLocked(w, reason, now)
+	}
+	closeNow := r.endLocked(w)
+	release := w.release
+	r.mu.Unlock()
+	if closeNow {
+		close(w.result)
+	}
+	if release != nil {
+		release()
+	}
+	if !counted {
+		r.metrics.Ended(reason)
+		r.tell(ended)
+	}
+}
+
+// expel marks w as ended for the reason, while its replayer, which has this quit,
+// still has to tell the client. expel returns false, and does nothing, if w has
+// ended or is not the replayer's any more.
+func (r *registry) expel(w *watcher, quit chan struct{}, reason metrics.EndReason) bool {
+	now := r.clock.Now()
+	r.mu.Lock()
+	if w.ended || w.expelled || w.quit != quit {
+		r.mu.Unlock()
+		return false
+	}
+	ended := r.endsLocked(w, reason, now)
+	w.expelled = true
+	r.mu.expelled++
+	r.mu.Unlock()
+	r.metrics.Ended(reason)
+	r.tell(ended)
+	return true
+}
+
+// endLocked reports whether the caller is to close w's channel.
+func (r *registry) endLocked(w *watcher) bool {
+	w.ended = true
+	w.settle()
+	delete(r.mu.all, w)
+	if w.expelled {
+		r.mu.expelled--
+	}
+	if w.bookmark != nil {
+		w.bookmark.watcher = nil
+	}
+	live := w.live
+	if live {
+		r.unliveLocked(w)
+	}
+	r.mu.groups.Leave(w.group)
+	switch {
+	case !live:
+		close(w.quit)
+		return false
+	case r.mu.sending:
+		r.mu.ended = append(r.mu.ended, w)
+		return false
+	}
+	return true
+}
+
+// close ends all watchers and takes no new ones.
+func (r *registry) close() {
+	r.mu.Lock()
+	r.mu.closed = true
+	all := make([]*watcher, 0, len(r.mu.all))
+	for w := range r.mu.all {
+		all = append(all, w)
+	}
+	r.mu.Unlock()
+	for _, w := range all {
+		r.end(w, metrics.EndShutdown)
+	}
+}
+
+// delivery is an event on its way to one watcher, for which it has this outcome.
+type delivery struct {
+	watcher *watcher
+	outcome match.Outcome
+}
+
+// begin appends the watchers that are to be told of an event: from here to finish
+// the dispatcher is sending. groups is how many groups were evaluated, and
+// candidates how many watchers they have.
+func (r *registry) begin(e *watchcache.Event, to []delivery) (out []delivery, candidates, groups int) {
+	alike := match.Alike(e)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.sending = true
+	r.mu.cursor = e.Position + 1
+	r.mu.groups.Candidates(e, func(g *match.Group[*watcher]) {
+		groups++
+		candidates += len(g.Members)
+		o := g.Outcome(e, alike)
+		if o == match.Unaffected {
+			return
+		}
+		for _, w := range g.Members {
+			if e.RV > w.after && e.Position >= w.position {
+				w.sent++
+				to = append(to, delivery{watcher: w, outcome: o})
+			}
+		}
+	})
+	return to, candidates, groups
+}
+
+// beginAll returns all live watchers: from here to finish the dispatcher is
+// sending.
+func (r *registry) beginAll(to []*watcher) []*watcher {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.sending = true
+	for w := range r.mu.all {
+		if w.live {
+			to = append(to, w)
+		}
+	}
+	return to
+}
+
+// finish undoes begin: the dispatcher sends nothing any more.
+func (r *registry) finish() {
+	r.mu.Lock()
+	r.mu.sending = false
+	ended := r.mu.ended
+	r.mu.ended = nil
+	r.mu.Unlock()
+	for _, w := range ended {
+		close(w.result)
+	}
+}
+
+// dispatched notes up to which resourceVersion everything was dispatched.
+func (r *registry) dispatched(rv uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.rv = rv
+}
+
+// restart moves the cursor to where the window begins now, because the events
+// at the dispatcher's cursor are gone, and returns the live watchers that would
+// have needed them. Watchers that have begun in the new window stay. The
+// resourceVersion that was dispatched before is forgotten: it may be of another
+// history.
+func (r *registry) restart(cursor watchcache.Position) (behind []*watcher) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.cursor, r.mu.rv = cursor, 0
+	for w := range r.mu.all {
+		if w.live && w.position < cursor {
+			behind = append(behind, w)
+		}
+	}
+	return behind
+}
+
+// counts returns how many watchers are live and how many catch up.
+func (r *registry) counts() (live, catchingUp int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.live, len(r.mu.all) - r.mu.live - r.mu.expelled
+}
+
+// reached returns how many watchers are live, and the position of the next event
+// that will be dispatched.
+func (r *registry) reached() (live int, cursor watchcache.Position) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.live, r.mu.cursor
+}
+
+// bookmarksDue takes the watchers whose bookmark is due, schedules their next
+// one, and returns those that the dispatcher feeds and that are not ahead of it:
+// they have everything up to rv, in their channels at least, and nothing after it
+// (W4). From here to finish the dispatcher is sending.
+func (r *registry) bookmarksDue(now time.Duration, to []*watcher) (out []*watcher, rv uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.sending = true
+	r.mu.bookmarks.due(now, func(w *watcher) {
+		if w.live && r.mu.rv > 0 && r.mu.rv >= w.after && w.position <= r.mu.cursor {
+			to = append(to, w)
+		}
+		r.mu.bookmarks.schedule(w, now.Truncate(time.Second)+time.Second)
+	})
+	return to, r.mu.rv
+}

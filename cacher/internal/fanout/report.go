@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fanout
+
+import (
+	"time"
+
+	"github.com/kube-watchcache/watchcache/metrics"
+)
+
+// Report tells of a watch that was parked or has ended.
+type Report struct {
+	// Status is what the watch was like then.
+	Status
+	// Reason is why the watch has ended; NotEnded: it was parked.
+	Reason metrics.EndReason
+}
+
+// NotEnded is the reason of watches that go on.
+const NotEnded metrics.EndReason = 0
+
+// report is a Report before anyone wants to read it.
+type report struct {
+	row    row
+	reason metrics.EndReason
+}
+
+// described returns a report as it is told. described takes the state's lock.
+func (f *Fanout) described(r report) Report {
+	stats := f.replays.state.Stats()
+	return Report{Status: f.describe(&r.row, stats), Reason: r.reason}
+}
+
+// tellParked tells of a watcher that was parked. The goroutine that replays for
+// the watcher calls it, so that the dispatcher never waits for a log.
+func (r *registry) tellParked(w *watcher) {
+	r.mu.Lock()
+	parked, ended := report{row: r.rowLocked(w)}, w.ended || w.expelled
+	r.mu.Unlock()
+	if !ended {
+		r.tell(parked)
+	}
+}
+
+// Age returns for how long the watch has been open.
+func (r *Report) Age(now time.Time) time.Duration { return max(0, now.Sub(r.Started)) }

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fanout
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
+	"github.com/kube-watchcache/watchcache/cacher/internal/timeline"
+	"github.com/kube-watchcache/watchcache/metrics"
+	"github.com/kube-watchcache/watchcache/watchcache"
+)
+
+// holdFor is for how long the window waits for a new watcher that makes no
+// progress: longer than the pauses of a client that is merely slow.
+const holdFor = 3 * time.Second
+
+// supervisor looks at the watchers that catch up, once a second while there are
+// any, and ends those that cannot get through, or that keep too much in memory
+// for too long. A replayer cannot do this for itself, because it may be blocked in
+// a send.
+//
+// A look is one goroutine, started by the dispatcher's tick, which does not wait
+// for it; the owner of tasks awaits it. supervisor.mu is held to add or take out
+// one replayer and to copy the list, never with another lock.
+type supervisor struct {
+	state    *watchcache.State
+	registry *registry
+	time     timeline.Timeline
+	metrics  *metrics.Resource
+	tasks    *tasks.Group
+	// parked, initial and bytes are Config's ParkedTimeout, InitialEventsTimeout
+	// and InitialEventsBytes.
+	parked, initial time.Duration
+	bytes           int64
+
+	// idle: the list was empty at the last look, and no replayer has come since.
+	// The field is written with mu held.
+	idle    atomic.Bool
+	looking atomic.Bool
+
+	mu struct {
+		sync.Mutex
+		all []*replayer
+	}
+
+	// Scratch of the one look that is under way.
+	seen    []*replayer
+	holders map[watchcache.Position]*holder
+}
+
+// holder is the snapshot at one position, and the watchers that are sent it.
+type holder struct {
+	mark     watchcache.Mark
+	weight   int64 // what it keeps in memory, in bytes
+	watchers []*replayer
+}
+
+func (s *supervisor) add(r *replayer) {
+	r.since = s.time.Now()
+	r.moved = r.since
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.slot = len(s.mu.all)
+	s.mu.all = append(s.mu.all, r)
+	s.idle.Store(false)
+}
+
+func (s *supervisor) remove(r *replayer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := len(s.mu.all) - 1
+	moved := s.mu.all[last]
+	s.mu.all[r.slot], moved.slot = moved, r.slot
+	s.mu.all[last] = nil
+	s.mu.all = s.mu.all[:last]
+}
+
+func (s *supervisor) list() []*replayer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.mu.all) == 0 {
+		s.idle.Store(true)
+		s.mu.all, s.seen = nil, nil // there may have been many
+	}
+	return append(s.seen[:0], s.mu.all...)
+}
+
+// tick starts a look, unless the list is empty or the last look is still under
+// way. tick does not wait.
+func (s *supervisor) tick() {
+	if s.idle.Load() || !s.looking.CompareAndSwap(false, true) {
+		return
+	}
+	if !s.tasks.Run(func() {
+		s.look()
+		s.looking.Store(false)
+	}) {
+		s.looking.Store(false)
+	}
+}
+
+// look ends those that are to end, counts what the others keep, and has the
+// window wait for those that are on their way.
+func (s *supervisor) look() {
+	now, stats := s.time.Now(), s.state.Stats()
+	s.holders = make(map[watchcache.Position]*holder)
+	s.seen = s.list()
+	hold, holds := watchcache.Position(0), false
+	for _, r := range s.seen {
+		reason, ends := s.judge(r, now, stats.Oldest)
+		if ends {
+			r.expel(reason)
+			continue
+		}
+		if r.initial.Load() {
+			s.holds(r, stats)
+		}
+		if at := r.position(); r.begins && now-r.moved < holdFor && (!holds || at < hold) {
+			hold, holds = at, true
+		}
+	}
+	if holds {
+		s.state.Hold(hold)
+	} else {
+		s.state.ReleaseHold()
+	}
+	s.bound(stats)
+	s.measure(stats, now)
+	clear(s.seen)
+	s.holders = nil
+}
+
+// judge returns whether a watcher is to end for what it does itself, and the
+// reason.
+func (s *supervisor) judge(r *replayer, now time.Duration, oldest watchcache.Position) (reason metrics.EndReason, ends bool) {
+	initial := r.initial.Load()
+	if progress := r.taken.Load() + r.next.Load(); progress != r.progress {
+		r.progress, r.moved = progress, now
+		if initial {
+			r.since = now
+		}
+	}
+	switch {
+	case r.position() < oldest:
+		return metrics.EndExpired, true
+	case s.parked > 0 && now-r.since >= s.parked:
+		return metrics.EndParked, true
+	case initial && s.initial > 0 && now-r.moved >= s.initial:
+		return metrics.EndStalled, true
+	}
+	return 0, false
+}
+
+// holds notes that the watcher keeps its snapshot.
+func (s *supervisor) holds(r *replayer, stats watchcache.Stats) {
+	h := s.holders[r.mark.Position]
+	if h == nil {
+		h = &holder{mark: r.mark, weight: watchcache.Kept{}.With(r.mark, stats).Bytes()}
+		s.holders[r.mark.Position] = h
+	}
+	h.watchers = append(h.watchers, r)
+}
+
+// bound ends those that are sent the heaviest snapshots, so that what the others
+// keep is within bounds.
+func (s *supervisor) bound(stats watchcache.Stats) {
+	all := make([]*holder, 0, len(s.holders))
+	for _, h := range s.holders {
+		all = append(all, h)
+	}
+	slices.SortFunc(all, func(a, b *holder) int { // the lightest first, then the youngest
+		return cmp.Or(cmp.Compare(a.weight, b.weight), cmp.Compare(b.mark.Position, a.mark.Position))
+	})
+	kept := watchcache.Kept{}
+	for i, h := range all {
+		with := kept.With(h.mark, stats)
+		if with.Bytes() <= s.bytes {
+			kept = with
+			continue
+		}
+		for _, h := range all[i:] {
+			for _, r := range h.watchers {
+				r.expel(metrics.EndHeavy)
+			}
+		}
+		all = all[:i]
+		break
+	}
+	s.metrics.SetInitialSnapshots(len(all))
+	s.metrics.SetBytes(metrics.BytesSnapshots, kept.Bytes())
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package match
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/kube-watchcache/watchcache/watchcache"
+)
+
+const (
+	nameField      = "metadata.name"
+	namespaceField = "metadata.namespace"
+)
+
+// maxFiledValues is the largest "in" set that a group is filed under.
+const maxFiledValues = 8
+
+// attribute is something that an element has a value of.
+type attribute struct {
+	kind attributeKind
+	name string
+}
+
+type attributeKind uint8
+
+const (
+	byKey attributeKind = iota
+	byTrigger
+	byField
+	byLabel
+	byScope
+	byNothing
+)
+
+// equality is a condition that all matches of a query satisfy: the attribute
+// has one of the values. No value is in values twice, and there is no room
+// behind the last one, so that appending makes a copy.
+type equality struct {
+	attribute
+	values []string
+}
+
+// equalitiesOf returns the equalities that a predicate requires, and whether
+// its label selector matches nothing.
+func equalitiesOf(p *storage.SelectionPredicate) (found []equality, nothing bool) {
+	var ofFields fields.Requirements
+	if p.Field != nil {
+		ofFields = p.Field.Requirements()
+	}
+	var ofLabels labels.Requirements
+	if p.Label != nil {
+		requirements, selectable := p.Label.Requirements()
+		ofLabels, nothing = requirements, !selectable
+	}
+	if len(ofFields)+len(ofLabels) == 0 {
+		return nil, nothing
+	}
+	found = make([]equality, 0, len(ofFields)+len(ofLabels))
+	for _, r := range ofFields {
+		if isEquality(r.Operator) {
+			found = append(found, equality{attribute{byField, r.Field}, []string{r.Value}})
+		}
+	}
+	for i := range ofLabels {
+		if r := &ofLabels[i]; isEquality(r.Operator()) {
+			values := r.ValuesUnsorted()
+			slices.Sort(values)
+			found = append(found, equality{attribute{byLabel, r.Key()}, slices.Clip(slices.Compact(values))})
+		}
+	}
+	return found, nothing
+}
+
+func isEquality(operator selection.Operator) bool {
+	return operator == selection.Equals || operator == selection.DoubleEquals || operator == selection.In
+}
+
+// namespace returns the namespace that the query's fields require, "" if none.
+func (q *Query) namespace() string {
+	for i := range q.equalities {
+		if e := &q.equalities[i]; e.attribute == (attribute{byField, namespaceField}) {
+			return e.values[0]
+		}
+	}
+	return ""
+}
+
+// The ranks of what a query can be filed under, the rarest last.
+const (
+	byNoEquality = iota
+	byNamespaceField
+	byKeyPrefix
+	byOtherLabel
+	byIndexedLabel
+	byOtherField
+	byIndexedField
+	byTriggerField
+	byName
+)
+
+// rarest returns the equality, of those that the query requires, that the
+// fewest elements are likely to satisfy: one of an attribute that the resource's
+// author has indexed, and so expects to be selected by, before others; fewer
+// values before more. Its kind is byNothing if no equality is required.
+func (x *Indexes) rarest(q *Query) equality {
+	if !q.recursive {
+		return equality{attribute{kind: byKey}, []string{q.key}}
+	}
+	best, rank := equality{attribute: attribute{kind: byNothing}}, byNoEquality
+	if len(q.key) > len(x.prefix) {
+		best, rank = equality{attribute{kind: byScope}, []string{q.key}}, byKeyPrefix
+	}
+	for _, e := range q.equalities {
+		n := x.rank(&e)
+		if n > rank || (n == rank && len(e.values) < len(best.values)) {
+			best, rank = e, n
+		}
+	}
+	if rank == byTriggerField {
+		best.kind = byTrigger
+	}
+	return best
+}
+
+func (x *Indexes) rank(e *equality) int {
+	indexed := x.served[e.attribute] != nil
+	switch {
+	case e.kind == byLabel && (len(e.values) == 0 || len(e.values) > maxFiledValues):
+		return byNoEquality
+	case e.kind == byLabel && indexed:
+		return byIndexedLabel
+	case e.kind == byLabel:
+		return byOtherLabel
+	case e.name == namespaceField:
+		return byNamespaceField
+	case e.name == nameField:
+		return byName
+	case x.triggers[e.name] != nil:
+		return byTriggerField
+	case indexed:
+		return byIndexedField
+	}
+	return byOtherField
+}
+
+// value returns what an element has of an attribute, false if nothing.
+func (x *Indexes) value(at attribute, e *watchcache.Element) (string, bool) {
+	switch at.kind {
+	case byKey:
+		return e.Key, true
+	case byTrigger:
+		return x.triggers[at.name](e.Object), true
+	case byField:
+		return e.Fields.Get(at.name), true // a missing field selects as ""
+	case byLabel:
+		value, ok := e.Labels[at.name]
+		return value, ok
+	}
+	return "", false
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package match
+
+import (
+	"reflect"
+	"slices"
+
+	"github.com/kube-watchcache/watchcache/watchcache"
+)
+
+// Group is all watchers of one query: an event is evaluated for them once. The
+// lock that guards the Groups guards its fields; the Query is immutable.
+type Group[M any] struct {
+	Query
+	Name Name
+	// Members are those that events are for; the caller keeps them. A group is
+	// filed while it has any.
+	Members []M
+	// users counts the calls of Join that Leave has not undone.
+	users int
+	// filed is where the group is filed.
+	filed []filing[M]
+	// looked is the position after the last event that the group was visited
+	// for, so that one visit is made however many filings lead to it.
+	looked watchcache.Position
+}
+
+// Groups are the groups that have users, by name, and the tables in which an
+// event finds those that it may affect. Of one name there is one group, but for
+// names that several queries have. The caller guards Groups with a lock.
+type Groups[M any] struct {
+	indexes *Indexes
+	byName  map[Name][]*Group[M]
+	filed   tables[M]
+}
+
+// NewGroups returns empty Groups, whose queries are filed by what the indexes
+// say of the resource.
+func NewGroups[M any](indexes *Indexes) *Groups[M] {
+	all := &Groups[M]{indexes: indexes, byName: make(map[Name][]*Group[M])}
+	all.filed.scopes.kind = byScope
+	return all
+}
+
+// Name is the parts of a query by the names that they give themselves. Queries
+// that are the same have the same name. Different ones may have it, too: the
+// selector of nothing and the one of everything are both "", and "a!=b" is one
+// condition of a field called "a" and another of a field called "a!".
+type Name struct {
+	Key          string
+	Label, Field string
+	shards       string
+	ofPrefix     bool
+}
+
+// Name returns the name of the query.
+func (q *Query) Name() Name {
+	name := Name{Key: q.key, ofPrefix: q.recursive}
+	if q.predicate.Label != nil {
+		name.Label = q.predicate.Label.String()
+	}
+	if q.predicate.Field != nil {
+		name.Field = q.predicate.Field.String()
+	}
+	if q.predicate.ShardSelector != nil {
+		name.shards = q.predicate.ShardSelector.String()
+	}
+	return name
+}
+
+// Join returns the group of a query, whose name is given because it may take
+// long to make: longer than the caller's lock is to be held. Leave undoes it.
+func (all *Groups[M]) Join(name Name, q Query) *Group[M] {
+	for _, g := range all.byName[name] {
+		if g.sameAs(&q) {
+			g.users++
+			return g
+		}
+	}
+	g := &Group[M]{Query: q, Name: name, users: 1}
+	all.byName[name] = append(all.byName[name], g)
+	return g
+}
+
+// Leave undoes one Join. A group that nobody uses any more is forgotten.
+func (all *Groups[M]) Leave(g *Group[M]) {
+	g.users--
+	if g.users > 0 {
+		return
+	}
+	rest := slices.DeleteFunc(all.byName[g.Name], func(other *Group[M]) bool { return other == g })
+	if len(rest) == 0 {
+		delete(all.byName, g.Name)
+		return
+	}
+	all.byName[g.Name] = rest
+}
+
+// File puts a group where the events that may affect it find it.
+func (all *Groups[M]) File(g *Group[M]) { all.filed.file(g, all.indexes.rarest(&g.Query)) }
+
+// Unfile undoes File.
+func (all *Groups[M]) Unfile(g *Group[M]) { all.filed.remove(g) }
+
+// sameAs reports whether two queries are the same. Selectors are compared by
+// their whole structure, because nothing that their interfaces offer tells all
+// of them apart: a conjunction, for example, does not list a Nothing that is in
+// it among its requirements. Selectors that mean the same in different
+// structures get a group each, which costs an evaluation and harms nothing.
+func (q *Query) sameAs(other *Query) bool {
+	return q.key == other.key && q.recursive == other.recursive &&
+		equal(q.predicate.Label, other.predicate.Label) &&
+		equal(q.predicate.Field, other.predicate.Field) &&
+		equal(q.predicate.ShardSelector, other.predicate.ShardSelector)
+}
+
+// equal compares selectors. One that selects everything is as good as none.
+func equal[S interface {
+	comparable
+	Empty() bool
+}](a, b S) bool {
+	var none S
+	if a != none && a.Empty() {
+		a = none
+	}
+	if b != none && b.Empty() {
+		b = none
+	}
+	return reflect.DeepEqual(a, b)
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package match
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kube-watchcache/watchcache/watchcache"
+)
+
+const (
+	// strayIndex has the elements whose key is not the one of their namespace,
+	// which are none for an API server's usual keys. As long as it is empty,
+	// and takes no memory, a namespace can be read by its key prefix.
+	strayIndex = "\x00stray"
+
+	// unindexed is where an index has the elements that its function failed
+	// for: they are among the candidates for every value.
+	unindexed = "\x00unindexed"
+)
+
+var strayValues = []string{""}
+
+// Config says what a resource is indexed by. The fields are those of the same
+// meaning in the cacher's own configuration.
+type Config struct {
+	// Prefix is the resource's key prefix; deeper prefixes are scopes.
+	Prefix string
+	// Triggers are functions of objects by the name of the field that they
+	// compute.
+	Triggers storage.IndexerFuncs
+	// Indexers are functions by storage.FieldIndex or storage.LabelIndex of what
+	// they compute. A function for a field or label is trusted to return that
+	// field's or label's values, as k8s.io/apiserver's cacher does.
+	Indexers cache.Indexers
+	// Labels are indexed by the label itself.
+	Labels []string
+	// Failed is told of each failure of an indexer, while the state is being written
+	// or read: it must return at once, and take no lock. nil: nobody is told.
+	Failed func(index, key string, err error)
+}
+
+// Indexes are the indexes of one resource: what reads are served from, and
+// what tells which equalities of a query are rare.
+type Indexes struct {
+	prefix   string
+	triggers storage.IndexerFuncs
+	served   map[attribute]*servedIndex
+	ofState  []watchcache.Index
+}
+
+// servedIndex is an index that reads are served from.
+type servedIndex struct {
+	name string
+	// fails: there may be elements that the index could not place.
+	fails bool
+}
+
+// NewIndexes returns the indexes of a resource.
+func NewIndexes(config Config) *Indexes {
+	x := &Indexes{prefix: config.Prefix, triggers: config.Triggers, served: make(map[attribute]*servedIndex)}
+	x.ofState = append(x.ofState, watchcache.Index{Name: strayIndex, Values: strayFrom(config.Prefix)})
+	for name, values := range config.Indexers {
+		x.ofState = append(x.ofState, watchcache.Index{Name: name, Values: indexBy(name, values, config.Failed)})
+		if at, ok := attributeOf(name); ok {
+			x.served[at] = &servedIndex{name: name, fails: true}
+		}
+	}
+	for _, label := range config.Labels {
+		name := storage.LabelIndex(label)
+		x.ofState = append(x.ofState, watchcache.Index{Name: name, Values: indexByLabel(label)})
+		x.served[attribute{byLabel, label}] = &servedIndex{name: name}
+	}
+	return x
+}
+
+// OfState returns the indexes that the state machine is to keep.
+func (x *Indexes) OfState() []watchcache.Index { return x.ofState }
+
+// Names returns the names of the indexes that the configuration has, sorted.
+func (x *Indexes) Names() []string {
+	var names []string
+	for _, index := range x.ofState {
+		if index.Name != strayIndex {
+			names = append(names, index.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// attributeOf returns what an index is by, as its name says.
+func attributeOf(index string) (at attribute, ok bool) {
+	if field, ok := strings.CutPrefix(index, storage.FieldIndex("")); ok {
+		return attribute{byField, field}, true
+	}
+	label, ok := strings.CutPrefix(index, storage.LabelIndex(""))
+	return attribute{byLabel, label}, ok
+}
+
+// rangeOf returns the range of the index that holds all elements that can have
+// one of the values.
+func (i *servedIndex) rangeOf(snapshot *watchcache.Snapshot, values []string) indexRange {
+	if i.fails && snapshot.CountIndex(i.name, []string{unindexed}, "", "", 1) > 0 {
+		values = append(values, unindexed)
+	}
+	return indexRange{index: i.name, values: values}
+}
+
+func indexBy(name string, values cache.IndexFunc, failed func(index, key string, err error)) func(*watchcache.Element, []string) []string {
+	return func(e *watchcache.Element, dst []string) []string {
+		found, err := values(e.Object)
+		if err != nil {
+			if failed != nil {
+				failed(name, e.Key, err)
+			}
+			return append(dst, unindexed)
+		}
+		return append(dst, found...)
+	}
+}
+
+func indexByLabel(label string) func(*watchcache.Element, []string) []string {
+	return func(e *watchcache.Element, dst []string) []string {
+		if value, ok := e.Labels[label]; ok {
+			return append(dst, value)
+		}
+		return dst
+	}
+}
+
+// strayFrom finds elements that have a namespace but not its key. An element
+// without a namespace matches no query for one.
+func strayFrom(prefix string) func(*watchcache.Element, []string) []string {
+	return func(e *watchcache.Element, dst []string) []string {
+		namespace := e.Fields.Get(namespaceField)
+		if namespace == "" {
+			return dst
+		}
+		rest, resource := strings.CutPrefix(e.Key, prefix)
+		rest, namespaced := strings.CutPrefix(rest, namespace)
+		if resource && namespaced && strings.HasPrefix(rest, "/") {
+			return dst
+		}
+		return append(dst, strayValues...)
+	}
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package match
+
+import (
+	"strings"
+
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/kube-watchcache/watchcache/watchcache"
+)
+
+// Query is what a watch or a read asks for: a key or a key prefix, and a
+// predicate. A query is immutable.
+type Query struct {
+	key       string // with a trailing "/" if recursive
+	recursive bool
+	predicate storage.SelectionPredicate
+	// everything: all keys in scope match.
+	everything bool
+	// nothing: the label selector matches no labels at all.
+	nothing bool
+	// equalities are those that the predicate requires, fields before labels,
+	// each in the order of its selector. A query of a single key has none: its
+	// key says more than they do.
+	equalities []equality
+}
+
+// NewQuery returns the query for a key, which is a prefix and ends with "/" if
+// recursive, and a predicate. The predicate's selectors are analysed here and
+// nowhere else.
+func NewQuery(key string, recursive bool, predicate storage.SelectionPredicate) Query {
+	q := Query{key: key, recursive: recursive, predicate: predicate, everything: predicate.Empty()}
+	if recursive && !q.everything {
+		q.equalities, q.nothing = equalitiesOf(&predicate)
+	}
+	return q
+}
+
+// Key returns the key or key prefix.
+func (q *Query) Key() string { return q.key }
+
+// Everything reports whether all objects under a key prefix match.
+func (q *Query) Everything() bool { return q.everything && q.recursive }
+
+// covers reports whether a key is in scope. The prefix ends with "/", so that
+// namespace ns1 does not cover ns11.
+func (q *Query) covers(key string) bool {
+	if q.recursive {
+		return strings.HasPrefix(key, q.key)
+	}
+	return key == q.key
+}
+
+// matches reports whether an element in scope satisfies the predicate.
+func (q *Query) matches(e *watchcache.Element) bool {
+	if q.everything {
+		return true
+	}
+	p := &q.predicate
+	if p.Label != nil && !p.Label.Empty() && !p.Label.Matches(e.Labels) {
+		return false
+	}
+	if p.Field != nil && !p.Field.Empty() && !p.Field.Matches(&e.Fields) {
+		return false
+	}
+	if p.ShardSelector != nil {
+		matches, err := p.MatchesSharding(e.Object)
+		return matches && err == nil
+	}
+	return true
+}
+
+// Outcome is what an event is to a query.
+type Outcome uint8
+
+// The outcomes, with the type of the watch event for each.
+const (
+	Unaffected Outcome = iota // none
+	Enters                    // ADDED
+	Stays                     // MODIFIED
+	Leaves                    // DELETED
+	Outcomes                  // how many outcomes there are
+)
+
+// Alike reports whether selectors cannot tell before from after: most updates
+// change neither labels nor fields, and then one look is enough.
+func Alike(e *watchcache.Event) bool {
+	return e.Type == watchcache.Modified && e.Element.SelectsAs(e.Previous)
+}
+
+// Outcome compares before and after: an update that leaves the query is a
+// deletion to those who watch it, one that enters it an addition. alike is what
+// Alike reports of the event, or false.
+func (q *Query) Outcome(e *watchcache.Event, alike bool) Outcome {
+	if !q.covers(e.Element.Key) {
+		return Unaffected
+	}
+	if alike && q.predicate.ShardSelector == nil {
+		if q.matches(e.Element) {
+			return Stays
+		}
+		return Unaffected
+	}
+	before := e.Previous != nil && q.matches(e.Previous)
+	after := e.Type != watchcache.Deleted && q.matches(e.Element)
+	switch {
+	case before && after:
+		return Stays
+	case after:
+		return Enters
+	case before:
+		return Leaves
+	}
+	return Unaffected
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package source makes a storage what client-go's Reflector wants: something to
+// list and to watch. A watch of the storage that breaks is resumed where it
+// broke, so that the Reflector lists again only when it must.
+//
+// The way of an event: watch.go opens the storage's watches, stream.go passes
+// their events on to the Reflector and opens the next one, resume.go decides
+// whether a broken watch is worth resuming, judge.go what the error of one says
+// about the storage, furthest.go how far the watches have come, and ahead.go
+// keeps a watch open while the Reflector lists.
+//
+// The package owns Source.mu, which guards the watch that was opened before a
+// list, is held for a pointer, and is never held while another lock is taken or
+// a storage is called.
+//
+// Its goroutines are counted in Config.Tasks, whose owner awaits them:
+//   - one for each watch of the Reflector (stream.run), started by
+//     Source.WatchWithContext. The goroutine ends with the Reflector's context
+//     or Stop, and when the stream can't be resumed; not before the storage's
+//     watch has ended.
+//   - one for each watch of the storage that was given up, at most eight because
+//     they hang and one that was opened for a list which came to nothing. The
+//     goroutine ends with the storage's watch.
+package source

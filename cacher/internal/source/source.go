@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/watchlist"
+	"k8s.io/utils/clock"
+
+	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
+	"github.com/kube-watchcache/watchcache/metrics"
+)
+
+// Config is what a Source needs.
+type Config struct {
+	// Storage is watched and listed under Prefix. NewList makes an empty list.
+	Storage storage.Interface
+	Prefix  string
+	NewList func() runtime.Object
+	// Resource names the resource. The resource is part of what tells the
+	// storage's watches apart.
+	Resource string
+	Clock    clock.WithTicker
+	// Tasks counts the goroutines. Close must be called after Tasks was closed.
+	Tasks *tasks.Group
+	// List has the state listed: the storage is not asked to begin a watch with
+	// its state.
+	List bool
+	// Whole reports whether the storage does not report where a resourceVersion
+	// ends, so that the version of each event counts as complete.
+	Whole func() bool
+	// Begins is called when the storage begins to be listed, or to stream its
+	// state.
+	Begins func()
+	// Relists is called when the storage is about to be listed again because it
+	// can't be watched any further, with the reason.
+	Relists func(metrics.RelistCause)
+	// Broke is called with the error of each storage watch that ended without
+	// being stopped, StaysBroken with that of each one that could not be opened
+	// again for some time, and Undeliverable with an error that the storage
+	// gives again and again instead of an event.
+	Broke, StaysBroken func(error)
+	Undeliverable      func(watch.Event)
+}
+
+// Source is the wrapped storage as client-go's Reflector wants it: a
+// ListerWatcher over the whole resource. Its watches outlive the storage's: a
+// broken one is resumed where it broke, so that the Reflector, which would
+// list again, hears only of what can't be resumed.
+type Source struct {
+	config Config
+	// id tells the watches of this cache from those of others, and opened
+	// counts them.
+	id     string
+	opened atomic.Int64
+	// current is the storage's watch that is open, nil if none is.
+	current atomic.Pointer[Watch]
+	// unstreamed: the storage was found to take no notice when it is asked for
+	// its state. listNext: it could not stream it the last time.
+	unstreamed, listNext atomic.Bool
+	// resync carries the order to give up the current watch and list again,
+	// answered that the storage has answered a version request.
+	resync   chan error
+	answered chan struct{}
+
+	mu struct {
+		sync.Mutex
+		ahead *ahead
+	}
+}
+
+// New returns a Source that does nothing until the Reflector calls it.
+func New(config Config) *Source {
+	return &Source{
+		config: config,
+		id:     config.Resource + "/" + strconv.FormatInt(sources.Add(1), 10),
+		resync: make(chan error, 1), answered: make(chan struct{}, 1),
+	}
+}
+
+// sources numbers the sources in the process.
+var sources atomic.Int64
+
+var _ cache.ListerWatcherWithContext = (*Source)(nil)
+
+// errRelist is what the Reflector is told when it must list again.
+var errRelist = errors.New("the cache lists again")
+
+// Relist makes the Reflector list again, whatever it is doing. Relist never
+// blocks.
+func (s *Source) Relist(why error) {
+	select {
+	case s.resync <- why:
+	default: // an order is waiting already
+	}
+}
+
+// answersPatience is how long a storage may take to show that it is there.
+const answersPatience = 2 * time.Second
+
+// Answers reports whether the storage answers a version request.
+func (s *Source) Answers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, answersPatience)
+	defer cancel()
+	_, err := s.config.Storage.GetCurrentResourceVersion(ctx)
+	return err == nil
+}
+
+// HasAnswered notes that the storage has answered a version request, so that a
+// broken watch is opened again soon. HasAnswered never blocks.
+func (s *Source) HasAnswered() {
+	select {
+	case s.answered <- struct{}{}:
+	default:
+	}
+}
+
+// forgetAnswers forgets what the storage answered before now.
+func (s *Source) forgetAnswers() {
+	select {
+	case <-s.answered:
+	default:
+	}
+}
+
+// Listed notes that the Reflector has listed: an order from before is met.
+func (s *Source) Listed() {
+	select {
+	case <-s.resync:
+	default:
+	}
+}
+
+// ListWithContext lists the storage at its latest version, whatever version the
+// Reflector asks for.
+func (s *Source) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	// The Reflector does not await its list calls; Config.Tasks does.
+	if !s.config.Tasks.Begin() {
+		return nil, tasks.ErrStopped
+	}
+	defer s.config.Tasks.End()
+	if options.Continue == "" && options.ResourceVersionMatch != metav1.ResourceVersionMatchExact {
+		s.config.Begins()
+		s.watchAhead(ctx)
+	}
+	list := s.config.NewList()
+	err := s.config.Storage.GetList(ctx, s.config.Prefix, storage.ListOptions{
+		Predicate: storage.SelectionPredicate{
+			Label: labels.Everything(), Field: fields.Everything(),
+			Limit: options.Limit, Continue: options.Continue,
+		},
+		Recursive: true,
+	}, list)
+	return list, err
+}
+
+// errNotStreamed makes the Reflector list.
+var errNotStreamed = errors.New("the storage's state is listed and not streamed")
+
+// WatchWithContext watches the storage, from a version or with the initial
+// state first.
+func (s *Source) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	stream := newStream(s, ctx, options)
+	first, err := stream.first(options)
+	if err != nil {
+		stream.cancel()
+		if err != errNotStreamed && ctx.Err() == nil {
+			s.config.Broke(err)
+		}
+		return nil, err
+	}
+	if !s.config.Tasks.Run(func() { stream.run(first) }) {
+		first.end()
+		stream.cancel()
+		return nil, tasks.ErrStopped
+	}
+	return stream, nil
+}
+
+// first returns the first of the stream's watches.
+func (s *stream) first(options metav1.ListOptions) (*Watch, error) {
+	if s.initial {
+		s.source.dropAhead()
+		if s.source.unstreamed.Load() || s.source.listNext.Load() {
+			return nil, errNotStreamed
+		}
+		s.source.config.Begins()
+		return s.source.open(s.ctx, options)
+	}
+	listed, _ := strconv.ParseUint(options.ResourceVersion, 10, 64)
+	s.furthest.begin(listed)
+	if ahead := s.source.takeAhead(options.ResourceVersion); ahead != nil {
+		s.skip = listed
+		return ahead, nil
+	}
+	return s.source.open(s.ctx, options)
+}
+
+// notStreamed notes that the storage has not streamed its state. The storage is
+// not asked to the next time, and never again if it takes no notice of being
+// asked.
+func (s *Source) notStreamed(failure watch.Event) {
+	if failure == silent || failure == endless {
+		s.unstreamed.Store(true)
+	}
+	s.listNext.Store(true)
+}
+
+// List and Watch make source a cache.ListerWatcher; the Reflector uses the
+// methods with a context.
+func (s *Source) List(options metav1.ListOptions) (runtime.Object, error) {
+	return s.ListWithContext(context.Background(), options)
+}
+
+// Watch implements cache.ListerWatcher.
+func (s *Source) Watch(options metav1.ListOptions) (watch.Interface, error) {
+	return s.WatchWithContext(context.Background(), options)
+}
+
+// IsWatchListSemanticsUnSupported reports to client-go whether the storage can't
+// begin a watch with the initial state.
+func (s *Source) IsWatchListSemanticsUnSupported() bool {
+	return s.config.List || watchlist.DoesClientNotSupportWatchListSemantics(s.config.Storage)
+}
+
+// relistStatus is the watch event that ends the Reflector's watch so that it
+// lists again.
+func relistStatus(why error) watch.Event {
+	status := apierrors.NewResourceExpired(fmt.Sprintf("%v: %v", errRelist, why)).Status()
+	return watch.Event{Type: watch.Error, Object: &status}
+}

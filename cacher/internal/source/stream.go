@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/kube-watchcache/watchcache/metrics"
+)
+
+const (
+	// reopenMin and reopenMax bound the pause before a broken storage watch is
+	// opened again; it doubles from the one to the other. reopenAnswering is the
+	// pause once the storage has answered a version request meanwhile.
+	reopenMin       = 50 * time.Millisecond
+	reopenMax       = 5 * time.Second
+	reopenAnswering = 200 * time.Millisecond
+	// initialPatience is how long a storage may send nothing before the end of
+	// the initial events, after which the cache lists instead.
+	initialPatience = 5 * time.Second
+	// abandonedMost bounds the storage watches that were given up because they
+	// hung and that have not ended yet.
+	abandonedMost = 8
+)
+
+var (
+	// ended is how a storage watch ends without an error.
+	ended = Failure(errors.New("the storage's watch ended"))
+	// hung is how a storage watch ends that is given up because it hangs.
+	hung = Failure(errors.New("the storage's watch hangs: it does not bring what the storage has"))
+	// silent and endless are how a storage watch ends whose storage takes no
+	// notice of the request for the initial state: the watch brings nothing, or
+	// reports progress and not the end of the initial events.
+	silent  = Failure(errors.New("the storage does not stream its state"))
+	endless = Failure(errors.New("the storage does not tell the end of its state"))
+)
+
+// stream is one watch of the Reflector, over as many watches of the storage as
+// it takes, one at a time. Its goroutine is started by Source.WatchWithContext,
+// ends with its context, after the storage's watch, and is awaited by whoever
+// closes Config.Tasks.
+type stream struct {
+	source *Source
+	ctx    context.Context
+	cancel context.CancelFunc
+	result chan watch.Event
+
+	// last is the last resourceVersion of which something was passed on, and rv
+	// the last one that is known to have been passed on whole: the watch resumes
+	// at rv.
+	rv, last string
+	// initial is true until the initial events are complete. Before that the
+	// watch can't be resumed.
+	initial bool
+	// skip is the resourceVersion of the list before the stream: what a watch
+	// from before the list brings up to there is in the list.
+	skip uint64
+	// furthest is how far the storage's watches have come, and judge what their
+	// errors say.
+	furthest furthest
+	judge    judge
+	// pause is how long to wait before the next watch is opened.
+	pause time.Duration
+	// broken is when the storage's watch broke; zero once one has brought
+	// something again.
+	broken time.Time
+	// abandoned has an entry for each watch that was given up and has not ended.
+	abandoned chan struct{}
+}
+
+func newStream(source *Source, ctx context.Context, options metav1.ListOptions) *stream {
+	ctx, cancel := context.WithCancel(ctx)
+	return &stream{
+		source: source, ctx: ctx, cancel: cancel,
+		result:    make(chan watch.Event, 1),
+		rv:        options.ResourceVersion,
+		last:      options.ResourceVersion,
+		initial:   options.SendInitialEvents != nil && *options.SendInitialEvents,
+		abandoned: make(chan struct{}, abandonedMost),
+	}
+}
+
+// ResultChan implements watch.Interface.
+func (s *stream) ResultChan() <-chan watch.Event { return s.result }
+
+// Stop implements watch.Interface.
+func (s *stream) Stop() { s.cancel() }
+
+func (s *stream) run(from *Watch) {
+	defer close(s.result)
+	defer s.cancel()
+	for from != nil {
+		failure := s.pass(from)
+		s.leave(from, failure == hung)
+		if s.ctx.Err() != nil {
+			return
+		}
+		err := apierrors.FromObject(failure.Object)
+		s.broke(err)
+		switch {
+		case s.initial:
+			s.source.notStreamed(failure)
+			// Anything but "expired", at which the Reflector would ask for the
+			// initial state again, makes it list.
+			s.send(Failure(fmt.Errorf("the initial state was not streamed: %v", err)))
+			return
+		case Expired(failure):
+			// A watch that has expired before it brought anything expires again
+			// if the next fill is as slow.
+			s.source.listNext.Store(!s.furthest.advanced)
+			s.source.config.Relists(metrics.RelistExpired)
+			s.send(failure)
+			return
+		case s.judge.undeliverable(s, from, failure):
+			s.source.config.Undeliverable(failure)
+			s.send(relistStatus(err))
+			return
+		}
+		from = s.reopen(failure == hung)
+	}
+}
+
+// leave ends a storage watch. The end of one that hangs is not waited for, as
+// long as there are few of them.
+func (s *stream) leave(from *Watch, hangs bool) {
+	from.end()
+	s.source.current.CompareAndSwap(from, nil)
+	if hangs {
+		select {
+		case s.abandoned <- struct{}{}:
+			// Awaited by Config.Tasks; ends with the storage's watch.
+			if s.source.config.Tasks.Run(func() { from.drain(); <-s.abandoned }) {
+				return
+			}
+		case <-s.ctx.Done():
+		}
+	}
+	from.drain()
+}
+
+// pass passes the events of one storage watch on until it ends, and returns
+// the error that it ended with.
+func (s *stream) pass(from *Watch) watch.Event {
+	s.furthest.watchFrom()
+	if s.initial {
+		if failure, ok := s.passInitial(from); !ok {
+			return failure
+		}
+	}
+	for {
+		if failure, ok := s.passOne(from, nil); !ok {
+			return failure
+		}
+	}
+}
+
+// passInitial passes the initial events on, until they are complete.
+// passInitial gives up when nothing comes for too long: a storage may take no
+// notice of the request for them.
+func (s *stream) passInitial(from *Watch) (failure watch.Event, ok bool) {
+	silence := s.source.config.Clock.NewTimer(initialPatience)
+	defer silence.Stop()
+	for passed := 0; s.initial; {
+		if failure, ok = s.passOne(from, silence.C()); ok {
+			passed++
+			continue
+		}
+		if failure != silent || passed == 0 {
+			return failure, false
+		}
+		silence.Reset(initialPatience)
+		passed = 0
+	}
+	return watch.Event{}, true
+}
+
+// passOne passes the next event on. passOne returns false and an error when
+// there is none.
+func (s *stream) passOne(from *Watch, silence <-chan time.Time) (failure watch.Event, ok bool) {
+	select {
+	case event, open := <-from.ResultChan():
+		switch {
+		case !open:
+			return ended, false
+		case event.Type == watch.Error:
+			return event, false
+		}
+		return s.passEvent(from, event)
+	case <-from.hung:
+		return hung, false
+	case <-silence:
+		return silent, false
+	case why := <-s.source.resync:
+		return relistStatus(why), false
+	case <-s.ctx.Done():
+		return Failure(s.ctx.Err()), false
+	}
+}
+
+func (s *stream) passEvent(from *Watch, event watch.Event) (failure watch.Event, ok bool) {
+	rv, version, end := versionOf(event)
+	if s.initial && event.Type == watch.Bookmark && !end {
+		return endless, false
+	}
+	if version != 0 && version <= s.skip {
+		from.heard.Add(1)
+		return watch.Event{}, true
+	}
+	from.busy.Store(true)
+	sent := s.send(event)
+	from.busy.Store(false)
+	if !sent {
+		return Failure(s.ctx.Err()), false
+	}
+	if event.Type != watch.Bookmark || rv != s.rv {
+		from.hears(s.source.config.Clock.Now())
+	}
+	s.note(event, rv, version, end)
+	return watch.Event{}, true
+}
+
+// versionOf returns an event's resourceVersion, as a number too if it is one,
+// and whether the event ends the initial ones.
+func versionOf(event watch.Event) (rv string, version uint64, end bool) {
+	object, err := meta.Accessor(event.Object)
+	if err != nil {
+		return "", 0, false // the Reflector reports it
+	}
+	rv = object.GetResourceVersion()
+	version, _ = strconv.ParseUint(rv, 10, 64)
+	end = event.Type == watch.Bookmark && object.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
+	return rv, version, end
+}
+
+// note remembers how far the Reflector was brought.
+func (s *stream) note(event watch.Event, rv string, version uint64, end bool) {
+	s.pause, s.broken = 0, time.Time{}
+	if s.initial {
+		if !end {
+			return // initial events come in no order
+		}
+		s.initial = false
+		s.furthest.begin(version)
+	} else {
+		s.furthest.note(version, event.Type == watch.Bookmark)
+	}
+	if rv != "" {
+		s.reached(rv, event.Type == watch.Bookmark || s.source.config.Whole())
+	}
+}
+
+// reached notes that the Reflector was brought to a resourceVersion, of which
+// more may follow if it is not complete.
+func (s *stream) reached(rv string, complete bool) {
+	switch {
+	case complete:
+		s.rv = rv
+	case rv != s.last:
+		s.rv = s.last
+	}
+	s.last = rv
+}
+
+// send returns false if the stream is to end.
+func (s *stream) send(event watch.Event) bool {
+	select {
+	case s.result <- event:
+		return true
+	case <-s.ctx.Done():
+		return false
+	}
+}
+
+// reopen opens a new watch of the storage where the last one broke, at once if
+// it was given up though the storage is there. reopen returns nil when the
+// stream is to end.
+func (s *stream) reopen(atOnce bool) *Watch {
+	s.source.forgetAnswers()
+	if s.broken.IsZero() {
+		s.broken = s.source.config.Clock.Now()
+	}
+	for ; ; atOnce = false {
+		if !atOnce && !s.rest() {
+			return nil
+		}
+		if err := s.tooFarBehind(); err != nil {
+			s.source.config.Broke(err)
+			s.source.config.Relists(metrics.RelistBehind)
+			s.send(relistStatus(err))
+			return nil
+		}
+		from, err := s.source.open(s.ctx, metav1.ListOptions{ResourceVersion: s.rv})
+		if err == nil {
+			return from
+		}
+		if failure := Failure(err); Expired(failure) {
+			s.source.config.Relists(metrics.RelistExpired)
+			s.send(failure)
+			return nil
+		}
+		s.broke(err)
+	}
+}
+
+// broke reports a watch that ended or could not be opened.
+func (s *stream) broke(err error) {
+	s.source.config.Broke(err)
+	if s.pause == reopenMax {
+		s.source.config.StaysBroken(err)
+	}
+}
+
+// rest waits before a watch is opened again: for the pause, or for a short one
+// after the storage has answered a version request. rest returns false when the
+// stream is to end.
+func (s *stream) rest() bool {
+	s.pause = min(max(2*s.pause, reopenMin), reopenMax)
+	began := s.source.config.Clock.Now()
+	over, answered := s.source.config.Clock.After(s.pause), s.source.answered
+	for {
+		select {
+		case <-over:
+			return true
+		case <-answered:
+			answered = nil
+			if s.pause > reopenAnswering {
+				over = s.source.config.Clock.After(max(0, reopenAnswering-s.source.config.Clock.Since(began)))
+			}
+		case why := <-s.source.resync:
+			s.send(relistStatus(why))
+			return false
+		case <-s.ctx.Done():
+			return false
+		}
+	}
+}
+
+// Failure is the watch event that carries err: its API status if it has one, and
+// otherwise that of an internal error.
+func Failure(err error) watch.Event {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		status = apierrors.NewInternalError(err)
+	}
+	object := status.Status()
+	return watch.Event{Type: watch.Error, Object: &object}
+}
+
+// Expired reports whether a watch can't be resumed because the storage no
+// longer has the events.
+func Expired(failure watch.Event) bool {
+	err := apierrors.FromObject(failure.Object)
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"reflect"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
+)
+
+// errFrame is why a list is left to the server's own encoder: what the encoder
+// writes around items is not the same for all items.
+var errFrame = errors.New("the encoder does not put items next to each other as expected")
+
+// assembly is a list about to be written: what stands around the items, and the
+// chunks with the items.
+type assembly struct {
+	format    *format
+	frame     *frame
+	separator []byte
+	parts     []part
+}
+
+// assemble returns the encoding of a list, or nil if the list is to be left to
+// the server's own encoder.
+func (e *listEncoder) assemble(list runtime.Object, noted *listing, stock encode) *assembly {
+	items, ok := itemsOf(list)
+	if !ok || items.Len() < minItems {
+		return nil
+	}
+	f := e.serializer.format(formatID{e.Identifier(), reflect.TypeOf(list)}, e.syntax)
+	if f.refused.Load() || !unchanged(items, noted.elements) {
+		return nil
+	}
+	parts := cut(noted.elements)
+	noted.store.lookUp(f, parts)
+	if passing(parts) > len(noted.elements)/2 {
+		return nil
+	}
+	learner := &learner{stock: stock, list: reflect.ValueOf(list), items: items}
+	a, err := learner.assemble(f, parts)
+	switch {
+	case errors.Is(err, errFrame):
+		f.refuse(err)
+		return nil
+	case err != nil:
+		return nil // and the encoder says so itself
+	case !f.proven.Load() || checkEach:
+		if !a.prove(list, stock) {
+			return nil
+		}
+	}
+	noted.store.keep(parts)
+	return a
+}
+
+// passing returns how many items have to be encoded that are not worth keeping.
+func passing(parts []part) (items int) {
+	for i := range parts {
+		if p := &parts[i]; p.chunk == nil && !p.keep {
+			items += len(p.elements)
+		}
+	}
+	return items
+}
+
+func (f *format) refuse(why error) {
+	if f.refused.CompareAndSwap(false, true) {
+		klog.ErrorS(why, "Kept bytes can't be used for lists of one format; each is encoded again for every request. Report it with the type of the list, please",
+			"list", f.id.list, "encoder", f.id.encoder)
+	}
+}
+
+// prove compares the assembly with what the server's own encoder makes of the
+// list, and refuses the format if they differ.
+func (a *assembly) prove(list runtime.Object, stock encode) bool {
+	var want, got bytes.Buffer
+	if stock(list, &want) != nil || a.write(&got) != nil {
+		return false
+	}
+	if !bytes.Equal(want.Bytes(), got.Bytes()) {
+		a.format.refuse(errors.New("a list put together of kept bytes differs from the same list as the encoder writes it"))
+		if checkEach {
+			panic("a list put together of kept bytes differs from the encoder's")
+		}
+		return false
+	}
+	a.format.proven.Store(true)
+	return true
+}
+
+// streamingWrite is the size of the first write of k8s.io/apimachinery's
+// streaming encoders at most, in bytes. By that size the server's response writer
+// decides to look at the whole length, before it compresses or not.
+const streamingWrite = 4
+
+// write writes the list. The first write is that of a streaming encoder, so that
+// the response is compressed exactly if the encoder's own would be.
+func (a *assembly) write(w io.Writer) error {
+	length := -len(a.separator)
+	for i := range a.parts {
+		length += len(a.parts[i].chunk.bytes)
+	}
+	begin := a.frame.beginning(length)
+	first := min(streamingWrite, len(begin))
+	if a.frame.syntax == jsonSyntax {
+		first = 1
+	}
+	if _, err := w.Write(begin[:first]); err != nil {
+		return err
+	}
+	if _, err := w.Write(begin[first:]); err != nil {
+		return err
+	}
+	for i := range a.parts {
+		written := a.parts[i].chunk.bytes
+		if i == len(a.parts)-1 {
+			written = written[:len(written)-len(a.separator)]
+		}
+		if _, err := w.Write(written); err != nil {
+			return err
+		}
+	}
+	_, err := w.Write(a.frame.tail)
+	return err
+}
+
+// learner asks the server's own encoder for what is not known: the frame of a
+// list, and items.
+type learner struct {
+	stock encode
+	list  reflect.Value // a pointer
+	items reflect.Value
+	// buffer is reused for each item.
+	buffer bytes.Buffer
+}
+
+// encoded returns the encoding of the list with these of its items only. The
+// encoding is valid until the next call.
+func (l *learner) encoded(from, to int) ([]byte, error) {
+	fewer := reflect.New(l.list.Type().Elem())
+	fewer.Elem().Set(l.list.Elem())
+	list := fewer.Interface().(runtime.Object)
+	items, ok := itemsOf(list)
+	if !ok {
+		return nil, errFrame
+	}
+	items.Set(l.items.Slice3(from, to, to))
+	l.buffer.Reset()
+	if err := l.stock(list, &l.buffer); err != nil {
+		return nil, err
+	}
+	return l.buffer.Bytes(), nil
+}
+
+// assemble learns the frame of the list and makes the chunks that are missing.
+func (l *learner) assemble(f *format, parts []part) (*assembly, error) {
+	empty, err := l.encoded(0, 0)
+	if err != nil {
+		return nil, err
+	}
+	empty = slices.Clone(empty)
+	one, err := l.encoded(0, 1)
+	if err != nil {
+		return nil, err
+	}
+	frame, item, ok := newFrame(f.syntax, empty, one)
+	if !ok {
+		return nil, errFrame
+	}
+	separator, err := l.separator(f, frame, item)
+	if err != nil {
+		return nil, err
+	}
+	for i := range parts {
+		if p := &parts[i]; p.chunk == nil {
+			if p.chunk, err = l.chunk(f, frame, separator, p); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return &assembly{format: f, frame: frame, separator: separator, parts: parts}, nil
+}
+
+// separator returns what stands between two items, which it learns from a list
+// of two, once for each format. first is the list's first item.
+func (l *learner) separator(f *format, frame *frame, first []byte) ([]byte, error) {
+	if known := f.separator.Load(); known != nil {
+		return *known, nil
+	}
+	first = slices.Clone(first)
+	second, err := l.item(frame, 1)
+	if err != nil {
+		return nil, err
+	}
+	second = slices.Clone(second)
+	both, err := l.encoded(0, 2)
+	if err != nil {
+		return nil, err
+	}
+	between, ok := frame.items(both)
+	if ok {
+		between, ok = bytes.CutPrefix(between, first)
+	}
+	if ok {
+		between, ok = bytes.CutSuffix(between, second)
+	}
+	if !ok {
+		return nil, errFrame
+	}
+	separator := append([]byte{}, between...)
+	f.separator.Store(&separator)
+	return separator, nil
+}
+
+// item returns the bytes of an item, valid until the next call.
+func (l *learner) item(frame *frame, position int) ([]byte, error) {
+	one, err := l.encoded(position, position+1)
+	if err != nil {
+		return nil, err
+	}
+	item, ok := frame.items(one)
+	if !ok || len(item) == 0 {
+		return nil, errFrame
+	}
+	return item, nil
+}
+
+// chunk makes the chunk of a part. chunk encodes the items that the previous
+// chunk does not have.
+func (l *learner) chunk(f *format, frame *frame, separator []byte, p *part) (*chunk, error) {
+	made := &chunk{at: place{f, p.elements[0].Key}, ids: slices.Clone(p.ids), ends: make([]int, 0, len(p.ids))}
+	if p.previous != nil {
+		made.bytes = make([]byte, 0, len(p.previous.bytes)*33/32)
+	}
+	known := 0
+	for i, id := range p.ids {
+		if p.previous != nil {
+			if at := p.previous.position(id, known); at >= 0 {
+				made.bytes = append(made.bytes, p.previous.item(at)...)
+				made.ends = append(made.ends, len(made.bytes))
+				known = at + 1
+				continue
+			}
+		}
+		item, err := l.item(frame, p.first+i)
+		if err != nil {
+			return nil, err
+		}
+		made.bytes = append(made.bytes, item...)
+		made.bytes = append(made.bytes, separator...)
+		made.ends = append(made.ends, len(made.bytes))
+	}
+	if cap(made.bytes)-len(made.bytes) > len(made.bytes)/8 {
+		made.bytes = slices.Clone(made.bytes)
+	}
+	return made, nil
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"hash/maphash"
+	"slices"
+	"unsafe"
+
+	"github.com/kube-watchcache/watchcache/watchcache"
+)
+
+// The size of chunks. One in chunkItems keys begins a chunk.
+const (
+	chunkItems    = 16
+	maxChunkItems = 64
+	// bigElement is the size in memory, in bytes, of an element that begins a
+	// chunk whatever its key.
+	bigElement = 256 << 10
+)
+
+// seed makes hashes of keys that no client can foresee.
+var seed = maphash.MakeSeed()
+
+// identity tells elements apart without a reference to them: where an element
+// is, and what key and resourceVersion it has. The address alone would not do,
+// as a later element may have it.
+type identity struct {
+	address  uintptr
+	key      uint64
+	revision uint64
+}
+
+func addressOf(e *watchcache.Element) uintptr { return uintptr(unsafe.Pointer(e)) }
+
+// part is a run of a list's elements that have a chunk, or get one.
+type part struct {
+	elements []*watchcache.Element
+	ids      []identity
+	first    int // the position of the first element in the list
+	// chunk has the bytes of exactly these elements, nil if they are to be made.
+	chunk *chunk
+	// previous has the bytes of other elements from the same key on, some of which
+	// may be in this part as well. previous may be nil.
+	previous *chunk
+	// keep: the chunk is worth keeping once it is made.
+	keep bool
+}
+
+// cut divides the elements of a list into parts. Whether a part begins at an
+// element is decided by that element's key, so that elements which come and go
+// move no other boundary, and lists that overlap have parts in common.
+func cut(elements []*watchcache.Element) []part {
+	ids := make([]identity, len(elements))
+	parts := make([]part, 0, len(elements)/chunkItems*5/4+1)
+	begin := 0
+	end := func(at int) {
+		parts = append(parts, part{elements: elements[begin:at:at], ids: ids[begin:at:at], first: begin})
+		begin = at
+	}
+	for i, e := range elements {
+		key := maphash.String(seed, e.Key)
+		ids[i] = identity{address: addressOf(e), key: key, revision: e.RV}
+		if i > begin && (key%chunkItems == 0 || e.Size > bigElement || i-begin == maxChunkItems) {
+			end(i)
+		}
+	}
+	end(len(elements))
+	return parts
+}
+
+// sameKeys reports whether two parts have elements of the same keys.
+func sameKeys(a, b []identity) bool {
+	return slices.EqualFunc(a, b, func(x, y identity) bool { return x.key == y.key })
+}

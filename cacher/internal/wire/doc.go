@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package wire answers lists from bytes that were made for earlier lists.
+//
+// A cache that fills a list notes which elements the list was made of
+// ([Listings.Note]). The encoder of a server, wrapped by [Listings.Serializer],
+// finds the note when it is given the list. If the list's items still are what
+// the cache put in, the encoder writes chunks: the joined serializations of some
+// twenty consecutive items. Chunks begin at keys that the keys themselves decide
+// (cut.go), so that a change of one object makes one chunk stale, whatever was
+// listed: everything, a namespace, a page.
+//
+// The frame of a list, which is everything around its items, is learnt from the
+// server's own encoder with each list (frame.go): nothing here knows how a list
+// begins, or how versions are converted. The first list of each format is compared with what the
+// server's own encoder makes of it; a format that differs is left alone for good.
+// Everything else that does not fit is left to the server's encoder: other
+// formats, short lists, items that a registry has changed, lists that hardly
+// share anything with earlier ones.
+//
+// Kept bytes hold no element in memory, have a budget (package bytebudget), are
+// kept when they are asked for a second time, and are dropped when they were
+// not used for ten minutes.
+//
+// The package owns the locks Listings.mu and Store.mu, and no goroutine.
+package wire

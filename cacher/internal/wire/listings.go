@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"reflect"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kube-watchcache/watchcache/watchcache"
+)
+
+// minItems is the length of the shortest list that is answered from kept bytes:
+// learning the frame costs as much as encoding one item.
+const minItems = 4
+
+// Listings remembers what lists were filled with, for as long as the lists are
+// in memory. The zero value remembers nothing until Serializer was called.
+type Listings struct {
+	on atomic.Bool
+	mu struct {
+		sync.RWMutex
+		of map[uintptr]*listing // by the address of the list
+	}
+}
+
+// listing is what a list was filled with. A listing is a hint: the items are
+// compared with the elements before it is used, so that a list which has got
+// the address of an earlier one is encoded right all the same.
+type listing struct {
+	address  uintptr
+	elements []*watchcache.Element
+	store    *Store
+	// cleanup forgets the listing when the list is gone. Listings.mu guards it.
+	cleanup runtime.Cleanup
+}
+
+// Note records that a list was filled with the objects of the elements, which
+// nobody writes to from now on. Without a server that serves from kept bytes,
+// Note does nothing. The store is that of the cache which has filled the list.
+func (l *Listings) Note(list apiruntime.Object, elements []*watchcache.Element, store *Store) {
+	if l == nil || !l.on.Load() || len(elements) < minItems || store.share.None() {
+		return
+	}
+	value := reflect.ValueOf(list)
+	if value.Kind() != reflect.Pointer || value.IsNil() {
+		return
+	}
+	noted := &listing{address: value.Pointer(), elements: elements, store: store}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.of == nil {
+		l.mu.of = map[uintptr]*listing{}
+	}
+	if earlier := l.mu.of[noted.address]; earlier != nil {
+		earlier.cleanup.Stop() // a list that is filled again and again keeps one note
+	}
+	l.mu.of[noted.address] = noted
+	noted.cleanup = runtime.AddCleanup((*byte)(value.UnsafePointer()), l.forget, noted)
+}
+
+// forget drops the note of a list that is gone.
+func (l *Listings) forget(noted *listing) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.of[noted.address] == noted {
+		delete(l.mu.of, noted.address)
+	}
+}
+
+// find returns the note of a list, nil if there is none.
+func (l *Listings) find(list apiruntime.Object) *listing {
+	value := reflect.ValueOf(list)
+	if value.Kind() != reflect.Pointer {
+		return nil
+	}
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.mu.of[value.Pointer()]
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"container/list"
+	"hash/maphash"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kube-watchcache/watchcache/cacher/internal/bytebudget"
+)
+
+const (
+	// maxVariants is how many chunks are kept that begin at one place: those of a
+	// namespace and of a page, say.
+	maxVariants = 4
+	// protected is for how many lists of the cache a chunk stays kept after its
+	// last use, whatever else wants its place. Lists that are larger than the
+	// budget would otherwise make each other's chunks go before they are used.
+	protected = 8
+	// maxSeen bounds how many places are remembered of which one list has asked
+	// for bytes.
+	maxSeen = 1 << 16
+	// agingPeriod and agingPeriods: a chunk goes when it was not used for ten
+	// minutes.
+	agingPeriod  = time.Minute
+	agingPeriods = 10
+)
+
+// Store keeps the chunks of one cache. Its methods are safe for concurrent use.
+type Store struct {
+	share *bytebudget.Share
+	lists atomic.Int64 // how many lists have asked for chunks
+
+	mu struct {
+		sync.RWMutex
+		chunks map[place][]*chunk // the newest first
+		queue  *list.List         // of *chunk, about in the order of their last use
+		// seen and before are the places that lists have asked for, lately and
+		// before that.
+		seen, before map[uint64]struct{}
+		// crowded is the list that last found no room for a chunk.
+		crowded int64
+		// marks are the counts of lists at the beginning of each of the last
+		// periods, the oldest first.
+		marks []int64
+		aged  time.Duration
+	}
+}
+
+// NewStore returns an empty Store that keeps its share of bytes.
+func NewStore(share *bytebudget.Share) *Store {
+	s := &Store{share: share}
+	share.OnShrink(s.shrink)
+	s.clear()
+	return s
+}
+
+// Clear drops everything: the cache's elements are new ones.
+func (s *Store) Clear() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clear()
+}
+
+func (s *Store) clear() {
+	s.share.Add(-s.share.Kept())
+	for at, variants := range s.mu.chunks {
+		for _, c := range variants {
+			c.queued = nil
+		}
+		delete(s.mu.chunks, at)
+	}
+	s.mu.chunks = map[place][]*chunk{}
+	s.mu.queue = list.New()
+	s.mu.seen, s.mu.before = map[uint64]struct{}{}, nil
+}
+
+// lookUp finds the chunks of a list's parts, and what else begins at the same
+// places. lookUp decides which of the missing chunks are worth keeping: those
+// of places that a list has asked for before.
+func (s *Store) lookUp(f *format, parts []part) {
+	now := s.lists.Add(1)
+	s.mu.RLock()
+	missing := false
+	for i := range parts {
+		p := &parts[i]
+		variants := s.mu.chunks[place{f, p.elements[0].Key}]
+		for _, c := range variants {
+			if slices.Equal(c.ids, p.ids) {
+				c.used.Store(now)
+				p.chunk = c
+				break
+			}
+		}
+		if p.chunk == nil {
+			missing = true
+			if len(variants) > 0 {
+				p.previous = variants[0]
+			}
+		}
+	}
+	s.mu.RUnlock()
+	if missing {
+		s.admit(f, parts, now)
+	}
+}
+
+func (s *Store) admit(f *format, parts []part, now int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	room := s.mu.crowded == 0 || now > s.mu.crowded+protected
+	for i := range parts {
+		p := &parts[i]
+		if p.chunk != nil {
+			continue
+		}
+		id := p.ids[0].key ^ f.seed
+		_, lately := s.mu.seen[id]
+		_, before := s.mu.before[id]
+		if !lately {
+			s.mu.seen[id] = struct{}{}
+		}
+		p.keep = (lately || before) && (room || p.previous != nil)
+	}
+	if len(s.mu.seen) > maxSeen {
+		s.mu.seen, s.mu.before = map[uint64]struct{}{}, s.mu.seen
+	}
+}
+
+// keep keeps the chunks that were made for a list's parts, as far as there is
+// room for them.
+func (s *Store) keep(parts []part) {
+	s.mu.Lock()
+	for i := range parts {
+		if p := &parts[i]; p.keep && p.chunk.queued == nil {
+			s.put(p.chunk)
+		}
+	}
+	s.mu.Unlock()
+	s.share.Settle()
+}
+
+func (s *Store) put(c *chunk) {
+	now := s.lists.Load()
+	variants := s.mu.chunks[c.at]
+	for _, other := range variants {
+		if slices.Equal(other.ids, c.ids) {
+			return // another list was quicker
+		}
+	}
+	for i := len(variants) - 1; i >= 0; i-- {
+		if other := variants[i]; sameKeys(other.ids, c.ids) || i == maxVariants-1 {
+			s.drop(other)
+		}
+	}
+	for s.share.Kept()+c.size() > s.share.Allowance() {
+		if !s.evict(now - protected) {
+			s.mu.crowded = now
+			return
+		}
+	}
+	c.used.Store(now)
+	c.queued = s.mu.queue.PushBack(c)
+	s.mu.chunks[c.at] = append([]*chunk{c}, s.mu.chunks[c.at]...)
+	s.share.Add(c.size())
+}
+
+// evict drops the chunk that was not used for longest, unless a list has used
+// it after the given one. evict returns false if it drops nothing.
+func (s *Store) evict(after int64) bool {
+	for range s.mu.queue.Len() {
+		front := s.mu.queue.Front()
+		c := front.Value.(*chunk)
+		if c.used.Load() <= after {
+			s.drop(c)
+			return true
+		}
+		s.mu.queue.MoveToBack(front)
+	}
+	return false
+}
+
+func (s *Store) drop(c *chunk) {
+	s.mu.queue.Remove(c.queued)
+	c.queued = nil
+	s.share.Add(-c.size())
+	variants := slices.DeleteFunc(slices.Clone(s.mu.chunks[c.at]), func(other *chunk) bool { return other == c })
+	if len(variants) == 0 {
+		delete(s.mu.chunks, c.at)
+		return
+	}
+	s.mu.chunks[c.at] = variants
+}
+
+// shrink drops what is beyond the share.
+func (s *Store) shrink() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, after := range []int64{s.lists.Load() - protected, math.MaxInt64} {
+		for s.share.Over() && s.evict(after) {
+		}
+	}
+}
+
+// Bytes returns what the chunks take, in bytes.
+func (s *Store) Bytes() int64 { return s.share.Kept() }
+
+// Age drops the chunks that no list has used for ten minutes. Call it from time
+// to time, with the time that has passed since some beginning.
+func (s *Store) Age(now time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now < s.mu.aged+agingPeriod {
+		return
+	}
+	s.mu.aged = now
+	s.mu.marks = append(s.mu.marks, s.lists.Load())
+	if len(s.mu.marks) <= agingPeriods {
+		return
+	}
+	oldest := s.mu.marks[0]
+	s.mu.marks = slices.Delete(s.mu.marks, 0, 1)
+	for e := s.mu.queue.Front(); e != nil; {
+		c := e.Value.(*chunk)
+		e = e.Next()
+		if c.used.Load() <= oldest {
+			s.drop(c)
+		}
+	}
+	s.mu.seen, s.mu.before = map[uint64]struct{}{}, s.mu.seen
+}
+
+// newFormatSeed makes the places of two formats different.
+func newFormatSeed(id formatID) uint64 { return maphash.Comparable(seed, id) }

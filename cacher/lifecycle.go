@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cacher
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
+)
+
+// asleep is the number of users of a cache that has no engine, or is about to
+// have none.
+const asleep = -1
+
+// lifecycle keeps the engine of a cache: a request that needs one starts it, and
+// an engine that was idle for the idle timeout is ended. The cache is awake
+// while there is an engine and asleep while there is none. Each request that
+// uses the engine acquires it, and releases it at its end.
+//
+// An engine is started and ended without any lock held: while one goroutine does
+// so, mu.changing is set, and everyone who wants to do the same, or needs the
+// result, waits for that channel to be closed. So there is at most one engine at
+// a time, and two never count the same things.
+type lifecycle[E any] struct {
+	config lifecycleConfig[E]
+	// ctx ends when stop is called, and tasks has the follower of use.
+	ctx    context.Context
+	cancel context.CancelFunc
+	tasks  tasks.Group
+
+	// engine is nil while the cache sleeps. Once the cache is stopped it is the
+	// last engine, which refuses every request.
+	engine atomic.Pointer[E]
+	// users is how many calls use the engine now, or asleep. Without an idle
+	// timeout nobody counts. Only the goroutine that has set mu.changing changes
+	// users from and to asleep.
+	users atomic.Int64
+	// used reports whether a user has come or gone since the follower of use last
+	// looked. The note is set before users counts a user who comes, and before
+	// users forgets a user who goes.
+	used atomic.Bool
+
+	mu struct {
+		sync.Mutex
+		stopped bool
+		// changing is closed when the start or the end of an engine that is under
+		// way is over; nil: none is.
+		changing chan struct{}
+	}
+}
+
+// lifecycleConfig is what a lifecycle is made with. The functions are called
+// with no lock held.
+type lifecycleConfig[E any] struct {
+	clock clock.Clock
+	// idleTimeout is the time without use after which an engine is ended; 0:
+	// never.
+	idleTimeout time.Duration
+	// start makes an engine and starts it. A request that waits for the engine
+	// gives its context and what it is; without a request there is no verb.
+	start func(ctx context.Context, verb string) *E
+	// stopped makes an engine that refuses every request, for a cache that was
+	// stopped while it slept.
+	stopped func() *E
+	// end ends an engine, and returns when everything that the engine has started
+	// has ended. end may be called more than once, and by many at a time.
+	end func(*E)
+	// watched reports whether a watch is open, which is a use of the engine.
+	watched func(*E) bool
+	// idle is called before an engine that nobody uses is ended, and slept after
+	// that.
+	idle  func(context.Context)
+	slept func()
+}
+
+func newLifecycle[E any](config lifecycleConfig[E]) *lifecycle[E] {
+	l := &lifecycle[E]{config: config}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	l.users.Store(asleep)
+	return l
+}
+
+// current returns the engine, nil while the cache sleeps. current starts no
+// engine and counts no use: the engine may end at any time.
+func (l *lifecycle[E]) current() *E { return l.engine.Load() }
+
+// acquire returns the engine, after starting one if there is none. The engine
+// stays until release is called. ctx and verb are those of the request.
+func (l *lifecycle[E]) acquire(ctx context.Context, verb string) *E {
+	if l.config.idleTimeout == 0 {
+		if e := l.engine.Load(); e != nil {
+			return e
+		}
+		return l.wake(ctx, verb)
+	}
+	l.use()
+	for {
+		n := l.users.Load()
+		if n == asleep {
+			return l.wake(ctx, verb)
+		}
+		if l.users.CompareAndSwap(n, n+1) {
+			return l.engine.Load()
+		}
+	}
+}
+
+// release ends the use of an engine that acquire began. The idle timeout counts
+// from here: a request may be a long one.
+func (l *lifecycle[E]) release() {
+	if l.config.idleTimeout != 0 {
+		l.use()
+		l.users.Add(-1)
+	}
+}
+
+// begin starts an engine before any request needs it.
+func (l *lifecycle[E]) begin() {
+	l.wake(l.ctx, "")
+	l.release()
+}
+
+// use notes that the cache is used. use writes only when the note is not there
+// yet, because many goroutines read it.
+func (l *lifecycle[E]) use() {
+	if !l.used.Load() {
+		l.used.Store(true)
+	}
+}
+
+// wake returns the engine as acquire does.
+func (l *lifecycle[E]) wake(ctx context.Context, verb string) *E {
+	l.lockUnchanging()
+	if e := l.engine.Load(); e != nil {
+		l.users.Add(1)
+		l.mu.Unlock()
+		return e
+	}
+	stopped := l.mu.stopped
+	l.beginChange()
+	l.mu.Unlock()
+
+	var e *E
+	defer func() {
+		l.mu.Lock()
+		if e != nil { // start has not panicked
+			l.engine.Store(e)
+			l.users.Store(1)
+		}
+		l.endChange()
+		l.mu.Unlock()
+	}()
+	if stopped {
+		e = l.config.stopped()
+		return e
+	}
+	started := l.config.start(ctx, verb)
+	if l.config.idleTimeout != 0 {
+		// Ends when it has put the cache to sleep, or with stop, which awaits it.
+		l.tasks.Run(func() { l.followUse(started) })
+	}
+	e = started
+	return e
+}
+
+// lockUnchanging takes mu while no engine starts or ends.
+func (l *lifecycle[E]) lockUnchanging() {
+	l.mu.Lock()
+	for l.mu.changing != nil {
+		changing := l.mu.changing
+		l.mu.Unlock()
+		<-changing
+		l.mu.Lock()
+	}
+}
+
+// beginChange and endChange are called with mu held.
+func (l *lifecycle[E]) beginChange() { l.mu.changing = make(chan struct{}) }
+
+func (l *lifecycle[E]) endChange() {
+	close(l.mu.changing)
+	l.mu.changing = nil
+}
+
+// followUse puts the cache to sleep once nobody has used it for the idle
+// timeout, never sooner; at the latest when it was idle for twice as long.
+func (l *lifecycle[E]) followUse(e *E) {
+	for {
+		select {
+		case <-l.config.clock.After(l.config.idleTimeout):
+		case <-l.ctx.Done():
+			return
+		}
+		if l.busy(e) {
+			continue
+		}
+		l.config.idle(l.ctx)
+		if l.endIdle(e) {
+			return
+		}
+	}
+}
+
+// busy reports whether the cache is in use, or was since busy was last called.
+func (l *lifecycle[E]) busy(e *E) bool {
+	used := l.used.Swap(false)
+	if l.config.watched(e) {
+		l.used.Store(true)
+		return true
+	}
+	return used || l.users.Load() > 0
+}
+
+// endIdle ends the engine if nobody uses it, and reports whether it did.
+func (l *lifecycle[E]) endIdle(e *E) bool {
+	l.lockUnchanging()
+	if l.mu.stopped || !l.users.CompareAndSwap(0, asleep) {
+		l.mu.Unlock()
+		return false
+	}
+	l.beginChange()
+	l.mu.Unlock()
+
+	// Nobody can acquire the engine any more. The users who came since the cache
+	// was found idle have opened a watch, or are gone; both is a use.
+	ends := !l.used.Load() && !l.config.watched(e)
+	if ends {
+		l.engine.Store(nil)
+		l.config.end(e)
+		l.config.slept()
+	}
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !ends {
+		l.users.Store(0)
+	}
+	l.endChange()
+	return ends
+}
+
+// done is closed when the cache is stopped.
+func (l *lifecycle[E]) done() <-chan struct{} { return l.ctx.Done() }
+
+// stop is final: no engine is started any more, and the last one is ended. When
+// it returns everything that the lifecycle has started has ended. stop may be
+// called more than once, and by many at a time; it returns true to the first.
+func (l *lifecycle[E]) stop() (first bool) {
+	l.cancel()
+	l.mu.Lock()
+	first = !l.mu.stopped
+	l.mu.stopped = true
+	l.mu.Unlock()
+	l.lockUnchanging()
+	e := l.engine.Load()
+	l.mu.Unlock()
+	if e != nil {
+		l.config.end(e)
+	}
+	l.tasks.Close()
+	return first
+}

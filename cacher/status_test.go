@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cacher_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/memstore"
+	"github.com/kube-watchcache/watchcache/internal/poddata"
+)
+
+// The status names the client of each watch: what the server knows of it, or the
+// user of the request.
+func TestStatusNamesClients(t *testing.T) {
+	c := start(t, newStore())
+	known := cacher.Client{User: "ada", UserAgent: "informer/1", Address: "192.0.2.1:4711"}
+	asUser := request.WithUser(t.Context(), &user.DefaultInfo{Name: "grace"})
+	for _, ctx := range []struct{ name string }{{"known"}, {"user"}, {"none"}} {
+		context := t.Context()
+		switch ctx.name {
+		case "known":
+			context = cacher.WithClient(asUser, known)
+		case "user":
+			context = asUser
+		}
+		w, err := c.Watch(context, "/pods/", everything("0"))
+		require.NoError(t, err)
+		t.Cleanup(w.Stop)
+	}
+	page, err := c.StatusPage(cacher.WatcherQuery{Sort: "age", Limit: 10})
+	require.NoError(t, err)
+	var clients []cacher.Client
+	for _, w := range page.Watchers {
+		clients = append(clients, w.Client)
+	}
+	require.ElementsMatch(t, []cacher.Client{known, {User: "grace"}, {}}, clients)
+}
+
+// A watch is starting until it has its initial events, then live; parked when its
+// client is slow, with its lag in events and seconds; and among the ended ones,
+// with its reason, when it is over.
+func TestStatusFollowsAWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(poddata.Pod("a/one"), poddata.Pod("a/two"))
+		c := start(t, store, func(config *cacher.Config) { config.WatchBuffer, config.DispatchBudget = 1, -1 })
+		w, err := c.Watch(cacher.WithClient(t.Context(), cacher.Client{User: "ada"}), "/pods/", everything("0"))
+		require.NoError(t, err)
+		synctest.Wait()
+		status := func() cacher.WatcherStatus {
+			t.Helper()
+			all := c.Status().Watchers
+			require.Len(t, all, 1)
+			return all[0]
+		}
+		got := status()
+		require.Equal(t, cacher.WatcherStarting, got.State, "one of two initial events is in the channel")
+		require.Equal(t, uint64(1), got.Delivered)
+		require.Equal(t, cacher.WatchCounts{Starting: 1}, c.Status().Watches)
+		<-w.ResultChan()
+		<-w.ResultChan()
+		synctest.Wait()
+		got = status()
+		require.Equal(t, cacher.WatcherLive, got.State)
+		require.Equal(t, uint64(2), got.Delivered)
+		require.Equal(t, cacher.WatchCounts{Live: 1}, c.Status().Watches)
+
+		for i := range 5 { // one for the channel, and one each second from then on
+			put(store, poddata.Pod(fmt.Sprintf("a/more-%d", i)))
+			elapse(time.Second)
+			synctest.Wait()
+		}
+		got = status()
+		require.Equal(t, cacher.WatcherParked, got.State)
+		require.True(t, got.Parked)
+		require.Equal(t, uint64(4), got.Lag)
+		require.InDelta(t, 4, got.LagSeconds, 0.1)
+		require.Equal(t, 1, got.Queued)
+		require.Equal(t, 1, got.Capacity)
+		require.Equal(t, uint64(3), got.Delivered)
+		require.Positive(t, got.HeldBytes)
+		counts := c.Status().Watches
+		require.Equal(t, 1, counts.Parked)
+		require.Equal(t, uint64(4), counts.WorstLag)
+		require.InDelta(t, 4, counts.WorstLagSeconds, 0.1)
+
+		<-w.ResultChan() // one event further
+		synctest.Wait()
+		require.Equal(t, uint64(3), status().Lag)
+		for range 4 {
+			<-w.ResultChan()
+		}
+		synctest.Wait()
+		got = status()
+		require.Equal(t, cacher.WatcherLive, got.State)
+		require.Zero(t, got.Lag)
+		require.Equal(t, uint64(7), got.Delivered)
+
+		w.Stop()
+		synctest.Wait()
+		require.Empty(t, c.Status().Watchers)
+		ended := c.Status().Ended
+		require.Len(t, ended, 1)
+		require.Equal(t, "stopped", ended[0].Reason)
+		require.Equal(t, "ada", ended[0].Client.User)
+		require.Equal(t, uint64(7), ended[0].Delivered)
+		require.Equal(t, 5*time.Second, ended[0].Ended.Sub(ended[0].Started))
+		c.Stop()
+	})
+}
+
+// The watches that a client ended don't drive out those that were ended for what
+// they did.
+func TestStatusKeepsUnusualEndings(t *testing.T) {
+	store := newStore()
+	c := start(t, store, func(config *cacher.Config) { config.WindowBytes, config.WatchBuffer = 1, 1 })
+	slow, err := c.Watch(cacher.WithClient(t.Context(), cacher.Client{User: "slow"}), "/pods/", everything("0"))
+	require.NoError(t, err)
+	t.Cleanup(slow.Stop)
+	until(t, "the slow watch has expired", func() bool {
+		burst(store, 50)
+		return slices.ContainsFunc(c.Status().Ended, func(w cacher.EndedWatch) bool { return w.Reason == "expired" })
+	})
+	for range 100 {
+		w, err := c.Watch(t.Context(), "/pods/", everything("0"))
+		require.NoError(t, err)
+		w.Stop()
+	}
+	ended := c.Status().Ended
+	require.Len(t, ended, 33)
+	require.True(t, slices.ContainsFunc(ended, func(w cacher.EndedWatch) bool { return w.Client.User == "slow" && w.Reason == "expired" }))
+	require.True(t, slices.IsSortedFunc(ended, func(a, b cacher.EndedWatch) int { return b.Ended.Compare(a.Ended) }))
+}
+
+// Pages fit together in every order, and the orders are what they are called.
+func TestStatusPages(t *testing.T) {
+	const watchers = 700
+	c := start(t, newStore(poddata.Pod("a/one")))
+	for i := range watchers {
+		w, err := c.Watch(cacher.WithClient(t.Context(), cacher.Client{User: fmt.Sprintf("user-%03d", (i*37)%watchers)}), "/pods/", everything("0"))
+		require.NoError(t, err)
+		t.Cleanup(w.Stop)
+	}
+	until(t, "all are live", func() bool { return c.Status().Watches.Live == watchers })
+	for _, order := range cacher.WatcherOrders() {
+		for _, reverse := range []bool{false, true} {
+			seen := map[uint64]bool{}
+			for offset := 0; offset < watchers; offset += 300 {
+				page, err := c.StatusPage(cacher.WatcherQuery{Sort: order, Reverse: reverse, Offset: offset, Limit: 300})
+				require.NoError(t, err)
+				require.Len(t, page.Watchers, min(300, watchers-offset))
+				require.Equal(t, watchers, page.Watches.Live)
+				for _, w := range page.Watchers {
+					require.False(t, seen[w.ID], "%s: watcher %d is on two pages", order, w.ID)
+					seen[w.ID] = true
+				}
+			}
+			require.Len(t, seen, watchers)
+		}
+	}
+	first := func(q cacher.WatcherQuery) cacher.WatcherStatus {
+		t.Helper()
+		q.Limit = 1
+		page, err := c.StatusPage(q)
+		require.NoError(t, err)
+		return page.Watchers[0]
+	}
+	require.Equal(t, "user-000", first(cacher.WatcherQuery{Sort: "user"}).Client.User)
+	require.Equal(t, "user-699", first(cacher.WatcherQuery{Sort: "user", Reverse: true}).Client.User)
+	require.Equal(t, uint64(1), first(cacher.WatcherQuery{Sort: "age"}).ID)
+	require.Equal(t, "user-037", first(cacher.WatcherQuery{Sort: "age", Offset: 1}).Client.User)
+
+	none, err := c.StatusPage(cacher.WatcherQuery{})
+	require.NoError(t, err)
+	require.Empty(t, none.Watchers)
+	_, err = c.StatusPage(cacher.WatcherQuery{Sort: "beauty"})
+	require.ErrorContains(t, err, `Sort is "beauty"`)
+	_, err = c.StatusPage(cacher.WatcherQuery{Offset: -1})
+	require.ErrorContains(t, err, "Offset is -1")
+}
+
+// The errors of a cache are kept, the latest first; the same one is counted.
+func TestStatusKeepsErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore()
+		store.Fail("watch", errors.New("no leader"))
+		store.Fail("list", errors.New("no leader"))
+		c := newCache(t, store)
+		elapse(time.Minute)
+		s := c.Status()
+		require.NotEmpty(t, s.NotReady)
+		require.Equal(t, *s.LastError, s.Errors[0])
+		require.Greater(t, s.LastError.Times, 1)
+		require.NotContains(t, s.LastError.Summary, "no leader")
+		require.Contains(t, s.LastError.Message, "no leader")
+		for i := range 40 {
+			store.Fail("watch", fmt.Errorf("reason %d", i))
+			store.Fail("list", fmt.Errorf("reason %d", i))
+			elapse(time.Minute)
+		}
+		s = c.Status()
+		require.Len(t, s.Errors, 16)
+		require.Contains(t, s.Errors[0].Message, "reason 39")
+		require.True(t, slices.IsSortedFunc(s.Errors, func(a, b cacher.LastError) int { return b.Time.Compare(a.Time) }))
+		c.Stop()
+	})
+}
+
+// The samples of the window are its oldest and newest event and some between
+// them, with the times at which they came.
+func TestStatusSamplesTheWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore()
+		c := start(t, store)
+		require.Empty(t, c.Status().WindowSamples)
+		began := time.Now()
+		for range 200 {
+			put(store, poddata.Pod("a/one"))
+			elapse(10 * time.Millisecond)
+		}
+		synctest.Wait()
+		s := c.Status()
+		require.Len(t, s.WindowSamples, 64)
+		first, last := s.WindowSamples[0], s.WindowSamples[63]
+		require.Equal(t, s.ResourceVersion, last.ResourceVersion)
+		require.Equal(t, s.ResourceVersion-199, first.ResourceVersion)
+		require.InDelta(t, 0, first.Received.Sub(began).Seconds(), 0.001)
+		require.InDelta(t, 1.99, last.Received.Sub(began).Seconds(), 0.001)
+		events := 0
+		for _, sample := range s.WindowSamples {
+			events += sample.Events
+		}
+		require.Equal(t, 200, events)
+		c.Stop()
+	})
+}
+
+// The history has a sample for every five seconds of the last ten minutes in which
+// the cache was awake, and says what was done in them.
+func TestStatusHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(poddata.Pod("a/one"))
+		c := start(t, store)
+		watched, err := c.Watch(t.Context(), "/pods/", everything("0"))
+		require.NoError(t, err)
+		t.Cleanup(watched.Stop)
+		go func() {
+			for range watched.ResultChan() {
+			}
+		}()
+		for range 3 { // events a second, and a read
+			for range 2 {
+				put(store, poddata.Pod("a/one"))
+			}
+			list(t, c, "/pods/", "0")
+			elapse(time.Second)
+		}
+		elapse(5 * time.Second)
+		h := c.Status().History
+		require.NotEmpty(t, h)
+		require.InDelta(t, 5, h[0].Seconds, 1)
+		require.Equal(t, uint64(6), h[0].Events)
+		require.Equal(t, uint64(6), h[0].Delivered)
+		require.Equal(t, uint64(3), h[0].Reads)
+		require.Equal(t, 1, h[0].Watchers)
+		require.Equal(t, 1, h[0].Objects)
+		elapse(30 * time.Minute)
+		h = c.Status().History
+		require.InDelta(t, 120, len(h), 1)
+		require.True(t, slices.IsSortedFunc(h, func(a, b cacher.HistorySample) int { return a.Time.Compare(b.Time) }))
+		require.Less(t, time.Since(h[0].Time), 10*time.Minute+time.Second)
+		require.Zero(t, h[len(h)-1].Events)
+		c.Stop()
+	})
+}
+
+// The storage's version is shown beside the cache's, with its age: from the last
+// event or progress, or from the last answer if that was ahead of these.
+func TestStatusStorageVersion(t *testing.T) {
+	inBubble(t, manyPods, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		expect := func(own, stored uint64, least, most float64) {
+			t.Helper()
+			s := c.Status()
+			require.Equal(t, own, s.ResourceVersion)
+			require.Equal(t, stored, s.StorageResourceVersion)
+			require.GreaterOrEqual(t, s.StorageAgeSeconds, least)
+			require.LessOrEqual(t, s.StorageAgeSeconds, most)
+		}
+		expect(101, 101, 0, 0.1)
+		elapse(10 * time.Second)
+		put(store, poddata.Pod("a/pod-00"))
+		elapse(4 * time.Second)
+		expect(102, 102, 4, 4)
+		release := store.Hold()
+		put(store, poddata.Pod("a/pod-01"))
+		read := goList(t.Context(), c, "")
+		elapse(2 * time.Second)
+		expect(102, 103, 0, 2) // it is asked again while the read waits
+		store.Fail("version", errors.New("no leader"))
+		elapse(5 * time.Second)
+		expect(102, 103, 4, 7)
+		store.Fail("version", nil)
+		release()
+		<-read.done
+		synctest.Wait()
+		expect(103, 103, 0, 5)
+	})
+}
+
+// The silence of the storage is the time since its last event, report of progress
+// or answer.
+func TestStatusSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(poddata.Pod("a/one"))
+		c := start(t, store)
+		put(store, poddata.Pod("a/one"))
+		synctest.Wait()
+		require.InDelta(t, 0, c.Status().SilenceSeconds, 0.001)
+		store.Fail("version", errors.New("no leader"))
+		elapse(20 * time.Second)
+		silent := c.Status().SilenceSeconds
+		put(store, poddata.Pod("a/one"))
+		synctest.Wait()
+		require.InDelta(t, 20, silent, 1)
+		require.InDelta(t, 0, c.Status().SilenceSeconds, 0.001)
+		c.Stop()
+	})
+}

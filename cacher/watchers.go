@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cacher
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kube-watchcache/watchcache/cacher/internal/fanout"
+)
+
+// WatcherQuery is which watchers StatusPage describes. The zero value is none of
+// them.
+type WatcherQuery struct {
+	// Sort is one of WatcherOrders; empty: lag. Each puts first what a person is
+	// likely to look for: the greatest number, the oldest watch, the first name of
+	// the alphabet. Reverse turns the order round.
+	Sort    string
+	Reverse bool
+	// The page begins after Offset watchers and has at most Limit of them; all if
+	// Limit is negative.
+	Offset, Limit int
+}
+
+// WatcherOrders returns the names of the orders that watchers can be sorted by.
+func WatcherOrders() []string { return fanout.Orders() }
+
+func (q *WatcherQuery) validate() error {
+	if q.Sort == "" {
+		q.Sort = "lag"
+	}
+	switch {
+	case !slices.Contains(WatcherOrders(), q.Sort):
+		return fmt.Errorf("Sort is %q, which is none of %s", q.Sort, strings.Join(WatcherOrders(), ", "))
+	case q.Offset < 0:
+		return fmt.Errorf("Offset is %d and must not be negative", q.Offset)
+	}
+	return nil
+}
+
+// WatchCounts counts the open watches of a cache. While watches come and go the
+// numbers are of slightly different times.
+type WatchCounts struct {
+	// Live watches are sent each event as it is dispatched. Starting ones are sent
+	// their initial events, or those since their start. Parked ones have been live
+	// and catch up.
+	Live     int `json:"live"`
+	Starting int `json:"starting"`
+	Parked   int `json:"parked"`
+	// WorstLag is the greatest WatcherStatus.Lag, and WorstLagSeconds the
+	// LagSeconds of that watch.
+	WorstLag        uint64  `json:"worstLag"`
+	WorstLagSeconds float64 `json:"worstLagSeconds"`
+}
+
+// WatcherState is what a watch is doing.
+type WatcherState string
+
+// The states; see WatchCounts.
+const (
+	WatcherLive     WatcherState = "live"
+	WatcherStarting WatcherState = "starting"
+	WatcherParked   WatcherState = "parked"
+)
+
+// WatcherStatus describes one watch.
+type WatcherStatus struct {
+	// ID tells the open watches of a cache apart.
+	ID uint64 `json:"id"`
+	// Client is whose watch it is.
+	Client Client `json:"client"`
+	// Key is the key or key prefix that is watched, LabelSelector and
+	// FieldSelector select objects there.
+	Key           string `json:"key"`
+	LabelSelector string `json:"labelSelector,omitempty"`
+	FieldSelector string `json:"fieldSelector,omitempty"`
+	// State is what the watch is doing. Parked reports whether the watch is not
+	// live: it catches up from its position instead of being sent events as they
+	// come, because it has just begun, or its client is slow.
+	State  WatcherState `json:"state"`
+	Parked bool         `json:"parked"`
+	// Lag is how many of the dispatched events the watcher has not looked at yet;
+	// 0 for a live watcher. LagSeconds is how long ago the cache got the first of
+	// them, or, if that one has left the window, the oldest one in the window.
+	Lag        uint64  `json:"lag"`
+	LagSeconds float64 `json:"lagSeconds"`
+	// Queued is how many events the client has not taken yet, of at most Capacity.
+	Queued   int `json:"queued"`
+	Capacity int `json:"capacity"`
+	// Delivered is how many events the client was sent, or has to take, initial
+	// events and the bookmark at their end included, other bookmarks not.
+	Delivered uint64 `json:"delivered"`
+	// HeldBytes estimates the memory that is there for the watch: its channel, the
+	// objects of the events in it, and the state that its initial events come
+	// from, as far as it is not the current one. Watches that have begun at the
+	// same time share that state, and each counts it.
+	HeldBytes int64 `json:"heldBytes"`
+	// Started is when the watch began.
+	Started time.Time `json:"started"`
+}
+
+// EndedWatch describes a watch that has ended. The fields are those of
+// WatcherStatus, at the end.
+type EndedWatch struct {
+	ID            uint64 `json:"id"`
+	Client        Client `json:"client"`
+	Key           string `json:"key"`
+	LabelSelector string `json:"labelSelector,omitempty"`
+	FieldSelector string `json:"fieldSelector,omitempty"`
+	// Reason is one of the values of the label reason of the metric
+	// watchcache_watchers_ended_total.
+	Reason    string    `json:"reason"`
+	Started   time.Time `json:"started"`
+	Ended     time.Time `json:"ended"`
+	Delivered uint64    `json:"delivered"`
+	Lag       uint64    `json:"lag"`
+}
+
+var watcherStates = [...]WatcherState{
+	fanout.Live: WatcherLive, fanout.Starting: WatcherStarting, fanout.Parked: WatcherParked,
+}
+
+func (e *engine) watchers(q WatcherQuery) ([]WatcherStatus, WatchCounts) {
+	page, counts := e.fanout.Watches(fanout.Page(q))
+	out := make([]WatcherStatus, len(page))
+	for i, w := range page {
+		out[i] = WatcherStatus{
+			ID: w.ID, Client: Client(w.Client),
+			Key: w.Name.Key, LabelSelector: w.Name.Label, FieldSelector: w.Name.Field,
+			State: watcherStates[w.Phase], Parked: w.Phase != fanout.Live, Lag: w.Lag, LagSeconds: w.LagTime.Seconds(),
+			Queued: w.Queued, Capacity: w.Capacity, Delivered: w.Delivered, HeldBytes: w.Bytes, Started: w.Started,
+		}
+	}
+	return out, WatchCounts{
+		Live: counts.Live, Starting: counts.Starting, Parked: counts.Parked,
+		WorstLag: counts.WorstLag, WorstLagSeconds: counts.WorstLagTime.Seconds(),
+	}
+}
+
+func endedWatches(all []fanout.Ending) []EndedWatch {
+	out := make([]EndedWatch, len(all))
+	for i, w := range all {
+		out[i] = EndedWatch{
+			ID: w.ID, Client: Client(w.Client), Key: w.Name.Key, LabelSelector: w.Name.Label, FieldSelector: w.Name.Field,
+			Reason: w.Reason.String(), Started: w.Started, Ended: w.Ended, Delivered: w.Delivered, Lag: w.Lag,
+		}
+	}
+	return out
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package debug answers what the watch caches of an API server are doing: which
+// client is slow, how far behind it is, and what that costs. [Handler] serves it
+// as JSON for programs and as a page for people, at one path.
+//
+// # Requests
+//
+// GET and HEAD only; a request changes nothing and wakes no cache that sleeps.
+// JSON is the answer to ?format=json, or to an Accept header that prefers
+// application/json to text/html; else the answer is the page. The parameters
+// below are for JSON. A value that does not fit is a 400 whose text names it.
+//
+//	resource=  one cache, as its field "id" or "resource" names it, with details
+//	sort=      the order of watchers, slowest first by default; a leading "-"
+//	           turns it round: see cacher.WatcherOrders
+//	limit=     how many watchers of each cache, 20 by default, 1,000 at most
+//	offset=    how many watchers of each cache to pass over
+//	values=    true: with keys, selectors' values and messages of errors, where
+//	           the user may list the resource in all namespaces
+//
+// # What is shown to whom
+//
+// The server's own authentication and authorization decide who sees the page: the
+// non-resource URL /debug/watchcache. Each reader of the page sees the names of users,
+// their user agents and addresses. Names and namespaces of objects, labels'
+// values and messages of errors are left out unless they are asked for and the
+// user may list the resource.
+//
+// The JSON types of this package are the schema. Fields may be added; a change
+// of meaning changes [SchemaVersion].
+package debug

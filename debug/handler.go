@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package debug
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/utils/clock"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+)
+
+// Path is where a server has the page.
+const Path = "/debug/watchcache"
+
+// Config is what a Handler works with.
+type Config struct {
+	// Caches returns the server's caches, each once, in the order in which they
+	// were made. Caches is called for each request. Required.
+	Caches func() []*cacher.Cacher
+	// Authorizer decides whether a user may list a resource and so see the names
+	// of its objects. nil: the server authorizes nothing, and every user may.
+	Authorizer authorizer.Authorizer
+	// Clock tells the time of the answers; nil: the real one. The caches have
+	// clocks of their own.
+	Clock clock.PassiveClock
+}
+
+// Handler serves the page and its JSON. The handler authenticates nobody, and
+// must be behind a server's own authentication and authorization. The handler
+// is safe for concurrent use.
+type Handler struct {
+	config Config
+	page   page
+}
+
+// New returns a Handler.
+func New(config Config) *Handler {
+	if config.Clock == nil {
+		config.Clock = clock.RealClock{}
+	}
+	return &Handler{config: config, page: newPage()}
+}
+
+// ServeHTTP implements http.Handler.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("X-Frame-Options", "DENY")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Vary", "Accept")
+	header.Set("Content-Security-Policy", nothing)
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		header.Set("Allow", "GET, HEAD")
+		refuse(w, http.StatusMethodNotAllowed, "the method "+strconv.Quote(r.Method)+" is not allowed: use GET or HEAD")
+		return
+	}
+	q, err := parseQuery(r.URL.Query())
+	switch {
+	case err != nil:
+		refuse(w, http.StatusBadRequest, err.Error())
+	case wantsJSON(r):
+		h.serveJSON(w, r, q)
+	default:
+		h.page.serve(w)
+	}
+}
+
+// refuse answers with one line of text.
+func refuse(w http.ResponseWriter, code int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(code)
+	_, _ = w.Write([]byte(text + "\n")) // a client that is gone needs no answer
+}
+
+func (h *Handler) serveJSON(w http.ResponseWriter, r *http.Request, q query) {
+	report, ok := h.report(r.Context(), q)
+	if !ok {
+		refuse(w, http.StatusNotFound, "resource is "+strconv.Quote(q.resource)+", and this server has no such cache: without the parameter the answer names all")
+		return
+	}
+	var body bytes.Buffer
+	encoder := json.NewEncoder(&body)
+	encoder.SetEscapeHTML(true)
+	if err := encoder.Encode(report); err != nil {
+		refuse(w, http.StatusInternalServerError, "the answer could not be encoded: "+err.Error())
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(body.Len()))
+	_, _ = w.Write(body.Bytes()) // a client that is gone needs no answer
+}
+
+// report describes the caches that a query names. report returns false if the
+// query names one that there isn't.
+func (h *Handler) report(ctx context.Context, q query) (Report, bool) {
+	report := Report{Schema: SchemaVersion, Time: h.config.Clock.Now(), Caches: []Cache{}}
+	seen := map[string]int{}
+	for _, c := range h.config.Caches() {
+		resource := c.Config().GroupResource
+		id := resource.String()
+		if seen[id]++; seen[id] > 1 {
+			id += "~" + strconv.Itoa(seen[id])
+		}
+		if q.resource != "" && q.resource != id {
+			continue
+		}
+		status, err := c.StatusPage(q.watchers)
+		if err != nil {
+			continue // the query was validated
+		}
+		d := description{
+			status: status, now: report.Time, prefix: c.Config().ResourcePrefix,
+			details: q.resource != "", values: "hidden",
+		}
+		if q.values {
+			d.values = "forbidden"
+			if h.mayList(ctx, c) {
+				d.values = "shown"
+			}
+		}
+		described := d.cache()
+		described.ID = id
+		report.Caches = append(report.Caches, described)
+	}
+	return report, q.resource == "" || len(report.Caches) > 0
+}
+
+// mayList reports whether the user of a request may list the cache's resource in
+// all namespaces and versions.
+func (h *Handler) mayList(ctx context.Context, c *cacher.Cacher) bool {
+	if h.config.Authorizer == nil {
+		return true
+	}
+	user, ok := request.UserFrom(ctx)
+	if !ok {
+		return false
+	}
+	resource := c.Config().GroupResource
+	decision, _, err := h.config.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
+		User: user, Verb: "list", APIGroup: resource.Group, APIVersion: "*", Resource: resource.Resource, ResourceRequest: true,
+	})
+	return err == nil && decision == authorizer.DecisionAllow
+}
+
+// wantsJSON reports whether the answer is to be JSON: the parameter says so, or
+// the client accepts JSON and prefers it to HTML.
+func wantsJSON(r *http.Request) bool {
+	if format := r.URL.Query().Get("format"); format != "" {
+		return format == "json"
+	}
+	accepted := strings.Join(r.Header.Values("Accept"), ",")
+	return quality(accepted, "application", "json") > quality(accepted, "text", "html")
+}
+
+// quality returns how much a client wants a media type, by its Accept header:
+// the most specific range that covers the type counts. A client that says
+// nothing about a type does not want it.
+func quality(accepted, kind, subtype string) float64 {
+	best, specific := 0.0, -1
+	for part := range strings.SplitSeq(accepted, ",") {
+		media, parameters, _ := strings.Cut(part, ";")
+		rank := -1
+		switch strings.ToLower(strings.TrimSpace(media)) {
+		case kind + "/" + subtype:
+			rank = 2
+		case kind + "/*":
+			rank = 1
+		case "*/*":
+			rank = 0
+		}
+		if rank <= specific {
+			continue
+		}
+		best, specific = 1, rank
+		for parameter := range strings.SplitSeq(parameters, ";") {
+			name, value, _ := strings.Cut(strings.TrimSpace(parameter), "=")
+			if strings.EqualFold(name, "q") {
+				if q, err := strconv.ParseFloat(value, 64); err == nil {
+					best = q
+				}
+			}
+		}
+	}
+	return best
+}
+
+// seconds returns the time from a to b in seconds, 0 if b is before a.
+func seconds(a, b time.Time) float64 { return max(0, b.Sub(a).Seconds()) }

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package debug
+
+import (
+	"time"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+)
+
+// SchemaVersion is the version of the JSON answer.
+const SchemaVersion = 1
+
+// Report is the JSON answer.
+type Report struct {
+	// Schema is SchemaVersion.
+	Schema int `json:"schema"`
+	// Time is the time of the answer, by the server's clock.
+	Time time.Time `json:"time"`
+	// Caches is the server's caches, by their ids.
+	Caches []Cache `json:"caches"`
+}
+
+// Cache describes one cache.
+type Cache struct {
+	// ID tells the caches of a server apart: the resource, and a number after a
+	// "~" if there are several caches of it, one for each version of a custom
+	// resource, say.
+	ID string `json:"id"`
+	// Resource is "resource.group".
+	Resource string `json:"resource"`
+	// State is "ready", "paused" (storage has something that it can't deliver),
+	// "lost" (storage does not answer), "not ready" or "asleep" (no request needs the cache). A cache that is asleep
+	// has no numbers.
+	State string `json:"state"`
+	// Since is when the cache became ready, not ready, or paused.
+	Since *time.Time `json:"since,omitempty"`
+	// Reason is why the cache is paused or not ready, if that is known.
+	Reason string `json:"reason,omitempty"`
+	// Values says whether the names of objects are shown: "shown", "hidden"
+	// because nobody asked, or "forbidden" because the user may not list the
+	// resource.
+	Values string `json:"values"`
+
+	Freshness Freshness `json:"freshness"`
+	Holds     Holds     `json:"holds"`
+	Window    Window    `json:"window"`
+	// Counts is what the cache has counted since it was last awake. Several caches
+	// of one resource count together.
+	Counts   cacher.Totals `json:"counts"`
+	Watchers Watchers      `json:"watchers"`
+	// LastError is the last thing that went wrong.
+	LastError *Problem `json:"lastError,omitempty"`
+
+	// The fields below are there only if the request names the resource.
+
+	// Ended is watches that have ended, the latest first.
+	Ended []Ended `json:"ended,omitempty"`
+	// Errors is the last different errors, the latest first.
+	Errors []Problem `json:"errors,omitempty"`
+	// History is what the cache did in the last ten minutes, in steps of 5 s while
+	// it was awake, the oldest first.
+	History []cacher.HistorySample `json:"history,omitempty"`
+}
+
+// Freshness says how new the state of a cache is. ResourceVersions are strings,
+// because they may be greater than the whole numbers that JSON readers keep.
+type Freshness struct {
+	// ResourceVersion is that of the cache; a watch can resume from
+	// OldestResourceVersion.
+	ResourceVersion       string `json:"resourceVersion,omitempty"`
+	OldestResourceVersion string `json:"oldestResourceVersion,omitempty"`
+	// StorageResourceVersion is the highest version that storage is known to have
+	// had, and StorageAgeSeconds how long ago that was last heard. The storage's
+	// version is above the cache's also when other resources have changed.
+	StorageResourceVersion string   `json:"storageResourceVersion,omitempty"`
+	StorageAgeSeconds      *float64 `json:"storageAgeSeconds,omitempty"`
+	// SilenceSeconds is for how long storage was not heard of: no event, no
+	// report of progress, no answer. Absent if it is not known.
+	SilenceSeconds *float64 `json:"silenceSeconds,omitempty"`
+}
+
+// Holds is what a cache has in memory. Bytes are estimates.
+type Holds struct {
+	Objects       int   `json:"objects"`
+	ObjectBytes   int64 `json:"objectBytes"`
+	WindowBytes   int64 `json:"windowBytes"`
+	EncodingBytes int64 `json:"encodingBytes"`
+}
+
+// Window is the recent events that a cache keeps.
+type Window struct {
+	Events int `json:"events"`
+	// Oldest and Newest are when the cache got its first and its last event, and
+	// SpanSeconds the time between Oldest and now.
+	Oldest      *time.Time `json:"oldest,omitempty"`
+	Newest      *time.Time `json:"newest,omitempty"`
+	SpanSeconds float64    `json:"spanSeconds"`
+	// Samples are up to 64 of the events, if the request names the resource.
+	Samples []WindowSample `json:"samples,omitempty"`
+}
+
+// WindowSample is one event of the window.
+type WindowSample struct {
+	ResourceVersion string    `json:"resourceVersion"`
+	Received        time.Time `json:"received"`
+	// Events is how many came since the sample before, this one included.
+	Events int `json:"events"`
+}
+
+// Watchers is the open watches of a cache.
+type Watchers struct {
+	Total    int `json:"total"`
+	Live     int `json:"live"`
+	Starting int `json:"starting"`
+	Parked   int `json:"parked"`
+	// WorstLagEvents and WorstLagSeconds are those of the watch that is furthest
+	// behind.
+	WorstLagEvents  uint64  `json:"worstLagEvents"`
+	WorstLagSeconds float64 `json:"worstLagSeconds"`
+	// Items is the page that was asked for.
+	Items []Watcher `json:"items"`
+}
+
+// Watcher is one open watch.
+type Watcher struct {
+	// ID tells the watches of a cache apart until the cache sleeps.
+	ID        uint64    `json:"id"`
+	User      string    `json:"user"`
+	UserAgent string    `json:"userAgent"`
+	Address   string    `json:"address"`
+	Selection Selection `json:"selection"`
+	// State is "live", "starting" (initial events, or those since its start, are
+	// on their way) or "parked" (the client was slow, and catches up).
+	State string `json:"state"`
+	// LagEvents is how many events the watch has not looked at yet, and
+	// LagSeconds how long ago the cache got the first of them.
+	LagEvents  uint64  `json:"lagEvents"`
+	LagSeconds float64 `json:"lagSeconds"`
+	// Queued is how many events wait for the client, of at most Capacity.
+	Queued   int `json:"queued"`
+	Capacity int `json:"capacity"`
+	// Delivered is how many events the client was sent, those that wait included.
+	Delivered uint64 `json:"delivered"`
+	// HeldBytes estimates what is in memory for this watch.
+	HeldBytes  int64     `json:"heldBytes"`
+	Started    time.Time `json:"started"`
+	AgeSeconds float64   `json:"ageSeconds"`
+}
+
+// Ended is a watch that has ended.
+type Ended struct {
+	ID        uint64    `json:"id"`
+	User      string    `json:"user"`
+	UserAgent string    `json:"userAgent"`
+	Address   string    `json:"address"`
+	Selection Selection `json:"selection"`
+	// Reason is as in the metric watchcache_watchers_ended_total.
+	Reason     string    `json:"reason"`
+	Ended      time.Time `json:"ended"`
+	AgeSeconds float64   `json:"ageSeconds"`
+	Delivered  uint64    `json:"delivered"`
+	LagEvents  uint64    `json:"lagEvents"`
+}
+
+// Selection is what a watch is for.
+type Selection struct {
+	// Scope is "all", "namespace" or "object", as far as the key tells.
+	Scope string `json:"scope"`
+	// Key is the key or key prefix; only with values.
+	Key string `json:"key,omitempty"`
+	// Labels and Fields are the selectors. Without values, a "…" stands for each
+	// value.
+	Labels string `json:"labels,omitempty"`
+	Fields string `json:"fields,omitempty"`
+}
+
+// Problem is something that went wrong.
+type Problem struct {
+	// Summary names no object. Message has the details; only with values.
+	Summary string    `json:"summary"`
+	Message string    `json:"message,omitempty"`
+	Time    time.Time `json:"time"`
+	Times   int       `json:"times"`
+}

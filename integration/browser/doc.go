@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package browser tests the page /debug/watchcache in Debian's chromium, driven
+// through chromedp, against a server over HTTPS. The browser reaches the server as
+// through kubectl proxy: through a proxy on the loopback address that has the
+// user's certificate. The package is a module of its own, so that nobody who
+// uses the cache downloads chromedp.
+//
+// Without chromium the tests are skipped, or fail if CI=true: hack/chromium.sh
+// installs it. SCREENSHOTS=1 writes the pictures in docs/images.
+package browser

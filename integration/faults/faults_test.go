@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"os"
+	"sort"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+const (
+	// floorShare is the least share of reads, in percent of those that etcd itself
+	// answered in the same time, that the server must answer while the cluster has
+	// its majority. An election that takes long takes from both. The goal is
+	// higher, and the table shows what is reached; this is what even a busy
+	// machine leaves.
+	floorShare = 75
+)
+
+// TestFaults is the short form.
+func TestFaults(t *testing.T) {
+	noLeaks(t)
+	var done table
+	for _, cache := range []string{ours, shipped} {
+		t.Run(cache, func(t *testing.T) {
+			trial := newTrial(t, cache)
+			for i, f := range shortForm() {
+				t.Run(f.name, func(t *testing.T) { done.add(t, trial, cache, i, f) })
+			}
+		})
+	}
+	done.print()
+}
+
+// table is the results of a run.
+type table struct{ rows []row }
+
+// add causes a fault, the one of that number, and notes what came of it.
+func (tb *table) add(t *testing.T, trial *trial, cache string, number int, f fault) {
+	t.Helper()
+	r := trial.run(f)
+	r.number = number
+	tb.rows = append(tb.rows, r)
+	if cache == ours {
+		check(t, f, r)
+	}
+}
+
+// print prints the results by fault, those of the caches beside each other.
+func (tb *table) print() {
+	sort.SliceStable(tb.rows, func(i, j int) bool { return tb.rows[i].number < tb.rows[j].number })
+	print(os.Stdout, tb.rows)
+}
+
+// check holds our cache to what must be.
+func check(t *testing.T, f fault, r row) {
+	t.Helper()
+	assert.Empty(t, r.violations, f.name)
+	if !f.ends {
+		assert.Zero(t, r.ends.ended(), "%s: watches ended: %+v %v", f.name, r.ends, r.said)
+	}
+	if f.members {
+		least := r.etcd.share() * floorShare / 100
+		assert.GreaterOrEqual(t, r.gets.share(), least, "%s: GETs answered in time, in percent: %v, etcd itself %v", f.name, r.gets, r.etcd)
+		assert.GreaterOrEqual(t, r.lists.share(), least, "%s: LISTs answered in time, in percent: %v, etcd itself %v", f.name, r.lists, r.etcd)
+	}
+}

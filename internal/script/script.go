@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package script runs the scripts that are a package's specification by
+// example. A script is a text file. The commands above each line of four
+// dashes are run, and what they print is compared with the lines below it, up
+// to the next blank line. A line that starts with # is prose. The test flag
+// -rewrite writes what was printed back into the files.
+//
+// The tests of a package define its commands; the README beside its scripts
+// describes them.
+package script
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write what the scripts in testdata print back into them")
+
+// nothing stands below the dashes when the commands above them printed
+// nothing.
+const nothing = "nothing"
+
+// Play runs a script's commands one after the other. A command returns what it
+// prints, lines without a newline at the end, and an error if it is malformed,
+// which ends the test. Play is called once, in the goroutine of the test.
+type Play func(run func(*Command) (string, error))
+
+// Test calls test in a subtest for each file that matches the pattern, and
+// compares what its commands print when test has returned.
+func Test(t *testing.T, pattern string, test func(*testing.T, Play)) {
+	files, err := filepath.Glob(pattern)
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			want, err := os.ReadFile(file)
+			require.NoError(t, err)
+			got := ""
+			test(t, func(run func(*Command) (string, error)) {
+				got, err = play(string(want), run)
+			})
+			require.NoError(t, err, file)
+			if *rewrite {
+				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
+				return
+			}
+			if at, difference := firstDifference(string(want), got); at > 0 {
+				t.Errorf("%s:%d: %s\ngo test with -rewrite writes what the commands print into the file", file, at, difference)
+			}
+		})
+	}
+}
+
+// context is how many lines are shown of a difference.
+const context = 6
+
+// firstDifference returns the line, from 1, at which two scripts begin to
+// differ, and both there; 0 if they don't.
+func firstDifference(want, got string) (line int, difference string) {
+	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")
+	same := 0
+	for same < len(w) && same < len(g) && w[same] == g[same] {
+		same++
+	}
+	if same == len(w) && same == len(g) {
+		return 0, ""
+	}
+	excerpt := func(lines []string) string {
+		return strings.Join(lines[same:min(len(lines), same+context)], "\n\t")
+	}
+	return same + 1, fmt.Sprintf("got\n\t%s\nwant\n\t%s", excerpt(g), excerpt(w))
+}
+
+// play runs the commands above each line of dashes and returns the script with
+// their output below it.
+func play(script string, run func(*Command) (string, error)) (string, error) {
+	var out bytes.Buffer
+	var printed []string
+	commands, below := 0, false
+	for i, line := range strings.Split(strings.TrimSuffix(script, "\n"), "\n") {
+		switch {
+		case line == "":
+			below = false
+		case below:
+			continue
+		case line == "----":
+			if len(printed) == 0 {
+				printed = []string{nothing}
+			}
+			fmt.Fprintln(&out, line)
+			for _, p := range printed {
+				fmt.Fprintln(&out, p)
+			}
+			printed, commands, below = nil, 0, true
+			continue
+		case !strings.HasPrefix(line, "#"):
+			command, err := parse(line)
+			if err == nil {
+				var p string
+				if p, err = run(command); p != "" {
+					printed = append(printed, p)
+				}
+			}
+			if err == nil {
+				err = command.leftOver()
+			}
+			if err != nil {
+				return "", fmt.Errorf("line %d: %s: %w", i+1, line, err)
+			}
+			commands++
+		}
+		fmt.Fprintln(&out, line)
+	}
+	if commands > 0 {
+		return "", fmt.Errorf("%d commands at the end without a line of dashes", commands)
+	}
+	return out.String(), nil
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/kube-watchcache/watchcache/metrics"
+)
+
+const head = `# Metrics
+
+<!-- Made by metrics/generate of the list in package metrics: make generate writes this page. -->
+
+Each cache exports these metrics with the labels ` + "`group` and `resource`" + `. A series of a counter or histogram with labels of its own appears when it is first counted; other counters and gauges are there while the cache is awake. A cache that sleeps exports only what is marked as *also asleep*; its counters begin at 0 when it wakes up. Histograms have classic buckets, and native ones for a Prometheus that asks for them.
+
+| metric | what it is for |
+|---|---|
+`
+
+// page returns the page of metrics in Markdown.
+func page(list []metrics.Description) []byte {
+	var out bytes.Buffer
+	out.WriteString(head)
+	for _, d := range list {
+		fmt.Fprintf(&out, "| [`%s`](#%s) | %s |\n", d.Name, d.Name, d.Purpose)
+	}
+	for _, d := range list {
+		fmt.Fprintf(&out, "\n## %s\n\n%s\n\n", d.Name, kind(d))
+		fmt.Fprintf(&out, "%s\n\n", d.Help)
+		fmt.Fprintf(&out, "- **For:** %s\n- **Normal:** %s\n- **High:** %s\n", d.Purpose, d.Normal, d.High)
+	}
+	return out.Bytes()
+}
+
+// kind returns a line with the kind and the labels.
+func kind(d metrics.Description) string {
+	line := strings.ToUpper(string(d.Kind[:1])) + string(d.Kind[1:])
+	for _, l := range d.Labels {
+		values := "from the configuration"
+		if len(l.Values) > 0 {
+			values = "`" + strings.Join(l.Values[1:], "`, `") + "`" // without other
+		}
+		line += fmt.Sprintf("; `%s`: %s", l.Name, values)
+	}
+	if d.Asleep {
+		line += "; also asleep"
+	}
+	return line + "."
+}

@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics_test
+
+import (
+	"errors"
+	"fmt"
+	"sort"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	shipped "k8s.io/apiserver/pkg/storage/cacher/metrics"
+	storagemetrics "k8s.io/apiserver/pkg/storage/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+
+	"github.com/kube-watchcache/watchcache/metrics"
+)
+
+// registerShipped does what a server does when it serves /metrics.
+func registerShipped() {
+	shipped.Register()
+	storagemetrics.Register()
+}
+
+// shippedSeries returns the series that the process shows of a group on /metrics, as
+// name{labels but group}, with their values. A histogram is its count.
+func shippedSeries(t testing.TB, group string) map[string]float64 {
+	t.Helper()
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	require.NoError(t, err)
+	out := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			found, labels := false, []string{}
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "group" {
+					found = l.GetValue() == group
+					continue
+				}
+				labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+			}
+			if found {
+				sort.Strings(labels)
+				out[f.GetName()+"{"+strings.Join(labels, ",")+"}"] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return out
+}
+
+// mirrored returns the handles of a cache, on a registry of its own, that is
+// mirrored.
+func mirrored(t testing.TB, group string) *metrics.Resource {
+	t.Helper()
+	m, err := metrics.New(prometheus.NewRegistry())
+	require.NoError(t, err)
+	r := m.For(group, "devices")
+	r.Mirror()
+	return r
+}
+
+// Counts from before a server has registered the shipped metrics are not lost.
+// This is the first test of those that register them.
+func TestShippedMetricsAreRegisteredLate(t *testing.T) {
+	r := mirrored(t, "late.example.com")
+	defer r.Forget()
+	r.Event(metrics.EventAdded)
+	for range 100 {
+		r.Filled(time.Second)
+	}
+	r.PassOn()
+	registerShipped()
+	require.Empty(t, shippedSeries(t, "late.example.com"))
+	r.PassOn()
+	series := shippedSeries(t, "late.example.com")
+	require.EqualValues(t, 1, series[`apiserver_watch_cache_events_received_total{resource="devices"}`])
+	require.EqualValues(t, 16, series[`apiserver_watch_cache_initialization_duration_seconds{resource="devices"}`], "they are bounded")
+}
+
+// mirroredEffects are the methods of Resource, and what they change in the metrics
+// of the shipped cacher.
+var mirroredEffects = []struct {
+	call func(*metrics.Resource)
+	want map[string]float64 // without apiserver_ and the label resource
+}{
+	{func(r *metrics.Resource) {
+		r.Event(metrics.EventAdded)
+		r.Event(metrics.EventModified)
+		r.Event(metrics.EventDeleted)
+	}, map[string]float64{"watch_cache_events_received_total": 3}},
+	{func(r *metrics.Resource) { r.Event(metrics.EventBookmark) }, map[string]float64{"watch_cache_events_dispatched_total": 1}},
+	{func(r *metrics.Resource) { r.Dispatched(40, 10, 5) }, map[string]float64{"watch_cache_events_dispatched_total": 1}},
+	{func(r *metrics.Resource) { r.Processed(7) }, map[string]float64{"init_events_total": 7}},
+	{func(r *metrics.Resource) {
+		for reason := metrics.EndReason(0); reason <= metrics.EndShutdown; reason++ {
+			r.Ended(reason)
+		}
+	}, map[string]float64{"terminated_watchers_total": 4}},
+	{func(r *metrics.Resource) { r.SetResourceVersion(9_123_456_789_012_345) }, map[string]float64{"watch_cache_resource_version": 123_456_789_012_345}},
+	{func(r *metrics.Resource) { r.Relist(metrics.RelistBehind); r.Filled(time.Second) }, map[string]float64{
+		"watch_cache_initializations_total": 1, "watch_cache_initialization_duration_seconds": 1,
+	}},
+	{func(r *metrics.Resource) { r.FillFailed() }, map[string]float64{"watch_cache_initialization_errors_total": 1}},
+	{func(r *metrics.Resource) { r.ReadWait(time.Second) }, map[string]float64{"watch_cache_read_wait_seconds": 1}},
+	{func(r *metrics.Resource) { r.Read(metrics.VerbList, metrics.DecisionConsistent) }, map[string]float64{`watch_cache_consistent_read_total fallback="false",success="true"`: 1}},
+	{func(r *metrics.Resource) { r.Read(metrics.VerbGet, metrics.DecisionConsistent) }, map[string]float64{}},
+	{func(r *metrics.Resource) { r.ConsistentListElsewhere(metrics.FallbackStorage, nil) }, map[string]float64{`watch_cache_consistent_read_total fallback="true",success="true"`: 1}},
+	{func(r *metrics.Resource) { r.ConsistentListElsewhere(metrics.FallbackStorage, errAny) }, map[string]float64{`watch_cache_consistent_read_total fallback="true",success="false"`: 1}},
+	{func(r *metrics.Resource) { r.ConsistentListElsewhere(metrics.FallbackRefused, errAny) }, map[string]float64{`watch_cache_consistent_read_total fallback="skipped",success="false"`: 1}},
+	{func(r *metrics.Resource) { r.ConsistentListElsewhere(metrics.FallbackNone, errAny) }, map[string]float64{`watch_cache_consistent_read_total fallback="false",success="false"`: 1}},
+	{func(r *metrics.Resource) { r.ConsistentListElsewhere(metrics.ListFallback(200), errAny) }, map[string]float64{`watch_cache_consistent_read_total fallback="false",success="false"`: 1}},
+	{func(r *metrics.Resource) { r.ConsistencyCheck(metrics.CheckPassed) }, map[string]float64{`storage_consistency_checks_total status="success"`: 1}},
+	{func(r *metrics.Resource) { r.ConsistencyCheck(metrics.CheckFailed) }, map[string]float64{`storage_consistency_checks_total status="failure"`: 1}},
+	{func(r *metrics.Resource) { r.ConsistencyCheck(metrics.CheckError) }, map[string]float64{`storage_consistency_checks_total status="error"`: 1}},
+	{func(r *metrics.Resource) {
+		for range 3 {
+			r.Listed(10, 4)
+			r.ReadByIndex("f:spec.node", 10)
+		}
+		r.Listed(5, 5)
+		r.ReadByIndex(metrics.ByKeys, 5)
+	}, map[string]float64{
+		`cache_list_total index="f:spec.node"`: 3, `cache_list_fetched_objects_total index="f:spec.node"`: 30,
+		`cache_list_total index=""`: 1, `cache_list_fetched_objects_total index=""`: 5,
+		`cache_list_returned_objects_total`:                                           17,
+		`storage_list_total storage="watchcache",index=""`:                            1,
+		`storage_list_total storage="watchcache",index="f:spec.node"`:                 3,
+		`storage_list_fetched_objects_total storage="watchcache",index=""`:            5,
+		`storage_list_fetched_objects_total storage="watchcache",index="f:spec.node"`: 30,
+		`storage_list_returned_objects_total storage="watchcache"`:                    17,
+		`storage_list_evaluated_objects_total storage="watchcache"`:                   0,
+	}},
+	{func(r *metrics.Resource) {
+		for _, slots := range []int{64, 512, 256, 256} {
+			r.SetWindowSlots(slots)
+		}
+	}, map[string]float64{"watch_cache_capacity": 256, "watch_cache_capacity_increase_total": 3, "watch_cache_capacity_decrease_total": 1}},
+}
+
+var errAny = errors.New("any")
+
+// Each method moves what COMPATIBILITY.md says that it does, and no more, however
+// often it is passed on.
+func TestShippedMetrics(t *testing.T) {
+	registerShipped()
+	for i, e := range mirroredEffects {
+		group := fmt.Sprintf("effect-%d.example.com", i)
+		r := mirrored(t, group)
+		r.DeclareIndexes("f:spec.node")
+		r.PassOn()
+		e.call(r)
+		r.PassOn()
+		r.PassOn()
+		want := map[string]float64{"watch_cache_capacity{resource=\"devices\"}": 0}
+		for series, n := range e.want {
+			name, labels, _ := strings.Cut(series, " ")
+			all := []string{`resource="devices"`}
+			if labels != "" {
+				all = append(all, strings.Split(labels, ",")...)
+			}
+			sort.Strings(all)
+			if !strings.HasPrefix(name, "watch_cache_capacity") { // which have no namespace
+				name = "apiserver_" + name
+			}
+			want[name+"{"+strings.Join(all, ",")+"}"] = n
+		}
+		require.Equal(t, want, shippedSeries(t, group), "row %d", i)
+		r.Forget()
+	}
+}
+
+// Caches of one resource add up, whether they are on one registry or on several,
+// and a cache that stops takes nothing from the counters. With the last one the
+// gauges are gone, or 0 where they can't be removed.
+func TestShippedMetricsOfSeveralCaches(t *testing.T) {
+	registerShipped()
+	const group = "several.example.com"
+	m, err := metrics.New(prometheus.NewRegistry())
+	require.NoError(t, err)
+	first, second := m.For(group, "devices"), m.For(group, "devices")
+	first.Mirror()
+	second.Mirror()
+	third := mirrored(t, group)
+	all := []*metrics.Resource{first, second, third}
+	for i, r := range all {
+		r.Event(metrics.EventAdded)
+		r.SetWindowSlots(64 << i)
+		r.SetResourceVersion(7)
+		r.PassOn()
+		r.PassOn()
+	}
+	const received, capacity, version = `apiserver_watch_cache_events_received_total{resource="devices"}`, `watch_cache_capacity{resource="devices"}`, `apiserver_watch_cache_resource_version{resource="devices"}`
+	expect := func(events, slots, rv float64) {
+		t.Helper()
+		series := shippedSeries(t, group)
+		require.Equal(t, events, series[received])
+		require.Equal(t, rv, series[version])
+		if slots == 0 {
+			require.NotContains(t, series, capacity)
+		} else {
+			require.Equal(t, slots, series[capacity])
+		}
+		require.NotContains(t, series, `watch_cache_capacity_increase_total{resource="devices"}`, "caches of several sizes fight")
+	}
+	expect(3, 64+128+256, 7)
+	second.Event(metrics.EventDeleted) // not passed on before it stops
+	second.Forget()
+	first.PassOn()
+	expect(4, 64+256, 7)
+	third.Event(metrics.EventDeleted)
+	third.FellAsleep()
+	expect(5, 64, 7)
+	first.Forget()
+	expect(5, 0, 0)
+	third.WokenUp()
+	third.Event(metrics.EventAdded)
+	third.SetWindowSlots(64)
+	third.PassOn()
+	expect(6, 64, 0)
+	third.Forget()
+	expect(6, 0, 0)
+	third.PassOn()
+	third.Event(metrics.EventAdded)
+	expect(6, 0, 0)
+}
+
+// Nothing of a cache that is not mirrored is passed on.
+func TestShippedMetricsAreLeftAlone(t *testing.T) {
+	registerShipped()
+	m, err := metrics.New(prometheus.NewRegistry())
+	require.NoError(t, err)
+	r := m.For("alone.example.com", "devices")
+	for _, e := range mirroredEffects {
+		e.call(r)
+	}
+	r.PassOn()
+	r.Forget()
+	require.Empty(t, shippedSeries(t, "alone.example.com"))
+}
+
+// A reset of the metrics of the process takes what was counted, and no more.
+func TestShippedMetricsAreReset(t *testing.T) {
+	registerShipped()
+	const group = "reset.example.com"
+	r := mirrored(t, group)
+	defer r.Forget()
+	r.SetWindowSlots(64)
+	r.ReadWait(time.Second)
+	r.PassOn()
+	shipped.WatchCacheReadWait.Reset()
+	shipped.WatchCacheCapacity.Reset()
+	require.Empty(t, shippedSeries(t, group))
+	r.PassOn()
+	r.ReadWait(time.Second)
+	require.Equal(t, map[string]float64{
+		`watch_cache_capacity{resource="devices"}`: 64, `apiserver_watch_cache_read_wait_seconds{resource="devices"}`: 1,
+	}, shippedSeries(t, group))
+}
+
+// The way of events and reads allocates nothing for the shipped metrics.
+func TestAllocationsOfMirroredMetrics(t *testing.T) {
+	registerShipped()
+	r := mirrored(t, "allocations.example.com")
+	defer r.Forget()
+	r.DeclareIndexes("f:spec.node")
+	calls := func() {
+		r.Event(metrics.EventAdded)
+		r.Dispatched(4, 2, 1)
+		r.Processed(3)
+		r.Read(metrics.VerbList, metrics.DecisionConsistent)
+		r.Listed(3, 2)
+		r.ReadByIndex("f:spec.node", 3)
+		r.ReadWait(time.Second)
+		r.ConsistentListElsewhere(metrics.FallbackRefused, errAny)
+		r.SetWindowSlots(64)
+	}
+	calls()
+	require.Zero(t, testing.AllocsPerRun(100, calls))
+}
+
+// The race detector is the judge here, and the counts at the end.
+func TestShippedMetricsAtTheSameTime(t *testing.T) {
+	registerShipped()
+	const group, times = "race.example.com", 5
+	m, err := metrics.New(prometheus.NewRegistry())
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range times {
+				r := m.For(group, "devices")
+				r.Mirror()
+				r.DeclareIndexes("f:spec.node")
+				for _, e := range mirroredEffects {
+					e.call(r)
+				}
+				r.PassOn()
+				_, _ = legacyregistry.DefaultGatherer.Gather()
+				r.Forget()
+			}
+		})
+	}
+	wg.Wait()
+	series := shippedSeries(t, group)
+	require.EqualValues(t, 8*times*3, series[`apiserver_watch_cache_events_received_total{resource="devices"}`])
+	require.EqualValues(t, 8*times*4, series[`apiserver_terminated_watchers_total{resource="devices"}`])
+	require.EqualValues(t, 8*times*17, series[`apiserver_cache_list_returned_objects_total{resource="devices"}`])
+	require.EqualValues(t, 8*times, series[`apiserver_watch_cache_read_wait_seconds{resource="devices"}`])
+	require.NotContains(t, series, `watch_cache_capacity{resource="devices"}`)
+}
+
+// Beside the shipped metrics themselves, which take as much for the shipped cacher,
+// a cache in which little happens takes little memory to pass its counts on.
+func TestHeapOfMirroredMetrics(t *testing.T) {
+	const caches, most = 500, 1 << 10
+	registerShipped()
+	m, err := metrics.New(prometheus.NewRegistry())
+	require.NoError(t, err)
+	heapOf := func(group string, little func(id schema.GroupResource) (end func())) int64 {
+		ends, ids := make([]func(), caches), make([]schema.GroupResource, caches)
+		for i := range ids {
+			ids[i] = schema.GroupResource{Group: fmt.Sprintf("heap-%s-%d.example.com", group, i), Resource: "devices"}
+		}
+		before := heapNow()
+		for i := range ends {
+			ends[i] = little(ids[i])
+		}
+		took := int64(heapNow()-before) / caches
+		for _, end := range ends {
+			end()
+		}
+		return took
+	}
+	little := func(change func(*metrics.Resource)) func(schema.GroupResource) func() {
+		return func(id schema.GroupResource) func() {
+			r := m.For(id.Group, id.Resource)
+			change(r)
+			r.DeclareIndexes("f:spec.node", "l:app")
+			r.SetResourceVersion(7)
+			r.SetWindowSlots(64)
+			r.Relist(metrics.RelistStart)
+			r.Filled(time.Second)
+			r.Event(metrics.EventBookmark)
+			r.Read(metrics.VerbList, metrics.DecisionLatest)
+			lists(r, 1)
+			r.PassOn()
+			return r.Forget
+		}
+	}
+	alone := heapOf("alone", little(func(*metrics.Resource) {}))
+	theirs := heapOf("theirs", func(id schema.GroupResource) func() {
+		shipped.RecordResourceVersion(id, 7)
+		shipped.WatchCacheCapacity.WithLabelValues(id.Group, id.Resource).Set(64)
+		shipped.WatchCacheInitializations.WithLabelValues(id.Group, id.Resource).Inc()
+		shipped.WatchCacheInitializationDuration.WithLabelValues(id.Group, id.Resource).Observe(1)
+		shipped.EventsCounter.WithLabelValues(id.Group, id.Resource).Inc()
+		shipped.RecordListCacheMetrics(id, "", 3, 2)
+		return func() {}
+	})
+	with := heapOf("with", little((*metrics.Resource).Mirror))
+	t.Logf("the metrics of a cache take %d bytes; mirrored %d, of which the shipped metrics are %d", alone, with, theirs)
+	require.LessOrEqual(t, with-alone-theirs, int64(most))
+}
+
+// BenchmarkPassOn is what a second costs beside the work of a cache: an idle one,
+// one with events, and one with a thousand LISTs.
+func BenchmarkPassOn(b *testing.B) {
+	registerShipped()
+	for name, call := range map[string]func(*metrics.Resource){
+		"idle":       func(*metrics.Resource) {},
+		"event":      func(r *metrics.Resource) { r.Event(metrics.EventAdded); r.Dispatched(1, 1, 1) },
+		"1000 LISTs": func(r *metrics.Resource) { lists(r, 1000) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			r := mirrored(b, "bench.example.com")
+			defer r.Forget()
+			r.DeclareIndexes()
+			b.ReportAllocs()
+			for b.Loop() {
+				call(r)
+				r.PassOn()
+			}
+		})
+	}
+}
+
+func lists(r *metrics.Resource, n int) {
+	for range n {
+		r.Listed(3, 2)
+		r.ReadByIndex(metrics.ByKeys, 3)
+	}
+}

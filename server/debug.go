@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"cmp"
+	"maps"
+	"net/http"
+	"slices"
+
+	"k8s.io/apiserver/pkg/endpoints/request"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/debug"
+)
+
+// addDebug makes a server of config serve debug.Path, behind the filters of the
+// server: a client is authenticated and authorized before the page is reached.
+// Behind the same filters each watch gets to know its client.
+func addDebug(config *genericapiserver.Config, installed *installation) {
+	build := config.BuildHandlerChainFunc
+	if build == nil {
+		build = genericapiserver.DefaultBuildHandlerChain
+	}
+	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
+		page := debug.New(debug.Config{Caches: installed.all, Authorizer: c.Authorization.Authorizer})
+		return build(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == debug.Path {
+				page.ServeHTTP(w, r)
+				return
+			}
+			api.ServeHTTP(w, withClient(r))
+		}), c)
+	}
+}
+
+// withClient returns the request with its client in the context, if it is a
+// watch; any other request as it is.
+func withClient(r *http.Request) *http.Request {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok || info.Verb != "watch" {
+		return r
+	}
+	client := cacher.Client{UserAgent: r.UserAgent(), Address: r.RemoteAddr}
+	if user, ok := request.UserFrom(r.Context()); ok {
+		client.User = user.GetName()
+	}
+	return r.WithContext(cacher.WithClient(r.Context(), client))
+}
+
+// all returns the caches that were built and not yet destroyed, each once, by
+// resource and in the order in which they were built.
+func (i *installation) all() []*cacher.Cacher {
+	i.mu.Lock()
+	entries := slices.Collect(maps.Keys(i.mu.caches))
+	i.mu.Unlock()
+	slices.SortFunc(entries, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(a.resource.String(), b.resource.String()), cmp.Compare(a.built, b.built))
+	})
+	var all []*cacher.Cacher
+	for _, e := range entries {
+		if c, ok := e.storage.(*cacher.Cacher); ok && !slices.Contains(all, c) {
+			all = append(all, c)
+		}
+	}
+	return all
+}

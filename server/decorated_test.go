@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/apis/example"
+	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/apiserver/pkg/storage/names"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+)
+
+// anything is the strategy of a registry that accepts every object.
+type anything struct {
+	runtime.ObjectTyper
+	names.NameGenerator
+}
+
+func (anything) NamespaceScoped() bool                                            { return true }
+func (anything) PrepareForCreate(context.Context, runtime.Object)                 {}
+func (anything) Validate(context.Context, runtime.Object) field.ErrorList         { return nil }
+func (anything) WarningsOnCreate(context.Context, runtime.Object) []string        { return nil }
+func (anything) Canonicalize(runtime.Object)                                      {}
+func (anything) AllowCreateOnUpdate(context.Context) bool                         { return false }
+func (anything) PrepareForUpdate(context.Context, runtime.Object, runtime.Object) {}
+func (anything) ValidateUpdate(context.Context, runtime.Object, runtime.Object) field.ErrorList {
+	return nil
+}
+func (anything) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
+	return nil
+}
+func (anything) AllowUnconditionalUpdate(context.Context) bool { return true }
+
+// decorate is a registry's Decorator. Like most, it looks at the Go type, and
+// leaves objects of other types alone.
+func decorate(object runtime.Object) {
+	switch o := object.(type) {
+	case *example.Pod:
+		o.Spec.Hostname = "decorated"
+	case *example.PodList:
+		for i := range o.Items {
+			o.Items[i].Spec.Hostname = "decorated"
+		}
+	}
+}
+
+func registryOf(t testing.TB, getter generic.RESTOptionsGetter) *genericregistry.Store {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	require.NoError(t, example.AddToScheme(scheme))
+	require.NoError(t, examplev1.AddToScheme(scheme))
+	strategy := anything{scheme, names.SimpleNameGenerator}
+	resource := example.SchemeGroupVersion.WithResource("pods").GroupResource()
+	store := &genericregistry.Store{
+		NewFunc: func() runtime.Object { return &example.Pod{} }, NewListFunc: func() runtime.Object { return &example.PodList{} },
+		DefaultQualifiedResource: resource, SingularQualifiedResource: resource,
+		CreateStrategy: strategy, UpdateStrategy: strategy, DeleteStrategy: strategy,
+		TableConvertor: rest.NewDefaultTableConvertor(resource),
+	}
+	require.NoError(t, store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: getter}))
+	t.Cleanup(store.Destroy)
+	store.Decorator = decorate
+	require.Eventually(t, func() bool { return store.ReadinessCheckFunc() == nil }, time.Minute, 10*time.Millisecond)
+	return store
+}
+
+// REGRESSIONS 107: a registry's Decorator is called for every object that is
+// read, initial events included, as on the cacher that k8s.io/apiserver ships.
+func TestStoreDecorator(t *testing.T) {
+	for _, which := range []string{"shipped", "installed"} {
+		t.Run(which, func(t *testing.T) {
+			etcd := map[string]func(testing.TB) *storagebackend.Config{"shipped": startEtcdFor, "installed": startEtcd}[which](t)
+			options := genericoptions.NewEtcdOptions(etcd)
+			config := &genericapiserver.Config{RESTOptionsGetter: options.CreateRESTOptionsGetter(
+				&genericoptions.SimpleStorageFactory{StorageConfig: options.StorageConfig}, nil)}
+			if which == "installed" {
+				require.NoError(t, Install(config))
+			}
+			store := registryOf(t, config.RESTOptionsGetter)
+			ctx := request.WithNamespace(request.NewDefaultContext(), "ns")
+			create := func(name string) {
+				pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns"}}
+				_, err := store.Create(ctx, pod, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+				require.NoError(t, err)
+			}
+			create("a")
+
+			got, err := store.Get(ctx, "a", &metav1.GetOptions{})
+			require.NoError(t, err)
+			require.Equal(t, "decorated", got.(*example.Pod).Spec.Hostname)
+			list, err := store.List(ctx, &internalversion.ListOptions{})
+			require.NoError(t, err)
+			require.Equal(t, "decorated", list.(*example.PodList).Items[0].Spec.Hostname)
+
+			yes := true
+			for name, o := range map[string]*internalversion.ListOptions{
+				"state":  {ResourceVersion: "0"},
+				"stream": {SendInitialEvents: &yes, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true},
+			} {
+				w, err := store.Watch(ctx, o)
+				require.NoError(t, err)
+				defer w.Stop()
+				event := <-w.ResultChan()
+				require.Equal(t, watch.Added, event.Type, name)
+				require.IsType(t, &example.Pod{}, event.Object, name)
+				require.Equal(t, "decorated", event.Object.(*example.Pod).Spec.Hostname, name)
+				if name == "stream" {
+					require.Equal(t, watch.Bookmark, (<-w.ResultChan()).Type)
+				}
+			}
+		})
+	}
+}

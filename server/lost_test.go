@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/apis/example"
+	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/klog/v2"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/storage/etcd3"
+	"github.com/kube-watchcache/watchcache/storage/etcd3/embedded"
+)
+
+// logBuffer takes klog's output.
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+// lines returns the different lines with the text.
+func (b *logBuffer) lines(text string) []string {
+	klog.Flush()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	seen := map[string]bool{}
+	var lines []string
+	for line := range strings.Lines(b.text.String()) {
+		if strings.Contains(line, text) && !seen[line] {
+			seen[line] = true
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// An etcd that is stopped and started is one line in the log when it is lost and
+// one when it is back; the resources on the cache are one line at the start.
+func TestLostEtcdIsTold(t *testing.T) {
+	start := func(config embedded.Config) *embedded.Server {
+		etcd, err := embedded.Start(context.Background(), config)
+		require.NoError(t, err)
+		return etcd
+	}
+	where := embedded.Config{Dir: filepath.Join(t.TempDir(), "data"), UnsafeNoFsync: true}
+	etcd := start(where)
+	where.ClientURL = etcd.Endpoints()[0]
+	var log logBuffer
+	t.Cleanup(klog.CaptureState().Restore)
+	klog.LogToStderr(false)
+	klog.SetOutput(&log)
+
+	scheme := runtime.NewScheme()
+	require.NoError(t, example.AddToScheme(scheme))
+	require.NoError(t, examplev1.AddToScheme(scheme))
+	config := storagebackend.NewDefaultConfig("/registry", serializer.NewCodecFactory(scheme).LegacyCodec(examplev1.SchemeGroupVersion))
+	config.Transport.ServerList = etcd.Endpoints()
+	var cached *cacher.Cacher
+	server := newServer(t, func(c *genericapiserver.Config) {
+		options := genericoptions.NewEtcdOptions(config)
+		c.RESTOptionsGetter = options.CreateRESTOptionsGetter(&genericoptions.SimpleStorageFactory{StorageConfig: *config}, nil)
+		require.NoError(t, Install(c, cacher.WithStorageTimeout(time.Second)))
+		opened, destroy := open(t, c.RESTOptionsGetter, "pods")
+		t.Cleanup(destroy)
+		cached = opened.(*cacher.Cacher)
+	})
+	require.NoError(t, cached.Wait(context.Background()))
+	for range 3 { // and it is told once
+		require.NoError(t, Readiness(server))
+	}
+	ready := log.lines("All watch caches of the server have their state")
+	require.Len(t, ready, 1)
+	require.Contains(t, ready[0], `resources=["pods.`+example.GroupName+`"]`)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(log.lines(""))
+		}
+	})
+	require.Empty(t, log.lines("The storage"))
+	before := len(log.lines(""))
+
+	require.NoError(t, etcd.Close())
+	require.Eventually(t, func() bool { return len(log.lines("The storage does not answer")) > 0 }, time.Minute, 10*time.Millisecond)
+	require.NotNil(t, cached.Status().Lost)
+	etcd = start(where)
+	defer func() { require.NoError(t, etcd.Close()) }()
+	require.Eventually(t, func() bool { return len(log.lines("The storage answers again")) > 0 }, time.Minute, 10*time.Millisecond)
+	require.Nil(t, cached.Status().Lost)
+	lost := log.lines("The storage does not answer")
+	require.Len(t, lost, 1)
+	require.Contains(t, lost[0], `resource="pods.`+example.GroupName+`"`)
+	require.Len(t, log.lines("")[before:], 2, "nothing buries the two lines")
+}
+
+// TestMain has gRPC quiet, as it must be before anything connects.
+func TestMain(m *testing.M) {
+	QuietGRPC()
+	os.Exit(m.Run())
+}
+
+// Warnings of package etcd3 reach klog, those of its client about each attempt do not.
+func TestEtcdClientsLog(t *testing.T) {
+	var log logBuffer
+	t.Cleanup(klog.CaptureState().Restore)
+	klog.LogToStderr(false)
+	klog.SetOutput(&log)
+	p := newPool()
+	p.open = func(_ context.Context, config etcd3.Config) (backend, error) {
+		config.Logger.Warn("progress is not reliable", zap.String("endpoint", "http://127.0.0.1:1"))
+		config.Logger.Named("etcd-client").Warn("retrying of unary invoker failed")
+		return nil, errors.New("that is all")
+	}
+	resource := storagebackend.NewDefaultConfig("/registry", nil).ForResource(schema.GroupResource{Resource: "pods"})
+	resource.Transport.ServerList = []string{"http://127.0.0.1:1"}
+	_, _, err := p.RawStorage(resource, nil, nil, "/pods")
+	require.ErrorContains(t, err, "that is all")
+	lines := log.lines("")
+	require.Len(t, lines, 1)
+	require.Contains(t, lines[0], `"progress is not reliable" endpoint="http://127.0.0.1:1"`)
+}

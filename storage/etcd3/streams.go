@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd3
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+)
+
+const (
+	// streamKey is the gRPC metadata key whose value tells the watch streams of
+	// different stores apart. The server ignores it.
+	streamKey = "watchcache-stream"
+	// callerKey is the metadata key by which a caller asks for a watch stream of
+	// its own: watches with different values are never put on one stream. The
+	// caller uses it when a watch hangs, to have the next watch on another stream,
+	// most likely to another member.
+	callerKey = "watchcache"
+)
+
+// onStream returns ctx with outgoing metadata that name the stream, instead of
+// the caller's metadata: the client compares all of the metadata to choose the
+// stream. id names the stream; own reports whether the caller asked for a
+// stream of its own.
+func (s *store) onStream(ctx context.Context) (marked context.Context, id string, own bool) {
+	id = fmt.Sprintf("%s/%d", s.resource, s.number)
+	given, _ := metadata.FromOutgoingContext(ctx)
+	if callers := given.Get(callerKey); len(callers) > 0 {
+		id, own = id+" "+strings.Join(callers, " "), true
+	}
+	return metadata.NewOutgoingContext(ctx, metadata.Pairs(streamKey, id)), id, own
+}
+
+// ownStream is the context value of a watch that has a stream of its own.
+type ownStream struct {
+	life  context.Context // the stream ends with it
+	store *store
+}
+
+// ownStreamKey is the key of that value: the client passes the values of a
+// watch's context on to the stream's context, but not its cancellation.
+type ownStreamKey struct{}
+
+// withOwnStream makes the stream that is opened for ctx end with life.
+func (s *store) withOwnStream(ctx, life context.Context) context.Context {
+	return context.WithValue(ctx, ownStreamKey{}, ownStream{life: life, store: s})
+}
+
+// streamTries is how often opening a stream is tried until it is on another
+// member than the stream before. The client uses its members in turn, one for
+// each call.
+const streamTries = 5
+
+// openOwnStream is a grpc.StreamClientInterceptor for streams that belong to
+// one watch. Such a stream ends when the watch ends: the client itself would
+// keep a stream whose server has never confirmed the watch, and, when the
+// connection is lost, open the stream again on another member without a watch
+// on it. The stream also goes to another member than the store's last one, if
+// there is another: in most cases it is opened because the last member does not
+// answer, which the client's balancer does not know.
+func openOwnStream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	own, ok := ctx.Value(ownStreamKey{}).(ownStream)
+	if !ok || method != etcdserverpb.Watch_Watch_FullMethodName {
+		return streamer(ctx, desc, cc, method, opts...)
+	}
+	for try := 1; ; try++ {
+		ctx, cancel := context.WithCancel(ctx)
+		detach := context.AfterFunc(own.life, cancel)
+		stream, err := streamer(ctx, desc, cc, method, opts...)
+		if err != nil {
+			detach()
+			cancel()
+			return nil, err
+		}
+		if own.store.elsewhere(stream, try == streamTries) {
+			return stream, nil
+		}
+		detach()
+		cancel()
+	}
+}
+
+// elsewhere reports whether the stream can be used: it is on another member
+// than the last stream that was used, or there is no other member, or last is
+// set because there are no tries left.
+func (s *store) elsewhere(stream grpc.ClientStream, last bool) bool {
+	member := ""
+	if to, ok := peer.FromContext(stream.Context()); ok {
+		member = to.Addr.String()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if member != "" && member == s.mu.member && !last && len(s.backend.cfg.Endpoints) > 1 {
+		return false
+	}
+	s.mu.member = member
+	return true
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd3_test
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/storage"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/util/watchlist"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+
+	"github.com/kube-watchcache/watchcache/storage/etcd3"
+	"github.com/kube-watchcache/watchcache/storage/etcd3/embedded"
+)
+
+// muteStreams lets the first watch streams of stores hang: nothing is sent to
+// etcd and nothing comes from it.
+type muteStreams struct {
+	mute          int32
+	opened, ended atomic.Int32
+}
+
+func (m *muteStreams) open(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	if md, _ := metadata.FromOutgoingContext(ctx); path.Base(method) != "Watch" || len(md.Get("watchcache-stream")) == 0 {
+		return streamer(ctx, desc, cc, method, opts...)
+	}
+	context.AfterFunc(ctx, func() { m.ended.Add(1) })
+	stream, err := streamer(ctx, desc, cc, method, opts...)
+	if err == nil && m.opened.Add(1) <= m.mute {
+		return muteStream{stream}, nil
+	}
+	return stream, err
+}
+
+type muteStream struct{ grpc.ClientStream }
+
+func (muteStream) SendMsg(any) error { return nil }
+func (s muteStream) RecvMsg(any) error {
+	<-s.Context().Done()
+	return s.Context().Err()
+}
+
+func watchOn(t *testing.T, s storage.Interface, stream, rv string) (watch.Interface, context.Context) {
+	t.Helper()
+	ctx := metadata.AppendToOutgoingContext(testContext(t), "watchcache", stream)
+	w, err := s.Watch(ctx, "/pods/", storage.ListOptions{ResourceVersion: rv, Recursive: true, ProgressNotify: true, Predicate: storage.Everything})
+	require.NoError(t, err)
+	t.Cleanup(w.Stop)
+	return w, ctx
+}
+
+// REGRESSIONS 109: a watch hangs. One that the caller puts on another stream
+// works, progress is requested there, and what hangs ends at once when it is
+// stopped, with its stream.
+func TestWatchThatHangsIsReplaced(t *testing.T) {
+	srv := startEtcd(t, embedded.Config{})
+	streams := &muteStreams{mute: 2}
+	b := open(t, etcd3.Config{Endpoints: srv.Endpoints(), DialOptions: []grpc.DialOption{grpc.WithChainStreamInterceptor(streams.open)}})
+	s := newStore(t, b, pods("pods"))
+	rv := strconv.FormatInt(bump(t, b), 10)
+	first, onFirst := watchOn(t, s, "1", rv)
+	second, _ := watchOn(t, s, "2", rv)
+	require.NoError(t, s.RequestWatchProgress(onFirst))
+	third, onThird := watchOn(t, s, "3", rv)
+	create(t, s, "/pods/ns/a")
+	require.Equal(t, watch.Added, change(t, third).Type)
+	at := bump(t, b)
+	require.NoError(t, s.RequestWatchProgress(onThird))
+	for {
+		if e := next(t, third); e.Type == watch.Bookmark && rvOf(t, e.Object) >= uint64(at) {
+			break
+		}
+	}
+	for n, w := range []watch.Interface{first, second} {
+		w.Stop()
+		for e := range w.ResultChan() {
+			assert.Fail(t, fmt.Sprintf("a watch that hangs brought %v", e))
+		}
+		require.Eventually(t, func() bool { return streams.ended.Load() == int32(n+1) }, deadline, time.Millisecond)
+	}
+	// A stream that has nothing on it is not opened for a progress request.
+	require.NoError(t, s.RequestWatchProgress(onFirst))
+	require.Equal(t, int32(3), streams.opened.Load())
+}
+
+// Where the feature gate is off a store does not begin a watch with the initial
+// state, and says so.
+func TestStoreSaysWhetherItStreams(t *testing.T) {
+	for _, enabled := range []bool{true, false} {
+		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.WatchList, enabled)
+		s := newStore(t, newBackend(t), pods("pods"))
+		require.Equal(t, !enabled, watchlist.DoesClientNotSupportWatchListSemantics(s))
+	}
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcache
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	testify "github.com/stretchr/testify/assert" // the package has a function assert
+)
+
+func TestSortItems(t *testing.T) {
+	never := func() bool { return false }
+	for _, n := range []int{0, 1, 2, overlayBatch - 1, overlayBatch, overlayBatch + 1, 3*overlayBatch + 7, 5 * overlayBatch} {
+		items := make([]item, n)
+		for i, key := range rand.Perm(n) {
+			items[i].key = fmt.Sprintf("%08d", key)
+		}
+		got, ok := sortItems(slices.Clone(items), never)
+		slices.SortFunc(items, func(a, b item) int { return strings.Compare(a.key, b.key) })
+		testify.True(t, ok, "sorting %d items was stopped", n)
+		testify.True(t, slices.Equal(items, got), "%d items are not sorted", n)
+	}
+	for asked := range 11 {
+		left := asked
+		_, ok := sortItems(make([]item, 5*overlayBatch), func() bool { left--; return left < 0 })
+		testify.False(t, ok, "sorting was stopped after %d questions, and has sorted all the same", asked)
+	}
+}
+
+// If the reader that makes a version gives up or panics, one of the readers
+// that wait for the version makes it.
+func TestMakingIsTakenOver(t *testing.T) {
+	for name, leave := range map[string]func() error{
+		"stopped":  func() error { return ErrStopped },
+		"panicked": func() error { panic("for the test") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var kept keptSnapshots
+				want := new(Snapshot)
+				leaves := make(chan struct{})
+				go func() {
+					defer func() { _ = recover() }()
+					_, err := kept.get(5, 0, nil, func() (*Snapshot, error) { <-leaves; return nil, leave() })
+					testify.ErrorIs(t, err, ErrStopped, "the reader that has gone")
+				}()
+				synctest.Wait()
+				made := 0
+				for range 3 {
+					go func() {
+						got, err := kept.get(5, 0, nil, func() (*Snapshot, error) { made++; return want, nil })
+						testify.NoError(t, err, "a reader that has waited")
+						testify.Same(t, want, got, "a reader that has waited")
+					}()
+				}
+				gone := make(chan struct{})
+				close(gone)
+				_, err := kept.get(5, 0, gone, nil)
+				testify.ErrorIs(t, err, ErrStopped, "one that goes while it waits")
+				synctest.Wait()
+				close(leaves)
+				synctest.Wait()
+				testify.Equal(t, 1, made, "how often the snapshot was made by those who waited")
+			})
+		})
+	}
+}
