@@ -18,8 +18,11 @@ begun=$(date +%s)
 status=$?
 took=$(($(date +%s) - begun))
 # The second line of times is of the commands that have ended: "1m2.34s 0m5.67s".
-cpu=$(times | sed -n '2{s/m/*60+/g;s/\.[0-9]*s//g;s/ /+/;p;}')
-cpu=$(($cpu))
+# It is that of this shell alone, therefore no pipe.
+times=$(mktemp)
+times >"$times"
+cpu=$(($(sed -n '2{s/m/*60+/g;s/\.[0-9]*s//g;s/ /+/;p;}' "$times")))
+rm -f "$times"
 outcome=
 [ "$status" = 0 ] || outcome=", FAILED"
 printf '== %s: %d s, %d s of CPU%s\n' "$name" "$took" "$cpu" "$outcome"
