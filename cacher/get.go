@@ -37,8 +37,8 @@ func (e *engine) get(ctx context.Context, key string, opts storage.GetOptions, i
 	if err != nil {
 		return err
 	}
-	ctx, seen := e.observe(ctx, spanGet)
 	o := readOptions{unset: opts.ResourceVersion == "", rv: rv}
+	ctx, seen := e.observeGet(ctx, o)
 	answered, err := e.answerGet(ctx, o, prepared, storedGet{key, opts, into}, target, &seen)
 	e.observedRead(ctx, &seen, metrics.VerbGet, answered, err)
 	return err
@@ -48,10 +48,12 @@ func (e *engine) get(ctx context.Context, key string, opts storage.GetOptions, i
 func (e *engine) answerGet(ctx context.Context, o readOptions, key string, get storedGet, target reflect.Value, seen *observation) (metrics.Decision, error) {
 	d, why := e.route(ctx, o)
 	if !d.served() {
+		e.startClock(seen)
 		return e.getElsewhere(ctx, o, d, why, get)
 	}
 	element, at, err := e.element(ctx, key, d)
 	if err != nil {
+		e.startClock(seen)
 		d, why = e.reroute(ctx, o, d, err)
 		return e.getElsewhere(ctx, o, d, why, get)
 	}

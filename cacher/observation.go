@@ -5,6 +5,7 @@ package cacher
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -26,6 +27,9 @@ const (
 	// stepRead is from when on a read is a step of its request's trace, which is
 	// logged if the request is slow as a whole.
 	stepRead = 10 * time.Millisecond
+	// timedOf is of how many GETs that wait for nothing one is timed. To read the
+	// clock twice and to record what it says takes half as long as such a GET.
+	timedOf = 16
 )
 
 // The names of spans and of their attributes. No attribute has a name, a key, a
@@ -56,8 +60,11 @@ const (
 // to the trace of its request, and to the log if the read was slow. An
 // observation that has no span costs its reader no allocation.
 type observation struct {
-	name     string
-	began    time.Duration // on the engine's timeline, which is cheaper to read than the time of day
+	name string
+	// began is on the engine's timeline, which is cheaper to read than the time of
+	// day, and means something only if timed.
+	began    time.Duration
+	timed    bool
 	decision string
 	// index is the index that was read, "" if it was a range of keys.
 	index               string
@@ -70,11 +77,28 @@ type observation struct {
 // observe begins an observation. The context that it returns has the span, if
 // the request is traced.
 func (e *engine) observe(ctx context.Context, name string) (context.Context, observation) {
-	o := observation{name: name, began: e.time.Now()}
+	o := observation{name: name}
+	e.startClock(&o)
 	if trace.SpanFromContext(ctx).IsRecording() {
 		ctx, o.span = tracing.Start(ctx, name, attribute.String(attributeResource, e.config.GroupResource.String()))
 	}
 	return ctx, o
+}
+
+// observeGet is observe for a GET. One that may not wait is timed now and then,
+// and when its request is traced.
+func (e *engine) observeGet(ctx context.Context, o readOptions) (context.Context, observation) {
+	if o.mayWait() || rand.Uint32()%timedOf == 0 || trace.SpanFromContext(ctx).IsRecording() {
+		return e.observe(ctx, spanGet)
+	}
+	return ctx, observation{name: spanGet}
+}
+
+// startClock times what is observed from now on, unless it is timed already.
+func (e *engine) startClock(o *observation) {
+	if !o.timed {
+		o.began, o.timed = e.time.Now(), true
+	}
 }
 
 // gotReady notes that what is read from is there.
@@ -82,6 +106,9 @@ func (e *engine) gotReady(o *observation) { o.waited = e.time.Now() - o.began }
 
 // observedRead ends the observation of a GET or a LIST.
 func (e *engine) observedRead(ctx context.Context, o *observation, verb metrics.Verb, decision metrics.Decision, err error) {
+	if !o.timed {
+		return
+	}
 	took := e.time.Now() - o.began
 	e.metrics.ReadTook(verb, decision, took)
 	o.decision = decision.String()

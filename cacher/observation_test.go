@@ -4,11 +4,13 @@ package cacher_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/klog/v2"
 	utiltrace "k8s.io/utils/trace"
 
@@ -66,4 +68,45 @@ func TestSlowReadsAreLogged(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A GET that waits for nothing is timed now and then, for that costs half as much
+// as the GET. Each GET that may wait is timed, and each that the cache does not
+// answer.
+func TestWhichGetsAreTimed(t *testing.T) {
+	meters, metric := metered(t)
+	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("default/one", "")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		get := func(n int, rv string) {
+			for range n {
+				require.NoError(t, c.Get(t.Context(), "/pods/default/one", storage.GetOptions{ResourceVersion: rv}, &example.Pod{}))
+			}
+		}
+		const gets = 5000
+		get(gets, "0")
+		require.EqualValues(t, gets, metric(`reads_total{decision="latest",verb="get"}`))
+		timed := metric(`read_duration_seconds{decision="latest",verb="get"}`)
+		require.Greater(t, timed, 100.0, "of %d GETs", gets)
+		require.Less(t, timed, 1000.0, "of %d GETs", gets)
+
+		get(100, "1")
+		require.EqualValues(t, timed+100, metric(`read_duration_seconds{decision="latest",verb="get"}`))
+		get(100, "")
+		require.EqualValues(t, 100, metric(`read_duration_seconds{decision="consistent",verb="get"}`))
+	}, meters)
+
+	meters, metric = metered(t)
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(poddata.Pod("default/one", ""))
+		open := store.Gate("watch")
+		config := podConfig(store)
+		meters(&config)
+		c, err := cacher.New(config)
+		require.NoError(t, err)
+		for range 100 {
+			require.NoError(t, c.Get(t.Context(), "/pods/default/one", storage.GetOptions{ResourceVersion: "0"}, &example.Pod{}))
+		}
+		require.EqualValues(t, 100, metric(`read_duration_seconds{decision="delegate",verb="get"}`))
+		open()
+		c.Stop()
+	})
 }

@@ -116,6 +116,10 @@ func (o readOptions) verb() metrics.Verb {
 	return metrics.VerbGet
 }
 
+// mayWait reports whether the read may have to wait for the cache: any but a GET
+// at resourceVersion 0.
+func (o readOptions) mayWait() bool { return o.list || o.unset || o.rv > 0 }
+
 // fresh waits until the cache is as fresh as the decision wants it.
 func (e *engine) fresh(ctx context.Context, d decision) error {
 	if d.kind != readConsistent {

@@ -11,7 +11,8 @@ func (r *Resource) Read(verb Verb, decision Decision) {
 	}
 }
 
-// ReadTook records how long a GET or LIST took in all, by how it was answered.
+// ReadTook records how long a GET or LIST took in all, by how it was answered. Of
+// the reads that Read counts, not each one needs to be timed.
 func (r *Resource) ReadTook(verb Verb, decision Decision, d time.Duration) {
 	if s := r.load(); s != nil {
 		pickRead(&s.readDuration, verb, decision).observe(NameReadDuration, d.Seconds())

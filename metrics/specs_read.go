@@ -18,10 +18,10 @@ var readSpecs = []spec{
 	{
 		Description: Description{
 			Name: NameReadDuration, Kind: Histogram,
-			Help:    "Time that GET and LIST requests took in the cache, waiting and the storage's own time included, in seconds, by the way they were answered.",
+			Help:    "Time that GET and LIST requests took in the cache, waiting and the storage's own time included, in seconds, by the way they were answered. Of the GETs at resourceVersion 0 that the cache answers, one of 16 is timed.",
 			Labels:  []Label{{"verb", verbs}, {"decision", decisions}},
 			Buckets: readBuckets,
-			Purpose: "Says where reads are slow. Encoding the answer and the network are not included.",
+			Purpose: "Says where reads are slow; watchcache_reads_total says how many there are. Encoding the answer and the network are not included.",
 			Normal:  "latest: microseconds for a GET, and some 10 ns for each object of a LIST. consistent: the time of a version request to the storage on top.",
 			High:    "consistent: see watchcache_version_request_duration_seconds and watchcache_read_wait_seconds. latest: LISTs of many objects; see watchcache_list_evaluated_objects_total.",
 		},
