@@ -40,7 +40,7 @@ func (o *Options) newServer(config *genericapiserver.RecommendedConfig) (_ *gene
 	resources := map[string]rest.Storage{"devices": devices.Device, "devices/status": devices.Status}
 	group.VersionedResourcesStorageMap[v1.SchemeGroupVersion.Version] = resources
 	group.VersionedResourcesStorageMap[v1beta1.SchemeGroupVersion.Version] = resources
-	if err := generic.InstallAPIGroup(&group); err != nil {
+	if err := server.InstallAPIGroup(generic, &group); err != nil {
 		return nil, err
 	}
 	return generic, server.AddReadinessHook(generic)
