@@ -32,7 +32,7 @@ STEP = hack/step.sh
 PLAINSTEP = CGO_ENABLED=0 $(STEP)
 
 .DEFAULT_GOAL := help
-.PHONY: help alerts run test programs on-etcd beside race lint generate bench benchmarks dashboards observe build verify conformance clientgo backends browser kubernetes e2e faults release-check compiler clean
+.PHONY: help alerts run test programs on-etcd beside race lint vet static generate bench benchmarks dashboards observe build verify conformance clientgo backends browser kubernetes e2e faults release-check compiler clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -104,7 +104,9 @@ kubernetes: ## run both examples in a cluster of a real kube-apiserver, which is
 
 # Vet and staticcheck look at the race build, which is the one that the tests
 # need anyway. What only one of the two builds uses is not unused.
-lint: ## check formatting, vet, staticcheck, the public API, links in Markdown pages, and that generated files are fresh
+lint: vet static ## check formatting, vet, staticcheck, the public API, links in Markdown pages, and that generated files are fresh
+
+vet: ## the first half of lint: formatting and vet, which compiles for the tests as well
 	@files=$$("$$($(GO) env GOROOT)/bin/gofmt" -l .); \
 	if [ -n "$$files" ]; then echo "not formatted by gofmt:"; echo "$$files"; exit 1; fi
 	@$(STEP) "vet" $(GO) vet $(RACE) ./...
@@ -113,6 +115,8 @@ lint: ## check formatting, vet, staticcheck, the public API, links in Markdown p
 	@$(STEP) "vet sample" $(GO) vet -C integration/sample $(RACE) ./...
 	@$(STEP) "vet kine" $(GO) vet -C integration/kine $(RACE) ./...
 	@$(STEP) "vet browser" $(GO) vet -C integration/browser $(RACE) ./...
+
+static: ## the other half of lint
 	@$(PLAINSTEP) "compile staticcheck" $(GO) build -C hack/tools -o ../../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
 	@printf 'default:\ninvariants: -tags=invariants\n' | GOFLAGS="$$($(GO) env GOFLAGS) $(RACE)" $(STEP) "staticcheck" bin/staticcheck -matrix ./...
 	@$(PLAINSTEP) "generated files" hack/generate.sh --verify
@@ -149,7 +153,7 @@ build: ## compile everything, and the example server to bin/apiserver
 	$(GO) build ./...
 	$(GO) build -o bin/apiserver ./examples/apiserver
 
-verify: lint test ## what CI runs: lint, then test
+verify: lint test ## lint, then test: what CI runs
 
 clean: ## remove what the targets above leave in the tree: bin/ and .run/
 	rm -rf bin .run
