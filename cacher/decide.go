@@ -67,7 +67,7 @@ type readState struct {
 
 // shows reports whether the cache has the version, or has had it when the first
 // page was read.
-func (s readState) shows(rv uint64) bool {
+func (s *readState) shows(rv uint64) bool {
 	return rv >= s.oldest || (s.kept != nil && s.kept(rv))
 }
 
@@ -91,7 +91,7 @@ func (d decision) served() bool { return d.kind != readDelegate && d.kind != rea
 // decide is the whole policy of reads. The policy follows "Semantics for get
 // and list" of the Kubernetes API concepts, and KEP-4568 for a cache that is
 // not ready: reads that are cheap for storage go there, the others are refused.
-func decide(o readOptions, s readState) decision {
+func decide(o *readOptions, s *readState) decision {
 	if s.stopped {
 		return decision{kind: readRefuse}
 	}
@@ -106,7 +106,7 @@ func decide(o readOptions, s readState) decision {
 }
 
 // decideReady is decide for a cache that is ready.
-func decideReady(o readOptions, s readState) decision {
+func decideReady(o *readOptions, s *readState) decision {
 	limited := o.limit > 0
 	switch {
 	case o.continues && o.continueRV > 0:
@@ -125,7 +125,7 @@ func decideReady(o readOptions, s readState) decision {
 	return decision{kind: readLatest, rv: o.rv, limited: limited}
 }
 
-func decideConsistent(o readOptions, s readState, from string, served bool) decision {
+func decideConsistent(o *readOptions, s *readState, from string, served bool) decision {
 	switch {
 	case !served:
 		return decision{kind: readDelegate}
@@ -139,7 +139,7 @@ func decideConsistent(o readOptions, s readState, from string, served bool) deci
 // that version: storage answers if the cache no longer has it or may have it
 // wrong, if storage would refuse it ("too old"), and if it is no version. A
 // version to come is waited for only if the cache can know that it has come.
-func (d decision) delegateUnlessShown(s readState) decision {
+func (d decision) delegateUnlessShown(s *readState) decision {
 	if d.rv == 0 || s.doubtful || d.rv < s.trusted || !s.shows(d.rv) || d.rv < s.compacted || (d.rv > s.rv && !s.progress) {
 		return decision{kind: readDelegate}
 	}

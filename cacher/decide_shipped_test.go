@@ -164,7 +164,8 @@ func TestDecideAgainstShipped(t *testing.T) {
 		if !s.ready {
 			s.rv, s.oldest, s.compacted = 0, 0, 0 // nothing was listed yet
 		}
-		d := decide(c.options(), s)
+		o := c.options()
+		d := decide(&o, &s)
 		ours := d.kind.String()
 		if d.limited {
 			ours += " limited"

@@ -257,7 +257,8 @@ func TestDecide(t *testing.T) {
 			continue
 		}
 		rules[i].used = true
-		d := decide(c.options(), c.state())
+		o, s := c.options(), c.state()
+		d := decide(&o, &s)
 		got, want := fmt.Sprintf("%v %+v", d.kind, d), rules[i].expected(c)
 		assert.Equal(t, want, got, "%+v\n  rule %s", c, rules[i].line)
 	}
@@ -286,7 +287,7 @@ func TestDecideAtTheEdges(t *testing.T) {
 			s.rv, s.oldest, s.compacted = tc.rv, tc.oldest, tc.compacted
 			for rv, want := range tc.want {
 				o := readOptions{list: true, recursive: true, rv: rv, match: metav1.ResourceVersionMatchExact}
-				assert.Equal(t, want, decide(o, s).kind, "exactly %d", rv)
+				assert.Equal(t, want, decide(&o, &s).kind, "exactly %d", rv)
 			}
 		})
 	}

@@ -37,15 +37,20 @@ func (e *engine) get(ctx context.Context, key string, opts storage.GetOptions, i
 	if err != nil {
 		return err
 	}
-	o := readOptions{unset: opts.ResourceVersion == "", rv: rv}
-	ctx, seen := e.observeGet(ctx, o)
+	o := &readOptions{unset: opts.ResourceVersion == "", rv: rv}
+	seen := observation{name: spanGet}
+	if observesGet(ctx, o) {
+		ctx = e.observe(ctx, &seen)
+	}
 	answered, err := e.answerGet(ctx, o, prepared, storedGet{key, opts, into}, target, &seen)
-	e.observedRead(ctx, &seen, metrics.VerbGet, answered, err)
+	if seen.timed {
+		e.observedRead(ctx, &seen, metrics.VerbGet, answered, err)
+	}
 	return err
 }
 
 // answerGet answers a GET, and returns by which decision it did.
-func (e *engine) answerGet(ctx context.Context, o readOptions, key string, get storedGet, target reflect.Value, seen *observation) (metrics.Decision, error) {
+func (e *engine) answerGet(ctx context.Context, o *readOptions, key string, get storedGet, target reflect.Value, seen *observation) (metrics.Decision, error) {
 	d, why := e.route(ctx, o)
 	if !d.served() {
 		e.startClock(seen)
@@ -78,14 +83,16 @@ func (e *engine) element(ctx context.Context, key string, d decision) (element *
 	if d.kind == readConsistent {
 		return e.consistentElement(ctx, key)
 	}
-	err = e.waiting.WaitFor(ctx, d.rv, fresh.Limit{Timeout: fresh.GetTimeout(e.config.FreshnessTimeout)})
+	if d.rv > 0 {
+		err = e.waiting.WaitFor(ctx, d.rv, fresh.Limit{Timeout: fresh.GetTimeout(e.config.FreshnessTimeout)})
+	}
 	element, at = e.state.Get(key)
 	return element, at, err
 }
 
 // getElsewhere answers a GET that the cache does not serve. A late one whose
 // version storage has not reached either is told when to retry.
-func (e *engine) getElsewhere(ctx context.Context, o readOptions, d decision, why error, get storedGet) (metrics.Decision, error) {
+func (e *engine) getElsewhere(ctx context.Context, o *readOptions, d decision, why error, get storedGet) (metrics.Decision, error) {
 	return e.elsewhere(ctx, o, d, why, func(ctx context.Context) error {
 		if !d.late {
 			return e.config.Storage.Get(ctx, get.key, get.opts, get.into)

@@ -39,8 +39,9 @@ func (e *engine) list(ctx context.Context, key string, opts storage.ListOptions,
 	if err != nil {
 		return err
 	}
-	ctx, seen := e.observe(ctx, spanList)
-	answered, err := e.answerList(ctx, o, storedList{prepared, key, opts, into, items}, &seen)
+	seen := observation{name: spanList}
+	ctx = e.observe(ctx, &seen)
+	answered, err := e.answerList(ctx, &o, storedList{prepared, key, opts, into, items}, &seen)
 	e.observedRead(ctx, &seen, metrics.VerbList, answered, err)
 	return err
 }
@@ -55,7 +56,7 @@ type storedList struct {
 }
 
 // answerList answers a LIST, and returns by which decision it did.
-func (e *engine) answerList(ctx context.Context, o readOptions, l storedList, seen *observation) (metrics.Decision, error) {
+func (e *engine) answerList(ctx context.Context, o *readOptions, l storedList, seen *observation) (metrics.Decision, error) {
 	fromStorage := func(ctx context.Context) error { return e.config.Storage.GetList(ctx, l.key, l.opts, l.into) }
 	d, why := e.route(ctx, o)
 	if !d.served() {

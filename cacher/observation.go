@@ -29,7 +29,7 @@ const (
 	stepRead = 10 * time.Millisecond
 	// timedOf is of how many GETs that wait for nothing one is timed. To read the
 	// clock twice and to record what it says takes half as long as such a GET.
-	timedOf = 16
+	timedOf = 64
 )
 
 // The names of spans and of their attributes. No attribute has a name, a key, a
@@ -76,22 +76,18 @@ type observation struct {
 
 // observe begins an observation. The context that it returns has the span, if
 // the request is traced.
-func (e *engine) observe(ctx context.Context, name string) (context.Context, observation) {
-	o := observation{name: name}
-	e.startClock(&o)
+func (e *engine) observe(ctx context.Context, o *observation) context.Context {
+	e.startClock(o)
 	if trace.SpanFromContext(ctx).IsRecording() {
-		ctx, o.span = tracing.Start(ctx, name, attribute.String(attributeResource, e.config.GroupResource.String()))
+		ctx, o.span = tracing.Start(ctx, o.name, attribute.String(attributeResource, e.config.GroupResource.String()))
 	}
-	return ctx, o
+	return ctx
 }
 
-// observeGet is observe for a GET. One that may not wait is timed now and then,
-// and when its request is traced.
-func (e *engine) observeGet(ctx context.Context, o readOptions) (context.Context, observation) {
-	if o.mayWait() || rand.Uint32()%timedOf == 0 || trace.SpanFromContext(ctx).IsRecording() {
-		return e.observe(ctx, spanGet)
-	}
-	return ctx, observation{name: spanGet}
+// observesGet reports whether a GET is to be observed from its beginning: one that
+// may not wait now and then, and when its request is traced.
+func observesGet(ctx context.Context, o *readOptions) bool {
+	return o.mayWait() || rand.Uint32()%timedOf == 0 || trace.SpanFromContext(ctx).IsRecording()
 }
 
 // startClock times what is observed from now on, unless it is timed already.
@@ -106,9 +102,6 @@ func (e *engine) gotReady(o *observation) { o.waited = e.time.Now() - o.began }
 
 // observedRead ends the observation of a GET or a LIST.
 func (e *engine) observedRead(ctx context.Context, o *observation, verb metrics.Verb, decision metrics.Decision, err error) {
-	if !o.timed {
-		return
-	}
 	took := e.time.Now() - o.began
 	e.metrics.ReadTook(verb, decision, took)
 	o.decision = decision.String()

@@ -81,7 +81,7 @@ func TestWhichGetsAreTimed(t *testing.T) {
 				require.NoError(t, c.Get(t.Context(), "/pods/default/one", storage.GetOptions{ResourceVersion: rv}, &example.Pod{}))
 			}
 		}
-		const gets = 5000
+		const gets = 20_000
 		get(gets, "0")
 		require.EqualValues(t, gets, metric(`reads_total{decision="latest",verb="get"}`))
 		timed := metric(`read_duration_seconds{decision="latest",verb="get"}`)

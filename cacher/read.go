@@ -13,8 +13,8 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// readState is what decide needs to know of the cache for a read.
-func (e *engine) readState(o readOptions) readState {
+// decide decides about a read from what the cache is able to do now.
+func (e *engine) decide(o *readOptions) decision {
 	s := readState{
 		progress:      e.watchProgress(),
 		consistentGet: !e.config.ConsistentGetFromStorage,
@@ -22,7 +22,7 @@ func (e *engine) readState(o readOptions) readState {
 	}
 	s.ready, s.stopped = e.readiness.decides()
 	if !o.list {
-		return s // a GET has nothing to do with earlier versions
+		return decide(o, &s) // a GET has nothing to do with earlier versions
 	}
 	s.rv, s.oldest, s.compacted = e.state.Reach()
 	s.trusted, s.kept = e.trust.from.Load(), e.kept
@@ -31,7 +31,7 @@ func (e *engine) readState(o readOptions) readState {
 		s.compacted = uint64(compacted)
 		e.state.Compacted(s.compacted)
 	}
-	return s
+	return decide(o, &s)
 }
 
 // A GET and a LIST take the same way. route decides who answers. The cache
@@ -40,10 +40,10 @@ func (e *engine) readState(o readOptions) readState {
 
 // route decides how a read is answered, and why the cache does not serve it if
 // that needs to be told.
-func (e *engine) route(ctx context.Context, o readOptions) (d decision, why error) {
-	d = decide(o, e.readState(o))
+func (e *engine) route(ctx context.Context, o *readOptions) (d decision, why error) {
+	d = e.decide(o)
 	if d.kind == readRefuse && o.list && e.warm(ctx) {
-		d = decide(o, e.readState(o))
+		d = e.decide(o)
 	}
 	switch {
 	case d.kind == readRefuse && o.list && !e.readiness.listable():
@@ -61,7 +61,7 @@ func (e *engine) route(ctx context.Context, o readOptions) (d decision, why erro
 // err. If the decision stays, the read fails. Storage answers where a version has
 // just gone, and reads that have waited in vain: each GET, and a few of the
 // consistent LISTs.
-func (e *engine) reroute(ctx context.Context, o readOptions, d decision, err error) (again decision, why error) {
+func (e *engine) reroute(ctx context.Context, o *readOptions, d decision, err error) (again decision, why error) {
 	switch {
 	case errors.Is(err, tasks.ErrStopped):
 		return decision{kind: readRefuse}, e.readiness.refusal()
@@ -85,7 +85,7 @@ func (e *engine) reroute(ctx context.Context, o readOptions, d decision, err err
 //
 // elsewhere returns how the read was answered, which may be otherwise than was
 // decided.
-func (e *engine) elsewhere(ctx context.Context, o readOptions, d decision, why error, fromStorage func(context.Context) error) (metrics.Decision, error) {
+func (e *engine) elsewhere(ctx context.Context, o *readOptions, d decision, why error, fromStorage func(context.Context) error) (metrics.Decision, error) {
 	if d.bounded {
 		leave := e.admission.Enter()
 		if leave == nil {
@@ -109,7 +109,7 @@ func (e *engine) elsewhere(ctx context.Context, o readOptions, d decision, why e
 }
 
 // verb is what metrics call the read.
-func (o readOptions) verb() metrics.Verb {
+func (o *readOptions) verb() metrics.Verb {
 	if o.list {
 		return metrics.VerbList
 	}
@@ -118,7 +118,7 @@ func (o readOptions) verb() metrics.Verb {
 
 // mayWait reports whether the read may have to wait for the cache: any but a GET
 // at resourceVersion 0.
-func (o readOptions) mayWait() bool { return o.list || o.unset || o.rv > 0 }
+func (o *readOptions) mayWait() bool { return o.list || o.unset || o.rv > 0 }
 
 // fresh waits until the cache is as fresh as the decision wants it.
 func (e *engine) fresh(ctx context.Context, d decision) error {

@@ -5,6 +5,7 @@ package cacher
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -36,12 +37,18 @@ type readiness struct {
 		pausedSince time.Time
 		changed     chan struct{} // closed at the next change of ready or stopped
 	}
+	// forReads is ready and stopped for reads, which are too many for a lock; its
+	// writers hold the lock.
+	forReads atomic.Pointer[readyOrStopped]
 }
+
+type readyOrStopped struct{ ready, stopped bool }
 
 func newReadiness(c clock.Clock) *readiness {
 	r := &readiness{clock: c}
 	r.mu.since = c.Now()
 	r.mu.changed = make(chan struct{})
+	r.forReads.Store(&readyOrStopped{})
 	return r
 }
 
@@ -123,6 +130,7 @@ func (r *readiness) stop() bool {
 }
 
 func (r *readiness) changedLocked() {
+	r.forReads.Store(&readyOrStopped{r.mu.ready, r.mu.stopped})
 	close(r.mu.changed)
 	r.mu.changed = make(chan struct{})
 }
@@ -143,9 +151,8 @@ func (r *readiness) readySince() (ready bool, since time.Time) {
 // decides returns what matters to a read: whether there is a state, and whether
 // there will never be one.
 func (r *readiness) decides() (ready, stopped bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.mu.ready, r.mu.stopped
+	now := r.forReads.Load()
+	return now.ready, now.stopped
 }
 
 // wait returns when the cache is ready, stopped, the context is done or it is

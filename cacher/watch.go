@@ -31,7 +31,8 @@ func (e *engine) watch(ctx context.Context, key string, opts storage.ListOptions
 	if err != nil {
 		return nil, badResourceVersionError(err)
 	}
-	ctx, seen := e.observe(ctx, spanWatch)
+	seen := observation{name: spanWatch}
+	ctx = e.observe(ctx, &seen)
 	w, err := e.openWatchOf(ctx, key, rv, opts, &seen)
 	if err != nil {
 		seen.decision = watchRefuse

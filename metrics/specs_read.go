@@ -18,7 +18,7 @@ var readSpecs = []spec{
 	{
 		Description: Description{
 			Name: NameReadDuration, Kind: Histogram,
-			Help:    "Time that GET and LIST requests took in the cache, waiting and the storage's own time included, in seconds, by the way they were answered. Of the GETs at resourceVersion 0 that the cache answers, one of 16 is timed.",
+			Help:    "Time that GET and LIST requests took in the cache, waiting and the storage's own time included, in seconds, by the way they were answered. Of the GETs at resourceVersion 0 that the cache answers, one of 64 is timed.",
 			Labels:  []Label{{"verb", verbs}, {"decision", decisions}},
 			Buckets: readBuckets,
 			Purpose: "Says where reads are slow; watchcache_reads_total says how many there are. Encoding the answer and the network are not included.",
