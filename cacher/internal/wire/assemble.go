@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"reflect"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
@@ -42,7 +41,7 @@ func (e *listEncoder) assemble(list runtime.Object, noted *listing, stock encode
 	if passing(parts) > len(noted.elements)/2 {
 		return nil
 	}
-	learner := &learner{stock: stock, list: reflect.ValueOf(list), items: items}
+	learner := &learner{stock: stock, subset: subsetOf(list, items)}
 	a, err := learner.assemble(f, parts)
 	switch {
 	case errors.Is(err, errFrame):
@@ -128,136 +127,4 @@ func (a *assembly) write(w io.Writer) error {
 	}
 	_, err := w.Write(a.frame.tail)
 	return err
-}
-
-// learner asks the server's own encoder for what is not known: the frame of a
-// list, and items.
-type learner struct {
-	stock encode
-	list  reflect.Value // a pointer
-	items reflect.Value
-	// buffer is reused for each item.
-	buffer bytes.Buffer
-}
-
-// encoded returns the encoding of the list with these of its items only. The
-// encoding is valid until the next call.
-func (l *learner) encoded(from, to int) ([]byte, error) {
-	fewer := reflect.New(l.list.Type().Elem())
-	fewer.Elem().Set(l.list.Elem())
-	list := fewer.Interface().(runtime.Object)
-	items, ok := itemsOf(list)
-	if !ok {
-		return nil, errFrame
-	}
-	items.Set(l.items.Slice3(from, to, to))
-	l.buffer.Reset()
-	if err := l.stock(list, &l.buffer); err != nil {
-		return nil, err
-	}
-	return l.buffer.Bytes(), nil
-}
-
-// assemble learns the frame of the list and makes the chunks that are missing.
-func (l *learner) assemble(f *format, parts []part) (*assembly, error) {
-	empty, err := l.encoded(0, 0)
-	if err != nil {
-		return nil, err
-	}
-	empty = slices.Clone(empty)
-	one, err := l.encoded(0, 1)
-	if err != nil {
-		return nil, err
-	}
-	frame, item, ok := newFrame(f.syntax, empty, one)
-	if !ok {
-		return nil, errFrame
-	}
-	separator, err := l.separator(f, frame, item)
-	if err != nil {
-		return nil, err
-	}
-	for i := range parts {
-		if p := &parts[i]; p.chunk == nil {
-			if p.chunk, err = l.chunk(f, frame, separator, p); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return &assembly{format: f, frame: frame, separator: separator, parts: parts}, nil
-}
-
-// separator returns what stands between two items, which it learns from a list
-// of two, once for each format. first is the list's first item.
-func (l *learner) separator(f *format, frame *frame, first []byte) ([]byte, error) {
-	if known := f.separator.Load(); known != nil {
-		return *known, nil
-	}
-	first = slices.Clone(first)
-	second, err := l.item(frame, 1)
-	if err != nil {
-		return nil, err
-	}
-	second = slices.Clone(second)
-	both, err := l.encoded(0, 2)
-	if err != nil {
-		return nil, err
-	}
-	between, ok := frame.items(both)
-	if ok {
-		between, ok = bytes.CutPrefix(between, first)
-	}
-	if ok {
-		between, ok = bytes.CutSuffix(between, second)
-	}
-	if !ok {
-		return nil, errFrame
-	}
-	separator := append([]byte{}, between...)
-	f.separator.Store(&separator)
-	return separator, nil
-}
-
-// item returns the bytes of an item, valid until the next call.
-func (l *learner) item(frame *frame, position int) ([]byte, error) {
-	one, err := l.encoded(position, position+1)
-	if err != nil {
-		return nil, err
-	}
-	item, ok := frame.items(one)
-	if !ok || len(item) == 0 {
-		return nil, errFrame
-	}
-	return item, nil
-}
-
-// chunk makes the chunk of a part. chunk encodes the items that the previous
-// chunk does not have.
-func (l *learner) chunk(f *format, frame *frame, separator []byte, p *part) (*chunk, error) {
-	made := &chunk{at: place{f, p.elements[0].Key}, ids: slices.Clone(p.ids), ends: make([]int, 0, len(p.ids))}
-	if p.previous != nil {
-		made.bytes = make([]byte, 0, len(p.previous.bytes)*33/32)
-	}
-	known := 0
-	for i, id := range p.ids {
-		if p.previous != nil {
-			if at := p.previous.position(id, known); at >= 0 {
-				made.bytes = append(made.bytes, p.previous.item(at)...)
-				made.ends = append(made.ends, len(made.bytes))
-				known = at + 1
-				continue
-			}
-		}
-		item, err := l.item(frame, p.first+i)
-		if err != nil {
-			return nil, err
-		}
-		made.bytes = append(made.bytes, item...)
-		made.bytes = append(made.bytes, separator...)
-		made.ends = append(made.ends, len(made.bytes))
-	}
-	if cap(made.bytes)-len(made.bytes) > len(made.bytes)/8 {
-		made.bytes = slices.Clone(made.bytes)
-	}
-	return made, nil
 }

@@ -3,6 +3,7 @@
 package wire
 
 import (
+	"bytes"
 	"container/list"
 	"slices"
 	"sync/atomic"
@@ -57,4 +58,30 @@ func (c *chunk) position(id identity, from int) int {
 		return from + i
 	}
 	return slices.Index(c.ids[:from], id)
+}
+
+// newChunk makes the chunk of a part: of the items that the previous chunk has,
+// and of the next ones of missing for all others. newChunk returns nil if missing
+// does not have them.
+func newChunk(f *format, p *part, missing *cutter) *chunk {
+	made := &chunk{at: place{f, p.elements[0].Key}, ids: slices.Clone(p.ids), ends: make([]int, len(p.ids))}
+	pieces := make([][]byte, 0, 2*len(p.ids))
+	end := 0
+	for i := range p.ids {
+		if p.from != nil && p.from[i] >= 0 {
+			item := p.previous.item(p.from[i])
+			pieces = append(pieces, item)
+			end += len(item)
+		} else {
+			item, ok := missing.next()
+			if !ok {
+				return nil
+			}
+			pieces = append(pieces, item, missing.separator)
+			end += len(item) + len(missing.separator)
+		}
+		made.ends[i] = end
+	}
+	made.bytes = bytes.Join(pieces, nil) // which clears no memory before it is written
+	return made
 }

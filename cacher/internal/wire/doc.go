@@ -12,11 +12,12 @@
 //
 // The frame of a list, which is everything around its items, is learnt from the
 // server's own encoder with each list (frame.go): nothing here knows how a list
-// begins, or how versions are converted. The first list of each format is compared with what the
-// server's own encoder makes of it; a format that differs is left alone for good.
-// Everything else that does not fit is left to the server's encoder: other
-// formats, short lists, items that a registry has changed, lists that hardly
-// share anything with earlier ones.
+// begins, or how versions are converted. Items that are missing are encoded many
+// at once, as one list, and taken apart (learner.go, cutter.go). The first list of
+// each format is compared with what the server's own encoder makes of it; a format
+// that differs is left alone for good. Everything else that does not fit is left
+// to the server's encoder: other formats, short lists, items that a registry has
+// changed, lists that hardly share anything with earlier ones.
 //
 // Kept bytes hold no element in memory, have a budget (package bytebudget), are
 // kept when they are asked for a second time, and are dropped when they were

@@ -82,7 +82,9 @@ func (s *Store) clear() {
 
 // lookUp finds the chunks of a list's parts, and what else begins at the same
 // places. lookUp decides which of the missing chunks are worth keeping: those
-// of places that a list has asked for before.
+// that have much in common with the chunk at their place, and of others those
+// that a list has asked for before. Lists of which nearly everything changes
+// from one to the next are not worth keeping.
 func (s *Store) lookUp(f *format, parts []part) {
 	now := s.lists.Add(1)
 	s.mu.RLock()
@@ -106,6 +108,11 @@ func (s *Store) lookUp(f *format, parts []part) {
 	}
 	s.mu.RUnlock()
 	if missing {
+		for i := range parts {
+			if p := &parts[i]; p.chunk == nil {
+				p.compare(p.previous)
+			}
+		}
 		s.admit(f, parts, now)
 	}
 }
@@ -119,7 +126,14 @@ func (s *Store) admit(f *format, parts []part, now int64) {
 		if p.chunk != nil {
 			continue
 		}
+		if p.previous != nil && !p.isOther(f.syntax) {
+			p.keep = true
+			continue
+		}
 		id := p.ids[0].key ^ f.seed
+		if p.previous != nil {
+			id = p.hash() ^ f.seed
+		}
 		_, lately := s.mu.seen[id]
 		_, before := s.mu.before[id]
 		if !lately {

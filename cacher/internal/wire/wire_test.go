@@ -139,6 +139,31 @@ func TestOnlyChangesAreEncoded(t *testing.T) {
 	require.Equal(t, 1, r.list(t, r.elements[100:400]))
 }
 
+// Lists of which everything changes from one to the next are left to the server's
+// own encoder, and bytes are kept again as soon as it ends.
+func TestListsThatChangeAltogether(t *testing.T) {
+	if checkEach {
+		t.Skip("with invariants each list is encoded for comparison")
+	}
+	r := newResource(1<<20, 500)
+	for range 3 {
+		r.list(t, r.elements)
+	}
+	for rv := 2; rv < 10; rv++ {
+		for i := range r.elements {
+			r.elements[i] = element(i, rv)
+		}
+		require.Equal(t, 500, r.list(t, r.elements))
+	}
+	r.list(t, r.elements)
+	require.Equal(t, 1, r.list(t, r.elements))
+	for i := range 100 { // a fifth is encoded at once, and only once
+		r.elements[i*5] = element(i*5, 10)
+	}
+	require.Equal(t, 101, r.list(t, r.elements))
+	require.Equal(t, 1, r.list(t, r.elements))
+}
+
 // beginnings returns the keys at which chunks begin.
 func beginnings(elements []*watchcache.Element) (keys []string) {
 	for _, p := range cut(elements) {

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"bytes"
+	"reflect"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// The size of a batch: how many items that are missing are encoded at once, at
+// most. A batch may exceed it by what one part has.
+const (
+	batchItems = 128
+	batchBytes = 1 << 20 // of the objects, in memory
+)
+
+// learner asks the server's own encoder for what is not known: the frame of a
+// list, and items.
+type learner struct {
+	stock encode
+	// subset returns a list with the metadata of the one that is to be written, and
+	// of its items those at the given positions.
+	subset func(positions []int) (runtime.Object, error)
+	// buffer and positions are reused for each batch.
+	buffer    bytes.Buffer
+	positions []int
+}
+
+// subsetOf returns the subset of a list whose items are a slice.
+func subsetOf(list runtime.Object, items reflect.Value) func([]int) (runtime.Object, error) {
+	whole := reflect.ValueOf(list)
+	return func(positions []int) (runtime.Object, error) {
+		fewer := reflect.New(whole.Type().Elem())
+		fewer.Elem().Set(whole.Elem())
+		made := fewer.Interface().(runtime.Object)
+		into, ok := itemsOf(made)
+		if !ok {
+			return nil, errFrame
+		}
+		chosen := reflect.MakeSlice(into.Type(), len(positions), len(positions))
+		for i, at := range positions {
+			chosen.Index(i).Set(items.Index(at))
+		}
+		into.Set(chosen)
+		return made, nil
+	}
+}
+
+// encoded returns the encoding of the list with these of its items only. The
+// encoding is valid until the next call.
+func (l *learner) encoded(positions ...int) ([]byte, error) {
+	list, err := l.subset(positions)
+	if err != nil {
+		return nil, err
+	}
+	l.buffer.Reset()
+	if err := l.stock(list, &l.buffer); err != nil {
+		return nil, err
+	}
+	return l.buffer.Bytes(), nil
+}
+
+// learn returns the frame of the list, and what stands between two items.
+func (l *learner) learn(f *format) (*frame, []byte, error) {
+	empty, err := l.encoded()
+	if err != nil {
+		return nil, nil, err
+	}
+	empty = slices.Clone(empty)
+	one, err := l.encoded(0)
+	if err != nil {
+		return nil, nil, err
+	}
+	frame, item, ok := newFrame(f.syntax, empty, one)
+	if !ok {
+		return nil, nil, errFrame
+	}
+	separator, err := l.separator(f, frame, item)
+	return frame, separator, err
+}
+
+// assemble learns the frame of the list and makes the chunks that are missing.
+func (l *learner) assemble(f *format, parts []part) (*assembly, error) {
+	frame, separator, err := l.learn(f)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.complete(f, frame, separator, parts); err != nil {
+		return nil, err
+	}
+	return &assembly{format: f, frame: frame, separator: separator, parts: parts}, nil
+}
+
+// complete makes the chunks that are missing, in batches of parts.
+func (l *learner) complete(f *format, frame *frame, separator []byte, parts []part) error {
+	begin, size := 0, int64(0)
+	l.positions = l.positions[:0]
+	for i := range parts {
+		p := &parts[i]
+		if p.chunk != nil {
+			continue
+		}
+		for at, e := range p.elements {
+			if p.from == nil || p.from[at] < 0 {
+				l.positions = append(l.positions, p.first+at)
+				size += e.Size
+			}
+		}
+		if len(l.positions) >= batchItems || size >= batchBytes {
+			if err := l.make(f, frame, separator, parts[begin:i+1]); err != nil {
+				return err
+			}
+			begin, size, l.positions = i+1, 0, l.positions[:0]
+		}
+	}
+	return l.make(f, frame, separator, parts[begin:])
+}
+
+// make makes the chunks that are missing of parts, of which positions are the
+// items that no chunk has.
+func (l *learner) make(f *format, frame *frame, separator []byte, parts []part) error {
+	var items []byte
+	if len(l.positions) > 0 {
+		encoded, err := l.encoded(l.positions...)
+		if err != nil {
+			return err
+		}
+		var ok bool
+		if items, ok = frame.items(encoded); !ok {
+			return errFrame
+		}
+	}
+	cutter := cutter{syntax: f.syntax, separator: separator, rest: items}
+	for i := range parts {
+		if p := &parts[i]; p.chunk == nil {
+			if p.chunk = newChunk(f, p, &cutter); p.chunk == nil {
+				return errFrame
+			}
+		}
+	}
+	if len(cutter.rest) > 0 {
+		return errFrame
+	}
+	return nil
+}
+
+// separator returns what stands between two items, which it learns from a list
+// of two, once for each format. first is the list's first item.
+func (l *learner) separator(f *format, frame *frame, first []byte) ([]byte, error) {
+	if known := f.separator.Load(); known != nil {
+		return *known, nil
+	}
+	first = slices.Clone(first)
+	one, err := l.encoded(1)
+	if err != nil {
+		return nil, err
+	}
+	second, ok := frame.items(one)
+	if !ok || len(second) == 0 {
+		return nil, errFrame
+	}
+	second = slices.Clone(second)
+	both, err := l.encoded(0, 1)
+	if err != nil {
+		return nil, err
+	}
+	between, ok := frame.items(both)
+	if ok {
+		between, ok = bytes.CutPrefix(between, first)
+	}
+	if ok {
+		between, ok = bytes.CutSuffix(between, second)
+	}
+	if !ok {
+		return nil, errFrame
+	}
+	separator := append([]byte{}, between...)
+	f.separator.Store(&separator)
+	return separator, nil
+}
