@@ -3,6 +3,7 @@
 package cacher_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -238,13 +239,30 @@ func TestMetricsOfVersionRequests(t *testing.T) {
 		assert.EqualValues(t, 4, metric("version_requests_total"), "the requests that were sent")
 		assert.EqualValues(t, 12, metric("version_request_reads_total"), "the reads that they were sent for")
 
-		lost := goList(t.Context(), c, "")
-		<-lost.done
+		// A client that is gone says nothing about storage.
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := goList(ctx, c, "")
 		synctest.Wait()
-		unanswered := metric(`version_request_duration_seconds{result="unanswered"}`)
-		requests := metric("version_requests_total")
-		assert.NotZero(t, unanswered, "the requests that were not answered")
-		assert.Equal(t, requests-4, unanswered, "all requests that were sent are not answered")
+		cancel()
+		<-gone.done
+		elapse(time.Second)
+		expect("abandoned", 1)
+		expect("unanswered", 0)
+
+		// However many requests are sent beside a slow one, what reads have waited for
+		// in vain counts once.
+		for i, read := range []func() *reading{
+			func() *reading { return goList(t.Context(), c, "") },
+			func() *reading { return goGet(t.Context(), c, "/pods/a/one", "") },
+		} {
+			sent, abandoned := metric("version_requests_total"), metric(`version_request_duration_seconds{result="abandoned"}`)
+			<-read().done
+			elapse(time.Second)
+			sent = metric("version_requests_total") - sent
+			assert.Greater(t, sent, float64(1), "the requests that were sent")
+			expect("unanswered", float64(i+1))
+			expect("abandoned", abandoned+sent-1)
+		}
 	}, meters)
 }
 

@@ -58,15 +58,16 @@ func refusedReads(s Scale) string {
 
 // slowVersionRequests is the share of the version requests that storage did not
 // answer within a second. The bound of a bucket is written in two ways: the format
-// OpenMetrics, which Prometheus asks for, has 1.0 for 1. Those that another request overtook do not count: no read
-// waited for them.
+// OpenMetrics, which Prometheus asks for, has 1.0 for 1. Those that another request
+// overtook do not count, because no read waited for them, nor do those that were
+// given up for another reason than that storage did not answer.
 func slowVersionRequests(s Scale) string {
 	const template = `1 - (
   sum %[1]s (rate(%[2]s_bucket{result="ok",le=~"%[4]v|%.1[4]f"}[%[3]s]))
-  or 0 * sum %[1]s (rate(%[2]s_count{result!="superseded"}[%[3]s]))
+  or 0 * sum %[1]s (rate(%[2]s_count{result!~"superseded|abandoned"}[%[3]s]))
 )
 /
-sum %[1]s (rate(%[2]s_count{result!="superseded"}[%[3]s]))`
+sum %[1]s (rate(%[2]s_count{result!~"superseded|abandoned"}[%[3]s]))`
 	return fmt.Sprintf(template, byCache, metrics.NameVersionDuration, s.Of(2*time.Minute), slowVersionRequest.Seconds())
 }
 

@@ -143,6 +143,16 @@ func ruleFaults() []ruleFault {
 			}, 10 * time.Minute, nil,
 		},
 		{
+			"requests whose reads had gone", samples{
+				{metrics.NameVersionDuration, "_count", `result="abandoned"`}: "0+300x160",
+			}, 10 * time.Minute, nil,
+		},
+		{
+			"requests that reads waited for in vain", samples{
+				{metrics.NameVersionDuration, "_count", `result="unanswered"`}: "0+50x160",
+			}, 10 * time.Minute, []string{AlertVersionRequestsSlow},
+		},
+		{
 			"version requests fail, and reads are refused for that", samples{failed: "0+50x160", refuse: "0+50x160"},
 			10 * time.Minute, []string{AlertVersionRequestsSlow},
 		},

@@ -124,6 +124,7 @@ var effects = []effect{
 	{"VersionRequestTook", func(r *metrics.Resource) { r.VersionRequestTook(metrics.VersionError, time.Second) }, histogramOf("version_request_duration_seconds", `{result="error"}`, 1)},
 	{"VersionRequestTook", func(r *metrics.Resource) { r.VersionRequestTook(metrics.VersionUnanswered, time.Second) }, histogramOf("version_request_duration_seconds", `{result="unanswered"}`, 1)},
 	{"VersionRequestTook", func(r *metrics.Resource) { r.VersionRequestTook(metrics.VersionSuperseded, time.Second) }, histogramOf("version_request_duration_seconds", `{result="superseded"}`, 1)},
+	{"VersionRequestTook", func(r *metrics.Resource) { r.VersionRequestTook(metrics.VersionAbandoned, time.Second) }, histogramOf("version_request_duration_seconds", `{result="abandoned"}`, 1)},
 	{"VersionRequestTook", func(r *metrics.Resource) { r.VersionRequestTook(metrics.VersionResult(200), time.Second) }, histogramOf("version_request_duration_seconds", `{result="other"}`, 1)},
 	{"FollowSilence", func(r *metrics.Resource) { r.FollowSilence(silence) }, map[string]float64{"storage_silence_seconds": 20}},
 	// Those for the metrics of the shipped cacher change none of ours; see

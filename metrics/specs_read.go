@@ -93,12 +93,12 @@ var readSpecs = []spec{
 	{
 		Description: Description{
 			Name: NameVersionDuration, Kind: Histogram,
-			Help:    "Time that requests for the storage's resource version were under way, in seconds, by result: ok, error, unanswered while reads waited, or superseded by the answer to a later request.",
+			Help:    "Time that requests for the storage's resource version were under way, in seconds, by result: ok, error, unanswered while reads waited for as long as they may, superseded by the answer to a later request, or abandoned: its reads were gone, or an older request of theirs counts as unanswered.",
 			Labels:  []Label{{"result", versionResults}},
 			Buckets: requestBuckets,
 			Purpose: "Says how fast the storage answers, and leaves a trace of the times when it did not.",
 			Normal:  "ok, in a few milliseconds.",
-			High:    "unanswered and error: the storage is away or cut off. superseded, often: one of its members is slow or paused.",
+			High:    "unanswered and error: the storage is away or cut off. superseded, often: one of its members is slow or paused. abandoned, without unanswered ones: clients give up soon.",
 		},
 		histograms: func(s *series) []lazyHistogram { return s.versionDuration[:] },
 	},

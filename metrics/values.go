@@ -348,10 +348,14 @@ const (
 	VersionOK VersionResult = iota + 1
 	// VersionError: the storage answered with an error, or could not be reached.
 	VersionError
-	// VersionUnanswered: no answer came while reads waited for one.
+	// VersionUnanswered: no answer came while reads waited for as long as they may.
 	VersionUnanswered
 	// VersionSuperseded: the answer to a later request came first.
 	VersionSuperseded
+	// VersionAbandoned: the request was given up for a reason that is not the
+	// storage's: its reads were gone before they had waited for as long as they
+	// may, or an older request of theirs is the one that was not answered.
+	VersionAbandoned
 
 	versionResultsEnd // the number of values
 )
@@ -362,6 +366,7 @@ var versionResults = []string{
 	VersionError:      "error",
 	VersionUnanswered: "unanswered",
 	VersionSuperseded: "superseded",
+	VersionAbandoned:  "abandoned",
 }
 
 // String returns the label value of r.

@@ -43,11 +43,17 @@ func TestAlerts(t *testing.T) {
 	sites := openSites(t, ctx, scenarios())
 	trial := &trial{sites: sites, prometheus: startPrometheusFor(t, ctx, sites), failed: make(chan error, len(sites))}
 	defer trial.end()
+	phase := func(what string) { fmt.Printf("%s %.0f s after the beginning\n", what, time.Since(began).Seconds()) }
+	phase("servers and Prometheus serve")
 	trial.begin(t, ctx)
+	phase("all are in good order")
 	trial.breakAll(t, ctx)
+	phase("all alerts have fired, and all faults have come to their end,")
 	trial.mendAll(t, ctx)
+	phase("all that was mended is in good order")
 	trial.judge(t, ctx)
 	t.Run("panels", func(t *testing.T) { checkPanels(t, ctx, trial.prometheus, began) })
+	phase("all panels were looked at")
 }
 
 func startPrometheusFor(t *testing.T, ctx context.Context, sites []*site) *Prometheus {

@@ -217,6 +217,9 @@ func (r *requester) send(now time.Time) {
 	var keys []string
 	for _, b := range r.waiting {
 		from := len(keys)
+		if b.oldest == nil || b.oldest.cancelled {
+			b.oldest = request
+		}
 		keys = append(keys, b.keys[:min(len(b.keys), keysPerRequest-from)]...)
 		request.batches = append(request.batches, askedBatch{b, from, len(keys)})
 	}
@@ -256,8 +259,10 @@ func (q *versionRequest) result() metrics.VersionResult {
 		return metrics.VersionError
 	case slices.ContainsFunc(q.batches, func(a askedBatch) bool { return a.batch.isAnswered() }):
 		return metrics.VersionSuperseded
+	case slices.ContainsFunc(q.batches, func(a askedBatch) bool { return a.batch.isLate && a.batch.oldest == q }):
+		return metrics.VersionUnanswered
 	}
-	return metrics.VersionUnanswered
+	return metrics.VersionAbandoned
 }
 
 // isAnswered reports whether an answer has come while readers waited for it.

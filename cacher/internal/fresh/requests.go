@@ -102,6 +102,9 @@ type batch struct {
 	// Owned by the requester.
 
 	isLate, isDone bool
+	// oldest is the request that the readers have waited for the longest, without
+	// those that were given up while they waited.
+	oldest *versionRequest
 }
 
 // join makes the caller one of the readers of the next request, which asks for
