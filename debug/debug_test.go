@@ -169,6 +169,41 @@ func TestWatchersArePaged(t *testing.T) {
 	require.Empty(t, watchers("&offset=30"))
 }
 
+// An answer counts all of many watchers, and has as many as there are at the place
+// that the query asks for: none for a limit of 0 and for an offset past the end.
+func TestPagesOfManyWatchers(t *testing.T) {
+	const watchers = 600 // more than are told apart in one go
+	c := cachetest.Start(t, cachetest.NewStore())
+	for i := range watchers {
+		ctx := cacher.WithClient(t.Context(), cacher.Client{User: fmt.Sprintf("user-%03d", i), Address: fmt.Sprintf("10.0.0.%d:4000", i%7)})
+		w, err := c.Watch(ctx, "/pods/", storage.ListOptions{ResourceVersion: "0", Recursive: true, Predicate: storage.Everything})
+		require.NoError(t, err)
+		t.Cleanup(w.Stop)
+	}
+	for _, order := range cacher.WatcherOrders() {
+		for _, sort := range []string{order, "-" + order} {
+			seen := map[uint64]bool{}
+			for _, page := range []struct{ limit, offset, want int }{
+				{0, 0, 0}, {0, 300, 0}, {0, 599, 0}, {0, 600, 0}, {0, 1 << 30, 0},
+				{20, 600, 0}, {20, 601, 0}, {1000, 1 << 30, 0},
+				{1000, 0, 600}, {1000, 599, 1}, {20, 590, 10},
+				{1, 0, 1}, {299, 1, 299}, {256, 300, 256}, {44, 556, 44}, // these four are all
+			} {
+				query := fmt.Sprintf("&sort=%s&limit=%d&offset=%d", sort, page.limit, page.offset)
+				got := reported(t, []*cacher.Cacher{c}, query).Caches[0].Watchers
+				require.Equal(t, watchers, got.Total, query)
+				require.Len(t, got.Items, page.want, query)
+				if page.limit == 1 || page.limit == 299 || page.limit == 256 || page.limit == 44 {
+					for _, w := range got.Items {
+						seen[w.ID] = true
+					}
+				}
+			}
+			require.Len(t, seen, watchers, "pages sorted by %s have each watcher once", sort)
+		}
+	}
+}
+
 // No selector shows any of its values.
 func TestValuesAreHidden(t *testing.T) {
 	for _, selector := range []string{
