@@ -36,8 +36,8 @@ type dispatcher struct {
 	warn     func(kind, message string, err error, remedy string)
 	// endNow asks storage for the end of the revision that is under way.
 	endNow func()
-	// replay takes over a watcher that is parked at a position.
-	replay func(w *watcher, quit chan struct{}, position watchcache.Position)
+	// park has a live watcher brought up to date from a position: see replays.park.
+	park func(w *watcher, position watchcache.Position, unsent uint64)
 	// measure sets the metrics of the state's sizes.
 	measure func()
 	// supervise looks at the watchers that catch up, without waiting for it.
@@ -281,15 +281,6 @@ func (d *dispatcher) waitFor(blocked []delivery, e *watchcache.Event, events *[m
 	if late != nil {
 		d.budget.spend(d.clock.Since(start))
 	}
-}
-
-func (d *dispatcher) park(w *watcher, position watchcache.Position, unsent uint64) {
-	quit, ok := d.registry.park(w, position, unsent)
-	if !ok {
-		return
-	}
-	d.metrics.Parked()
-	d.replay(w, quit, position)
 }
 
 // tick does the work of every second.

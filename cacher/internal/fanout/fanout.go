@@ -94,7 +94,7 @@ func New(config Config) *Fanout {
 		registry: registry, replays: replays,
 		dispatcher: &dispatcher{
 			state: config.State, registry: registry, convert: convert, clock: config.Clock, time: config.Time,
-			metrics: config.Metrics, warn: config.Warn, replay: replays.park, endNow: config.EndRevision,
+			metrics: config.Metrics, warn: config.Warn, park: replays.park, endNow: config.EndRevision,
 			measure: config.Measure, supervise: supervisor.tick, wake: make(chan struct{}, 1),
 			budget: newTimeBudget(config.DispatchBudget, config.Clock.Now()),
 		},

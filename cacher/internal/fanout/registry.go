@@ -121,20 +121,22 @@ func (r *registry) goLive(w *watcher, position watchcache.Position) bool {
 	return true
 }
 
-// park takes a live watcher from the dispatcher: it is to catch up from
-// position, until quit is closed. unsent is how many of the events that begin
-// has counted as sent to w were not. park returns false if w has ended.
-func (r *registry) park(w *watcher, position watchcache.Position, unsent uint64) (quit chan struct{}, ok bool) {
+// park takes the watcher of a replayer, which is live, from the dispatcher: the
+// replayer is to bring it up to date. unsent is how many of the events that begin
+// has counted as sent to the watcher were not. park describes the watcher, and
+// returns false if it has ended.
+func (r *registry) park(p *replayer, unsent uint64) (parked row, ok bool) {
+	w := p.watcher
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if w.ended {
-		return nil, false
+		return row{}, false
 	}
 	r.unliveLocked(w)
-	w.quit = make(chan struct{})
-	w.position = position
+	w.quit, w.replayer = p.quit, p
+	w.position = p.position()
 	w.sent -= unsent
-	return w.quit, true
+	return r.rowLocked(w), true
 }
 
 func (r *registry) unliveLocked(w *watcher) {

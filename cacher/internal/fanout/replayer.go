@@ -70,11 +70,17 @@ type replays struct {
 	warn       func(kind, message string, err error, remedy string)
 }
 
-// park starts to bring a parked watcher up to date.
-func (r *replays) park(w *watcher, quit chan struct{}, position watchcache.Position) {
-	replayer := r.newReplayer(w, quit, position)
-	r.registry.replays(w, replayer)
-	if !r.tasks.Run(replayer.run) {
+// park takes a live watcher from the dispatcher, and starts to bring it up to date
+// from a position. For unsent see registry.park. park does nothing if the watcher
+// has ended.
+func (r *replays) park(w *watcher, position watchcache.Position, unsent uint64) {
+	replayer := r.newReplayer(w, make(chan struct{}), position)
+	parked, ok := r.registry.park(replayer, unsent)
+	if !ok {
+		return
+	}
+	r.metrics.Parked()
+	if !r.tasks.Run(func() { replayer.run(parked) }) {
 		// The cache is stopping. The watcher ends here, where nothing else sends
 		// to it.
 		r.registry.end(w, metrics.EndShutdown)
@@ -103,11 +109,14 @@ func (r *replayer) begin(snapshot *watchcache.Snapshot) {
 // position returns the position of the next event to read from the window.
 func (r *replayer) position() watchcache.Position { return watchcache.Position(r.next.Load()) }
 
-// run replays the window for a parked watcher. run hands the watcher's channel
-// over to the dispatcher, or closes it.
-func (r *replayer) run() {
+// run replays the window for a watcher that was parked as described. run hands the
+// watcher's channel over to the dispatcher, or closes it. run tells of the parking,
+// so that the dispatcher never waits for a log.
+func (r *replayer) run(parked row) {
 	r.supervisor.add(r)
-	r.registry.tellParked(r.watcher)
+	if !r.ended() {
+		r.registry.tell(report{row: parked})
+	}
 	live := r.replay()
 	r.supervisor.remove(r)
 	if !live {

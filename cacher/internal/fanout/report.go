@@ -31,16 +31,5 @@ func (f *Fanout) described(r report) Report {
 	return Report{Status: f.describe(&r.row, stats), Reason: r.reason}
 }
 
-// tellParked tells of a watcher that was parked. The goroutine that replays for
-// the watcher calls it, so that the dispatcher never waits for a log.
-func (r *registry) tellParked(w *watcher) {
-	r.mu.Lock()
-	parked, ended := report{row: r.rowLocked(w)}, w.ended || w.expelled
-	r.mu.Unlock()
-	if !ended {
-		r.tell(parked)
-	}
-}
-
 // Age returns for how long the watch has been open.
 func (r *Report) Age(now time.Time) time.Duration { return max(0, now.Sub(r.Started)) }

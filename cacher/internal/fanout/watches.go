@@ -89,15 +89,6 @@ func (w *watcher) settle() {
 	}
 }
 
-// replays notes the replayer of a parked watcher.
-func (r *registry) replays(w *watcher, replayer *replayer) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !w.ended {
-		w.replayer = replayer
-	}
-}
-
 // rowsAtOnce is how many watchers are described while the lock is held: this
 // takes no longer than one event does that many watchers get.
 const rowsAtOnce = 256
