@@ -73,7 +73,7 @@ func (e *engine) answerList(ctx context.Context, o *readOptions, l storedList, s
 	}
 	e.gotReady(seen)
 	e.metrics.Read(metrics.VerbList, d.kind)
-	return d.kind, e.listSnapshot(snapshot, d, l, seen)
+	return d.kind, e.listSnapshot(ctx, snapshot, d, l, seen)
 }
 
 // fallbackOf returns what metrics call a decision that was made because the cache
@@ -89,7 +89,7 @@ func fallbackOf(again decision, answered metrics.Decision) metrics.ListFallback 
 }
 
 // listSnapshot answers a LIST from a snapshot.
-func (e *engine) listSnapshot(snapshot *watchcache.Snapshot, d decision, l storedList, seen *observation) error {
+func (e *engine) listSnapshot(ctx context.Context, snapshot *watchcache.Snapshot, d decision, l storedList, seen *observation) error {
 	opts, into := l.opts, l.into
 	q := match.NewQuery(l.prepared, opts.Recursive, opts.Predicate)
 	page := newPage(opts.Predicate.Limit, d)
@@ -111,7 +111,7 @@ func (e *engine) listSnapshot(snapshot *watchcache.Snapshot, d decision, l store
 		return err
 	}
 	opts.Predicate.SetShardInfoOnList(into)
-	e.config.Lists.note(into, page, e.lists)
+	e.config.Lists.note(ctx, into, page, e.lists)
 	return nil
 }
 

@@ -3,6 +3,9 @@
 package cacher
 
 import (
+	"context"
+	"net/http"
+
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/wire"
@@ -27,10 +30,22 @@ func (l *Lists) Serializer(stock runtime.NegotiatedSerializer) runtime.Negotiate
 	return l.listings.Serializer(stock)
 }
 
+// Compress returns a handler that answers requests as next does, and lists that
+// next would compress with gzip from what is kept in compressed form. accepts
+// reports whether a request is for a list, and a long answer to it is to be
+// compressed: for others, nothing is done. Put Compress around the handler of the
+// API, within everything that looks at the answer; server.Install does.
+//
+// What is read from an answer is the same to the byte, and so is its header. The
+// metrics of the server count compressed bytes, as ever.
+func (l *Lists) Compress(next http.Handler, accepts func(*http.Request) bool) http.Handler {
+	return l.listings.Compress(next, accepts)
+}
+
 // note records what a list was filled with. note does nothing on nil, and
 // before Serializer was called.
-func (l *Lists) note(list runtime.Object, p *page, store *wire.Store) {
+func (l *Lists) note(ctx context.Context, list runtime.Object, p *page, store *wire.Store) {
 	if l != nil {
-		l.listings.Note(list, p.elements, store)
+		l.listings.Note(ctx, list, p.elements, store)
 	}
 }

@@ -269,6 +269,7 @@ func tryAsk(ctx context.Context, served *httptest.Server, path, accept string, c
 		if body, err = gzip.NewReader(body); err != nil {
 			return answer{}, err
 		}
+		response.Header.Del("Content-Length") // which net/http sets if the body is short
 	}
 	read, err := io.ReadAll(body)
 	response.Header.Del("Date")

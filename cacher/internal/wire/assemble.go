@@ -20,6 +20,8 @@ var errFrame = errors.New("the encoder does not put items next to each other as 
 // chunks with the items.
 type assembly struct {
 	format    *format
+	store     *Store
+	response  *response
 	frame     *frame
 	separator []byte
 	parts     []part
@@ -55,6 +57,7 @@ func (e *listEncoder) assemble(list runtime.Object, noted *listing, stock encode
 		}
 	}
 	noted.store.keep(parts)
+	a.store, a.response = noted.store, noted.response
 	return a
 }
 
@@ -79,7 +82,7 @@ func (f *format) refuse(why error) {
 // list, and refuses the format if they differ.
 func (a *assembly) prove(list runtime.Object, stock encode) bool {
 	var want, got bytes.Buffer
-	if stock(list, &want) != nil || a.write(&got) != nil {
+	if stock(list, &want) != nil || a.writePlain(&got) != nil {
 		return false
 	}
 	if !bytes.Equal(want.Bytes(), got.Bytes()) {
@@ -98,17 +101,40 @@ func (a *assembly) prove(list runtime.Object, stock encode) bool {
 // decides to look at the whole length, before it compresses or not.
 const streamingWrite = 4
 
-// write writes the list. The first write is that of a streaming encoder, so that
-// the response is compressed exactly if the encoder's own would be.
-func (a *assembly) write(w io.Writer) error {
-	length := -len(a.separator)
+// beginning returns what precedes the items, and the length of the whole list.
+func (a *assembly) beginning() (begin []byte, length int) {
+	items := -len(a.separator)
 	for i := range a.parts {
-		length += len(a.parts[i].chunk.bytes)
+		items += a.parts[i].chunk.length()
 	}
-	begin := a.frame.beginning(length)
+	begin = a.frame.beginning(items)
+	return begin, len(begin) + items + len(a.frame.tail)
+}
+
+// write writes the list, compressed if w is that of a response which is to be.
+func (a *assembly) write(w io.Writer) error {
+	begin, length := a.beginning()
+	o := a.response.offer(begin, length)
+	if o == nil {
+		return a.writePlain(w)
+	}
+	_, err := w.Write(begin)
+	switch taken := o.withdraw(); {
+	case err != nil:
+		return err
+	case taken:
+		return a.writeMember(w, begin)
+	}
+	return a.writeItems(w)
+}
+
+// writePlain writes the list. The first write is that of a streaming encoder, so
+// that the response is compressed exactly if the encoder's own would be.
+func (a *assembly) writePlain(w io.Writer) error {
+	begin, _ := a.beginning()
 	first := min(streamingWrite, len(begin))
 	if a.frame.syntax == jsonSyntax {
-		first = 1
+		first = min(1, first)
 	}
 	if _, err := w.Write(begin[:first]); err != nil {
 		return err
@@ -116,8 +142,15 @@ func (a *assembly) write(w io.Writer) error {
 	if _, err := w.Write(begin[first:]); err != nil {
 		return err
 	}
+	return a.writeItems(w)
+}
+
+func (a *assembly) writeItems(w io.Writer) error {
 	for i := range a.parts {
-		written := a.parts[i].chunk.bytes
+		written, err := a.plain(&a.parts[i])
+		if err != nil {
+			return err
+		}
 		if i == len(a.parts)-1 {
 			written = written[:len(written)-len(a.separator)]
 		}
@@ -127,4 +160,17 @@ func (a *assembly) write(w io.Writer) error {
 	}
 	_, err := w.Write(a.frame.tail)
 	return err
+}
+
+// plain returns the plain bytes of a part, and keeps them if they were given up.
+func (a *assembly) plain(p *part) ([]byte, error) {
+	plain, made, err := p.chunk.plain(a.separator)
+	if err != nil || a.store == nil {
+		return plain, err
+	}
+	a.store.usedPlain(p.chunk)
+	if made {
+		a.store.complete(p.chunk, content{plain: plain})
+	}
+	return plain, nil
 }

@@ -61,7 +61,7 @@ func BenchmarkList(b *testing.B) {
 					for i, e := range elements {
 						list.Items[i] = *e.Object.(*example.Pod)
 					}
-					listings.Note(list, elements, store)
+					listings.Note(b.Context(), list, elements, store)
 					memory := apiruntime.AllocatorPool.Get().(*apiruntime.Allocator)
 					defer apiruntime.AllocatorPool.Put(memory)
 					if err := encoder.EncodeWithAllocator(list, io.Discard, memory); err != nil {

@@ -5,27 +5,60 @@ package wire
 import (
 	"bytes"
 	"container/list"
+	"math"
 	"slices"
 	"sync/atomic"
 	"unsafe"
 )
 
-// chunk is the serializations of consecutive items in one format. A chunk
-// never changes once it is kept, but for when it was last used.
+// chunk is the serializations of consecutive items in one format. What a chunk
+// stands for never changes.
 type chunk struct {
 	at  place
 	ids []identity
-	// bytes has the items, each followed by the format's separator; ends has where
-	// each of them ends, separator included.
-	bytes []byte
-	ends  []int
+	// ends has where each item ends in the plain bytes, separator included.
+	ends []int
+	// content is what there is of the items. Once the chunk is kept, content is
+	// replaced under Store.mu only.
+	content atomic.Pointer[content]
 
-	used atomic.Int64 // the Store's count of lists when it was last used
+	// used and usedPlain are the Store's count of lists when the chunk was last
+	// used, and when its plain bytes were last written.
+	used, usedPlain atomic.Int64
+	// compressed: a compressed list has had the chunk.
+	compressed atomic.Bool
 
 	// queued is the chunk's place in the order of eviction, nil if the chunk is not
-	// kept. Store.mu guards it.
-	queued *list.Element
+	// kept; twice is its place in the order in which plain bytes are given up, nil
+	// unless the chunk is kept both plain and compressed. Store.mu guards them.
+	queued, twice *list.Element
 }
+
+// content is the items of a chunk: plain, compressed, or both. It never changes.
+type content struct {
+	// plain has the items, each followed by the format's separator; deflated has
+	// the same without the last separator.
+	plain    []byte
+	deflated *deflated
+}
+
+// never is before all lists.
+const never = math.MinInt64
+
+func emptyChunk(at place, ids []identity) *chunk {
+	c := &chunk{at: at, ids: slices.Clone(ids), ends: make([]int, len(ids))}
+	c.usedPlain.Store(never)
+	return c
+}
+
+// follow makes the chunk be treated as the one whose place it takes.
+func (c *chunk) follow(previous *chunk) {
+	c.usedPlain.Store(previous.usedPlain.Load())
+	c.compressed.Store(previous.compressed.Load())
+}
+
+// length is how many plain bytes the chunk has.
+func (c *chunk) length() int { return c.ends[len(c.ends)-1] }
 
 // place is where a chunk begins: a key, in a format.
 type place struct {
@@ -38,16 +71,40 @@ type place struct {
 const chunkOverhead = 256
 
 func (c *chunk) size() int64 {
-	return int64(cap(c.bytes)) + int64(cap(c.ids))*int64(unsafe.Sizeof(identity{})) + int64(cap(c.ends))*int64(unsafe.Sizeof(0)) + chunkOverhead
+	return c.content.Load().size() + int64(cap(c.ids))*int64(unsafe.Sizeof(identity{})) + int64(cap(c.ends))*int64(unsafe.Sizeof(0)) + chunkOverhead
 }
 
-// item returns the bytes of the item at a position, separator included.
-func (c *chunk) item(i int) []byte {
+func (c *content) size() int64 { return int64(cap(c.plain)) + c.deflated.size() }
+
+// with returns the content with what other has of it as well.
+func (c *content) with(other content) content {
+	if c.plain != nil {
+		other.plain = c.plain
+	}
+	if c.deflated != nil {
+		other.deflated = c.deflated
+	}
+	return other
+}
+
+// plain returns the items, each followed by the separator, and whether they had to
+// be made of the compressed ones.
+func (c *chunk) plain(separator []byte) (plain []byte, made bool, err error) {
+	has := c.content.Load()
+	if has.plain != nil {
+		return has.plain, false, nil
+	}
+	plain, err = has.deflated.inflate(len(separator))
+	return append(plain, separator...), true, err
+}
+
+// item returns the item at a position, separator included, of the plain bytes.
+func (c *chunk) item(plain []byte, i int) []byte {
 	begin := 0
 	if i > 0 {
 		begin = c.ends[i-1]
 	}
-	return c.bytes[begin:c.ends[i]]
+	return plain[begin:c.ends[i]]
 }
 
 // position returns where the chunk has the element, -1 if it does not have it.
@@ -62,14 +119,24 @@ func (c *chunk) position(id identity, from int) int {
 
 // newChunk makes the chunk of a part: of the items that the previous chunk has,
 // and of the next ones of missing for all others. newChunk returns nil if missing
-// does not have them.
+// does not have them, or the previous one can't be read.
 func newChunk(f *format, p *part, missing *cutter) *chunk {
-	made := &chunk{at: place{f, p.elements[0].Key}, ids: slices.Clone(p.ids), ends: make([]int, len(p.ids))}
+	made := emptyChunk(place{f, p.elements[0].Key}, p.ids)
+	var previous []byte
+	if p.previous != nil {
+		made.follow(p.previous)
+		if p.lacks < len(p.ids) {
+			var err error
+			if previous, _, err = p.previous.plain(missing.separator); err != nil {
+				return nil
+			}
+		}
+	}
 	pieces := make([][]byte, 0, 2*len(p.ids))
 	end := 0
 	for i := range p.ids {
 		if p.from != nil && p.from[i] >= 0 {
-			item := p.previous.item(p.from[i])
+			item := p.previous.item(previous, p.from[i])
 			pieces = append(pieces, item)
 			end += len(item)
 		} else {
@@ -82,6 +149,7 @@ func newChunk(f *format, p *part, missing *cutter) *chunk {
 		}
 		made.ends[i] = end
 	}
-	made.bytes = bytes.Join(pieces, nil) // which clears no memory before it is written
+	plain := bytes.Join(pieces, nil) // which clears no memory before it is written
+	made.content.Store(&content{plain: plain})
 	return made
 }

@@ -3,6 +3,7 @@
 package wire
 
 import (
+	"context"
 	"reflect"
 	"runtime"
 	"sync"
@@ -34,14 +35,16 @@ type listing struct {
 	address  uintptr
 	elements []*watchcache.Element
 	store    *Store
+	response *response // nil if the list is not for one that may be compressed
 	// cleanup forgets the listing when the list is gone. Listings.mu guards it.
 	cleanup runtime.Cleanup
 }
 
 // Note records that a list was filled with the objects of the elements, which
 // nobody writes to from now on. Without a server that serves from kept bytes,
-// Note does nothing. The store is that of the cache which has filled the list.
-func (l *Listings) Note(list apiruntime.Object, elements []*watchcache.Element, store *Store) {
+// Note does nothing. The store is that of the cache which has filled the list,
+// for the request of the context.
+func (l *Listings) Note(ctx context.Context, list apiruntime.Object, elements []*watchcache.Element, store *Store) {
 	if l == nil || !l.on.Load() || len(elements) < minItems || store.share.None() {
 		return
 	}
@@ -49,7 +52,7 @@ func (l *Listings) Note(list apiruntime.Object, elements []*watchcache.Element, 
 	if value.Kind() != reflect.Pointer || value.IsNil() {
 		return
 	}
-	noted := &listing{address: value.Pointer(), elements: elements, store: store}
+	noted := &listing{address: value.Pointer(), elements: elements, store: store, response: responseOf(ctx)}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.of == nil {

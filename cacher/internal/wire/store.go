@@ -40,6 +40,9 @@ type Store struct {
 		sync.RWMutex
 		chunks map[place][]*chunk // the newest first
 		queue  *list.List         // of *chunk, about in the order of their last use
+		// twice are the chunks that are kept both plain and compressed, about in the
+		// order of the last use of their plain bytes.
+		twice *list.List
 		// seen and before are the places that lists have asked for, lately and
 		// before that.
 		seen, before map[uint64]struct{}
@@ -71,12 +74,12 @@ func (s *Store) clear() {
 	s.share.Add(-s.share.Kept())
 	for at, variants := range s.mu.chunks {
 		for _, c := range variants {
-			c.queued = nil
+			c.queued, c.twice = nil, nil
 		}
 		delete(s.mu.chunks, at)
 	}
 	s.mu.chunks = map[place][]*chunk{}
-	s.mu.queue = list.New()
+	s.mu.queue, s.mu.twice = list.New(), list.New()
 	s.mu.seen, s.mu.before = map[uint64]struct{}{}, nil
 }
 
@@ -172,16 +175,92 @@ func (s *Store) put(c *chunk) {
 			s.drop(other)
 		}
 	}
-	for s.share.Kept()+c.size() > s.share.Allowance() {
-		if !s.evict(now - protected) {
-			s.mu.crowded = now
-			return
-		}
+	if !s.makeRoom(c.size()) {
+		s.mu.crowded = now
+		return
 	}
 	c.used.Store(now)
 	c.queued = s.mu.queue.PushBack(c)
 	s.mu.chunks[c.at] = append([]*chunk{c}, s.mu.chunks[c.at]...)
 	s.share.Add(c.size())
+}
+
+// complete adds to what is kept of a chunk, plain or compressed: as far as there
+// is room, or in place of plain bytes that nobody asks for.
+func (s *Store) complete(c *chunk, more content) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.queued == nil {
+		return
+	}
+	had := c.content.Load()
+	has := had.with(more)
+	switch {
+	case s.makeRoom(has.size() - had.size()):
+	case more.deflated == nil || c.usedPlain.Load() > s.lists.Load()-protected:
+		return
+	default:
+		has.plain = nil
+		if has.size() > had.size() {
+			return
+		}
+	}
+	if c.queued != nil && c.content.Load() == had {
+		s.replace(c, &has)
+	}
+}
+
+// keepCompressed keeps a chunk for whose plain bytes keep has found no room.
+func (s *Store) keepCompressed(c *chunk, d *deflated) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.queued == nil {
+		c.content.Store(&content{deflated: d})
+		s.put(c)
+	}
+}
+
+// replace replaces what is kept of a chunk.
+func (s *Store) replace(c *chunk, has *content) {
+	s.share.Add(has.size() - c.content.Swap(has).size())
+	switch both := has.plain != nil && has.deflated != nil; {
+	case both && c.twice == nil:
+		c.twice = s.mu.twice.PushBack(c)
+	case !both && c.twice != nil:
+		s.mu.twice.Remove(c.twice)
+		c.twice = nil
+	}
+	if has.plain == nil {
+		s.mu.crowded = 0 // there is room again
+	}
+}
+
+// usedPlain records that a list has written the plain bytes of a chunk.
+func (s *Store) usedPlain(c *chunk) { c.usedPlain.Store(s.lists.Load()) }
+
+// makeRoom makes room for so many bytes, from what the last lists have not used.
+func (s *Store) makeRoom(bytes int64) bool {
+	for unused := s.lists.Load() - protected; s.share.Kept()+bytes > s.share.Allowance(); {
+		if !s.giveUp(unused) && !s.evict(unused) {
+			return false
+		}
+	}
+	return true
+}
+
+// giveUp drops the plain bytes of a chunk that is kept compressed as well, unless
+// a list has written them after the given one. giveUp returns false if it drops nothing.
+func (s *Store) giveUp(after int64) bool {
+	for range s.mu.twice.Len() {
+		front := s.mu.twice.Front()
+		c := front.Value.(*chunk)
+		if c.usedPlain.Load() <= after {
+			s.replace(c, &content{deflated: c.content.Load().deflated})
+			return true
+		}
+		s.mu.twice.MoveToBack(front)
+	}
+	return false
 }
 
 // evict drops the chunk that was not used for longest, unless a list has used
@@ -202,6 +281,10 @@ func (s *Store) evict(after int64) bool {
 func (s *Store) drop(c *chunk) {
 	s.mu.queue.Remove(c.queued)
 	c.queued = nil
+	if c.twice != nil {
+		s.mu.twice.Remove(c.twice)
+		c.twice = nil
+	}
 	s.share.Add(-c.size())
 	variants := slices.DeleteFunc(slices.Clone(s.mu.chunks[c.at]), func(other *chunk) bool { return other == c })
 	if len(variants) == 0 {
@@ -216,7 +299,7 @@ func (s *Store) shrink() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, after := range []int64{s.lists.Load() - protected, math.MaxInt64} {
-		for s.share.Over() && s.evict(after) {
+		for s.share.Over() && (s.giveUp(after) || s.evict(after)) {
 		}
 	}
 }

@@ -84,7 +84,7 @@ func listOf(elements []*watchcache.Element) *metav1.PartialObjectMetadataList {
 func (r *resource) list(t *testing.T, elements []*watchcache.Element, change ...func(*metav1.PartialObjectMetadataList)) int {
 	t.Helper()
 	list := listOf(elements)
-	r.listings.Note(list, elements, r.store)
+	r.listings.Note(t.Context(), list, elements, r.store)
 	for _, c := range change {
 		c(list)
 	}
@@ -296,7 +296,7 @@ func TestListThatIsFilledAgain(t *testing.T) {
 			elements[i] = element(i, rv)
 		}
 		earlier = append(earlier, weak.Make(elements[0]))
-		r.listings.Note(list, elements, r.store)
+		r.listings.Note(t.Context(), list, elements, r.store)
 	}
 	require.Eventually(t, func() bool {
 		runtime.GC()
