@@ -160,7 +160,8 @@ type Config struct {
 	// EncodingBytes bounds the serializations that are kept to be shared by
 	// watchers, and by lists where Lists is set, in bytes. Each of the two has
 	// half of it, and what the other leaves of its half. A list of which half can't
-	// be kept is encoded for every request. 0: 32 MiB; negative: none are kept.
+	// be kept is encoded for every request. Lists that clients accept with gzip are
+	// kept compressed as well, and only so where there is no room for both. 0: 32 MiB; negative: none are kept.
 	EncodingBytes int64
 	// ParkedTimeout is for how long a slow watcher may stay parked before its
 	// watch is ended; a new one as well, from the last initial event that it

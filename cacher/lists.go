@@ -36,8 +36,8 @@ func (l *Lists) Serializer(stock runtime.NegotiatedSerializer) runtime.Negotiate
 // compressed: for others, nothing is done. Put Compress around the handler of the
 // API, within everything that looks at the answer; server.Install does.
 //
-// What is read from an answer is the same to the byte, and so is its header. The
-// metrics of the server count compressed bytes, as ever.
+// Clients read the same bytes from an answer, and the same header. The metrics of
+// the server count compressed bytes, as ever.
 func (l *Lists) Compress(next http.Handler, accepts func(*http.Request) bool) http.Handler {
 	return l.listings.Compress(next, accepts)
 }

@@ -17,6 +17,12 @@ import (
 // lists that storage has answered, lists of fewer than four items, and lists
 // whose items a registry's Decorator has changed.
 //
+// Clients that accept gzip get lists over 128 KiB compressed, as ever, and from
+// bytes that are kept compressed: clients read the same to the byte, while the
+// compressed bytes are others. For this, Install puts a handler into
+// Config.BuildHandlerChainFunc. A server that replaces this function afterwards,
+// or delegates to the server of the Config, compresses each list again.
+//
 // The bytes count against Config.EncodingBytes of each cache (cacher.WithEncodingBytes),
 // 32 MiB by default: a server gains from it as far as the lists that its
 // clients repeat fit. The first list of a kind is encoded as before, the second

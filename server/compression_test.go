@@ -124,8 +124,8 @@ func TestCompressedLists(t *testing.T) {
 	}
 }
 
-// What the server does not compress of itself is not compressed, and everything
-// else is as without the line.
+// Answers that the server does not compress of itself are not compressed, and
+// everything else is as without the line.
 func TestWhatIsNotCompressed(t *testing.T) {
 	s := serveTwins(t, pods(t), auditinternal.LevelMetadata)
 	manyPods(t, s)

@@ -11,8 +11,8 @@ import (
 	"unsafe"
 )
 
-// chunk is the serializations of consecutive items in one format. What a chunk
-// stands for never changes.
+// chunk is the serializations of consecutive items in one format. A chunk always
+// stands for the same items.
 type chunk struct {
 	at  place
 	ids []identity
@@ -34,7 +34,7 @@ type chunk struct {
 	queued, twice *list.Element
 }
 
-// content is the items of a chunk: plain, compressed, or both. It never changes.
+// content is the items of a chunk: plain, compressed, or both. A content never changes.
 type content struct {
 	// plain has the items, each followed by the format's separator; deflated has
 	// the same without the last separator.

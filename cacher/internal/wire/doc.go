@@ -19,6 +19,10 @@
 // to the server's encoder: other formats, short lists, items that a registry has
 // changed, lists that hardly share anything with earlier ones.
 //
+// For clients that accept gzip, chunks are kept compressed as well (deflate.go),
+// and lists are put together of that (member.go), if the response takes them
+// (response.go).
+//
 // Kept bytes hold no element in memory, have a budget (package bytebudget), are
 // kept when they are asked for a second time, and are dropped when they were
 // not used for ten minutes.

@@ -64,9 +64,9 @@ func (a *assembly) writeBlocks(w io.Writer, begin []byte) error {
 	return out.Flush()
 }
 
-// deflated returns the chunk of a part without its last separator, compressed. What
-// is made is kept from the second list on that needs it, and at once if there was
-// no room for the plain bytes.
+// deflated returns the chunk of a part without its last separator, compressed. The
+// compressed form is kept from the second list on that needs it, and at once if
+// there was no room for the plain bytes.
 func (a *assembly) deflated(p *part) *deflated {
 	has := p.chunk.content.Load()
 	if has.deflated != nil {

@@ -137,8 +137,8 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// Whatever stands between an encoder and the response, the client reads the list: a
-// writer that copies, splits or buffers what it is given just makes the list plain.
+// The client reads the list whatever stands between an encoder and the response: a
+// writer that copies, splits or buffers its input just makes the list plain.
 func TestWritersInBetween(t *testing.T) {
 	for name, c := range map[string]struct {
 		between    func(http.ResponseWriter) io.Writer
