@@ -38,7 +38,7 @@ func TestEveryRow(t *testing.T) {
 	asserted := map[string]bool{}
 	for _, row := range table() {
 		t.Run(row.name, func(t *testing.T) {
-			results, err := measureRow(t.Context(), row, settings{pairs: 1, size: toy, resting: math.MaxInt})
+			results, _, err := measureRow(t.Context(), row, settings{pairs: 1, size: toy, resting: math.MaxInt})
 			require.NoError(t, err)
 			require.Len(t, results, len(row.figures))
 			for i, r := range results {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -93,18 +94,18 @@ func sideBySide(ctx context.Context, pods []*corev1.Pod, roundTrip time.Duration
 		b.roundTrip = roundTrip
 		c, err := open(ctx, sub, b, options(sub))
 		if err != nil {
-			caches.close()
-			return nil, err
+			return nil, errors.Join(err, caches.close())
 		}
 		caches[sub] = c
 	}
 	return caches, nil
 }
 
-func (s side) close() {
+func (s side) close() error {
 	for _, c := range s {
 		c.close()
 	}
+	return nil
 }
 
 func plain(subject) cacheOptions { return cacheOptions{} }

@@ -28,6 +28,14 @@
 // runs with its feature gates at their defaults, its metrics registered, and
 // consistent reads supported; ours with its metrics registered.
 //
+// # Over HTTPS
+//
+//	go run ./bench -boundary -rows 'LIST' -pairs 5
+//
+// measures servers, each a process, instead of caches in this process:
+// package boundary has the servers, their etcd and their clients. docs/figures.md
+// says how ("The boundary").
+//
 // # Where things are
 //
 // rows.go is the table: one row for each line of the goals. dispatch.go,
@@ -35,4 +43,8 @@
 // rows by family; measure.go is how pairs are measured, goals.go what is
 // printed of them; caches.go, backend.go, pods.go and clients.go are what
 // they are measured with. TestEveryRow runs everything once, small.
+//
+// boundaryrows.go is the table of the boundary, overhttps.go and
+// overhttpswatch.go are its rows by family, shares.go is what is printed of the
+// profiles. TestBoundary runs some of them, small.
 package main

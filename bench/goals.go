@@ -65,6 +65,8 @@ func (u unit) text(v float64) string {
 		return "–"
 	case u == nanoseconds:
 		return duration(v)
+	case u == octets && v >= 1e6:
+		return fmt.Sprintf("%.4g MB", v/1e6)
 	case u == octets:
 		return fmt.Sprintf("%.0f B", v)
 	case u == ratio && v > 0 && v < 0.1:
@@ -136,10 +138,15 @@ type result struct {
 	Ours    spread `json:"ours"`
 	Shipped spread `json:"shipped"`
 	Floor   spread `json:"floor"`
+	// Plain is server.Install without server.InstallAPIGroup, in rows of the
+	// boundary.
+	Plain spread `json:"plain,omitzero"`
 	// ToShipped and ToFloor are the ratios of ours within each pair.
 	ToShipped spread `json:"toShipped"`
 	ToFloor   spread `json:"toFloor"`
-	Goal      string `json:"goal"`
+	// PlainToShipped is the same of Plain.
+	PlainToShipped spread `json:"plainToShipped,omitzero"`
+	Goal           string `json:"goal"`
 	// Met is nil if there is no goal, or nothing to judge it by.
 	Met *bool `json:"met"`
 }
@@ -150,6 +157,7 @@ func (f figure) result(work string, values map[subject][]float64) result {
 		Ours: spreadOf(values[ours]), Shipped: spreadOf(values[shipped]), Floor: spreadOf(values[floor]),
 		ToShipped: spreadOf(ratios(values[ours], values[shipped])),
 		ToFloor:   spreadOf(ratios(values[ours], values[floor])),
+		Plain:     spreadOf(values[installed]), PlainToShipped: spreadOf(ratios(values[installed], values[shipped])),
 	}
 	judged := map[subject]spread{"": r.Ours, shipped: r.ToShipped, floor: r.ToFloor}[f.goal.against]
 	if !f.goal.none && judged.N > 0 {
@@ -172,7 +180,11 @@ func (r result) verdict() string {
 
 // String returns the result in one line.
 func (r result) String() string {
-	return fmt.Sprintf("%s; %s: ours %s, shipped %s, floor %s, ours/shipped %s, ours/floor %s, goal %s: %s",
-		r.Work, r.Figure, r.Ours.text(r.Unit), r.Shipped.text(r.Unit), r.Floor.text(r.Unit),
-		r.ToShipped.text(ratio), r.ToFloor.text(ratio), r.Goal, r.verdict())
+	name, third, ratioName, toThird := "floor", r.Floor, "ours/floor", r.ToFloor
+	if r.Plain.N > 0 {
+		name, third, ratioName, toThird = "plain", r.Plain, "plain/shipped", r.PlainToShipped
+	}
+	return fmt.Sprintf("%s; %s: ours %s, shipped %s, %s %s, ours/shipped %s, %s %s, goal %s: %s",
+		r.Work, r.Figure, r.Ours.text(r.Unit), r.Shipped.text(r.Unit), name, third.text(r.Unit),
+		r.ToShipped.text(ratio), ratioName, toThird.text(ratio), r.Goal, r.verdict())
 }

@@ -14,12 +14,13 @@ import (
 	"runtime/pprof"
 	"slices"
 	"strings"
+	"syscall"
 
 	"k8s.io/klog/v2"
 )
 
 func main() {
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -35,6 +36,12 @@ type settings struct {
 	subjects []subject // empty: all
 	out      string
 	profile  string
+	// boundary: the rows over HTTPS are measured, and not those in the process.
+	boundary bool
+	// breakdown: profiles are taken of them.
+	breakdown bool
+	// flags are more flags for the servers with our cache.
+	flags []string
 	// resting is the number of goroutines when nothing is measured.
 	resting int
 }
@@ -44,15 +51,27 @@ func parse(args []string, errOut io.Writer) (settings, error) {
 	flags.SetOutput(errOut)
 	rows := flags.String("rows", "", "measure the rows whose names match this regular expression")
 	pairs := flags.Int("pairs", 5, "how often each subject is measured, in turn")
-	objects := flags.Int("objects", full.objects, "objects in the cache")
-	subjects := flags.String("subjects", "", "measure only these, for profiles: ours, shipped, floor, separated by commas")
+	objects := flags.Int("objects", full.objects, fmt.Sprintf("objects in the cache; with -boundary the default is %d", fullBoundary.objects))
+	subjects := flags.String("subjects", "", "measure only these, for profiles: ours, shipped, floor, with -boundary plain, separated by commas")
+	overHTTPS := flags.Bool("boundary", false, "measure servers over HTTPS, each a process, and not caches in this process")
+	breakdown := flags.Bool("breakdown", true, "with -boundary: say from a profile into what the CPU time goes")
+	ourFlags := flags.String("flags", "", "with -boundary: more flags for the servers with our cache, separated by spaces")
+	repeats := flags.Int("repeats", full.repeats, "how often requests are repeated in a measurement, in percent")
 	out := flags.String("out", "markdown", "what to print: markdown or json")
 	profile := flags.String("cpuprofile", "", "write a CPU profile of the measurements to this file")
 	if err := flags.Parse(args); err != nil {
 		return settings{}, err
 	}
-	s := settings{pairs: *pairs, size: full, out: *out, profile: *profile}
-	s.size.objects = *objects
+	s := settings{pairs: *pairs, size: full, out: *out, profile: *profile, boundary: *overHTTPS, breakdown: *breakdown, flags: strings.Fields(*ourFlags)}
+	if s.boundary {
+		s.size = fullBoundary
+	}
+	flags.Visit(func(f *flag.Flag) {
+		if f.Name == "objects" {
+			s.size.objects = *objects
+		}
+	})
+	s.size.repeats = *repeats
 	var err error
 	if s.rows, err = regexp.Compile("(?i)" + *rows); err != nil {
 		return s, fmt.Errorf("-rows: %w", err)
@@ -62,8 +81,14 @@ func parse(args []string, errOut io.Writer) (settings, error) {
 		return s, fmt.Errorf("unknown argument %q: there are only flags", flags.Arg(0))
 	case s.pairs < 1:
 		return s, fmt.Errorf("-pairs is %d: want at least 1", s.pairs)
-	case s.size.objects < namespaces || s.size.objects%namespaces != 0:
+	case s.boundary && s.size.objects < 5:
+		return s, fmt.Errorf("-objects is %d: want at least 5", s.size.objects)
+	case !s.boundary && (s.size.objects < namespaces || s.size.objects%namespaces != 0):
 		return s, fmt.Errorf("-objects is %d: want a multiple of %d", s.size.objects, namespaces)
+	case s.size.repeats < 1:
+		return s, fmt.Errorf("-repeats is %d: want at least 1", s.size.repeats)
+	case len(s.flags) > 0 && !s.boundary:
+		return s, fmt.Errorf("-flags is %q: only servers have flags, with -boundary", *ourFlags)
 	case s.out != "markdown" && s.out != "json":
 		return s, fmt.Errorf("-out is %q: want markdown or json", s.out)
 	}
@@ -71,7 +96,7 @@ func parse(args []string, errOut io.Writer) (settings, error) {
 		if sub := subject(name); slices.Contains(allSubjects, sub) {
 			s.subjects = append(s.subjects, sub)
 		} else if name != "" {
-			return s, fmt.Errorf("-subjects has %q: want ours, shipped or floor", name)
+			return s, fmt.Errorf("-subjects has %q: want ours, shipped, floor or plain", name)
 		}
 	}
 	return s, nil
@@ -96,12 +121,14 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 		defer pprof.StopCPUProfile()
 		s.resting++
 	}
-	r := report{Environment: environment(args)}
-	for _, row := range table() {
-		if !s.rows.MatchString(row.name) {
-			continue
-		}
-		results, err := measureRow(ctx, row, s)
+	rows, done, err := s.table()
+	if err != nil {
+		return err
+	}
+	defer done()
+	r := report{Environment: environment(args), Boundary: s.boundary}
+	for _, row := range rows {
+		results, parts, err := measureRow(ctx, row, s)
 		if err != nil {
 			return fmt.Errorf("row %q: %w", row.name, err)
 		}
@@ -109,12 +136,54 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 			fmt.Fprintln(errOut, result)
 		}
 		r.Results = append(r.Results, results...)
+		r.Shares = append(r.Shares, parts...)
 	}
 	r.Environment.LoadAfter = load()
 	if s.out == "json" {
 		return r.json(out)
 	}
 	return r.markdown(out)
+}
+
+// table returns the rows that were asked for, and compiles what they need; done
+// removes that.
+func (s settings) table() (chosen []row, done func(), err error) {
+	all := table()
+	if s.boundary {
+		all = boundaryTable(servers{}, s.size)
+	}
+	chosen, err = s.choose(all)
+	if err != nil || !s.boundary {
+		return chosen, func() {}, err
+	}
+	dir, err := os.MkdirTemp("", "watchcache-bench-server-")
+	if err != nil {
+		return nil, nil, err
+	}
+	program, err := compileServers(dir)
+	if err != nil {
+		_ = os.RemoveAll(dir)
+		return nil, nil, err
+	}
+	chosen, err = s.choose(boundaryTable(servers{program: program, flags: s.flags}, s.size))
+	return chosen, func() { _ = os.RemoveAll(dir) }, err
+}
+
+// choose returns the rows whose names match. That there is none is an error which
+// names all.
+func (s settings) choose(all []row) ([]row, error) {
+	var chosen []row
+	var names strings.Builder
+	for _, row := range all {
+		fmt.Fprintf(&names, "\n  %s", row.name)
+		if s.rows.MatchString(row.name) {
+			chosen = append(chosen, row)
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("-rows %q: there is no such row; the rows are:%s", strings.TrimPrefix(s.rows.String(), "(?i)"), names.String())
+	}
+	return chosen, nil
 }
 
 // prepareProcess sets the globals that the shipped cacher reads.

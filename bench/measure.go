@@ -4,10 +4,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
 	"time"
+
+	"github.com/kube-watchcache/watchcache/bench/boundary"
 )
 
 // subject is what is measured.
@@ -18,9 +21,12 @@ const (
 	shipped subject = "shipped"
 	// floor is the least work that gives the same outcome, without a cache.
 	floor subject = "floor"
+	// installed is the server with server.Install alone, in the rows of the
+	// boundary; ours has server.InstallAPIGroup as well there.
+	installed subject = "plain"
 )
 
-var allSubjects = []subject{floor, ours, shipped}
+var allSubjects = []subject{floor, ours, installed, shipped}
 
 // size is how much of everything. A row takes what concerns it.
 type size struct {
@@ -73,26 +79,29 @@ type work struct {
 	// measure does the work once and returns the row's figures. NaN stands
 	// for a figure that the subject has not.
 	measure func(context.Context, subject) ([]float64, error)
-	close   func()
+	// profile, if not nil, does the work until it has a CPU profile of the server.
+	profile func(context.Context, subject) (boundary.Breakdown, error)
+	close   func() error
 }
 
 // fresh is work whose measurements share nothing.
 func fresh(measure func(context.Context, subject) ([]float64, error)) *work {
-	return &work{measure: measure, close: func() {}}
+	return &work{measure: measure, close: func() error { return nil }}
 }
 
 // measureRow measures all subjects in turn, as often as there are pairs, in an
-// order that is reversed each time.
-func measureRow(ctx context.Context, r row, s settings) ([]result, error) {
+// order that is reversed each time. Profiles are taken afterwards, because they
+// cost CPU time.
+func measureRow(ctx context.Context, r row, s settings) (results []result, parts []shares, err error) {
 	// Waiting reads of a shipped cacher outlive it by three seconds.
 	if _, err := goroutinesAbove(ctx, s.resting, s.size.patience); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	w, err := r.open(ctx, s.size)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	defer w.close()
+	defer func() { err = errors.Join(err, w.close()) }()
 	var order []subject
 	for _, sub := range allSubjects {
 		if (sub == ours || slices.Contains(r.subjects, sub)) && (len(s.subjects) == 0 || slices.Contains(s.subjects, sub)) {
@@ -106,12 +115,12 @@ func measureRow(ctx context.Context, r row, s settings) ([]result, error) {
 	for range s.pairs {
 		for _, sub := range order {
 			if err := ctx.Err(); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			runtime.GC()
 			measured, err := w.measure(ctx, sub)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", sub, err)
+				return nil, nil, fmt.Errorf("%s: %w", sub, err)
 			}
 			for i, value := range measured {
 				values[i][sub] = append(values[i][sub], value)
@@ -119,11 +128,27 @@ func measureRow(ctx context.Context, r row, s settings) ([]result, error) {
 		}
 		slices.Reverse(order)
 	}
-	var results []result
 	for i, f := range r.figures {
 		results = append(results, f.result(r.name, values[i]))
 	}
-	return results, nil
+	parts, err = profiles(ctx, w, s, r.name, order)
+	return results, parts, err
+}
+
+// profiles takes a profile of each subject, if the row has profiles.
+func profiles(ctx context.Context, w *work, s settings, name string, order []subject) ([]shares, error) {
+	if w.profile == nil || !s.breakdown {
+		return nil, nil
+	}
+	var all []shares
+	for _, sub := range order {
+		b, err := w.profile(ctx, sub)
+		if err != nil {
+			return nil, fmt.Errorf("%s: profile: %w", sub, err)
+		}
+		all = append(all, sharesOf(name, sub, b))
+	}
+	return all, nil
 }
 
 // cost returns the CPU time that the process spends in f, in nanoseconds for

@@ -13,8 +13,12 @@ import (
 
 // report is what the program prints.
 type report struct {
-	Environment machine  `json:"environment"`
-	Results     []result `json:"results"`
+	Environment machine `json:"environment"`
+	// Boundary: the results are of servers, over HTTPS.
+	Boundary bool     `json:"boundary,omitempty"`
+	Results  []result `json:"results"`
+	// Shares is into what the CPU time of the servers goes.
+	Shares []shares `json:"shares,omitempty"`
 }
 
 // machine is what the figures were measured on.
@@ -68,7 +72,11 @@ func (r report) markdown(out io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "`%s`, %s, %s, %d cores, GOMAXPROCS %d; load averages %q before, %q after (the measurement's own load included).\n\n",
 		m.Command, m.Go, m.Platform, m.Cores, m.GOMAXPROCS, m.LoadBefore, m.LoadAfter)
-	b.WriteString("| work | ours | shipped | floor | ours / shipped | ours / floor | goal | |\n|---|---|---|---|---|---|---|---|\n")
+	third, ratioName := "floor", "ours / floor"
+	if r.Boundary {
+		third, ratioName = "plain", "plain / shipped"
+	}
+	fmt.Fprintf(&b, "| work | ours | shipped | %s | ours / shipped | %s | goal | |\n|---|---|---|---|---|---|---|---|\n", third, ratioName)
 	last := ""
 	for _, x := range r.Results {
 		work := x.Work
@@ -79,10 +87,15 @@ func (r report) markdown(out io.Writer) error {
 			}
 		}
 		last = x.Work
+		value, toThird := x.Floor, x.ToFloor
+		if r.Boundary {
+			value, toThird = x.Plain, x.PlainToShipped
+		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s |\n", work,
-			x.Ours.text(x.Unit), x.Shipped.text(x.Unit), x.Floor.text(x.Unit),
-			x.ToShipped.text(ratio), x.ToFloor.text(ratio), x.Goal, x.verdict())
+			x.Ours.text(x.Unit), x.Shipped.text(x.Unit), value.text(x.Unit),
+			x.ToShipped.text(ratio), toThird.text(ratio), x.Goal, x.verdict())
 	}
+	sharesTable(&b, r.Shares, r.Results)
 	_, err := io.WriteString(out, b.String())
 	return err
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command plot draws the plots of README.md from the table of docs/figures.md,
-// which is the report that bench has printed: one source for the numbers and the
-// pictures.
+// Command plot draws the plots of README.md and docs/figures.md from the tables of
+// docs/figures.md, which are the reports that bench has printed: one source for
+// the numbers and the pictures.
 //
 //	go run ./bench/plot
 //
-// writes docs/images/burst.svg and docs/images/fanout.svg.
+// writes burst.svg and fanout.svg into docs/images, and lists.svg if there is a
+// report of lists of several numbers of objects over HTTPS.
 package main
 
 import (
@@ -14,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 )
 
 func main() {
@@ -60,7 +62,26 @@ func draw(report string) (map[string]string, error) {
 		}
 		plots[name] = svg
 	}
+	if lists.measured(figures) {
+		svg, err := lists.svg(figures)
+		if err != nil {
+			return nil, fmt.Errorf("lists.svg: %w", err)
+		}
+		plots["lists.svg"] = svg
+	}
 	return plots, nil
+}
+
+// lists is the CPU time of a server for a LIST over HTTPS.
+var lists = lines{
+	title: "CPU time of a LIST over HTTPS",
+	rows:  regexp.MustCompile(`^LIST rv=0 of ([0-9,]+) devices$`),
+	series: []series{
+		{figure: "CPU, JSON", subject: shipped, label: "shipped, JSON"},
+		{figure: "CPU, gzip", subject: shipped, dashed: true, label: "shipped, JSON, gzip"},
+		{figure: "CPU, JSON", subject: ours, label: "ours, JSON"},
+		{figure: "CPU, gzip", subject: ours, dashed: true, label: "ours, JSON, gzip"},
+	},
 }
 
 // burst is what becomes of watchers that read as fast as they can.

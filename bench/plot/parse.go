@@ -16,7 +16,7 @@ const (
 )
 
 // spread is a figure as measured: the median, the lowest and the highest, in
-// nanoseconds where it is a time.
+// nanoseconds where it is a time, in bytes where it is memory.
 type spread struct{ median, min, max float64 }
 
 // figures is a report: by the name of the work, the name of the figure, and the
@@ -85,7 +85,7 @@ func parseCell(text string) (spread, bool) {
 	return s, true
 }
 
-var units = map[string]float64{"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9, "B": 1}
+var units = map[string]float64{"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9, "B": 1, "MB": 1e6}
 
 func parseValue(text string) (float64, bool) {
 	number, unit, _ := strings.Cut(text, " ")

@@ -22,7 +22,9 @@ func TestPlotsAreFresh(t *testing.T) {
 	require.NoError(t, run([]string{"-from", filepath.Join(root, "docs/figures.md"), "-to", dir}))
 	drawn, err := filepath.Glob(filepath.Join(dir, "*.svg"))
 	require.NoError(t, err)
-	require.Len(t, drawn, 2)
+	there, err := filepath.Glob(filepath.Join(root, "docs/images/*.svg"))
+	require.NoError(t, err)
+	require.Len(t, drawn, len(there), "stale: go run ./bench/plot")
 	for _, name := range drawn {
 		want, err := os.ReadFile(name)
 		require.NoError(t, err)
@@ -74,4 +76,36 @@ func TestBars(t *testing.T) {
 	linear.groups[0].figure = "lost"
 	_, err = linear.svg(parse(page))
 	require.ErrorContains(t, err, `the table has no "lost" of "one event: at 60/s", ours`)
+}
+
+// scaled is a report of lists of several numbers of objects.
+const scaled = "| work | ours | shipped | plain | ours / shipped | plain / shipped | goal | |\n|---|---|---|---|---|---|---|---|\n" +
+	"| LIST rv=0 of 100,000 devices: CPU, JSON | 1 s | 10 s | – | 0.10 | – | – | – |\n" +
+	"| – CPU, gzip | 1 s (500 ms..2 s) | 9 s | – | 0.11 | – | – | – |\n" +
+	"| – resident memory | 377.5 MB | 400 MB | – | 0.94 | – | – | – |\n" +
+	"| LIST rv=0 of 1,000 devices: CPU, JSON | 10 ms | 100 ms | – | 0.10 | – | – | – |\n" +
+	"| – CPU, gzip | 10 ms | 90 ms | – | 0.11 | – | – | – |\n"
+
+// Lines go from the fewest objects to the most, and a figure that is missing is an
+// error.
+func TestLines(t *testing.T) {
+	report := parse(scaled)
+	require.Equal(t, spread{377.5e6, 377.5e6, 377.5e6}, report["LIST rv=0 of 100,000 devices"]["resident memory"][ours])
+	require.True(t, lists.measured(report))
+	require.False(t, lists.measured(parse(page)))
+	svg, err := lists.svg(report)
+	require.NoError(t, err)
+	require.NoError(t, xml.Unmarshal([]byte(svg), new(struct{})))
+	require.Contains(t, svg, `<polyline class="line ours" points="76.0,366.0 590.0,151.3"/>`)
+	require.Contains(t, svg, `<polyline class="line shipped" points="76.0,258.7 590.0,44.0"/>`)
+	require.Contains(t, svg, "ours, JSON: 10 ms for 1000, 1 s for 100000,")
+	require.Equal(t, 1, strings.Count(svg, `class="spread"`), "of the one figure that was measured more than once")
+	// Two lines that end at one point have labels one below the other.
+	require.Contains(t, svg, `y="155.3">ours, JSON</text>`)
+	require.Contains(t, svg, `y="172.3">ours, JSON, gzip</text>`)
+
+	delete(report["LIST rv=0 of 1,000 devices"]["CPU, gzip"], shipped)
+	_, err = lists.svg(report)
+	require.ErrorContains(t, err, `the table has no "CPU, gzip" of "LIST rv=0 of 1,000 devices", shipped`)
+	require.Equal(t, "1.5 s", duration.text(1.5e9))
 }

@@ -35,6 +35,8 @@ func (u unit) text(value float64) string {
 	switch {
 	case u == percent:
 		return fmt.Sprintf("%.3g %%", value)
+	case value >= 1e9:
+		return fmt.Sprintf("%.3g s", value/1e9)
 	case value >= 1e6:
 		return fmt.Sprintf("%.3g ms", value/1e6)
 	default:

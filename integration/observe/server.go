@@ -65,3 +65,6 @@ func (s *Server) Target() Target {
 
 // Stop ends the server and awaits its end; it is killed when ctx ends first.
 func (s *Server) Stop(ctx context.Context) error { return s.stop(ctx) }
+
+// PID is the process.
+func (s *Server) PID() int { return s.cmd.Process.Pid }
