@@ -4,12 +4,16 @@
 // developer's machine, with nothing around it: no cluster, no etcd to install, no
 // credentials to make.
 //
-//	env, err := devserver.Open(ctx, devserver.Config{Dir: ".run", BindAddress: net.IPv4(127, 0, 0, 1), Port: 8443, Etcd: true})
+//	errs := devserver.Validate(options, flags) // in place of options.Validate()
 //	...
-//	defer env.Close()
-//	if err := env.Apply(options, config); err != nil { ... } // in place of options.ApplyTo(config)
-//	...                                                      // server.Install, config.Complete().New, InstallAPIGroup
-//	err = env.Serve(ctx, generic, func(kubeconfig string) error { ... })
+//	err := devserver.Run(ctx, ".run", options, config, // in place of options.ApplyTo(config)
+//		func(config *genericapiserver.RecommendedConfig) (*genericapiserver.GenericAPIServer, error) {
+//			... // server.Install, config.Complete().New, InstallAPIGroup
+//		},
+//		func(url, kubeconfig string) { fmt.Println("Serving on", url) })
+//
+// [Run] is all that most servers need; [Open], and the methods Apply and Serve, are
+// its steps.
 //
 // An [Environment] is a run directory that one process owns, with an etcd inside
 // the process, TLS credentials that the package makes, one client that the server

@@ -9,6 +9,7 @@ import (
 	"net"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
@@ -73,6 +74,9 @@ func Open(ctx context.Context, config Config) (_ *Environment, err error) {
 	}()
 	address := net.JoinHostPort(config.BindAddress.String(), strconv.Itoa(config.Port))
 	if env.listener, err = net.Listen("tcp", address); err != nil {
+		if errors.Is(err, syscall.EADDRINUSE) {
+			err = fmt.Errorf("%w: stop what listens there, or choose another port; 0 picks a free one", err)
+		}
 		return nil, fmt.Errorf("--secure-port %d: %w", config.Port, err)
 	}
 	if env.lock, err = lockDir(config.Dir); err != nil {

@@ -29,7 +29,7 @@ func lockDir(dir string) (*fileutil.LockedFile, error) {
 	name := filepath.Join(dir, lockName)
 	lock, err := fileutil.TryLockFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, fileutil.ErrLocked) {
-		return nil, fmt.Errorf("another server runs in this directory (%s is locked)", name)
+		return nil, fmt.Errorf("another server runs in this directory (%s is locked): stop it, or name another directory", name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("locking the run directory: %w", err)

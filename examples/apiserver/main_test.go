@@ -206,7 +206,7 @@ func TestErrors(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"unknown flag", []string{"--frobnicate"}, "--frobnicate"},
+		{"unknown flag", []string{"--frobnicate"}, "unknown flag: --frobnicate; --help lists the flags"},
 		{"argument", []string{"serve"}, `"serve"`},
 		{"bind address", []string{"--run-dir=" + dir, "--bind-address=0.0.0.0"}, "--bind-address: 0.0.0.0"},
 		{"port in use", []string{"--run-dir=" + dir, "--secure-port=" + port}, "--secure-port " + port},

@@ -6,10 +6,7 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 
@@ -43,33 +40,35 @@ type options struct {
 func newCommand() *cobra.Command {
 	o := options{genericoptions.NewRecommendedOptions("/registry", codecs.LegacyCodec(v1.GroupVersion)), cacher.NewOptions(), ".run"}
 	o.Etcd.StorageConfig.EncodeVersioner = v1.GroupVersion
-	o.SecureServing.BindAddress, o.SecureServing.BindPort = net.IPv4(127, 0, 0, 1), 8443
+	o.SecureServing.BindAddress, o.SecureServing.BindPort, o.SecureServing.Required = net.IPv4(127, 0, 0, 1), 8443, true
 	command := &cobra.Command{
-		Use:   "widgets",
-		Short: "Serves " + v1.GroupVersion.String() + " from the watch cache",
-		Args:  cobra.NoArgs,
+		Use:          "widgets",
+		Short:        "Serves " + v1.GroupVersion.String() + " from the watch cache",
+		Args:         cobra.NoArgs,
+		SilenceUsage: true, // of an error; --help prints it
 		RunE: func(command *cobra.Command, _ []string) error {
-			if err := utilerrors.NewAggregate(o.cache.Validate()); err != nil {
-				return err
-			}
 			if len(o.Etcd.StorageConfig.Transport.ServerList) == 0 {
-				return o.develop(command.Context(), command.OutOrStdout())
+				return o.develop(command)
 			}
-			return o.serve(command.Context())
+			return o.serve(command)
 		},
 	}
+	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w; --help lists the flags", err) })
 	o.AddFlags(command.Flags())
 	o.cache.AddFlags(command.Flags())
 	command.Flags().StringVar(&o.runDir, "run-dir", o.runDir, "Without --etcd-servers: the directory for credentials, kubeconfig and etcd's data.")
 	return command
 }
 
-// serve runs the server in a cluster until ctx ends.
-func (o *options) serve(ctx context.Context) error {
-	if err := utilerrors.NewAggregate(o.Validate()); err != nil {
+// serve runs the server in a cluster until it is told to stop.
+func (o *options) serve(command *cobra.Command) error {
+	if err := utilerrors.NewAggregate(append(o.Validate(), o.cache.Validate()...)); err != nil {
 		return err
 	}
-	if err := watchcache.CheckEtcd(ctx, o.Etcd.StorageConfig); err != nil {
+	if command.Flags().Changed("run-dir") {
+		return fmt.Errorf("--run-dir %s: a server with --etcd-servers has no run directory", o.runDir)
+	}
+	if err := watchcache.CheckEtcd(command.Context(), o.Etcd.StorageConfig); err != nil {
 		return fmt.Errorf("--etcd-servers: %w", err)
 	}
 	if err := o.SecureServing.MaybeDefaultWithSelfSignedCerts("localhost", nil, []net.IP{net.IPv4(127, 0, 0, 1)}); err != nil {
@@ -79,32 +78,20 @@ func (o *options) serve(ctx context.Context) error {
 	if err := o.ApplyTo(config); err != nil {
 		return err
 	}
-	generic, err := newServer(config, cacher.WithOptions(o.cache))
+	generic, err := o.newServer(config)
 	if err != nil {
 		return err
 	}
-	return generic.PrepareRun().RunWithContext(ctx)
+	return generic.PrepareRun().RunWithContext(command.Context())
 }
 
-// develop runs the server on this machine, with nothing around it, until ctx ends.
-func (o *options) develop(ctx context.Context, out io.Writer) (err error) {
-	env, err := devserver.Open(ctx, devserver.Config{
-		Dir: o.runDir, BindAddress: o.SecureServing.BindAddress, Port: o.SecureServing.BindPort, Etcd: true,
-	})
-	if err != nil {
+// develop runs the server on this machine, with nothing around it, until it is told
+// to stop.
+func (o *options) develop(command *cobra.Command) error {
+	if err := utilerrors.NewAggregate(append(devserver.Validate(o.RecommendedOptions, command.Flags()), o.cache.Validate()...)); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, env.Close()) }()
-	config := newConfig()
-	if err := env.Apply(o.RecommendedOptions, config); err != nil {
-		return err
-	}
-	generic, err := newServer(config, cacher.WithOptions(o.cache))
-	if err != nil {
-		return err
-	}
-	return env.Serve(ctx, generic, func(kubeconfig string) error {
-		_, err := fmt.Fprintf(out, "Serving %s on %s, kubeconfig %s\n", v1.GroupVersion, env.URL(), kubeconfig)
-		return err
+	return devserver.Run(command.Context(), o.runDir, o.RecommendedOptions, newConfig(), o.newServer, func(url, kubeconfig string) {
+		fmt.Printf("Serving %s on %s, kubeconfig %s\n", v1.GroupVersion, url, kubeconfig)
 	})
 }

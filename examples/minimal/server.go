@@ -45,16 +45,14 @@ func newConfig() *genericapiserver.RecommendedConfig {
 	config.ShutdownWatchTerminationGracePeriod = 2 * time.Second // a server that stops ends its watches
 	namer := openapinamer.NewDefinitionNamer(scheme)
 	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(openapi.GetOpenAPIDefinitions, namer)
-	config.OpenAPIConfig.Info.Title = v1.GroupVersion.Group
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(openapi.GetOpenAPIDefinitions, namer)
-	config.OpenAPIV3Config.Info.Title = v1.GroupVersion.Group
 	return config
 }
 
 // newServer makes a server with widgets, on the watch cache.
-func newServer(config *genericapiserver.RecommendedConfig, cache cacher.Option) (*genericapiserver.GenericAPIServer, error) {
+func (o *options) newServer(config *genericapiserver.RecommendedConfig) (*genericapiserver.GenericAPIServer, error) {
 	// The line that switches the watch cache on.
-	if err := watchcache.Install(&config.Config, cache); err != nil {
+	if err := watchcache.Install(&config.Config, cacher.WithOptions(o.cache)); err != nil {
 		return nil, err
 	}
 	generic, err := config.Complete().New("widgets", genericapiserver.NewEmptyDelegate())
@@ -67,7 +65,8 @@ func newServer(config *genericapiserver.RecommendedConfig, cache cacher.Option) 
 	}
 	group := genericapiserver.NewDefaultAPIGroupInfo(v1.GroupVersion.Group, scheme, metav1.ParameterCodec, codecs)
 	group.VersionedResourcesStorageMap[v1.GroupVersion.Version] = map[string]rest.Storage{"widgets": widgets}
-	if err := generic.InstallAPIGroup(&group); err != nil {
+	// Lists come from kept bytes; generic.InstallAPIGroup(&group) encodes each of them.
+	if err := watchcache.InstallAPIGroup(generic, &group); err != nil {
 		return nil, err
 	}
 	return generic, watchcache.AddReadinessHook(generic)

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/names"
 
 	v1 "github.com/kube-watchcache/watchcache/examples/minimal/api/v1"
@@ -26,7 +25,6 @@ func newStorage(scheme *runtime.Scheme, getter generic.RESTOptionsGetter) (rest.
 	store := &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return &v1.Widget{} },
 		NewListFunc:               func() runtime.Object { return &v1.WidgetList{} },
-		PredicateFunc:             predicate,
 		DefaultQualifiedResource:  resource,
 		SingularQualifiedResource: v1.GroupVersion.WithResource("widget").GroupResource(),
 		CreateStrategy:            strategy,
@@ -46,10 +44,6 @@ func attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 	}
 	selectable := fields.Set{"spec.color": widget.Spec.Color}
 	return widget.Labels, generic.AddObjectMetaFieldsSet(selectable, &widget.ObjectMeta, true), nil
-}
-
-func predicate(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
-	return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: attributes}
 }
 
 // strategy says what a create or an update may do to a widget.

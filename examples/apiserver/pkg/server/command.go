@@ -43,6 +43,9 @@ it runs in, who may do what.`,
 	for _, topic := range sets.Order {
 		command.Flags().AddFlagSet(sets.FlagSets[topic])
 	}
+	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return fmt.Errorf("%w; --help lists the flags", err)
+	})
 	cliflag.SetUsageAndHelpFunc(command, *sets, 100)
 	return command
 }

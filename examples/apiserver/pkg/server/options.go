@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -93,77 +92,44 @@ func (o *Options) etcdServers() []string {
 // Validate returns an error in one line that names every flag that can't be
 // used; nil if there is none. Call it after Complete.
 func (o *Options) Validate() error {
-	var errs []error
-	etcd := *o.Recommended.Etcd
+	errs := o.WatchCache.Validate()
 	if o.Standalone {
 		errs = append(errs, o.validateStandalone()...)
 	} else {
 		errs = append(errs, o.validateDelegated()...)
 	}
-	if len(o.etcdServers()) == 0 {
-		etcd.StorageConfig.Transport.ServerList = []string{"embedded"}
-	}
-	errs = append(errs, etcd.Validate()...)
-	if _, err := genericoptions.ParseWatchCacheSizes(etcd.WatchCacheSizes); err != nil {
-		errs = append(errs, fmt.Errorf("--watch-cache-sizes: %w", err))
-	}
-	errs = append(errs, o.WatchCache.Validate()...)
-	errs = append(errs, o.Recommended.Audit.Validate()...)
-	errs = append(errs, o.Recommended.EgressSelector.Validate()...)
-	errs = append(errs, o.Recommended.Traces.Validate()...)
 	return oneLine(errs)
 }
 
 func (o *Options) validateStandalone() []error {
-	errs := o.validatePort(0, "0 picks a free one")
-	if err := devserver.CheckLoopback(o.Recommended.SecureServing.BindAddress); err != nil {
-		errs = append(errs, fmt.Errorf("--bind-address: %w", err))
-	}
+	errs := devserver.Validate(o.Recommended, o.allFlags())
 	if o.RunDir == "" {
 		errs = append(errs, errors.New("--run-dir must not be empty"))
 	}
-	return append(errs, o.refuse("a standalone server has no use for it: it makes its own credentials and asks no kube-apiserver", delegatedFlags...)...)
+	return errs
 }
 
 func (o *Options) validateDelegated() []error {
-	errs := o.validatePort(1, "an aggregated server needs one that others know")
-	errs = append(errs, o.refuse("only a standalone server has a run directory", "run-dir")...)
-	errs = append(errs, o.Recommended.Authentication.Validate()...)
-	errs = append(errs, o.Recommended.Authorization.Validate()...)
-	errs = append(errs, o.Recommended.CoreAPI.Validate()...)
-	errs = append(errs, o.Recommended.Features.Validate()...)
-	return append(errs, o.Recommended.Admission.Validate()...)
-}
-
-func (o *Options) validatePort(lowest int, hint string) []error {
-	port := o.Recommended.SecureServing.BindPort
-	if port >= lowest && port <= 65535 {
-		return nil
+	errs := o.Recommended.Validate()
+	if port := o.Recommended.SecureServing.BindPort; port == 0 {
+		errs = append(errs, errors.New("--secure-port 0: must be between 1 and 65535; an aggregated server needs one that others know"))
 	}
-	return []error{fmt.Errorf("--secure-port %d: must be between %d and 65535; %s", port, lowest, hint)}
-}
-
-// delegatedFlags are the flags, beyond those of the topics in delegatedTopics,
-// that a standalone server has no use for.
-var (
-	delegatedTopics = []string{"authentication", "authorization", "core API", "admission"}
-	delegatedFlags  = []string{"cert-dir", "tls-cert-file", "tls-private-key-file", "tls-sni-cert-key",
-		"permit-port-sharing", "permit-address-sharing", "enable-priority-and-fairness"}
-)
-
-// refuse returns an error for each of the flags that was given, and for those of
-// the delegated topics if the server is a standalone one.
-func (o *Options) refuse(reason string, names ...string) []error {
-	var errs []error
-	for _, topic := range o.flags.Order {
-		all := o.Standalone && slices.Contains(delegatedTopics, topic)
-		o.flags.FlagSet(topic).VisitAll(func(flag *pflag.Flag) {
-			if flag.Changed && (all || slices.Contains(names, flag.Name)) {
-				errs = append(errs, fmt.Errorf("--%s %s: %s", flag.Name, flag.Value, reason))
-			}
-		})
+	if _, err := genericoptions.ParseWatchCacheSizes(o.Recommended.Etcd.WatchCacheSizes); err != nil {
+		errs = append(errs, fmt.Errorf("--watch-cache-sizes: %w", err))
+	}
+	if o.allFlags().Changed("run-dir") {
+		errs = append(errs, fmt.Errorf("--run-dir %s: only a standalone server has a run directory", o.RunDir))
 	}
 	return errs
+}
+
+// allFlags returns the flags of all topics.
+func (o *Options) allFlags() *pflag.FlagSet {
+	all := pflag.NewFlagSet("all", pflag.ContinueOnError)
+	for _, topic := range o.flags.Order {
+		all.AddFlagSet(o.flags.FlagSet(topic))
+	}
+	return all
 }
 
 // oneLine joins the errors with semicolons.
