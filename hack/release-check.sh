@@ -52,6 +52,9 @@ say "public API"
 cd "$root"
 say "examples"
 go build ./examples/... || problem "the examples do not compile"
+for module in examples/*/go.mod; do
+  GOWORK=off go build -C "${module%/*}" -o /dev/null ./... || problem "${module%/*} does not compile"
+done
 go test -vet=off -count=1 -run '^Example' $(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... |
   grep -Ev '/(bench|dashboards|examples|hack|integration|internal)(/|$)') || problem "an example does not print what it says"
 say "pages"

@@ -43,6 +43,8 @@ func newRepository(t *testing.T) repository {
 	r.write("cacher/a_test.go", "package cacher_test\n\nimport \"fmt\"\n\nfunc ExampleNew() {\n\tfmt.Println(1)\n\t// Output: 1\n}\n")
 	r.write("internal/b/b.go", "package b\n\nfunc New() {}\n")
 	r.write("examples/c/c.go", "package c\n\nfunc New() {}\n")
+	r.write("examples/own/go.mod", "module example.com/own\n\ngo 1.26.0\n")
+	r.write("examples/own/main.go", "package main\n\nfunc main() {}\n")
 	r.write("hack/arrows/d_test.go", "package arrows\n")
 	r.git("init", "-q", "-b", "main")
 	r.commit("first")
@@ -201,6 +203,7 @@ func TestReleaseCheck(t *testing.T) {
 
 	r.write("cacher/a.go", "package cacher\n\nfunc New() int { return 0 }\n")
 	r.write("cacher/a_test.go", "package cacher_test\n\nimport \"fmt\"\n\nfunc ExampleNew() {\n\tfmt.Println(1)\n\t// Output: 2\n}\n")
+	r.write("examples/own/main.go", "package main\n\nfunc main() { missing() }\n")
 	r.write("docs/versions.md", "# Versions\n")
 	r.write("CHANGELOG.md", "## [0.37.0] - 2026-12-01\n")
 	mod, err := os.ReadFile("../go.mod")
@@ -209,7 +212,7 @@ func TestReleaseCheck(t *testing.T) {
 	r.commit("broken")
 	out, ok = r.run("release-check.sh", "VERSION=v0.37.0")
 	require.False(t, ok)
-	for _, want := range []string{"there is such a tag already", "replace or exclude directive", "no row with k8s.io/apiserver", "public API has changed incompatibly", "an example does not print"} {
+	for _, want := range []string{"there is such a tag already", "replace or exclude directive", "no row with k8s.io/apiserver", "public API has changed incompatibly", "examples/own does not compile", "an example does not print"} {
 		require.Contains(t, out, want)
 	}
 	out, _ = r.run("release-check.sh")
