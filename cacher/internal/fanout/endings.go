@@ -63,6 +63,7 @@ func (l *latest) add(e ending) {
 // to be told.
 func (r *registry) endsLocked(w *watcher, reason metrics.EndReason, now time.Time) report {
 	row := r.rowLocked(w)
+	row.queued = len(w.result)
 	r.mu.history.add(ending{client: w.client, Ending: Ending{
 		ID: w.id, Name: w.group.Name, Reason: reason, Started: w.started, Ended: now, Delivered: row.delivered, Lag: row.lag,
 	}})

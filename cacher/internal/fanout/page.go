@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"slices"
+	"strings"
 )
 
 // Page is a part of the watches, in an order.
@@ -30,26 +31,81 @@ type place struct {
 	row           int // the index of the row
 }
 
-// orders fill in the places of rows, by name. The rows that a person looks for
-// come first: those with the greatest numbers, therefore their complements.
-var orders = map[string]func(*place, *row){
-	"lag":       func(p *place, r *row) { p.first, p.second = ^r.lag, ^uint64(r.queued) },
-	"queued":    func(p *place, r *row) { p.first = ^uint64(r.queued) },
-	"delivered": func(p *place, r *row) { p.first = ^r.delivered },
-	"bytes":     func(p *place, r *row) { p.first = ^uint64(r.bytes) },
-	"age":       func(p *place, r *row) { p.first = uint64(r.watcher.began) },
-	"state":     func(p *place, r *row) { p.first = ^uint64(r.phase) },
-	"user":      func(p *place, r *row) { p.named(r.watcher.client.Value().User) },
-	"userAgent": func(p *place, r *row) { p.named(r.watcher.client.Value().UserAgent) },
-	"address":   func(p *place, r *row) { p.named(r.watcher.client.Value().Address) },
+// orders are what watchers may be sorted by. The rows that a person looks for come
+// first: those with the greatest numbers, therefore their complements.
+var orders = map[string]order{
+	"lag":       {fill: func(p *place, r *row) { p.first, p.second = ^r.lag, ^uint64(r.queued) }, channels: true},
+	"queued":    {fill: func(p *place, r *row) { p.first = ^uint64(r.queued) }, channels: true},
+	"bytes":     {fill: func(p *place, r *row) { p.first = ^uint64(r.bytes) }, channels: true},
+	"delivered": {fill: func(p *place, r *row) { p.first = ^r.delivered }},
+	"age":       {fill: func(p *place, r *row) { p.first = uint64(r.watcher.began) }},
+	"state":     {fill: func(p *place, r *row) { p.first = ^uint64(r.phase) }},
+	"user":      {name: func(r *row) string { return r.watcher.client.Value().User }},
+	"userAgent": {name: func(r *row) string { return r.watcher.client.Value().UserAgent }},
+	"address":   {name: func(r *row) string { return r.watcher.client.Value().Address }},
 }
 
-// named makes name what the order is about. Its first bytes, as a number, decide
-// most comparisons without a look at the name.
-func (p *place) named(name string) {
-	var start [8]byte
-	copy(start[:], name)
-	p.first, p.name = binary.BigEndian.Uint64(start[:]), name
+// order is one of orders, or its reverse. An order is by numbers, which fill sets, or
+// by a name.
+type order struct {
+	fill func(*place, *row)
+	name func(*row) string
+	// channels: the order depends on what rows say of the watchers' channels.
+	channels bool
+	reverse  bool
+	// prefix is what most names begin with.
+	prefix string
+}
+
+// sampled is how many rows are looked at for the prefix of most names.
+const sampled = 32
+
+// begins notes what most of the names begin with.
+func (o *order) begins(rows []row) {
+	if o.name == nil || len(rows) == 0 {
+		return
+	}
+	o.prefix = o.name(&rows[0])
+	for i := 0; i < len(rows); i += max(1, len(rows)/sampled) {
+		name := o.name(&rows[i])
+		same := 0
+		for same < min(len(name), len(o.prefix)) && name[same] == o.prefix[same] {
+			same++
+		}
+		o.prefix = o.prefix[:same]
+	}
+}
+
+// place returns where a row stands.
+func (o *order) place(i int, r *row) place {
+	p := place{id: r.id, row: i}
+	if o.name != nil {
+		o.named(&p, o.name(r))
+	} else {
+		o.fill(&p, r)
+	}
+	if o.reverse {
+		p.first, p.second = ^p.first, ^p.second
+	}
+	return p
+}
+
+// named makes name what the order is about. Two numbers decide most comparisons
+// without a look at the name: whether the name comes before those that begin with
+// the prefix, is one of them or comes after them, and the bytes after the prefix.
+func (o *order) named(p *place, name string) {
+	var start [16]byte
+	switch rest, ok := strings.CutPrefix(name, o.prefix); {
+	case ok:
+		start[0] = 1
+		copy(start[1:], rest)
+	case name > o.prefix:
+		start[0] = 2
+		copy(start[1:], name)
+	default:
+		copy(start[1:], name)
+	}
+	p.first, p.second, p.name = binary.BigEndian.Uint64(start[:8]), binary.BigEndian.Uint64(start[8:]), name
 }
 
 // Orders returns the names of the orders, sorted.
@@ -77,7 +133,9 @@ func pageOf(rows []row, p Page) []int {
 	if end == p.Offset {
 		return nil
 	}
-	o := order{fill: orders[p.Sort], reverse: p.Reverse}
+	o := orders[p.Sort]
+	o.reverse = p.Reverse
+	o.begins(rows)
 	places := o.firstOf(rows, end)
 	o.partition(places, p.Offset)
 	places = places[p.Offset:]
@@ -97,28 +155,18 @@ func pageOf(rows []row, p Page) []int {
 	return out
 }
 
-// order is one of orders, or its reverse.
-type order struct {
-	fill    func(*place, *row)
-	reverse bool
-}
-
 // minPlaces is how many places are collected at least before some are given up.
 const minPlaces = 256
 
-// firstOf returns the places of the n first rows, at least one, in no order. At most twice as
-// many are kept at a time: once there are that many, half of them are given up,
-// and the last of the others bars the way to all rows after it.
-func (o order) firstOf(rows []row, n int) []place {
+// firstOf returns the places of the n first rows, at least one, in no order. At most
+// twice as many are kept at a time: once there are that many, half of them are given
+// up, and the last of the others bars the way to all rows after it.
+func (o *order) firstOf(rows []row, n int) []place {
 	kept := make([]place, 0, min(len(rows), max(2*n, minPlaces)))
 	var bar place
 	barred := false
 	for i := range rows {
-		p := place{id: rows[i].id, row: i}
-		o.fill(&p, &rows[i])
-		if o.reverse {
-			p.first, p.second = ^p.first, ^p.second
-		}
+		p := o.place(i, &rows[i])
 		if barred && !o.before(&p, &bar) {
 			continue
 		}
@@ -137,7 +185,7 @@ func (o order) firstOf(rows []row, n int) []place {
 }
 
 // before reports whether a comes before b.
-func (o order) before(a, b *place) bool {
+func (o *order) before(a, b *place) bool {
 	if a.first != b.first {
 		return a.first < b.first
 	}
@@ -146,7 +194,7 @@ func (o order) before(a, b *place) bool {
 
 // thenBefore decides what first does not. Reversing the order does not turn round
 // that of equals.
-func (o order) thenBefore(a, b *place) bool {
+func (o *order) thenBefore(a, b *place) bool {
 	switch {
 	case a.second != b.second:
 		return a.second < b.second
@@ -157,7 +205,7 @@ func (o order) thenBefore(a, b *place) bool {
 }
 
 // last returns the last of some places, which are not none.
-func (o order) last(places []place) place {
+func (o *order) last(places []place) place {
 	last := &places[0]
 	for i := range places {
 		if o.before(last, &places[i]) {
@@ -170,7 +218,7 @@ func (o order) last(places []place) place {
 // partition moves the n first places before the others (quickselect). No order
 // in which watchers come makes it slow, because it is chosen at random which
 // places to divide by.
-func (o order) partition(places []place, n int) {
+func (o *order) partition(places []place, n int) {
 	low, high := 0, len(places) // those in [low,high) are still to be divided at n
 	for low < n && n < high {
 		pivot := o.medianOfThree(places[low:high])
@@ -202,7 +250,7 @@ func (o order) partition(places []place, n int) {
 }
 
 // medianOfThree returns the one in the middle of three places at random.
-func (o order) medianOfThree(places []place) place {
+func (o *order) medianOfThree(places []place) place {
 	a, b, c := &places[rand.IntN(len(places))], &places[rand.IntN(len(places))], &places[rand.IntN(len(places))]
 	if o.before(b, a) {
 		a, b = b, a

@@ -42,7 +42,12 @@ func someRows(n int, seed uint64) []row {
 	random := rand.New(rand.NewPCG(seed, 0))
 	number := func() uint64 { return random.Uint64N(1 << random.IntN(63)) }
 	names := []string{"", "a", "system:n", "system:node:1", "system:node:2", "system:node:1\x00", "\xff"}
+	// Mostly names begin alike, and some do not.
+	prefix := []string{"", "system:node:node-", "user-"}[random.IntN(3)]
 	name := func() string {
+		if random.IntN(8) != 0 && prefix != "" {
+			return prefix + strconv.Itoa(int(number()))
+		}
 		if random.IntN(2) == 0 {
 			return names[random.IntN(len(names))]
 		}

@@ -136,7 +136,9 @@ func (r *registry) park(p *replayer, unsent uint64) (parked row, ok bool) {
 	w.quit, w.replayer = p.quit, p
 	w.position = p.position()
 	w.sent -= unsent
-	return r.rowLocked(w), true
+	parked = r.rowLocked(w)
+	parked.queued = len(w.result)
+	return parked, true
 }
 
 func (r *registry) unliveLocked(w *watcher) {

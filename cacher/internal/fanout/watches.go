@@ -4,6 +4,7 @@ package fanout
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 	"unsafe"
@@ -61,9 +62,9 @@ type row struct {
 	bytes          int64
 }
 
-// rowLocked describes one watcher, but for its bytes.
+// rowLocked describes one watcher, but for its channel.
 func (r *registry) rowLocked(w *watcher) row {
-	out := row{watcher: w, id: w.id, delivered: w.sent, queued: len(w.result), at: w.position}
+	out := row{watcher: w, id: w.id, delivered: w.sent, at: w.position}
 	if w.live {
 		return out
 	}
@@ -93,19 +94,40 @@ func (w *watcher) settle() {
 // takes no longer than one event does that many watchers get.
 const rowsAtOnce = 256
 
-// rows describes all watchers. Those that come or go meanwhile may be missing.
-func (r *registry) rows(stats watchcache.Stats) []row {
+// rows describes all watchers, with their channels or without. Those that come or go
+// meanwhile may be missing.
+func (r *registry) rows(channels bool, stats watchcache.Stats) []row {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := make([]row, 0, len(r.mu.all))
 	inTurns(&r.mu, r.mu.all, func(w *watcher) {
 		if !w.expelled && !w.ended {
 			row := r.rowLocked(w)
-			row.bytes = w.bytesLocked(row.queued, stats)
+			if channels {
+				row.channelLocked(stats)
+			}
 			out = append(out, row)
 		}
 	})
 	return out
+}
+
+// channels describes the channels of some rows.
+func (r *registry) channels(of []row, stats watchcache.Stats) {
+	for some := range slices.Chunk(of, rowsAtOnce) {
+		r.mu.Lock()
+		for i := range some {
+			some[i].channelLocked(stats)
+		}
+		r.mu.Unlock()
+	}
+}
+
+// channelLocked describes the watcher's channel: of 100,000 watchers this is a part
+// of memory more for each of them that no processor cache has.
+func (r *row) channelLocked(stats watchcache.Stats) {
+	r.queued = len(r.watcher.result)
+	r.bytes = r.watcher.bytesLocked(r.queued, stats)
 }
 
 // inTurns visits the members of a set that a lock guards, which the caller holds.
@@ -143,7 +165,8 @@ func (w *watcher) bytesLocked(queued int, stats watchcache.Stats) int64 {
 // holds the registry's lock no longer than an event does.
 func (f *Fanout) Watches(p Page) ([]Status, Counts) {
 	stats := f.replays.state.Stats()
-	rows := f.registry.rows(stats)
+	channels := orders[p.Sort].channels
+	rows := f.registry.rows(channels, stats)
 	var counts Counts
 	worst := watchcache.Position(0)
 	for i := range rows {
@@ -165,10 +188,16 @@ func (f *Fanout) Watches(p Page) ([]Status, Counts) {
 	if p.Limit == 0 || p.Offset >= len(rows) {
 		return []Status{}, counts
 	}
-	page := pageOf(rows, p)
+	page := make([]row, 0, max(0, min(p.Limit, len(rows))))
+	for _, i := range pageOf(rows, p) {
+		page = append(page, rows[i])
+	}
+	if !channels {
+		f.registry.channels(page, stats)
+	}
 	out := make([]Status, len(page))
-	for i, r := range page {
-		out[i] = f.describe(&rows[r], stats)
+	for i := range page {
+		out[i] = f.describe(&page[i], stats)
 	}
 	return out, counts
 }
