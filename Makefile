@@ -32,7 +32,7 @@ STEP = hack/step.sh
 PLAINSTEP = CGO_ENABLED=0 $(STEP)
 
 .DEFAULT_GOAL := help
-.PHONY: help alerts run test programs on-etcd beside race lint vet static generate bench benchmarks dashboards observe build verify conformance clientgo backends browser kubernetes e2e faults release-check compiler clean
+.PHONY: help alerts run test programs on-etcd beside race lint vet static generate bench tuning benchmarks dashboards observe build verify conformance clientgo backends browser kubernetes e2e faults release-check compiler clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -145,6 +145,10 @@ release-check: ## say what a release lacks: changes of the public API, examples,
 
 bench: ## measure against the cacher that k8s.io/apiserver ships (ARGS=... are its flags, -h lists them)
 	$(GO) run ./bench $(ARGS)
+
+tuning: ## repeat the runs behind the plots of docs/tuning.md, and draw these (two minutes)
+	CGO_ENABLED=0 $(GO) test -vet=off -count=1 -ldflags=-w ./bench/tuning -run '^TestFigures$$' -rewrite
+	$(GO) run ./bench/plot
 
 benchmarks: ## run the packages' benchmarks (BENCH=regexp)
 	$(GO) test -vet=off -run '^$$' -bench '$(BENCH)' -benchmem ./...

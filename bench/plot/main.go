@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command plot draws the plots of README.md and docs/figures.md from the tables of
-// docs/figures.md, which are the reports that bench has printed: one source for
-// the numbers and the pictures.
+// docs/figures.md, which are the reports that bench has printed, and those of
+// docs/tuning.md from docs/tuning-figures.md, which bench/tuning has written: one
+// source for the numbers and the pictures.
 //
 //	go run ./bench/plot
 //
-// writes burst.svg and fanout.svg into docs/images, and lists.svg if there is a
-// report of lists of several numbers of objects over HTTPS.
+// writes burst.svg and fanout.svg into docs/images, lists.svg if there is a report of
+// lists of several numbers of objects over HTTPS, and tuning-*.svg.
 package main
 
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -28,6 +30,7 @@ func main() {
 func run(args []string) error {
 	flags := flag.NewFlagSet("plot", flag.ContinueOnError)
 	from := flags.String("from", "docs/figures.md", "the page, or the report of bench, to take the table from")
+	runs := flags.String("tuning", "docs/tuning-figures.md", "the page to take the tables about tuning from")
 	to := flags.String("to", "docs/images", "the folder to write the plots to")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -40,6 +43,15 @@ func run(args []string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", *from, err)
 	}
+	figures, err := os.ReadFile(*runs)
+	if err != nil {
+		return err
+	}
+	more, err := drawTuning(string(figures))
+	if err != nil {
+		return fmt.Errorf("%s: %w", *runs, err)
+	}
+	maps.Copy(plots, more)
 	if err := os.MkdirAll(*to, 0o755); err != nil {
 		return err
 	}

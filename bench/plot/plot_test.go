@@ -19,7 +19,7 @@ const root = "../.."
 // The plots in the tree are those of the figures in the tree.
 func TestPlotsAreFresh(t *testing.T) {
 	dir := t.TempDir()
-	require.NoError(t, run([]string{"-from", filepath.Join(root, "docs/figures.md"), "-to", dir}))
+	require.NoError(t, run([]string{"-from", filepath.Join(root, "docs/figures.md"), "-tuning", filepath.Join(root, "docs/tuning-figures.md"), "-to", dir}))
 	drawn, err := filepath.Glob(filepath.Join(dir, "*.svg"))
 	require.NoError(t, err)
 	there, err := filepath.Glob(filepath.Join(root, "docs/images/*.svg"))
@@ -108,4 +108,33 @@ func TestLines(t *testing.T) {
 	_, err = lists.svg(report)
 	require.ErrorContains(t, err, `the table has no "CPU, gzip" of "LIST rv=0 of 1,000 devices", shipped`)
 	require.Equal(t, "1.5 s", duration.text(1.5e9))
+}
+
+// A line goes through the values of its column, and a table that is missing is an
+// error.
+func TestCurves(t *testing.T) {
+	const page = "## Lost\n\n| seconds | a < b | c |\n|---|---|---|\n| 0 | 0 | 40 (30..50) |\n| 5 | 20 | 60 |\n| 10 | 80 | 0 |\n\n## Other\n\n| x |\n|---|\n"
+	c := curves{table: "Lost", title: "Lost & found", of: "seconds", unit: " %"}
+	svg, err := c.svg(page)
+	require.NoError(t, err)
+	require.Contains(t, svg, `<polyline class="line c0" points="72.0,248.0 404.0,202.0 736.0,64.0"/>`)
+	require.Contains(t, svg, `<polyline class="line c1" points="72.0,156.0 404.0,110.0 736.0,248.0"/>`)
+	require.Contains(t, svg, `<line class="spread" x1="72.0" y1="179.0" x2="72.0" y2="133.0"/>`)
+	require.Contains(t, svg, "Lost &amp; found")
+	require.Contains(t, svg, "a &lt; b: 0 % at 0, 20 % at 5, 80 % at 10")
+	require.Contains(t, svg, `text-anchor="end">80 %</text>`, "the axis ends at the next round number")
+
+	for table, wrong := range map[string]string{
+		"None":  `there is no section "None"`,
+		"Other": `"Other" has no table`,
+	} {
+		c.table = table
+		_, err = c.svg(page)
+		require.ErrorContains(t, err, wrong)
+	}
+	c.table = "Bad"
+	_, err = c.svg("## Bad\n\n| x | y |\n|---|---|\n| 0 | none |\n| 1 | 2 |\n")
+	require.ErrorContains(t, err, `"none" of "0", y is not a number`)
+	_, err = c.svg("## Bad\n\n| x | y |\n|---|---|\n| 0 |\n| 1 | 2 |\n")
+	require.ErrorContains(t, err, "has 1 cells, and there are 2 columns")
 }

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tuning has the runs behind the plots of docs/tuning.md, and writes their
+// results to docs/tuning-figures.md, from which bench/plot draws:
+//
+//	make tuning
+//
+// A cache in the process, over a storage in memory, serves clients that are
+// goroutines. Where the outcome is a count, the run is in the virtual time of
+// testing/synctest, so that hours take seconds and the outcome is the same each
+// time: a test compares it with the page. CPU time and heap are measured, several
+// times, in a process without the race detector.
+package tuning

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package tuning
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var rewrite = flag.Bool("rewrite", false, "run all of it, and write docs/tuning-figures.md")
+
+// page is where the results are kept.
+const page = "../../docs/tuning-figures.md"
+
+// table is results: a row for each value of an option, or of what clients do, and
+// a column for each series.
+type table struct {
+	title string
+	head  []string
+	rows  [][]string
+}
+
+// newTable returns a table with a row for each of the values.
+func newTable[V any](title, of string, values []V) table {
+	out := table{title: title, head: []string{of}}
+	for _, value := range values {
+		var first any = value
+		if d, ok := first.(time.Duration); ok {
+			first = d.Seconds()
+		}
+		out.rows = append(out.rows, []string{fmt.Sprint(first)})
+	}
+	return out
+}
+
+// add adds a series: a value for each row.
+func (t *table) add(name string, values []float64) {
+	t.head = append(t.head, name)
+	for i, value := range values {
+		t.rows[i] = append(t.rows[i], number(value))
+	}
+}
+
+// addSpread adds a series with several measurements for each row: the median, the
+// lowest and the highest.
+func (t *table) addSpread(name string, values [][]float64) {
+	t.head = append(t.head, name)
+	for i, measured := range values {
+		slices.SortFunc(measured, cmp.Compare[float64])
+		t.rows[i] = append(t.rows[i], fmt.Sprintf("%s (%s..%s)", number(measured[len(measured)/2]), number(measured[0]), number(measured[len(measured)-1])))
+	}
+}
+
+// number writes three digits, and no exponent.
+func number(value float64) string {
+	switch {
+	case value >= 100:
+		return fmt.Sprintf("%.0f", value)
+	case value >= 10 || value == 0:
+		return strings.TrimSuffix(fmt.Sprintf("%.1f", value), ".0")
+	}
+	return fmt.Sprintf("%.2g", value)
+}
+
+// String writes the table as Markdown.
+func (t table) String() string {
+	var out strings.Builder
+	row := func(cells []string) { fmt.Fprintf(&out, "| %s |\n", strings.Join(cells, " | ")) }
+	fmt.Fprintf(&out, "## %s\n\n", t.title)
+	row(t.head)
+	fmt.Fprintf(&out, "|%s\n", strings.Repeat("---|", len(t.head)))
+	for _, cells := range t.rows {
+		row(cells)
+	}
+	return out.String()
+}
+
+const introduction = `# Figures for tuning
+
+The results of the runs behind the plots of [tuning](tuning.md). The package comment of ` + "`bench/tuning`" + ` says how they are made; ` + "`make tuning`" + ` repeats them in one to two minutes, and writes this page and the plots.
+
+Counts come from virtual time and are the same in each run; a test compares them with this page. CPU time and memory were measured on two cores that other programs used as well.
+`
+
+// TestFigures runs a part of what can be counted, and compares it with the page; with
+// -rewrite, all is measured and the page written.
+func TestFigures(t *testing.T) {
+	if !*rewrite {
+		kept, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, table := range countedTables(t, true) {
+			table.requireIn(t, string(kept))
+		}
+		encodingTables(t, small)
+		return
+	}
+	var out strings.Builder
+	out.WriteString(introduction)
+	for _, table := range slices.Concat(countedTables(t, false), []table{memoryTable(t)}, encodingTables(t, full)) {
+		out.WriteString("\n" + table.String())
+	}
+	require.NoError(t, os.WriteFile(page, []byte(out.String()), 0o644))
+}
+
+// countedTables are the runs in virtual time: all, or the quickest of each table.
+func countedTables(t *testing.T, some bool) []table {
+	t.Helper()
+	return slices.Concat(windowTables(t, some), []table{parkingsTable(t, some)})
+}
+
+// requireIn requires each of the table's columns to be in a page.
+func (t table) requireIn(test *testing.T, page string) {
+	test.Helper()
+	_, section, ok := strings.Cut(page, "## "+t.title+"\n\n")
+	require.True(test, ok, "the page has no %q: make tuning", t.title)
+	var kept [][]string
+	for line := range strings.Lines(section) {
+		if !strings.HasPrefix(line, "|") {
+			break
+		}
+		kept = append(kept, strings.Split(strings.Trim(strings.TrimSpace(line), "| "), " | "))
+	}
+	require.Len(test, kept, len(t.rows)+2, "%s: stale: make tuning", t.title)
+	for column, name := range t.head {
+		at := slices.Index(kept[0], name)
+		require.GreaterOrEqual(test, at, 0, "%s has no column %q: make tuning", t.title, name)
+		for i, row := range t.rows {
+			require.Equal(test, row[column], kept[i+2][at], "%s, %s: stale: make tuning", t.title, name)
+		}
+	}
+}
