@@ -23,7 +23,11 @@ import (
 func (c *Cacher) GetList(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
 	e := c.lifecycle.acquire(ctx, wokenByList)
 	defer c.lifecycle.release()
-	return e.list(ctx, key, opts, into)
+	err := e.list(ctx, key, opts, into)
+	if err == nil {
+		e.config.Lists.want(ctx, into)
+	}
+	return err
 }
 
 func (e *engine) list(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {

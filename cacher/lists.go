@@ -6,6 +6,7 @@ import (
 	"context"
 	"net/http"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/wire"
@@ -47,5 +48,57 @@ func (l *Lists) Compress(next http.Handler, accepts func(*http.Request) bool) ht
 func (l *Lists) note(ctx context.Context, list runtime.Object, p *page, store *wire.Store) {
 	if l != nil {
 		l.listings.Note(ctx, list, p.elements, store)
+	}
+}
+
+// Form is how a client wants a list, if not as the list itself.
+type Form struct {
+	// Serializer is that of the API server for Tables and metadata,
+	// apihelpers.GetMetaInternalVersionCodecs().
+	Serializer runtime.NegotiatedSerializer
+	// Table makes a Table of the list; the rows get the metadata of their objects.
+	// Without it, the list is wanted as a PartialObjectMetadataList. Both are of
+	// meta.k8s.io/v1.
+	Table func(ctx context.Context, list runtime.Object) (*metav1.Table, error)
+}
+
+// FormOutcome is what has become of a form.
+type FormOutcome int
+
+const (
+	// FormUnused: no encoder of this Lists was given a list that a cache has filled
+	// with the context. If anything was written, it is not in the form.
+	FormUnused FormOutcome = iota
+	// FormWritten: the list was written in the form, or begun, from kept bytes or as
+	// the server's own encoder does.
+	FormWritten
+	// FormRefused: the encoder could not write the list in the form, and has written
+	// nothing.
+	FormRefused
+)
+
+// Want returns a context for a LIST whose answer is wanted in a form, and a
+// function that says what has become of it so far. An encoder of a Serializer of
+// this Lists that is given the list which a cache has filled with the context
+// writes it in the form, in JSON or protobuf. Call end when the request was
+// answered. server.InstallAPIGroup does all of this.
+func (l *Lists) Want(ctx context.Context, form Form) (with context.Context, outcome func() FormOutcome, end func()) {
+	f := &wire.Form{Serializer: form.Serializer, Table: form.Table}
+	return wire.WithForm(ctx, f), func() FormOutcome {
+		switch {
+		case f.Written():
+			return FormWritten
+		case f.Refused():
+			return FormRefused
+		}
+		return FormUnused
+	}, func() { l.listings.End(f) }
+}
+
+// want records that a list was read for a context that may say in which form it
+// is wanted. want does nothing on nil.
+func (l *Lists) want(ctx context.Context, list runtime.Object) {
+	if l != nil {
+		l.listings.Want(ctx, list)
 	}
 }

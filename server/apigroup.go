@@ -11,17 +11,21 @@ import (
 // InstallAPIGroup takes the place of server.InstallAPIGroup(group), and makes the
 // server answer lists of the group from kept bytes: an item is encoded when it
 // has changed, and not again for every request. Answers stay the same to the
-// byte. The rule holds for plain lists in JSON and protobuf, in all served
-// versions, for all namespaces, selectors and pages; everything else is encoded
-// as before: Tables and PartialObjectMetadata, YAML and CBOR, indented JSON,
-// lists that storage has answered, lists of fewer than four items, and lists
-// whose items a registry's Decorator has changed.
+// byte. The rule holds for lists in JSON and protobuf, in all served versions, for
+// all namespaces, selectors and pages; for lists as PartialObjectMetadataList in
+// the same formats; and for lists as Tables, whose cells are made for every
+// request and whose metadata is kept. Everything else is encoded as before: YAML
+// and CBOR, indented JSON, Tables with includeObject=Object or None or of
+// meta.k8s.io/v1beta1, what an audit log has at level RequestResponse as a Table
+// or as metadata, lists that storage has answered, lists of fewer than four items,
+// and lists whose items a registry's Decorator has changed.
 //
 // Clients that accept gzip get lists over 128 KiB compressed, as ever, and from
 // bytes that are kept compressed: clients read the same to the byte, while the
 // compressed bytes are others. For this, Install puts a handler into
-// Config.BuildHandlerChainFunc. A server that replaces this function afterwards,
-// or delegates to the server of the Config, compresses each list again.
+// Config.BuildHandlerChainFunc, as for Tables and metadata. A server that replaces
+// this function afterwards, or delegates to the server of the Config, compresses
+// each list and encodes each Table again.
 //
 // The bytes count against Config.EncodingBytes of each cache (cacher.WithEncodingBytes),
 // 32 MiB by default: a server gains from it as far as the lists that its
@@ -44,5 +48,9 @@ func InstallAPIGroup(server *genericapiserver.GenericAPIServer, group *genericap
 		return errors.New("server.InstallAPIGroup: the watch cache is not installed on this server's Config: call Install before Config.Complete")
 	}
 	group.NegotiatedSerializer = i.lists.Serializer(group.NegotiatedSerializer)
-	return server.InstallAPIGroup(group)
+	if err := server.InstallAPIGroup(group); err != nil {
+		return err
+	}
+	i.serve(group)
+	return nil
 }

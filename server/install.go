@@ -99,6 +99,7 @@ func Install(config *genericapiserver.Config, options ...cacher.Option) error {
 	config.HealthzChecks = append(slices.Clip(config.HealthzChecks), marker{installed})
 	addDebug(config, installed)
 	addCompression(config, &installed.lists)
+	addForms(config, installed)
 	config.RESTOptionsGetter = &getter{
 		inner:     config.RESTOptionsGetter,
 		decorator: installed.observe(cacher.Decorator(options...)),

@@ -282,6 +282,12 @@ func (s *twins) expectSame(t *testing.T, path, accept string, compressed bool) a
 	t.Helper()
 	want := ask(t, s.without, path, accept, compressed)
 	got := ask(t, s.with, path, accept, compressed)
+	requireSame(t, want, got, path, accept, compressed)
+	return got
+}
+
+func requireSame(t *testing.T, want, got answer, path, accept string, compressed bool) {
+	t.Helper()
 	what := fmt.Sprintf("%s as %s, gzip: %v", path, accept, compressed)
 	require.Equal(t, want.status, got.status, what)
 	require.Equal(t, want.header, got.header, what)
@@ -292,7 +298,6 @@ func (s *twins) expectSame(t *testing.T, path, accept string, compressed bool) a
 		}
 	}
 	require.Len(t, got.body, len(want.body), what)
-	return got
 }
 
 // text is as long as a list needs to be to be compressed.

@@ -75,7 +75,10 @@ type installation struct {
 	// lists is that of all caches, and of the groups that InstallAPIGroup has
 	// installed.
 	lists cacher.Lists
-	mu    struct {
+	// groups are the versions of the groups that InstallAPIGroup has installed, as
+	// schema.GroupVersion to *servedGroup.
+	groups sync.Map
+	mu     struct {
 		sync.Mutex
 		// caches has one entry for each cache that was built and not yet destroyed.
 		caches map[*entry]struct{}

@@ -34,8 +34,17 @@ func (e *listEncoder) assemble(list runtime.Object, noted *listing, stock encode
 	if !ok || items.Len() < minItems {
 		return nil
 	}
+	if !unchanged(items, noted.elements) {
+		return nil
+	}
 	f := e.serializer.format(formatID{e.Identifier(), reflect.TypeOf(list)}, e.syntax)
-	if f.refused.Load() || !unchanged(items, noted.elements) {
+	return f.assemble(noted, &learner{stock: stock, subset: subsetOf(list, items)}, func(w io.Writer) error { return stock(list, w) })
+}
+
+// assemble returns the encoding of a list whose items are those of the note, or
+// nil if the list is to be left to the server's own encoder, which is whole.
+func (f *format) assemble(noted *listing, l *learner, whole func(io.Writer) error) *assembly {
+	if f.refused.Load() {
 		return nil
 	}
 	parts := cut(noted.elements)
@@ -43,8 +52,7 @@ func (e *listEncoder) assemble(list runtime.Object, noted *listing, stock encode
 	if passing(parts) > len(noted.elements)/2 {
 		return nil
 	}
-	learner := &learner{stock: stock, subset: subsetOf(list, items)}
-	a, err := learner.assemble(f, parts)
+	a, err := l.assemble(f, parts)
 	switch {
 	case errors.Is(err, errFrame):
 		f.refuse(err)
@@ -52,7 +60,7 @@ func (e *listEncoder) assemble(list runtime.Object, noted *listing, stock encode
 	case err != nil:
 		return nil // and the encoder says so itself
 	case !f.proven.Load() || checkEach:
-		if !a.prove(list, stock) {
+		if !f.prove(a.writePlain, whole) {
 			return nil
 		}
 	}
@@ -78,21 +86,21 @@ func (f *format) refuse(why error) {
 	}
 }
 
-// prove compares the assembly with what the server's own encoder makes of the
-// list, and refuses the format if they differ.
-func (a *assembly) prove(list runtime.Object, stock encode) bool {
+// prove compares what was put together with what the server's own encoder makes
+// of the list, and refuses the format if they differ.
+func (f *format) prove(kept, whole func(io.Writer) error) bool {
 	var want, got bytes.Buffer
-	if stock(list, &want) != nil || a.writePlain(&got) != nil {
+	if whole(&want) != nil || kept(&got) != nil {
 		return false
 	}
 	if !bytes.Equal(want.Bytes(), got.Bytes()) {
-		a.format.refuse(errors.New("a list put together of kept bytes differs from the same list as the encoder writes it"))
+		f.refuse(errors.New("a list put together of kept bytes differs from the same list as the encoder writes it"))
 		if checkEach {
 			panic("a list put together of kept bytes differs from the encoder's")
 		}
 		return false
 	}
-	a.format.proven.Store(true)
+	f.proven.Store(true)
 	return true
 }
 

@@ -23,6 +23,10 @@
 // and lists are put together of that (member.go), if the response takes them
 // (response.go).
 //
+// A list that is wanted in another form, as metadata or as a Table, is written in
+// that form by the encoder of the list (forms.go, table.go): metadata comes from
+// chunks, and cells of Tables are encoded for each list.
+//
 // Kept bytes hold no element in memory, have a budget (package bytebudget), are
 // kept when they are asked for a second time, and are dropped when they were
 // not used for ten minutes.

@@ -25,6 +25,8 @@ type Listings struct {
 	mu struct {
 		sync.RWMutex
 		of map[uintptr]*listing // by the address of the list
+		// wanted are the lists that are wanted in a form, until the form is ended.
+		wanted map[apiruntime.Object]*Form
 	}
 }
 

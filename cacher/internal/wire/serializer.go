@@ -76,6 +76,9 @@ func (e *listEncoder) Encode(object runtime.Object, w io.Writer) error {
 }
 
 func (e *listEncoder) encode(object runtime.Object, w io.Writer, stock encode) error {
+	if f := e.serializer.listings.form(object); f != nil {
+		return e.encodeForm(f, object, w)
+	}
 	if noted := e.serializer.listings.find(object); noted != nil {
 		if a := e.assemble(object, noted, stock); a != nil {
 			return a.write(w)

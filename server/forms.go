@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync"
+
+	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/util/apihelpers"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+)
+
+// servedGroup is what InstallAPIGroup has installed of one version of a group.
+type servedGroup struct {
+	serializer runtime.NegotiatedSerializer
+	// metaVersion is the version of the server's own types that the group takes.
+	metaVersion string
+	storages    map[string]rest.Storage // by resource
+	// plain are the resources whose lists are not those of a cache, so that only the
+	// server itself can bring them into a form.
+	plain sync.Map
+}
+
+// serve notes what was installed, so that its lists are written in the forms that
+// clients want from kept bytes.
+func (i *installation) serve(group *genericapiserver.APIGroupInfo) {
+	metaVersion := metav1.SchemeGroupVersion.Version
+	if group.MetaGroupVersion != nil {
+		metaVersion = group.MetaGroupVersion.Version
+	}
+	for _, gv := range group.PrioritizedVersions {
+		if storages := group.VersionedResourcesStorageMap[gv.Version]; len(storages) > 0 {
+			i.groups.Store(gv, &servedGroup{serializer: group.NegotiatedSerializer, metaVersion: metaVersion, storages: maps.Clone(storages)})
+		}
+	}
+}
+
+// addForms makes a server of config answer lists as Tables and as metadata from
+// kept bytes, for the groups that InstallAPIGroup installs.
+//
+// The server brings a list into a form before it encodes, and encodes forms with a
+// serializer that can't be replaced. So the request is passed on as one for the
+// list itself, in the same format, and the encoder of the list writes the form.
+// Nothing but the header Accept tells the API's handler of forms. The rewritten
+// header is one that errors are not encoded by.
+func addForms(config *genericapiserver.Config, installed *installation) {
+	build := config.BuildHandlerChainFunc
+	if build == nil {
+		build = genericapiserver.DefaultBuildHandlerChain
+	}
+	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
+		return build(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !installed.serveForm(api, w, r) {
+				api.ServeHTTP(w, r)
+			}
+		}), c)
+	}
+}
+
+// serveForm answers a request for a list in a form, and returns false, with
+// nothing written, if the request is left to the server.
+func (i *installation) serveForm(api http.Handler, w http.ResponseWriter, r *http.Request) bool {
+	if r.Method != http.MethodGet || !strings.Contains(r.Header.Get("Accept"), "as=") {
+		return false
+	}
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok || !info.IsResourceRequest || info.Verb != "list" || info.Subresource != "" {
+		return false
+	}
+	found, ok := i.groups.Load(schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion})
+	if !ok {
+		return false
+	}
+	group := found.(*servedGroup)
+	if _, plain := group.plain.Load(info.Resource); plain {
+		return false
+	}
+	storage, ok := group.storages[info.Resource].(listerWithTables)
+	if !ok || audited(r.Context()) {
+		return false
+	}
+	form, accept, ok := group.formOf(r, storage)
+	if !ok {
+		return false
+	}
+	ctx, outcome, end := i.lists.Want(r.Context(), form)
+	defer end()
+	inner := r.WithContext(ctx)
+	inner.Header = r.Header.Clone()
+	inner.Header.Set("Accept", accept)
+	held := &heldResponse{ResponseWriter: w, before: w.Header().Clone(), outcome: outcome}
+	api.ServeHTTP(responsewriter.WrapForHTTP1Or2(held), inner)
+	if held.passed || (!held.withheld && outcome() == cacher.FormUnused) {
+		return true // and nothing was written if nothing was to be
+	}
+	if outcome() == cacher.FormUnused {
+		group.plain.Store(info.Resource, struct{}{})
+	}
+	clear(w.Header())
+	maps.Copy(w.Header(), held.before)
+	return false
+}
+
+// listerWithTables is a storage that lists, and makes Tables of lists.
+type listerWithTables interface {
+	rest.Lister
+	rest.TableConvertor
+}
+
+// audited reports whether the answer to a request goes to the audit log, which
+// has it in the form that the client gets.
+func audited(ctx context.Context) bool {
+	ac := audit.AuditContextFrom(ctx)
+	return ac != nil && ac.Enabled() && !ac.GetEventLevel().Less(auditinternal.LevelRequestResponse)
+}
+
+// formOf returns the form that a request asks for, and the header Accept by which
+// the server chooses the same format without a form; false if there is no such
+// form, or the server has to make it itself.
+func (g *servedGroup) formOf(r *http.Request, storage listerWithTables) (cacher.Form, string, bool) {
+	asked, info, err := negotiation.NegotiateOutputMediaType(r, g.serializer, forms{g.metaVersion})
+	if err != nil || asked.Convert == nil || asked.Convert.GroupVersion() != metav1.SchemeGroupVersion ||
+		(info.MediaType != runtime.ContentTypeJSON && info.MediaType != runtime.ContentTypeProtobuf) ||
+		!same(info.Serializer, asked.Accepted.Serializer) { // indented
+		return cacher.Form{}, "", false
+	}
+	form := cacher.Form{Serializer: apihelpers.GetMetaInternalVersionCodecs()}
+	switch asked.Convert.Kind {
+	case "PartialObjectMetadataList":
+	case "Table":
+		options := &metav1.TableOptions{}
+		if metainternalversionscheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, options) != nil ||
+			(options.IncludeObject != "" && options.IncludeObject != metav1.IncludeMetadata) {
+			return cacher.Form{}, "", false
+		}
+		form.Table = func(ctx context.Context, list runtime.Object) (*metav1.Table, error) {
+			return storage.ConvertToTable(ctx, list, options)
+		}
+	default:
+		return cacher.Form{}, "", false
+	}
+	rewritten := r.WithContext(r.Context())
+	rewritten.Header = r.Header.Clone()
+	// A server's version is not accepted where errors are encoded, so that errors
+	// have the format that they have without this clause.
+	accept := fmt.Sprintf("%s;sv=%s,%s", info.MediaType, g.metaVersion, r.Header.Get("Accept"))
+	rewritten.Header.Set("Accept", accept)
+	again, plain, err := negotiation.NegotiateOutputMediaType(rewritten, g.serializer, forms{g.metaVersion})
+	if err != nil || again.Convert != nil || !same(plain.Serializer, info.Serializer) || !sameErrors(r, rewritten, g.serializer) {
+		return cacher.Form{}, "", false
+	}
+	return form, accept, true
+}
+
+// sameErrors reports whether errors have one format in the answers to two
+// requests.
+func sameErrors(a, b *http.Request, s runtime.NegotiatedSerializer) bool {
+	_, ofA, errA := negotiation.NegotiateOutputMediaType(a, s, negotiation.DefaultEndpointRestrictions)
+	_, ofB, errB := negotiation.NegotiateOutputMediaType(b, s, negotiation.DefaultEndpointRestrictions)
+	return (errA == nil) == (errB == nil) && (errA != nil || same(ofA.Serializer, ofB.Serializer))
+}
+
+// same reports whether two serializers are one.
+func same(a, b runtime.Serializer) bool {
+	return a != nil && b != nil && reflect.TypeOf(a).Comparable() && a == b
+}
+
+// forms is what handlers of resources that are listed accept.
+type forms struct{ metaVersion string }
+
+func (forms) AllowsMediaTypeTransform(mimeType, mimeSubType string, target *schema.GroupVersionKind) bool {
+	if target == nil {
+		return true
+	}
+	if target.Group != metav1.GroupName || (target.Version != "v1" && target.Version != "v1beta1") {
+		return false
+	}
+	switch target.Kind {
+	case "Table":
+		return mimeType == "application" && (mimeSubType == "json" || mimeSubType == "yaml")
+	case "PartialObjectMetadata", "PartialObjectMetadataList":
+		return true
+	}
+	return false
+}
+
+func (f forms) AllowsServerVersion(version string) bool { return version == f.metaVersion }
+func (forms) AllowsStreamSchema(schema string) bool     { return schema == "watch" }
+
+// heldResponse lets an answer pass that is in the form which was wanted, or an
+// error. Anything else is dropped.
+type heldResponse struct {
+	http.ResponseWriter
+	before           http.Header
+	outcome          func() cacher.FormOutcome
+	passed, withheld bool
+}
+
+func (h *heldResponse) Unwrap() http.ResponseWriter { return h.ResponseWriter }
+
+func (h *heldResponse) WriteHeader(status int) {
+	if h.passed || h.withheld {
+		return
+	}
+	if h.passed = status != http.StatusOK || h.outcome() == cacher.FormWritten; h.passed {
+		h.ResponseWriter.WriteHeader(status)
+	} else {
+		h.withheld = true
+	}
+}
+
+func (h *heldResponse) Write(p []byte) (int, error) {
+	h.WriteHeader(http.StatusOK)
+	if h.withheld {
+		return len(p), nil
+	}
+	return h.ResponseWriter.Write(p)
+}
