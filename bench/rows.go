@@ -2,7 +2,10 @@
 
 package main
 
-import "slices"
+import (
+	"slices"
+	"strconv"
+)
 
 // table is every row. Memory comes first: once many goroutines have needed
 // larger stacks, Go gives each new one a larger stack to begin with. Stop comes
@@ -136,6 +139,12 @@ func memoryRows() []row {
 }
 
 func startAndStopRows() []row {
+	resumption := func(by string, selector func(i int) (label, field string)) row {
+		return row{
+			name: "5,000 watchers resume 5,000 events back, each by " + by, figures: cpu(ofShipped(0.15)), subjects: withShipped,
+			open: resuming{watchers: 5000, events: 5000, selector: selector}.open,
+		}
+	}
 	return []row{{
 		name: "time to ready, per object", figures: cpu(ofShipped(0.7)), subjects: withShippedAndFloor,
 		open: ready{repeats: 5}.open,
@@ -155,14 +164,18 @@ func startAndStopRows() []row {
 		},
 		subjects: withShipped,
 		open:     namespaced{repeats: 100}.open,
-	}, {
-		name: "Stop in the middle of 20,000 events, 10 of 1,000 watchers never read",
-		figures: []figure{
-			{name: "hung", unit: count, goal: atMost(0)},
-			{name: "time on the wall", unit: nanoseconds, goal: noGoal()},
-			{name: "goroutines left", unit: count, goal: atMost(0)},
-		},
-		subjects: withShipped,
-		open:     stopping{watchers: 1000, stalled: 10}.open,
-	}}
+	},
+		resumption("one of 100 labels", func(i int) (label, field string) { return appLabel + "=" + appName(i), "" }),
+		resumption("a label of its own", func(i int) (label, field string) { return ownLabel + "=" + strconv.Itoa(i), "" }),
+		resumption("one of 1,000 fields", func(i int) (label, field string) { return "", "spec.nodeName=node-" + strconv.Itoa(i%1000) }),
+		{
+			name: "Stop in the middle of 20,000 events, 10 of 1,000 watchers never read",
+			figures: []figure{
+				{name: "hung", unit: count, goal: atMost(0)},
+				{name: "time on the wall", unit: nanoseconds, goal: noGoal()},
+				{name: "goroutines left", unit: count, goal: atMost(0)},
+			},
+			subjects: withShipped,
+			open:     stopping{watchers: 1000, stalled: 10}.open,
+		}}
 }

@@ -216,7 +216,7 @@ func (e *engine) measure() {
 	e.metrics.SetBytes(metrics.BytesEncodings, e.encodingBytes())
 	e.metrics.SetBytes(metrics.BytesWindow, stats.WindowBytes)
 	e.metrics.SetOldestResourceVersion(stats.OldestRV)
-	e.metrics.SetBytes(metrics.BytesIndexes, stats.IndexBytes)
+	e.metrics.SetBytes(metrics.BytesIndexes, stats.IndexBytes+e.fanout.PostingsBytes())
 	e.metrics.SetStorageResourceVersion(max(e.versions.Highest(), stats.RV))
 	e.metrics.SetWindow(stats.WindowEvents, e.time.Now()-time.Duration(stats.Since))
 	e.metrics.SetWindowSlots(stats.WindowCapacity)

@@ -207,7 +207,8 @@ const (
 	BytesWindow
 	// BytesEncodings: the serializations that are kept.
 	BytesEncodings
-	// BytesIndexes: the trees of keys and of index values.
+	// BytesIndexes: the trees of keys and of index values, and what watchers that
+	// resume find their events by.
 	BytesIndexes
 	// BytesSnapshots: what the initial events of watches keep beyond the objects.
 	BytesSnapshots

@@ -88,6 +88,22 @@ func (s *State) Since(p Position, buf []*Event) (n int, through uint64, err erro
 	return n, through, nil
 }
 
+// Pick copies the events at some positions, which ascend and were all given out by
+// Since, into buf. The error is ErrExpired if the event at from, which is not above
+// them, has left the window, or Replace was called since.
+func (s *State) Pick(from Position, positions []Position, buf []*Event) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	w := &s.mu.window
+	if from < w.first {
+		return fmt.Errorf("position %d is older than the oldest kept, %d: %w", from, w.first, ErrExpired)
+	}
+	for i, p := range positions {
+		buf[i] = w.at(p)
+	}
+	return nil
+}
+
 // Stats are the sizes and the range of a State.
 type Stats struct {
 	// RV is the resourceVersion that the state shows, OldestRV the lowest one from

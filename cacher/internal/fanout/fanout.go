@@ -86,8 +86,9 @@ func New(config Config) *Fanout {
 		parked: config.ParkedTimeout, initial: config.InitialEventsTimeout, bytes: config.InitialEventsBytes,
 	}
 	supervisor.idle.Store(true)
+	lookback := newLookback(config.Indexes, config.State)
 	replays := &replays{
-		state: config.State, indexes: config.Indexes, registry: registry, supervisor: supervisor, convert: convert,
+		state: config.State, indexes: config.Indexes, lookback: lookback, registry: registry, supervisor: supervisor, convert: convert,
 		metrics: config.Metrics, tasks: config.Tasks, warn: config.Warn,
 	}
 	f := &Fanout{
@@ -95,7 +96,7 @@ func New(config Config) *Fanout {
 		dispatcher: &dispatcher{
 			state: config.State, registry: registry, convert: convert, clock: config.Clock, time: config.Time,
 			metrics: config.Metrics, warn: config.Warn, park: replays.park, endNow: config.EndRevision,
-			measure: config.Measure, supervise: supervisor.tick, wake: make(chan struct{}, 1),
+			measure: config.Measure, supervise: func() { supervisor.tick(); lookback.trim() }, wake: make(chan struct{}, 1),
 			budget: newTimeBudget(config.DispatchBudget, config.Clock.Now()),
 		},
 		clock: config.Clock, time: config.Time, buffer: config.WatchBuffer, done: config.Done,
@@ -212,6 +213,10 @@ func (f *Fanout) Counts() (live, catchingUp int) { return f.registry.counts() }
 
 // EncodingBytes returns what is kept of serializations, in bytes.
 func (f *Fanout) EncodingBytes() int64 { return f.replays.convert.encodings.bytes() }
+
+// PostingsBytes returns what is kept so that watchers which resume find their
+// events in the window, in bytes, as far as that can be estimated.
+func (f *Fanout) PostingsBytes() int64 { return f.replays.lookback.bytes.Load() }
 
 // LastState returns an element as it was, at the resourceVersion at which it
 // ceased to be.

@@ -36,6 +36,8 @@ type replayer struct {
 	mark     watchcache.Mark
 	// failure is the error that the client is to be told, nil if there is none.
 	failure *apierrors.StatusError
+	// rarest is what a replayer that is far behind looks its events up by.
+	rarest match.Equality
 
 	// verdict is closed when the supervisor, or the goroutine itself, has
 	// expelled the watcher, for the reason.
@@ -62,6 +64,7 @@ type replayer struct {
 type replays struct {
 	state      *watchcache.State
 	indexes    *match.Indexes
+	lookback   *lookback
 	registry   *registry
 	supervisor *supervisor
 	convert    *converter
@@ -230,14 +233,24 @@ func (r *replayer) initialEventsEnd(rv uint64) bool {
 // ended.
 func (r *replayer) replay() bool {
 	var events [replayBatch]*watchcache.Event
+	far := r.farBehind()
 	for {
 		position := r.position()
-		n, _, err := r.state.Since(position, events[:])
-		if err != nil {
-			r.metrics.Expired()
-			return r.fail(apierrors.NewResourceExpired("the watch fell behind the events that are kept: " + err.Error()))
+		n, to, found := 0, position, false
+		if far {
+			n, to, found = r.lookback.read(r.rarest, position, &events)
+			far = found && n == len(events)
 		}
-		r.next.Store(uint64(position) + uint64(n))
+		if !found {
+			var err error
+			n, _, err = r.state.Since(position, events[:])
+			if err != nil {
+				r.metrics.Expired()
+				return r.fail(apierrors.NewResourceExpired("the watch fell behind the events that are kept: " + err.Error()))
+			}
+			to = position + watchcache.Position(n)
+		}
+		r.next.Store(uint64(to))
 		if r.begins {
 			r.metrics.Processed(n)
 		}
@@ -249,13 +262,23 @@ func (r *replayer) replay() bool {
 		}
 		r.at.Store(r.next.Load())
 		clear(events[:n])
-		if n == 0 && r.registry.goLive(r.watcher, position) {
+		if to == position && r.registry.goLive(r.watcher, position) {
 			return true
 		}
 		if n == 0 && r.ended() {
 			return false
 		}
 	}
+}
+
+// farBehind reports whether the replayer is to look up what may affect its watcher
+// for a start, and by what.
+func (r *replayer) farBehind() (far bool) {
+	if r.state.Stats().Next < r.position()+farBehind {
+		return false
+	}
+	r.rarest, far = r.indexes.Rarest(&r.watcher.group.Query)
+	return far
 }
 
 // event sends one event, if it affects the watcher.

@@ -4,7 +4,6 @@ package match
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
@@ -129,26 +128,10 @@ func (all *Groups[M]) Candidates(e *watchcache.Event, visit func(*Group[M])) {
 	}
 	x := all.indexes
 	for _, of := range all.filed.inUse {
-		value, ok := x.value(of.attribute, e.Element)
-		if ok {
-			look(of.buckets[value])
-		}
-		if e.Previous == nil {
-			continue
-		}
-		if before, had := x.value(of.attribute, e.Previous); had && (!ok || before != value) {
-			look(of.buckets[before])
-		}
+		x.values(of.attribute, e, func(value string) { look(of.buckets[value]) })
 	}
-	if scopes := all.filed.scopes.buckets; len(scopes) > 0 && strings.HasPrefix(e.Element.Key, x.prefix) {
-		for end := len(x.prefix); ; {
-			next := strings.IndexByte(e.Element.Key[end:], '/')
-			if next < 0 {
-				break
-			}
-			end += next + 1
-			look(scopes[e.Element.Key[:end]])
-		}
+	if scopes := all.filed.scopes.buckets; len(scopes) > 0 {
+		x.scopesOf(e.Element.Key, func(prefix string) { look(scopes[prefix]) })
 	}
 	look(&all.filed.rest)
 }

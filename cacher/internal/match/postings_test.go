@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package match
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/kube-watchcache/watchcache/watchcache"
+)
+
+// changing is a state that changes at random, with a window that forgets.
+type changing struct {
+	t       *rapid.T
+	state   *watchcache.State
+	rv      uint64
+	present map[string]bool
+}
+
+func (c *changing) pod(key string) *watchcache.Element {
+	app := rapid.SampledFrom([]string{"1", "2", "3"}).Draw(c.t, "app")
+	node := rapid.SampledFrom([]string{"", "n1", "n2"}).Draw(c.t, "node")
+	attributes := []string{"spec.nodeName=" + node}
+	if rapid.Bool().Draw(c.t, "labelled") {
+		attributes = append(attributes, "app="+app)
+	}
+	return pod(key, c.rv, attributes...)
+}
+
+// step makes one change, or has the window forget some.
+func (c *changing) step() {
+	c.rv++
+	key := rapid.SampledFrom([]string{"a/one", "a/two", "b/one", "b/two", "c/one"}).Draw(c.t, "key")
+	what := rapid.IntRange(0, 40).Draw(c.t, "what")
+	switch {
+	case what == 0:
+		c.present = map[string]bool{key: true}
+		c.state.Replace([]*watchcache.Element{c.pod(key)}, c.rv)
+		return
+	case what < 4:
+		c.state.Trim(int64(c.rv))
+		return
+	}
+	change := watchcache.Change{Type: watchcache.Added, Element: c.pod(key), RV: c.rv, Received: int64(c.rv), Whole: true}
+	if c.present[key] {
+		change.Type = watchcache.Modified
+		if what < 12 {
+			change.Type = watchcache.Deleted
+		}
+	}
+	c.present[key] = change.Type != watchcache.Deleted
+	_, err := c.state.Apply(change)
+	require.NoError(c.t, err)
+	c.state.Dispatched(c.state.Stats().Next)
+}
+
+// Of the events that postings pass over none affects the query, whatever has
+// become of the window in between.
+func TestPostingsPassOverNothing(t *testing.T) {
+	x := podIndexes()
+	queries := []Query{
+		ask(t, "/pods/a/one", "", ""), ask(t, "/pods/a/", "", ""), ask(t, "/pods/", "app=1", ""),
+		ask(t, "/pods/", "app in (1,2)", ""), ask(t, "/pods/b/", "app=3", ""), ask(t, "/pods/", "", "spec.nodeName=n1"),
+		ask(t, "/pods/", "", "spec.nodeName="), ask(t, "/pods/", "", "metadata.name=two"), ask(t, "/pods/", "gone=1", ""),
+	}
+	looked := 0
+	rapid.Check(t, func(t *rapid.T) {
+		c := &changing{t: t, state: watchcache.New(watchcache.Config{History: 100, WindowBytes: 1 << 40, Indexes: x.OfState()}), present: map[string]bool{}}
+		c.state.Replace(nil, 1)
+		c.rv = 1
+		postings := NewPostings(x, c.state)
+		for range rapid.IntRange(1, 12).Draw(t, "rounds") {
+			for range rapid.IntRange(0, 60).Draw(t, "changes") {
+				c.step()
+			}
+			if rapid.Bool().Draw(t, "trim") {
+				postings.Trim()
+			}
+			q := rapid.SampledFrom(queries).Draw(t, "query")
+			rarest, ok := x.Rarest(&q)
+			require.True(t, ok)
+			stats := c.state.Stats()
+			from := watchcache.Position(rapid.Uint64Range(uint64(stats.Oldest), uint64(stats.Next)).Draw(t, "from"))
+			want := map[watchcache.Position]bool{}
+			for _, e := range eventsFrom(t, c.state, from) {
+				if q.Outcome(e, false) != Unaffected {
+					want[e.Position] = true
+				}
+			}
+			found := make([]watchcache.Position, rapid.IntRange(1, 40).Draw(t, "room"))
+			for at := from; ; {
+				n, to, ok := postings.Find(rarest, at, found)
+				if !ok {
+					break
+				}
+				looked++
+				last := at
+				for _, p := range found[:n] {
+					require.True(t, p >= last && p < to, "position %d is not in [%d,%d)", p, last, to)
+					last = p + 1
+					delete(want, p)
+				}
+				require.GreaterOrEqual(t, to, at)
+				if n < len(found) {
+					require.Equal(t, stats.Next, to)
+					require.Empty(t, want, "events that affect %v were passed over", q.Name())
+					break
+				}
+				at = to
+			}
+		}
+	})
+	require.Positive(t, looked, "no postings were ever made")
+}
+
+func eventsFrom(t require.TestingT, s *watchcache.State, from watchcache.Position) []*watchcache.Event {
+	events := make([]*watchcache.Event, s.Stats().Next-from)
+	n, _, err := s.Since(from, events)
+	require.NoError(t, err)
+	require.Len(t, events, n)
+	return events
+}
+
+// Postings are made once the events that were walked for want of them are as many
+// as the window has, and let go when the window has moved past them.
+func TestPostingsAreMadeOnDemand(t *testing.T) {
+	x := podIndexes()
+	state := watchcache.New(watchcache.Config{History: time.Hour, WindowBytes: 1 << 40, Indexes: x.OfState()})
+	state.Replace(nil, 1)
+	const events = 1000
+	for i := range events {
+		rv := uint64(2 + i)
+		_, err := state.Apply(watchcache.Change{Type: watchcache.Added, Element: pod(fmt.Sprintf("a/%d", i), rv, fmt.Sprintf("app=%d", i%10)), RV: rv, Received: int64(rv), Whole: true})
+		require.NoError(t, err)
+	}
+	state.Dispatched(state.Stats().Next)
+	q := ask(t, "/pods/", "app=7", "")
+	rarest, ok := x.Rarest(&q)
+	require.True(t, ok)
+	postings, first := NewPostings(x, state), state.Stats().Oldest
+	var found [events]watchcache.Position
+
+	_, _, ok = postings.Find(rarest, first, found[:])
+	require.False(t, ok, "the first watch has the postings made")
+	require.Zero(t, postings.Bytes())
+	n, to, ok := postings.Find(rarest, first, found[:])
+	require.True(t, ok, "the second watch walks the window, too")
+	require.Equal(t, events/10, n)
+	require.Equal(t, state.Stats().Next, to)
+	require.Positive(t, postings.Bytes())
+
+	n, to, ok = postings.Find(rarest, first, found[:3])
+	require.True(t, ok)
+	require.Equal(t, 3, n)
+	require.Equal(t, []watchcache.Position{first + 7, first + 17, first + 27}, found[:3])
+	require.Equal(t, first+28, to)
+
+	for i := range maxPostings + 5 {
+		other := ask(t, "/pods/", fmt.Sprintf("label-%d=1", i), "")
+		rarest, _ := x.Rarest(&other)
+		postings.Find(rarest, first, found[:])
+		postings.Find(rarest, first, found[:])
+	}
+	require.LessOrEqual(t, len(postings.of), maxPostings)
+
+	state.Trim(int64(3 * time.Hour))
+	require.Equal(t, state.Stats().Next, state.Stats().Oldest, "the window is not empty")
+	rv := uint64(2 + events)
+	_, err := state.Apply(watchcache.Change{Type: watchcache.Added, Element: pod("b/one", rv), RV: rv, Received: int64(3 * time.Hour), Whole: true})
+	require.NoError(t, err)
+	state.Dispatched(state.Stats().Next)
+	state.Trim(int64(6 * time.Hour))
+	postings.Trim()
+	require.Empty(t, postings.of, "postings that the window has moved past")
+	require.Zero(t, postings.Bytes())
+}
