@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command apiserver is a complete aggregated API server on the watch cache: what an
-// author writes with k8s.io/apiserver, and one line (in pkg/server/config.go) that
-// switches the cache on.
+// author writes with k8s.io/apiserver, one line (in pkg/server/config.go) that
+// switches the cache on, and one (in pkg/server/apis.go) for lists from kept bytes.
 //
 //	go run ./examples/apiserver
 //
