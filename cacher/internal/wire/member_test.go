@@ -279,3 +279,36 @@ func TestPlainBytesAreGivenUp(t *testing.T) {
 	require.Zero(t, r.store.Bytes())
 	require.Zero(t, r.store.mu.twice.Len())
 }
+
+// A comparison finds every difference, wherever writes begin and end.
+func TestComparison(t *testing.T) {
+	for name, c := range map[string]struct {
+		want, got []string
+		same      bool
+	}{
+		"the same":                  {[]string{"ab", "", "cde"}, []string{"ab", "cde"}, true},
+		"cut otherwise":             {[]string{"ab", "cde"}, []string{"a", "bcd", "", "e"}, true},
+		"nothing":                   {nil, nil, true},
+		"a byte":                    {[]string{"ab", "cde"}, []string{"ab", "cdf"}, false},
+		"too little":                {[]string{"ab", "cde"}, []string{"ab", "cd"}, false},
+		"too much":                  {[]string{"ab", "cde"}, []string{"ab", "cde", "f"}, false},
+		"something and not nothing": {nil, []string{"a"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			compared, err := comparisonWith(func(w io.Writer) error {
+				for _, p := range c.want {
+					_, _ = w.Write([]byte(p))
+				}
+				return nil
+			})
+			require.NoError(t, err)
+			for _, p := range c.got {
+				n, failed := compared.Write([]byte(p))
+				if err = errors.Join(err, failed); failed == nil {
+					require.Equal(t, len(p), n)
+				}
+			}
+			require.Equal(t, c.same, err == nil && compared.same())
+		})
+	}
+}

@@ -41,7 +41,7 @@ func (m *forming) table() (func(io.Writer) error, error) {
 	case err != nil || made == nil:
 		return whole, nil // which says so itself
 	case !f.proven.Load() || checkEach:
-		if !f.prove(made.write, whole) {
+		if !f.prove(copying(made.write), whole) {
 			return whole, nil
 		}
 	}
