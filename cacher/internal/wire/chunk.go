@@ -22,11 +22,10 @@ type chunk struct {
 	// replaced under Store.mu only.
 	content atomic.Pointer[content]
 
-	// used and usedPlain are the Store's count of lists when the chunk was last
-	// used, and when its plain bytes were last written.
-	used, usedPlain atomic.Int64
-	// compressed: a compressed list has had the chunk.
-	compressed atomic.Bool
+	// used is the Store's count of lists when the chunk was last used, usedPlain and
+	// usedCompressed are that when a list was last made of its plain bytes, and of
+	// its compressed ones.
+	used, usedPlain, usedCompressed atomic.Int64
 
 	// queued is the chunk's place in the order of eviction, nil if the chunk is not
 	// kept; twice is its place in the order in which plain bytes are given up, nil
@@ -48,13 +47,14 @@ const never = math.MinInt64
 func emptyChunk(at place, ids []identity) *chunk {
 	c := &chunk{at: at, ids: slices.Clone(ids), ends: make([]int, len(ids))}
 	c.usedPlain.Store(never)
+	c.usedCompressed.Store(never)
 	return c
 }
 
 // follow makes the chunk be treated as the one whose place it takes.
 func (c *chunk) follow(previous *chunk) {
 	c.usedPlain.Store(previous.usedPlain.Load())
-	c.compressed.Store(previous.compressed.Load())
+	c.usedCompressed.Store(previous.usedCompressed.Load())
 }
 
 // length is how many plain bytes the chunk has.

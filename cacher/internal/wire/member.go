@@ -68,13 +68,14 @@ func (a *assembly) writeBlocks(w io.Writer, begin []byte) error {
 // compressed form is kept from the second list on that needs it, and at once if
 // there was no room for the plain bytes.
 func (a *assembly) deflated(p *part) *deflated {
+	again := a.store.usedCompressed(p.chunk)
 	has := p.chunk.content.Load()
 	if has.deflated != nil {
 		return has.deflated
 	}
 	made := deflate(has.plain[:len(has.plain)-len(a.separator)])
 	switch {
-	case p.chunk.compressed.Swap(true):
+	case again:
 		a.store.complete(p.chunk, content{deflated: made})
 	case p.keep:
 		a.store.keepCompressed(p.chunk, made)

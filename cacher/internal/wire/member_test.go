@@ -256,6 +256,41 @@ func TestCompressedFormsAreKept(t *testing.T) {
 	require.Zero(t, r.store.mu.twice.Len())
 }
 
+// Of a chunk that is kept twice, the form goes that no list has used for ten minutes.
+func TestUnusedFormsGo(t *testing.T) {
+	if checkEach {
+		t.Skip("with invariants each list is encoded for comparison")
+	}
+	for _, compressed := range []bool{true, false} {
+		r := newResource(1<<22, 500)
+		use := func() {
+			if compressed {
+				r.respond(t, directly)
+			} else {
+				r.list(t, r.elements)
+			}
+		}
+		for range 3 {
+			r.list(t, r.elements)
+			r.respond(t, directly)
+		}
+		both := r.store.Bytes()
+		for minute := range 12 {
+			require.Equal(t, both, r.store.Bytes(), "after %d minutes", minute)
+			use()
+			r.store.Age(time.Duration(minute+1) * time.Minute)
+			if r.store.Bytes() < both {
+				require.GreaterOrEqual(t, minute, agingPeriods-1)
+				break
+			}
+		}
+		require.Less(t, r.store.Bytes(), both)
+		require.Zero(t, r.store.mu.twice.Len())
+		require.Equal(t, 1, r.list(t, r.elements), "and both kinds of lists are made of the other")
+		require.Equal(t, "gzip", r.respond(t, directly).Header().Get("Content-Encoding"))
+	}
+}
+
 // Where there is no room for plain bytes, compressed ones are kept without them,
 // and serve plain lists too.
 func TestPlainBytesAreGivenUp(t *testing.T) {

@@ -238,6 +238,12 @@ func (s *Store) replace(c *chunk, has *content) {
 // usedPlain records that a list has written the plain bytes of a chunk.
 func (s *Store) usedPlain(c *chunk) { c.usedPlain.Store(s.lists.Load()) }
 
+// usedCompressed records that a list was made of the compressed bytes of a chunk,
+// and reports whether it was not the first.
+func (s *Store) usedCompressed(c *chunk) bool {
+	return c.usedCompressed.Swap(s.lists.Load()) != never
+}
+
 // makeRoom makes room for so many bytes, from what the last lists have not used.
 func (s *Store) makeRoom(bytes int64) bool {
 	for unused := s.lists.Load() - protected; s.share.Kept()+bytes > s.share.Allowance(); {
@@ -307,8 +313,9 @@ func (s *Store) shrink() {
 // Bytes returns what the chunks take, in bytes.
 func (s *Store) Bytes() int64 { return s.share.Kept() }
 
-// Age drops the chunks that no list has used for ten minutes. Call it from time
-// to time, with the time that has passed since some beginning.
+// Age drops the chunks that no list has used for ten minutes, and of those that are
+// kept twice the form that no list has used for so long. Call it from time to
+// time, with the time that has passed since some beginning.
 func (s *Store) Age(now time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -327,6 +334,16 @@ func (s *Store) Age(now time.Duration) {
 		e = e.Next()
 		if c.used.Load() <= oldest {
 			s.drop(c)
+		}
+	}
+	for e := s.mu.twice.Front(); e != nil; {
+		c := e.Value.(*chunk)
+		e = e.Next()
+		switch has := c.content.Load(); {
+		case c.usedPlain.Load() <= oldest:
+			s.replace(c, &content{deflated: has.deflated})
+		case c.usedCompressed.Load() <= oldest:
+			s.replace(c, &content{plain: has.plain})
 		}
 	}
 	s.mu.seen, s.mu.before = map[uint64]struct{}{}, s.mu.seen
