@@ -6,8 +6,9 @@ import "github.com/kube-watchcache/watchcache/metrics"
 
 // askWho tells where the names of slow clients are: labels with them would have no
 // bound.
-const askWho = "Metrics say that a client is slow, and how far behind it is. The server itself says which one: open `/debug/watchcache` of the instance, whose table of watchers begins with the slowest, or\n\n" +
-	"```\nkubectl get --raw '/debug/watchcache?format=json'\n```\n"
+const askWho = "Metrics say that a client is slow, and how far behind it is. The server itself says which one: open `/debug/watchcache` of the instance, whose table of watchers begins with the slowest, or with a kubeconfig for that server\n\n" +
+	"```\nkubectl get --raw '/debug/watchcache?format=json' | jq -r '.caches[].watchers.items[] | select(.state != \"live\") | [.user, .userAgent, .address, .lagSeconds] | @tsv'\n```\n\n" +
+	"Clients that were told 410 are gone from there: the cache's own view on the page lists those that have ended, with the reason, and so does the log at `-v=2`.\n"
 
 // watchers answers: is there a slow watcher, how far is it behind, what does it cost.
 func watchers() Dashboard {

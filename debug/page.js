@@ -165,7 +165,7 @@
       number("not live", c => count(c.watchers.parked + c.watchers.starting)),
       number("worst lag", c => c.watchers.worstLagEvents ? count(c.watchers.worstLagEvents) + " events" : "–"),
       number("behind", c => c.watchers.worstLagEvents ? time(c.watchers.worstLagSeconds) : "–"),
-      long("slowest client", c => { const w = c.watchers.items[0]; return w && (w.lagEvents || w.queued) ? w.user || w.userAgent || "in process" : ""; }),
+      long("slowest client", c => { const w = c.watchers.items[0]; return w && (w.lagEvents || w.queued) ? [w.user, w.userAgent].filter(Boolean).join(" · ") || "in process" : ""; }),
       number("storage heard of", c => c.freshness.silenceSeconds == null ? "–" : time(c.freshness.silenceSeconds) + " ago"),
       number("resourceVersion", c => c.freshness.resourceVersion || "–"),
     ], c => c.id, "This server has no watch caches: it stores no resource that is cached.");

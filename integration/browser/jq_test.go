@@ -22,14 +22,14 @@ import (
 var jqLine = regexp.MustCompile(`kubectl get --raw '([^']*)' \| jq -r '([^']*)'`)
 
 // The lines for jq in docs/debug.md answer their questions: who is slow, is it
-// fresh, what is it holding.
+// fresh, what is it holding, who has lost their watch.
 func TestLinesForJQ(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "debug.md"))
 	require.NoError(t, err)
 	lines := jqLine.FindAllStringSubmatch(string(page), -1)
-	require.Len(t, lines, 3)
+	require.Len(t, lines, 4)
 
-	server, err := debugpage.Start(cacher.WithWatchBuffer(10))
+	server, err := debugpage.Start(cacher.WithWatchBuffer(10), cacher.WithWindowBytes(1<<20))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop()) })
 	f := &fixture{t: t, server: server}
@@ -54,6 +54,15 @@ func TestLinesForJQ(t *testing.T) {
 	require.Regexp(t, `^devices\.fleet\.example\.com\trobot\tslow-client\t127\.0\.0\.1:\d+\tparked\t\d+\t`, answer(0))
 	require.Regexp(t, `^devices\.fleet\.example\.com\tready\t\d+\t[0-9.e-]+\t[0-9.e-]+\n$`, answer(1))
 	require.Regexp(t, `^devices\.fleet\.example\.com\t1\t\d+\t\d+\t\d+\t\d+\t1\n$`, answer(2))
+
+	require.Empty(t, answer(3), "no watch has ended")
+	for i := 0; !strings.Contains(answer(3), "slow-client"); i++ {
+		require.Less(t, i, 1000, "the slow watcher never leaves the window")
+		for range 50 {
+			f.put("device-0")
+		}
+	}
+	require.Regexp(t, `^[0-9-]+T[0-9:.]+Z\texpired\trobot\tslow-client\t127\.0\.0\.1:\d+\t\d+\n$`, answer(3))
 }
 
 // ask returns what a program for jq prints of the answer to a request.

@@ -88,7 +88,7 @@ func TestPage(t *testing.T) {
 
 	// Esc leads back, where the slow client has its name.
 	f.do(chromedp.KeyEvent(kb.Escape))
-	f.until(cells("Caches", 8) + `[0] === "robot"`)
+	f.until(cells("Caches", 8) + `[0] === "robot · slow-client"`)
 	f.expectClean()
 }
 

@@ -114,10 +114,12 @@ func announce(out io.Writer, server *Server, prometheus *Prometheus) {
   %[1]s
   kubectl --kubeconfig %[2]s get devices -A
 
-Its page (for a browser, import the certificate of %[3]s):
+Its page, and the same as JSON (docs/debug.md has lines for jq: who is slow, and more):
   %[1]s/debug/watchcache
   kubectl --kubeconfig %[2]s get --raw '/debug/watchcache?format=json'
   curl --cacert %[3]s/ca.crt --cert %[3]s/client.crt --key %[3]s/client.key '%[1]s/debug/watchcache?format=json'
+A browser needs the certificate of %[3]s, or this, which serves /debug/watchcache without one:
+  kubectl --kubeconfig %[2]s proxy
 
 Prometheus, with the rules of dashboards/prometheus:
   %[4]s/graph
