@@ -32,7 +32,7 @@ STEP = hack/step.sh
 PLAINSTEP = CGO_ENABLED=0 $(STEP)
 
 .DEFAULT_GOAL := help
-.PHONY: help alerts run test programs on-etcd beside race lint vet static generate bench tuning benchmarks dashboards observe build verify conformance clientgo backends browser kubernetes e2e faults release-check compiler clean
+.PHONY: help alerts run test soak programs on-etcd beside race lint vet static generate bench tuning benchmarks dashboards observe build verify conformance clientgo backends browser kubernetes e2e faults release-check compiler clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -52,6 +52,7 @@ test: compiler programs ## run every test once with the race detector, then the 
 	@$(STEP) "unit tests" $(GO) test $(TESTFLAGS) $$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | grep -Ev '/integration(/faults|/observe)?$$')
 	@$(STEP) "unit tests with invariants" $(GO) test $(TESTFLAGS) -tags invariants ./watchcache/... ./cacher/...
 	@$(PLAINSTEP) "allocations and heap" $(GO) test -vet=off -count=1 -ldflags=-w -run 'Allocations|Heap|ClonesNothing|NeverReading' ./watchcache ./cacher ./internal/heapsize
+	@$(PLAINSTEP) "traces" $(GO) test -vet=off -count=1 -ldflags=-w -run '^TestSameSeedSameTrace$$' ./simulation
 	@$(MAKE) --no-print-directory -j2 --output-sync=target on-etcd beside
 	@$(STEP) "faults" $(GO) test -C integration/faults $(TESTFLAGS)
 
@@ -88,6 +89,9 @@ clientgo: compiler ## test what client-go's tools/cache needs from the cache, in
 
 faults: compiler ## break a cluster of three etcd members under a server, beside the shipped cacher's (DURATION=30m SEED=1: random faults)
 	cd integration/faults && FAULTS_DURATION=$(DURATION) FAULTS_SEED=$(SEED) $(GO) test $(RACE) -vet=off -count=1 -timeout 24h
+
+soak: compiler ## run random schedules against the cache until Ctrl-C, then print what they reached (ARGS="-first 1000000")
+	cd simulation && $(GO) test $(RACE) -vet=off -count=1 -timeout 0 -run '^TestSoak$$' -v . -args -soak $(ARGS)
 
 backends: compiler ## run the cache on kine with SQLite, and Kubernetes' sample API server on the cache
 	@$(STEP) "sample API server" $(GO) test -C integration/sample $(TESTFLAGS) ./...

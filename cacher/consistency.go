@@ -5,13 +5,13 @@ package cacher
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/metrics"
@@ -39,9 +39,7 @@ func (e *engine) followConsistency(ctx context.Context) {
 	if e.config.ConsistencyCheckInterval < 0 {
 		return
 	}
-	spread := func() time.Duration {
-		return time.Duration(float64(e.config.ConsistencyCheckInterval) * (1 + rand.Float64()/2))
-	}
+	spread := func() time.Duration { return wait.Jitter(e.config.ConsistencyCheckInterval, 0.5) }
 	next := e.config.Clock.Now().Add(spread())
 	for {
 		pause := next.Sub(e.config.Clock.Now())

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package simulation runs a whole cache through schedules of operations that are
+// made from a seed, and compares all that its clients see with a naive model.
+//
+// A schedule is a list of operations: what the storage of the cache does and how
+// it fails, what watchers and readers ask for, time that passes. The driver runs
+// it in a bubble of testing/synctest, with virtual time, against a real
+// cacher.Cacher over internal/memstore. The package has no part of the product of
+// its own: it uses the public surface only.
+//
+// The way of a schedule: generate.go makes operations (operation.go), drive.go
+// runs them one after the other, clients.go and storage.go are what they act on,
+// history.go is the list of everything that was written, and watchrule.go and
+// readrule.go say what a client may see of it. trace.go notes every operation and
+// every observation, one line each; coverage.go counts in which state of the cache
+// each operation was tried; shrink.go drops the operations that a failure does not
+// need.
+//
+// # What is checked
+//
+//   - A watcher gets every event of its selection after its start, once and in
+//     order, with the type that its selection sees, resourceVersion and content; or
+//     the watch ends, for a reason that the schedule has given.
+//   - A watch with initial events brings the state of one version that is as new
+//     as was asked for, and the mark at its end names that version.
+//   - A bookmark is neither below what was sent nor above what was.
+//   - A read shows one version, whole, which is as new as was asked for. A read at
+//     resourceVersion 0 never goes back. Pages show one version.
+//   - A request ends in bounded virtual time, with an answer unless the schedule
+//     gives a reason for an error.
+//   - A storage that gave no reason is not listed again.
+//   - When all faults are over, the cache recovers by itself and equals its storage.
+//   - After Stop, watches end, requests fail at once, and no goroutine is left.
+//
+// # Two kinds of schedules
+//
+// In a deterministic schedule everything comes to rest between two operations. The
+// same seed then gives the same trace, byte for byte; TestSameSeedSameTrace holds
+// the package to that. In a racing schedule several operations come at once, so
+// that the cache's goroutines race each other; the model allows every order.
+//
+// # What is not promised, and not simulated
+//
+// Between the moment when the storage goes back to an older version, or skips
+// events, and the list with which the cache finds out, its clients may see the
+// history that is gone: they are only held to resourceVersions that do not fall.
+//
+// Goroutines of the cache are not scheduled step by step: between two points of
+// rest the Go scheduler decides. Writes through the cache, kept bytes of lists and
+// the sharing of caches between stores are not part of schedules.
+package simulation

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/poddata"
+)
+
+// Result is what came of a schedule.
+type Result struct {
+	// Violation is the first promise that was broken, "" if none was.
+	Violation string
+	Trace     Trace
+	// Operations were run, Events brought to watchers, and Reads answered.
+	Operations, Events, Reads int
+}
+
+// Run runs a schedule in a bubble of virtual time. coverage may be nil.
+func Run(t *testing.T, operations []Operation, coverage *Coverage) (result Result) {
+	d := &driver{coverage: coverage}
+	defer func() {
+		// Goroutines that never end make synctest panic, here.
+		if p := recover(); p != nil {
+			d.fail("the bubble can't end: %v", p)
+		}
+		result = d.result
+	}()
+	synctest.Test(t, func(*testing.T) {
+		d.goroutines = runtime.NumGoroutine()
+		d.run(operations)
+	})
+	return d.result
+}
+
+// driver runs one schedule: it acts on the storage, the cache and the clients,
+// lets everything come to rest, and compares what the clients saw with the model.
+type driver struct {
+	coverage   *Coverage
+	result     Result
+	goroutines int
+
+	store   *store
+	history *history
+	setup   Setup
+	cacher  *cacher.Cacher
+	// caches counts the caches that were started; stopped: the last one is.
+	caches  int
+	stopped bool
+
+	watches []*watching
+	reads   []*reading
+
+	faults faults
+	// lost: the storage went back, or skipped events, when the cache had been filled
+	// lostFills times; what clients see until the next fill is not promised.
+	lost      bool
+	lostFills int64
+	// twins: an object has been written at the same version in two histories.
+	twins bool
+	// undecodable counts the orders that make changes undecodable.
+	undecodable int
+	// restedFills is how often the cache had been filled when everything was last
+	// at rest with no fault in force.
+	restedFills int64
+	// startFills is how often, when the cache was started.
+	startFills int64
+
+	// racing: operations come at once.
+	racing bool
+	// restless: an operation has not come to rest.
+	restless bool
+
+	status cacher.Status
+	told   string // the last line of the status
+}
+
+// watching is a client that watches and what it may see; reading one that reads.
+type watching struct {
+	*watcher
+	*watchRule
+	cache int
+}
+
+type reading struct {
+	*reader
+	*readRule
+	cache int
+	done  bool
+}
+
+func (d *driver) fail(format string, args ...any) {
+	if d.result.Violation == "" {
+		d.result.Violation = fmt.Sprintf(format, args...)
+		d.result.Trace.observed("VIOLATION", d.result.Violation)
+	}
+}
+
+func (d *driver) failed() bool { return d.result.Violation != "" }
+
+func (d *driver) run(operations []Operation) {
+	d.store, d.history = newStore(), newHistory()
+	d.faults.releases = map[string]func(){}
+	d.racing = slices.ContainsFunc(operations, func(o Operation) bool { return o.Together })
+	for i, o := range operations {
+		if d.coverage != nil {
+			d.coverage.reached(d.state(), o.Verb)
+		}
+		at := ""
+		if o.At.Set {
+			at = o.At.text(d.history.rv)
+		}
+		d.result.Trace.operation(i+1, o.line(at))
+		d.result.Operations++
+		if !d.restless {
+			// No two operations come at one instant, so that no two timers of theirs do.
+			time.Sleep(time.Microsecond)
+		}
+		d.do(o)
+		if o.Together && i+1 < len(operations) {
+			d.restless = true
+			continue
+		}
+		synctest.Wait()
+		d.restless = false
+		d.observe(o)
+		if d.failed() {
+			break
+		}
+	}
+	d.finish()
+}
+
+// elapse lets virtual time pass.
+func (d *driver) elapse(t time.Duration) {
+	time.Sleep(t)
+	synctest.Wait()
+}
+
+func (d *driver) start(setup Setup) {
+	if d.cacher != nil {
+		d.stop()
+	}
+	d.setup = setup
+	d.store.noProgress.Store(setup.NoProgress)
+	config := cacher.Config{
+		Storage: d.store, Versioner: storage.APIObjectVersioner{}, GroupResource: poddata.Resource,
+		ResourcePrefix: poddata.Prefix, KeyFunc: poddata.Key, GetAttrsFunc: d.store.attrs,
+		NewFunc: poddata.New, NewListFunc: poddata.NewList, Codec: codec,
+		WatchBuffer: setup.Buffer, WindowBytes: setup.WindowBytes, EventsHistoryWindow: setup.History, BookmarkInterval: setup.Bookmarks,
+		ParkedTimeout: setup.Parked, InitialEventsTimeout: setup.Initial, IdleTimeout: setup.Idle, DispatchBudget: setup.Budget,
+		ConsistencyCheckInterval: setup.Checks, CarryWatchersOverRelist: setup.Carry, LazyStart: setup.Lazy, ListStorage: setup.List,
+		ConsistentGetFromStorage: setup.GetFromStorage, DisableShippedMetrics: true,
+	}
+	if setup.NoStale {
+		config.StaleReads = -1
+	}
+	if setup.Indexes {
+		config.IndexerFuncs, config.LabelIndexes = poddata.Triggers(), []string{"color"}
+	}
+	c, err := cacher.New(config)
+	if err != nil {
+		d.fail("the cache does not start: %v", err)
+		return
+	}
+	d.cacher, d.stopped = c, false
+	d.caches++
+	d.faults.starts()
+	d.startFills = d.store.fills.Load()
+	d.restedFills = d.startFills
+	d.status = cacher.Status{}
+	if d.lost {
+		d.lostFills = d.startFills
+	}
+}
+
+var codec = poddata.Codec()
+
+// stop stops the cache.
+func (d *driver) stop() {
+	if d.cacher == nil {
+		return
+	}
+	for _, w := range d.watches {
+		w.watchRule.stopped = true
+	}
+	for _, r := range d.reads {
+		r.readRule.stopped = true
+	}
+	d.cacher.Stop()
+	d.stopped = true
+}
+
+// finish ends all faults, wants the cache to recover by itself and to equal its
+// storage, and ends everything.
+func (d *driver) finish() {
+	d.faults.releaseAll()
+	for _, w := range d.watches {
+		d.setReading(w, true)
+	}
+	if d.cacher != nil && !d.stopped && !d.failed() {
+		d.recover()
+	}
+	d.stop()
+	synctest.Wait()
+	if !d.failed() && d.cacher != nil {
+		d.observe(Operation{Verb: "stop"})
+		d.afterStop()
+	}
+	for _, w := range d.watches {
+		w.cancel()
+		w.watcher.stop()
+	}
+	for _, r := range d.reads {
+		r.cancel()
+	}
+	synctest.Wait()
+	for _, w := range d.watches {
+		d.setReading(w, false)
+	}
+	synctest.Wait()
+	d.leaks()
+}
+
+// recoveries is how many times a minute may pass until the cache must have found
+// out that its storage has another history.
+const recoveries = 6
+
+func (d *driver) recover() {
+	for range recoveries {
+		d.elapse(time.Minute)
+		d.observe(Operation{Verb: "elapse", For: time.Minute})
+		if d.failed() {
+			return
+		}
+		if d.calm() {
+			break
+		}
+	}
+	if !d.status.Ready {
+		d.fail("the cache does not recover: %s", d.status.NotReady)
+		return
+	}
+	d.result.Trace.operation(0, "the end: something is written once more, and everything read")
+	d.do(Operation{Verb: "put", Writes: []Write{{Name: "a/one", Attrs: []string{"color=red"}}}})
+	synctest.Wait()
+	if d.lost && d.twins {
+		return // the cache can't find out
+	}
+	if d.lost {
+		// Events that were skipped are found out once the cache is past them, and
+		// compares its state with that of the storage.
+		d.elapse(2 * d.setup.Checks)
+		d.observe(Operation{Verb: "elapse"})
+		d.lost = false
+	}
+	for i, at := range []Version{{}, {Set: true}, {Set: true, Relative: true}} {
+		d.do(Operation{Verb: "list", What: fmt.Sprintf("end%d", i), At: at})
+	}
+	d.do(Operation{Verb: "get", What: "end3", Query: Query{In: "a/one", One: true}})
+	synctest.Wait()
+	d.observe(Operation{Verb: "elapse", For: time.Minute})
+	if d.failed() {
+		return
+	}
+	for _, r := range d.reads {
+		if !r.done && r.cache == d.caches {
+			d.fail("%s has no answer in the end; the cache's last error is %v", r.reader.name, d.status.LastError)
+		}
+	}
+}
+
+// afterStop wants a stopped cache to answer at once.
+func (d *driver) afterStop() {
+	for _, w := range d.watches {
+		if !w.over && w.answered && !w.refused && !d.failed() {
+			d.fail("%s is open after Stop", w.watcher.name)
+		}
+	}
+	for _, r := range d.reads {
+		if !r.done && !d.failed() {
+			d.fail("%s has no answer after Stop", r.reader.name)
+		}
+	}
+	d.do(Operation{Verb: "list", What: "stopped1"})
+	d.do(Operation{Verb: "get", What: "stopped2", Query: Query{In: "a/one", One: true}})
+	d.do(Operation{Verb: "watch", What: "stopped3"})
+	synctest.Wait()
+	d.observe(Operation{Verb: "stop"})
+	for _, r := range d.reads {
+		if !r.done && !d.failed() {
+			d.fail("%s is not answered by a stopped cache", r.reader.name)
+		}
+	}
+}
+
+// leaks wants no goroutine to be left.
+func (d *driver) leaks() {
+	if d.failed() || runtime.NumGoroutine() <= d.goroutines {
+		return
+	}
+	stacks := make([]byte, 1<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	self, rest, _ := strings.Cut(string(stacks), "\n\n")
+	_, bubble, _ := strings.Cut(self, "synctest bubble ")
+	bubble, _, _ = strings.Cut(bubble, "]")
+	for stack := range strings.SplitSeq(rest, "\n\n") {
+		header, _, _ := strings.Cut(stack, "\n")
+		if strings.Contains(header, "synctest bubble "+bubble+"]") &&
+			!strings.Contains(stack, "testingSynctestTest") && !strings.Contains(stack, "internal/synctest.Run") {
+			d.fail("a goroutine is left:\n%s", stack)
+			return
+		}
+	}
+}

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+)
+
+const (
+	// bound is the time in which every request ends, unless the storage has held
+	// requests.
+	bound = 30 * time.Second
+	// settling is the time after which nothing is on its way any more: the
+	// dispatcher's time budget is spent.
+	settling = 200 * time.Millisecond
+)
+
+// observe takes what clients have seen since the last time, and judges it.
+func (d *driver) observe(o Operation) {
+	if d.cacher == nil {
+		return
+	}
+	before := d.status
+	d.status = d.cacher.Status()
+	fills := d.store.fills.Load()
+	for _, w := range d.watches {
+		d.observeWatch(w, fills)
+		if d.failed() {
+			return
+		}
+	}
+	for _, r := range d.reads {
+		d.observeRead(r)
+		if d.failed() {
+			return
+		}
+	}
+	d.observeStatus(before, fills)
+	if o.Verb == "elapse" && o.For >= settling && d.calm() {
+		d.complete()
+	}
+}
+
+// calm reports whether no fault is in force or has effects, so that the cache must
+// do all that it promises.
+func (d *driver) calm() bool {
+	return d.cacher != nil && !d.stopped && !d.lost && d.status.Ready && !d.faults.troubled(time.Now())
+}
+
+func (d *driver) observeWatch(w *watching, fills int64) {
+	news, answered, err := w.observe()
+	if answered && !w.answered {
+		w.answered, w.openFills = true, fills
+		if err != nil {
+			w.refused, w.over = true, true
+			d.result.Trace.observed(w.watcher.name, "refused: "+errorText(err))
+			if !d.excuses(w, fills) {
+				d.fail("%s was refused without a reason: %v", w.watcher.name, err)
+			}
+			return
+		}
+		w.learn(d.history)
+	}
+	if !w.answered && !w.gone && time.Since(w.opened) > bound && !d.faults.holds(w.opened) {
+		d.fail("%s was not answered within %v", w.watcher.name, bound)
+	}
+	if d.setup.Carry && fills > min(w.fills, d.startFills+1) && !w.lost {
+		w.carry(d.history)
+	}
+	for _, s := range news {
+		d.result.Events++
+		d.result.Trace.observed(w.watcher.name, s.text)
+		if w.over && s.kind == "closed" {
+			continue
+		}
+		if wrong := w.see(s, d.history); wrong != "" {
+			d.fail("%s: %s: %s", w.watcher.name, s.text, wrong)
+			return
+		}
+	}
+	if (w.failed != nil || w.over) && len(news) > 0 && !d.excuses(w, fills) {
+		d.fail("%s ended without a reason: %s", w.watcher.name, news[len(news)-1].text)
+	}
+}
+
+// excuses reports whether the schedule has a reason for the end of a watch.
+func (d *driver) excuses(w *watching, fills int64) bool {
+	expired := w.failed != nil && w.failed.code == 410
+	stalled := w.stalledFor
+	if w.stalled {
+		stalled += time.Since(w.stalledSince)
+	}
+	initial := d.setup.Initial
+	if initial == 0 {
+		initial = cacher.DefaultInitialEventsTimeout
+	}
+	position := max(w.last, w.from)
+	switch {
+	case w.gone, w.stopped, w.lost, d.lost, w.cache != d.caches:
+		return true
+	case !w.deadline.IsZero() && !time.Now().Before(w.deadline):
+		return true
+	case fills > w.fills && (w.over || expired || w.troubled):
+		return true // it was listed again
+	case d.undecodable > w.undecodable || (w.troubled && w.undecodable > 0):
+		return true
+	case len(w.all) == 0 && (w.troubled || d.faults.troubled(w.opened)):
+		return true // it could not begin
+	case len(w.all) == 0 && w.failed != nil && !w.state && w.from > 0 && (w.from > w.current || w.from < max(w.oldest, d.status.OldestResourceVersion)):
+		return expired
+	case len(w.all) == 0 && w.failed != nil && w.state && w.from > w.current:
+		return !expired
+	case len(w.all) == 0 && w.failed != nil && d.setup.NoProgress:
+		return !expired
+	case stalled > 0 && d.setup.Parked > 0 && stalled >= d.setup.Parked:
+		return true
+	case stalled > 0 && w.state && initial > 0 && stalled >= initial:
+		return expired
+	case d.racing && d.setup.WindowBytes > 0:
+		return expired // a burst is more than the window holds
+	case (stalled > 0 || d.setup.WindowBytes > 0) && d.status.OldestResourceVersion > position:
+		return expired
+	case stalled > 0 && d.setup.WindowBytes > 0 && w.state:
+		return expired // what it keeps is too much
+	}
+	return false
+}
+
+func (d *driver) observeRead(r *reading) {
+	if r.done {
+		return
+	}
+	select {
+	case a := <-r.result:
+		r.done = true
+		d.result.Reads++
+		d.result.Trace.observed(r.reader.name, a.String())
+		d.judgeRead(r, a)
+	default:
+		if time.Since(r.began) > bound && !d.faults.holds(r.began) && !r.gone {
+			d.fail("%s was not answered within %v", r.reader.name, bound)
+		}
+	}
+}
+
+func (d *driver) judgeRead(r *reading, a answer) {
+	notFound := a.err != nil && errorText(a.err) == "not found"
+	switch {
+	case a.took > bound && !d.faults.holds(r.began):
+		d.fail("%s was answered after %v", r.reader.name, a.took)
+	case r.lost || d.lost || r.cache != d.caches:
+	case a.err == nil && r.stopped && time.Since(r.began) == a.took && a.took == 0 && d.stopped && r.floor == 0:
+		d.fail("%s was answered by a stopped cache", r.reader.name)
+	case a.err == nil || (notFound && !r.list):
+		if wrong := r.judge(a, d.history); wrong != "" {
+			d.fail("%s: %s: %s", r.reader.name, a, wrong)
+		}
+	case strings.HasPrefix(errorText(a.err), "410") && a.token != "":
+		r.state = pageState{token: a.token, after: r.after}
+		fallthrough
+	default:
+		if !r.mayFail(a.err, d.history) && !d.faults.troubled(r.began) {
+			d.fail("%s failed without a reason: %v", r.reader.name, a.err)
+		}
+	}
+}
+
+// observeStatus looks at what the cache says of itself.
+func (d *driver) observeStatus(before cacher.Status, fills int64) {
+	s := d.status
+	live, parked := s.Watches.Live, s.Watches.Parked+s.Watches.Starting
+	line := fmt.Sprintf("ready %v at %d, oldest %d, %d objects, %d live, %d parked", s.Ready, s.ResourceVersion, s.OldestResourceVersion, s.Objects, live, parked)
+	if s.Asleep {
+		line += ", asleep"
+	}
+	if s.Paused != nil {
+		line += ", paused"
+	}
+	if line != d.told {
+		d.told = line
+		d.result.Trace.observed("cache", line)
+	}
+	rested := len(d.faults.releases) == 0
+	switch {
+	case d.lost || d.stopped || s.Asleep || s.ResourceVersion == 0:
+	case s.ResourceVersion > d.history.rv:
+		d.fail("the cache is at %d, and the storage at %d", s.ResourceVersion, d.history.rv)
+	case s.ResourceVersion < before.ResourceVersion && fills == d.restedFills:
+		d.fail("the cache has gone back from %d to %d", before.ResourceVersion, s.ResourceVersion)
+	case !d.faults.ever && !d.setup.Lazy && d.setup.Idle == 0 && d.caches == 1 && fills > d.startFills+1:
+		d.fail("the storage was listed again, %d times, without a reason", fills-d.startFills)
+	}
+	if s.ResourceVersion == 0 && !d.stopped {
+		d.status.OldestResourceVersion = max(s.OldestResourceVersion, before.OldestResourceVersion)
+	}
+	if rested {
+		d.restedFills = fills
+		if d.lost && fills > d.lostFills && s.Ready && s.ResourceVersion > 0 && s.ResourceVersion <= d.history.rv {
+			d.lost = false
+		}
+	}
+}
+
+// complete wants every watch that is read to have brought everything.
+func (d *driver) complete() {
+	for _, w := range d.watches {
+		if w.over || w.failed != nil || !w.answered || w.stalled || w.stopped || w.cache != d.caches {
+			continue
+		}
+		if w.lost {
+			if !d.setup.Carry && d.restedFills > w.openFills {
+				d.fail("%s outlives the history that it was opened in", w.watcher.name)
+			}
+			continue
+		}
+		if missing := w.missing(d.history); missing != "" {
+			d.fail("%s has not got %s", w.watcher.name, missing)
+			return
+		}
+	}
+}
+
+// state is in which state the cache and its watchers are, for the coverage.
+func (d *driver) state() State {
+	s := State{Watchers: "no watchers"}
+	switch {
+	case d.cacher == nil:
+		s.Cache = "not started"
+	case d.stopped:
+		s.Cache = "stopped"
+	case d.lost:
+		s.Cache = "history lost"
+	case d.status.Asleep:
+		s.Cache = "asleep"
+	case !d.status.Ready:
+		s.Cache = "not ready"
+	case d.status.Paused != nil:
+		s.Cache = "paused"
+	case len(d.faults.releases) > 0:
+		s.Cache = "in trouble"
+	case d.faults.troubled(time.Now()):
+		s.Cache = "after trouble"
+	default:
+		s.Cache = "healthy"
+	}
+	live, parked := d.status.Watches.Live > 0, d.status.Watches.Parked+d.status.Watches.Starting > 0
+	switch {
+	case live && parked:
+		s.Watchers = "live and parked"
+	case live:
+		s.Watchers = "live"
+	case parked:
+		s.Watchers = "parked"
+	}
+	return s
+}

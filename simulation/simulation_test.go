@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The pauses of client-go and of the cache have a random part, which has to be the
+// same each time that a schedule runs.
+//go:debug randseednop=0
+
+package simulation_test
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"math/rand"
+	"os"
+	"os/signal"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
+
+	"github.com/kube-watchcache/watchcache/simulation"
+)
+
+var (
+	seed      = flag.Uint64("seed", 0, "the schedule that TestReplay runs")
+	racing    = flag.Bool("racing", false, "TestReplay, TestSoak: operations come at once")
+	verbose   = flag.Bool("trace", false, "TestReplay: print the whole trace")
+	schedules = flag.Int("schedules", 0, "how many schedules each of the tests runs; 0: as many as make test")
+	first     = flag.Uint64("first", 1, "the first seed")
+	list      = flag.Bool("list", false, "print one line for each schedule that fails, and go on")
+	soak      = flag.Bool("soak", false, "TestSoak runs until it is interrupted")
+)
+
+func TestMain(m *testing.M) {
+	// The log about the faults is of no interest here.
+	logging := flag.NewFlagSet("", flag.PanicOnError)
+	klog.InitFlags(logging)
+	if err := logging.Parse([]string{"-logtostderr=false", "-stderrthreshold=FATAL"}); err != nil {
+		panic(err)
+	}
+	klog.SetOutput(io.Discard)
+	flag.Parse()
+	os.Exit(m.Run())
+}
+
+// patience is how long one schedule may take of real time. A schedule that hangs
+// ends the process, with all stacks.
+const patience = 30 * time.Second
+
+func run(t *testing.T, seed uint64, kind simulation.Kind, operations []simulation.Operation, coverage *simulation.Coverage) simulation.Result {
+	watchdog := time.AfterFunc(patience, func() {
+		stacks := make([]byte, 1<<24)
+		fmt.Fprintf(os.Stderr, "seed %d hangs; %s\n%s", seed, replay(seed, kind), stacks[:runtime.Stack(stacks, true)])
+		os.Exit(2)
+	})
+	defer watchdog.Stop()
+	//lint:ignore SA1019 Package wait of k8s.io/apimachinery takes its random numbers here.
+	rand.Seed(int64(seed))
+	return simulation.Run(t, operations, coverage)
+}
+
+// replay is the command that runs a seed again.
+func replay(seed uint64, kind simulation.Kind) string {
+	args := ""
+	if kind == simulation.Racing {
+		args = " -racing"
+	}
+	return fmt.Sprintf("go test -race ./simulation -run 'TestReplay$' -v -args -seed %d%s", seed, args)
+}
+
+// shrinks is how often a schedule that fails is tried again with less.
+const shrinks = 300
+
+// check runs the schedule of a seed. One that fails is shrunk and printed.
+func check(t *testing.T, seed uint64, kind simulation.Kind, coverage *simulation.Coverage) simulation.Result {
+	operations := simulation.Generate(seed, kind)
+	result := run(t, seed, kind, operations, coverage)
+	if result.Violation == "" {
+		return result
+	}
+	if *list {
+		fmt.Printf("seed %d: %s\n", seed, result.Violation)
+		if *verbose {
+			fmt.Print(&result.Trace)
+		}
+		assert.Fail(t, result.Violation, "seed %d", seed)
+		return result
+	}
+	fails := func(operations []simulation.Operation) bool {
+		return run(t, seed, kind, operations, nil).Violation != ""
+	}
+	small := simulation.Shrink(operations, shrinks, fails)
+	again := run(t, seed, kind, small, nil)
+	require.Fail(t, "a promise is broken", "seed %d: %s\n\nrun it again: %s\n\nshrunk to\n%s\nwhich gives\n%s\n%s",
+		seed, result.Violation, replay(seed, kind), simulation.Script(small), &again.Trace, again.Violation)
+	return result
+}
+
+// The numbers of schedules that make test runs.
+const (
+	deterministicSchedules = 1500
+	racingSchedules        = 750
+)
+
+func checkAll(t *testing.T, n int, kind simulation.Kind) {
+	if *schedules > 0 {
+		n = *schedules
+	}
+	var total simulation.Result
+	coverage := &simulation.Coverage{}
+	for s := *first; s < *first+uint64(n); s++ {
+		r := check(t, s, kind, coverage)
+		total.Operations += r.Operations
+		total.Events += r.Events
+		total.Reads += r.Reads
+	}
+	t.Logf("%d schedules, %d operations, %d watch events and %d reads checked", n, total.Operations, total.Events, total.Reads)
+}
+
+// TestSchedules runs schedules whose operations follow each other.
+func TestSchedules(t *testing.T) { checkAll(t, deterministicSchedules, simulation.Deterministic) }
+
+// TestRacingSchedules runs schedules whose operations come several at a time, so
+// that the goroutines of the cache race each other.
+func TestRacingSchedules(t *testing.T) { checkAll(t, racingSchedules, simulation.Racing) }
+
+// TestSameSeedSameTrace runs seeds twice. One processor, and no race detector, which
+// picks the next goroutine at random: between two points of rest Go's scheduler
+// then does the same each time.
+func TestSameSeedSameTrace(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector schedules goroutines at random; make test runs this in its step 'traces'")
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	n := uint64(100)
+	if *schedules > 0 {
+		n = uint64(*schedules)
+	}
+	for s := *first; s < *first+n; s++ {
+		operations := simulation.Generate(s, simulation.Deterministic)
+		require.Equal(t, simulation.Script(operations), simulation.Script(simulation.Generate(s, simulation.Deterministic)), "seed %d", s)
+		one, two := run(t, s, simulation.Deterministic, operations, nil), run(t, s, simulation.Deterministic, operations, nil)
+		require.Equal(t, one.Trace.String(), two.Trace.String(), "seed %d", s)
+	}
+}
+
+// TestReplay runs the schedule of -seed.
+func TestReplay(t *testing.T) {
+	if *seed == 0 {
+		t.Skip("there is no -seed to run again")
+	}
+	kind := simulation.Deterministic
+	if *racing {
+		kind = simulation.Racing
+	}
+	if *verbose {
+		r := run(t, *seed, kind, simulation.Generate(*seed, kind), nil)
+		fmt.Printf("%s%s", &r.Trace, r.Violation)
+	}
+	check(t, *seed, kind, nil)
+}
+
+// TestSoak runs schedules of both kinds until it is interrupted, and prints what
+// they have reached.
+func TestSoak(t *testing.T) {
+	if !*soak {
+		t.Skip("make soak runs it")
+	}
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, os.Interrupt)
+	defer signal.Stop(stop)
+	coverage := &simulation.Coverage{}
+	began, total, n := time.Now(), simulation.Result{}, 0
+	report := func() {
+		took := time.Since(began)
+		fmt.Printf("%d schedules in %v, %.0f a second; %d operations, %d watch events and %d reads checked\n",
+			n, took.Round(time.Second), float64(n)/took.Seconds(), total.Operations, total.Events, total.Reads)
+	}
+	every := time.NewTicker(time.Minute)
+	defer every.Stop()
+	defer func() {
+		report()
+		fmt.Print(coverage.Report())
+	}()
+	for s := *first; *schedules == 0 || n < *schedules; s++ {
+		for _, kind := range []simulation.Kind{simulation.Deterministic, simulation.Racing} {
+			r := check(t, s, kind, coverage)
+			n++
+			total.Operations += r.Operations
+			total.Events += r.Events
+			total.Reads += r.Reads
+		}
+		select {
+		case <-stop:
+			return
+		case <-every.C:
+			report()
+		default:
+		}
+	}
+}
