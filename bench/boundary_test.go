@@ -93,6 +93,10 @@ func TestBoundary(t *testing.T) {
 		results := measured(t, "an event to 200 watchers, 20/s")
 		require.InEpsilon(t, 3600, byFigure(results, figureWire).Ours.Median, 0.1, "a delivery is an object")
 	})
+	t.Run("compressed events", func(t *testing.T) {
+		results := measured(t, "an event to 200 watchers that began with the state of a label, gzip, 20/s")
+		require.Less(t, byFigure(results, figureWire).Shipped.Median, 2500.0, "the server has compressed nothing")
+	})
 	t.Run("report", func(t *testing.T) {
 		var out bytes.Buffer
 		require.NoError(t, r.markdown(&out))

@@ -116,8 +116,14 @@ func watchRows(o servers) []row {
 		name: "watch with the initial state, 20 at once", figures: atRest(ofShipped(0.2)), subjects: withThree,
 		open: beginning{servers: o, watchers: 20, repeats: 4}.open,
 	}, {
+		name: "watch with the initial state, gzip, 20 at once", figures: atRest(noGoal()), subjects: withBoth,
+		open: beginning{servers: o, watchers: 20, repeats: 4, gzip: true}.open,
+	}, {
 		name: "an event to 200 watchers, 20/s", figures: atRest(ofShipped(0.7)), subjects: withThree,
 		open: delivery{servers: o, watchers: 200, perSecond: 20, events: 120}.open,
+	}, {
+		name: "an event to 200 watchers that began with the state of a label, gzip, 20/s", figures: atRest(noGoal()), subjects: withBoth,
+		open: delivery{servers: o, watchers: 200, perSecond: 20, events: 120, gzip: true}.open,
 	}}
 }
 

@@ -16,6 +16,7 @@ import (
 type beginning struct {
 	servers
 	watchers, repeats int
+	gzip              bool
 }
 
 func (m beginning) open(ctx context.Context, s size) (*work, error) {
@@ -24,6 +25,7 @@ func (m beginning) open(ctx context.Context, s size) (*work, error) {
 		return nil, err
 	}
 	m.watchers = s.of(m.watchers, s.watchers)
+	state := boundary.Beginning{Objects: s.objects, Gzip: m.gzip}
 	do := func(ctx context.Context, sub subject, with func(*boundary.Server, *crowd) error) error {
 		server, _, err := stage.server(ctx, sub)
 		if err != nil {
@@ -35,7 +37,7 @@ func (m beginning) open(ctx context.Context, s size) (*work, error) {
 		}
 		defer clients.close()
 		// Connections are opened, and the answer is checked.
-		if err := clients.begin(ctx, s.objects, nothing); err != nil {
+		if err := clients.begin(ctx, state, nothing); err != nil {
 			return err
 		}
 		return with(server, clients)
@@ -44,7 +46,7 @@ func (m beginning) open(ctx context.Context, s size) (*work, error) {
 		err = do(ctx, sub, func(server *boundary.Server, clients *crowd) error {
 			var err error
 			figures, err = measureLoad(ctx, s.of(m.repeats, s.repeats), server, clients.received,
-				func(ctx context.Context, took func(time.Duration)) error { return clients.begin(ctx, s.objects, took) })
+				func(ctx context.Context, took func(time.Duration)) error { return clients.begin(ctx, state, took) })
 			return err
 		})
 		return figures, err
@@ -52,7 +54,7 @@ func (m beginning) open(ctx context.Context, s size) (*work, error) {
 	profile := func(ctx context.Context, sub subject) (b boundary.Breakdown, err error) {
 		err = do(ctx, sub, func(server *boundary.Server, clients *crowd) error {
 			var err error
-			b, err = server.Profile(ctx, profileSeconds(s), func(ctx context.Context) error { return clients.begin(ctx, s.objects, nothing) })
+			b, err = server.Profile(ctx, profileSeconds(s), func(ctx context.Context) error { return clients.begin(ctx, state, nothing) })
 			return err
 		})
 		return b, err
@@ -93,15 +95,17 @@ func (c *crowd) received() int64 {
 }
 
 // begin has each client watch once, to the end of its initial events.
-func (c *crowd) begin(ctx context.Context, objects int, took func(time.Duration)) error {
+func (c *crowd) begin(ctx context.Context, state boundary.Beginning, took func(time.Duration)) error {
 	group, ctx := errgroup.WithContext(ctx)
 	var mu sync.Mutex // of took
 	for _, client := range c.clients {
 		group.Go(func() error {
 			begun := time.Now()
-			if err := client.WatchList(ctx, objects); err != nil {
+			w, err := client.WatchList(ctx, state)
+			if err != nil {
 				return err
 			}
+			w.End()
 			mu.Lock()
 			defer mu.Unlock()
 			took(time.Since(begun))
@@ -115,7 +119,18 @@ func (c *crowd) begin(ctx context.Context, objects int, took func(time.Duration)
 type delivery struct {
 	servers
 	watchers, perSecond, events int
+	// gzip: watchers begin with the devices of one label, compressed, and the
+	// events are those of that label. The server compresses what it sends to such
+	// a watcher for as long as the watch lasts.
+	gzip bool
 }
+
+// The label that a hundredth of the devices have.
+const (
+	batchSelector = "fleet.example.com/batch=batch-07"
+	batchFirst    = 7
+	batchStride   = 100
+)
 
 func (m delivery) open(ctx context.Context, s size) (*work, error) {
 	stage, err := m.servers.open(ctx, s.objects, false)
@@ -136,7 +151,7 @@ func (m delivery) open(ctx context.Context, s size) (*work, error) {
 		if err != nil {
 			return nil, err
 		}
-		a, err := m.audience(ctx, server)
+		a, err := m.audience(ctx, stage, server)
 		if err != nil {
 			return nil, err
 		}
@@ -148,7 +163,7 @@ func (m delivery) open(ctx context.Context, s size) (*work, error) {
 }
 
 func (m delivery) measure(ctx context.Context, stage *stage, server *boundary.Server, sub subject) ([]float64, error) {
-	a, err := m.audience(ctx, server)
+	a, err := m.audience(ctx, stage, server)
 	if err != nil {
 		return nil, err
 	}
@@ -177,30 +192,43 @@ func (m delivery) measure(ctx context.Context, stage *stage, server *boundary.Se
 	return figures, nil
 }
 
-// audience is watches that wait for events.
+// audience is watches that wait for events, with a connection each.
 type audience struct {
+	clients *crowd
 	watches []*boundary.Watch
+	// changed is the devices that the watchers see, in the order of their changes.
+	changed []int
 	sent    int
 }
 
-func (m delivery) audience(ctx context.Context, server *boundary.Server) (_ *audience, err error) {
+func (m delivery) audience(ctx context.Context, stage *stage, server *boundary.Server) (_ *audience, err error) {
 	a := &audience{}
+	first, stride := 0, 1
+	if m.gzip {
+		first, stride = batchFirst, batchStride
+	}
+	for i := first; i < stage.objects; i += stride {
+		a.changed = append(a.changed, i)
+	}
+	if a.clients, err = connect(server, m.watchers); err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			a.leave()
 		}
 	}()
-	client, err := server.Connect()
+	latest, err := a.clients.clients[0].Latest(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer client.Close()
-	latest, err := client.Latest(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for range m.watchers {
-		w, err := server.OpenWatch(ctx, latest)
+	for _, client := range a.clients.clients {
+		var w *boundary.Watch
+		if m.gzip {
+			w, err = client.WatchList(ctx, boundary.Beginning{Selector: batchSelector, Objects: len(a.changed), Gzip: true})
+		} else {
+			w, err = client.OpenWatch(ctx, latest)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -209,20 +237,15 @@ func (m delivery) audience(ctx context.Context, server *boundary.Server) (_ *aud
 	return a, nil
 }
 
-// leave ends the watches.
+// leave ends the watches and their connections.
 func (a *audience) leave() {
 	for _, w := range a.watches {
-		w.Close()
+		w.End()
 	}
+	a.clients.close()
 }
 
-func (a *audience) received() int64 {
-	sum := int64(0)
-	for _, w := range a.watches {
-		sum += w.Received()
-	}
-	return sum
-}
+func (a *audience) received() int64 { return a.clients.received() }
 
 // send changes n devices at a rate, and returns when every watcher has all of the
 // events. If latencies is not nil, it gets those of each watcher, from before the
@@ -266,7 +289,7 @@ func (a *audience) send(ctx context.Context, stage *stage, sub subject, perSecon
 			begun[k] = time.Now()
 			close(started[k])
 			a.sent++
-			if err := stage.Change(ctx, forms[sub], a.sent, a.sent); err != nil {
+			if err := stage.Change(ctx, forms[sub], a.changed[a.sent%len(a.changed)], a.sent); err != nil {
 				return failed(err)
 			}
 		}

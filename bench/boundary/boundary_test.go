@@ -95,7 +95,7 @@ func TestWatchEvents(t *testing.T) {
 	for name, wrap := range map[string]func(io.Reader) io.Reader{
 		"at once": func(r io.Reader) io.Reader { return r }, "byte by byte": iotest.OneByteReader, "halved": iotest.HalfReader,
 	} {
-		w := &Watch{body: io.NopCloser(wrap(strings.NewReader("one\n\n" + long + "\ntwo\nrest"))), buffer: make([]byte, 16)}
+		w := &Watch{events: wrap(strings.NewReader("one\n\n" + long + "\ntwo\nrest")), buffer: make([]byte, 16)}
 		for _, want := range []string{"one", "", long, "two"} {
 			got, err := w.next()
 			require.NoError(t, err, name)
@@ -104,10 +104,25 @@ func TestWatchEvents(t *testing.T) {
 		_, err := w.next()
 		require.ErrorContains(t, err, "ended the watch", name)
 	}
-	w := &Watch{body: io.NopCloser(strings.NewReader(`{"type":"ERROR","object":{"code":410}}` + "\n")), buffer: make([]byte, 16)}
+	w := &Watch{events: strings.NewReader(`{"type":"ERROR","object":{"code":410}}` + "\n"), buffer: make([]byte, 16)}
 	require.ErrorContains(t, w.Next(), `"code":410`)
-	w = &Watch{body: io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF)), buffer: make([]byte, 16)}
+	w = &Watch{events: iotest.ErrReader(io.ErrUnexpectedEOF), buffer: make([]byte, 16)}
 	require.ErrorIs(t, w.Next(), io.ErrUnexpectedEOF)
+	// Bookmarks come when the server likes.
+	w = &Watch{events: strings.NewReader(`{"type":"BOOKMARK","object":{}}` + "\n" + `{"type":"ADDED"}` + "\n"), buffer: make([]byte, 16)}
+	require.NoError(t, w.Next())
+	require.Error(t, w.Next())
+}
+
+// The initial events are as many as there must be, with a bookmark behind them.
+func TestWatchBegins(t *testing.T) {
+	const added, end = `{"type":"ADDED"}` + "\n", `{"type":"BOOKMARK","object":{"annotations":{"k8s.io/initial-events-end":"true"}}}` + "\n"
+	begin := func(events string) error {
+		return (&Watch{events: strings.NewReader(events), buffer: make([]byte, 16)}).begin(2)
+	}
+	require.NoError(t, begin(added+added+end))
+	require.ErrorContains(t, begin(added+added+added+end), "after 2 initial events there is no bookmark")
+	require.ErrorContains(t, begin(added+end), "ended the watch")
 }
 
 func TestListMeta(t *testing.T) {

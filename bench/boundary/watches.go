@@ -16,38 +16,53 @@ import (
 type Watch struct {
 	client *Client
 	body   io.ReadCloser
+	events io.Reader // of the body, decompressed
 	cancel context.CancelFunc
 	buffer []byte
 	// pending is what was read of the next events.
 	pending []byte
 }
 
-// OpenWatch opens a watch of all devices on a client of its own, from after a
-// resourceVersion on. The caller closes the watch.
-func (s *Server) OpenWatch(ctx context.Context, after string) (*Watch, error) {
-	client, err := s.Connect()
+// OpenWatch opens a watch of all devices from after a resourceVersion on. The
+// caller ends the watch.
+func (c *Client) OpenWatch(ctx context.Context, after string) (*Watch, error) {
+	return c.watch(ctx, url.Values{"watch": {"true"}, "resourceVersion": {after}}, false)
+}
+
+// Beginning is what a watch begins with.
+type Beginning struct {
+	// Selector is a label selector; all devices match an empty one.
+	Selector string
+	// Objects is how many match.
+	Objects int
+	// Gzip asks for compression, as client-go does. The server compresses each
+	// event for itself then, later ones too.
+	Gzip bool
+}
+
+// WatchList opens a watch that begins with the whole state and a bookmark behind
+// it, as client-go's Reflector does, and reads it to that bookmark. The caller
+// ends the watch.
+func (c *Client) WatchList(ctx context.Context, b Beginning) (*Watch, error) {
+	query := url.Values{
+		"watch": {"true"}, "sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"}, "allowWatchBookmarks": {"true"},
+	}
+	if b.Selector != "" {
+		query.Set("labelSelector", b.Selector)
+	}
+	w, err := c.watch(ctx, query, b.Gzip)
 	if err != nil {
 		return nil, err
 	}
-	w, err := client.watch(ctx, url.Values{"watch": {"true"}, "resourceVersion": {after}})
-	if err != nil {
-		client.Close()
+	if err := w.begin(b.Objects); err != nil {
+		w.End()
 		return nil, err
 	}
 	return w, nil
 }
 
-// WatchList opens a watch that begins with the whole state and a bookmark behind
-// it, as client-go's Reflector does, reads it to that bookmark, and closes the
-// watch. There must be n devices.
-func (c *Client) WatchList(ctx context.Context, n int) error {
-	w, err := c.watch(ctx, url.Values{
-		"watch": {"true"}, "sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"}, "allowWatchBookmarks": {"true"},
-	})
-	if err != nil {
-		return err
-	}
-	defer w.end()
+// begin reads n initial events and the bookmark.
+func (w *Watch) begin(n int) error {
 	for range n {
 		if _, err := w.next(); err != nil {
 			return err
@@ -60,20 +75,30 @@ func (c *Client) WatchList(ctx context.Context, n int) error {
 	return err
 }
 
-func (c *Client) watch(ctx context.Context, query url.Values) (*Watch, error) {
+func (c *Client) watch(ctx context.Context, query url.Values, gzip bool) (*Watch, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	response, err := c.Do(ctx, Request{Path: V1, Accept: JSON, Query: query})
+	r := Request{Path: V1, Accept: JSON, Query: query, Gzip: gzip}
+	response, err := c.Do(ctx, r)
 	if err != nil {
 		cancel()
 		return nil, err
 	}
-	return &Watch{client: c, body: response.Body, cancel: cancel, buffer: make([]byte, 64<<10)}, nil
+	w := &Watch{client: c, body: response.Body, cancel: cancel, buffer: make([]byte, 64<<10)}
+	if w.events, err = decompressed(r, response); err != nil {
+		w.End()
+		return nil, fmt.Errorf("the watch: %w", err)
+	}
+	return w, nil
 }
 
-// Next waits for the next event.
+// Next waits for the next event that is not a bookmark.
 func (w *Watch) Next() error {
-	_, err := w.next()
-	return err
+	for {
+		event, err := w.next()
+		if err != nil || !bytes.HasPrefix(event, []byte(`{"type":"BOOKMARK"`)) {
+			return err
+		}
+	}
 }
 
 // next returns the next event, which is valid until the next call. An event that
@@ -102,7 +127,7 @@ func (w *Watch) fill() error {
 		w.buffer = make([]byte, 2*len(w.buffer))
 	}
 	n := copy(w.buffer, w.pending)
-	read, err := w.body.Read(w.buffer[n:])
+	read, err := w.events.Read(w.buffer[n:])
 	w.pending = w.buffer[:n+read]
 	if read > 0 {
 		return nil
@@ -113,17 +138,9 @@ func (w *Watch) fill() error {
 	return err
 }
 
-// Received is how many bytes have come over the watch's connection.
-func (w *Watch) Received() int64 { return w.client.Received() }
-
-// end ends the request and leaves the connection.
-func (w *Watch) end() {
+// End ends the watch and leaves the client's connection. End may be called more
+// than once, and while the watch is read.
+func (w *Watch) End() {
 	w.cancel()
 	_ = w.body.Close()
-}
-
-// Close ends the watch and its connection.
-func (w *Watch) Close() {
-	w.end()
-	w.client.Close()
 }
