@@ -129,7 +129,10 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	r := report{Environment: environment(args), Boundary: s.boundary}
 	for _, row := range rows {
 		results, parts, err := measureRow(ctx, row, s)
-		if err != nil {
+		switch {
+		case ctx.Err() != nil:
+			return fmt.Errorf("interrupted in row %q", row.name)
+		case err != nil:
 			return fmt.Errorf("row %q: %w", row.name, err)
 		}
 		for _, result := range results {
