@@ -74,10 +74,10 @@ func (a *assembly) deflated(p *part) *deflated {
 		return has.deflated
 	}
 	made := deflate(has.plain[:len(has.plain)-len(a.separator)])
-	switch {
-	case again:
+	if again {
 		a.store.complete(p.chunk, content{deflated: made})
-	case p.keep:
+	}
+	if p.keep {
 		a.store.keepCompressed(p.chunk, made)
 	}
 	return made
