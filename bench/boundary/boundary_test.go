@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -41,6 +42,24 @@ func TestDevices(t *testing.T) {
 		require.NoError(t, json.Unmarshal(first, &d))
 		require.Equal(t, fmt.Sprintf("/p/fleet.example.com/devices/%s/%s", d.Namespace, d.Name), key("/p", i))
 	}
+}
+
+// Changes come to all devices, and not in turn.
+func TestChanged(t *testing.T) {
+	const objects = 100
+	counts := make([]int, objects)
+	inTurn := 0
+	for n := range 10_000 {
+		i := changed(n, objects)
+		require.Equal(t, i, changed(n, objects))
+		counts[i]++
+		if i == (changed(n-1, objects)+1)%objects {
+			inTurn++
+		}
+	}
+	require.Greater(t, slices.Min(counts), 50)
+	require.Less(t, slices.Max(counts), 150)
+	require.Less(t, inTurn, 200)
 }
 
 // sample is a stack, the innermost function first, that was seen so many times.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -59,9 +60,12 @@ type Changes struct {
 	err     error
 }
 
-// stride is how far apart changed devices are: a prime, so that changes come to
-// all devices, spread over all chunks of a list.
-const stride = 7919
+// changed is the device of the n-th change of so many: any, but the same in every
+// run. Devices in turn, or at equal distances, would fall into fewer or more chunks
+// of a list than the objects that change in a cluster.
+func changed(n, objects int) int {
+	return rand.New(rand.NewPCG(uint64(n), 2)).IntN(objects)
+}
 
 // Write changes so many devices a second, one after the other, until End or the
 // end of ctx. The goroutines that write end with it, and End awaits them.
@@ -70,7 +74,7 @@ func (s *Stage) Write(ctx context.Context, f form.Form, perSecond int) *Changes 
 	c := &Changes{cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(c.done)
-		c.err = c.write(ctx, perSecond, func(ctx context.Context, n int) error { return s.Change(ctx, f, n*stride, n) })
+		c.err = c.write(ctx, perSecond, func(ctx context.Context, n int) error { return s.Change(ctx, f, changed(n, s.config.Objects), n) })
 	}()
 	return c
 }
