@@ -88,7 +88,12 @@ func listRows(o servers) []row {
 			})
 		}
 	}
-	return rows
+	request := fromCache(boundary.V1, boundary.JSON, false)
+	return append(rows, row{
+		name:    "LIST rv=0, JSON, 1,000 changes/s, 4 lists/s, after 5 s without lists",
+		figures: amongChanges(noGoal()), subjects: withBoth,
+		open: listing{servers: o, request: request, repeats: 24, changes: 1000, perSecond: 4, away: true}.open,
+	})
 }
 
 // otherForms is lists in other forms than plain JSON of the stored version.

@@ -159,6 +159,8 @@ type listing struct {
 	// are begun then: what a list costs depends on how much has changed since the
 	// one before.
 	changes, perSecond int
+	// away: nobody lists for the first five seconds of the changes.
+	away bool
 }
 
 func (m listing) open(ctx context.Context, s size) (*work, error) {
@@ -215,12 +217,10 @@ func (m listing) measure(ctx context.Context, s size, stage *stage, sub subject)
 	changes := stage.Write(ctx, forms[sub], m.changes)
 	defer func() { err = errors.Join(err, changes.End()) }()
 	pause := time.Duration(s.seconds * float64(time.Second))
-	if err := sleep(ctx, pause/2); err != nil { // until the changes come evenly
-		return nil, err
-	}
-	without, err := m.costOfChanges(ctx, server, client, pause)
-	if err != nil {
-		return nil, err
+	if m.away {
+		if err := sleep(ctx, pause*5/3); err != nil { // pause is three seconds
+			return nil, err
+		}
 	}
 	ticker := time.NewTicker(time.Second / time.Duration(m.perSecond))
 	defer ticker.Stop()
@@ -238,8 +238,13 @@ func (m listing) measure(ctx context.Context, s size, stage *stage, sub subject)
 		return nil, err
 	}
 	seconds := time.Since(begun).Seconds()
-	less := figures[0] - without*seconds/float64(n)
 	rate := float64(changes.Written()-written) / seconds
+	// Afterwards: lists that follow a pause find more changed than those that don't.
+	without, err := m.costOfChanges(ctx, server, client, pause)
+	if err != nil {
+		return nil, err
+	}
+	less := figures[0] - without*seconds/float64(n)
 	return append(append([]float64{less}, figures...), rate), nil
 }
 
