@@ -27,6 +27,12 @@ type chunk struct {
 	// its compressed ones.
 	used, usedPlain, usedCompressed atomic.Int64
 
+	// useful: a list has used items of the chunk since it was kept. others is how many
+	// lists have found nearly all of its items changed since then; once they are
+	// patience, the chunk is replaced whatever becomes of the next one.
+	useful           atomic.Bool
+	others, patience int // guarded by Store.mu
+
 	// queued is the chunk's place in the order of eviction, nil if the chunk is not
 	// kept; twice is its place in the order in which plain bytes are given up, nil
 	// unless the chunk is kept both plain and compressed. Store.mu guards them.
@@ -41,11 +47,20 @@ type content struct {
 	deflated *deflated
 }
 
+// minPatience and maxPatience bound how many lists find a chunk's items changed
+// before the chunk is replaced. A chunk that takes the place of one that was of no
+// use is replaced half as soon, so that lists of which everything changes from one to
+// the next are hardly ever kept in vain.
+const (
+	minPatience = 2
+	maxPatience = 64
+)
+
 // never is before all lists.
 const never = math.MinInt64
 
 func emptyChunk(at place, ids []identity) *chunk {
-	c := &chunk{at: at, ids: slices.Clone(ids), ends: make([]int, len(ids))}
+	c := &chunk{at: at, ids: slices.Clone(ids), ends: make([]int, len(ids)), patience: minPatience}
 	c.usedPlain.Store(never)
 	c.usedCompressed.Store(never)
 	return c
@@ -53,6 +68,9 @@ func emptyChunk(at place, ids []identity) *chunk {
 
 // follow makes the chunk be treated as the one whose place it takes.
 func (c *chunk) follow(previous *chunk) {
+	if !previous.useful.Load() {
+		c.patience = min(2*previous.patience, maxPatience)
+	}
 	c.usedPlain.Store(previous.usedPlain.Load())
 	c.usedCompressed.Store(previous.usedCompressed.Load())
 }

@@ -86,8 +86,9 @@ func (s *Store) clear() {
 // lookUp finds the chunks of a list's parts, and what else begins at the same
 // places. lookUp decides which of the missing chunks are worth keeping: those
 // that have much in common with the chunk at their place, and of others those
-// that a list has asked for before. Lists of which nearly everything changes
-// from one to the next are not worth keeping.
+// that a list has asked for before, or that take the place of what has had nothing
+// in common with several lists. Lists of which nearly everything changes from one
+// to the next are not worth keeping.
 func (s *Store) lookUp(f *format, parts []part) {
 	now := s.lists.Add(1)
 	s.mu.RLock()
@@ -98,6 +99,7 @@ func (s *Store) lookUp(f *format, parts []part) {
 		for _, c := range variants {
 			if slices.Equal(c.ids, p.ids) {
 				c.used.Store(now)
+				c.useful.Store(true)
 				p.chunk = c
 				break
 			}
@@ -130,6 +132,7 @@ func (s *Store) admit(f *format, parts []part, now int64) {
 			continue
 		}
 		if p.previous != nil && !p.isOther(f.syntax) {
+			p.previous.useful.Store(true)
 			p.keep = true
 			continue
 		}
@@ -143,6 +146,10 @@ func (s *Store) admit(f *format, parts []part, now int64) {
 			s.mu.seen[id] = struct{}{}
 		}
 		p.keep = (lately || before) && (room || p.previous != nil)
+		if p.previous != nil && !p.keep {
+			p.previous.others++
+			p.keep = p.previous.others >= p.previous.patience
+		}
 	}
 	if len(s.mu.seen) > maxSeen {
 		s.mu.seen, s.mu.before = map[uint64]struct{}{}, s.mu.seen
