@@ -47,6 +47,9 @@ type feed struct {
 	// resourceVersion, progressed when it is complete up to one, and replaced
 	// when it is that of a list.
 	changed, progressed, replaced func(rv uint64)
+	// skipped is called when a list continues the history, so that the
+	// resourceVersions strictly between the two were not seen.
+	skipped func(from, to uint64)
 	// endWatches ends all watches with an ERROR event.
 	endWatches func(failure watch.Event)
 	// relist orders the Reflector to list again.
@@ -186,13 +189,16 @@ func (f *feed) carry(elements []*watchcache.Element, rv uint64) bool {
 	if !f.config.CarryWatchersOverRelist || !f.readiness.ready() {
 		return false
 	}
+	from := f.state.RV()
 	_, err := f.state.Carry(elements, rv, int64(f.time.Now()), func(e *watchcache.Element) *watchcache.Element {
 		return f.lastState(e, rv)
 	})
 	if err != nil {
 		f.note("Watchers could not be carried over a list. They are ended", fmt.Errorf("the watchers of %s could not be carried over a list: %w", f.config.GroupResource, err))
+		return false
 	}
-	return err == nil
+	f.skipped(from, rv)
+	return true
 }
 
 // elements makes what the state holds for a list, in the order of keys. The

@@ -124,9 +124,6 @@ func (d *driver) ask(o Operation) {
 			yes := o.Query.Initial == "yes"
 			opts.SendInitialEvents, opts.ResourceVersionMatch = &yes, metav1.ResourceVersionMatchNotOlderThan
 		}
-		if d.setup.Carry && !rule.state && (from > d.status.ResourceVersion || asked == "") {
-			rule.lost = true // a list may carry a watch that is ahead of the cache past a deletion
-		}
 		d.watches = append(d.watches, &watching{
 			watcher:   openWatch(ctx, cancel, d.cacher, o.What, key, opts, o.Query.Silent),
 			watchRule: rule, cache: d.caches,

@@ -219,8 +219,8 @@ func (r *watchRule) carry(h *history) {
 	if r.store != nil || !r.known {
 		return
 	}
-	if !r.state && len(r.beginnings) > 1 {
-		r.lost = true // what the client had is not known
+	if !r.state && (len(r.beginnings) > 1 || r.from > r.current) {
+		r.lost = true // what the client has is not known
 		return
 	}
 	r.store = map[string]string{}

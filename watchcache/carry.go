@@ -129,6 +129,14 @@ func (c *carried) apply(changes []Change) {
 	}
 }
 
+// Skipped reports whether rv lies in a part of the history that a list has skipped
+// (Carry), as far as the window reaches back.
+func (s *State) Skipped(rv uint64) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.interruptedLocked(rv)
+}
+
 // interruptedLocked reports whether rv is in a part of the history that was not
 // seen event by event.
 func (s *State) interruptedLocked(rv uint64) bool {

@@ -169,6 +169,11 @@ func (f *Fanout) Open(ctx context.Context, r Request) (watch.Interface, bool) {
 	if !ok {
 		return nil, false
 	}
+	if r.Start.Snapshot == nil && f.replays.state.Skipped(w.after) {
+		// The version was skipped since the position was given out, and Skipped may
+		// not have seen the watcher.
+		f.registry.end(w, metrics.EndRelist)
+	}
 	replayer := f.replays.newReplayer(w, quit, r.Start.Position)
 	replayer.begin(r.Start.Snapshot)
 	f.registry.follow(ctx, w, replayer)
@@ -203,6 +208,18 @@ func (f *Fanout) Fail(failure watch.Event) { f.dispatcher.fail(failure) }
 // Follow ends what Fail began: the state follows the storage again. Watchers
 // that were not told yet are told.
 func (f *Fanout) Follow() { f.dispatcher.follow() }
+
+// Skipped ends the watchers that have begun after a resourceVersion strictly between
+// the two: they were ahead of the state, which has not seen what is between them.
+// The differences that the state was told of instead are none to what the clients
+// have: an object may be missing in both states that the client has. The clients
+// can't resume there either, and list. The state must refuse to begin at these
+// resourceVersions by now.
+func (f *Fanout) Skipped(from, to uint64) {
+	for _, w := range f.registry.begunBetween(from, to) {
+		f.registry.end(w, metrics.EndRelist)
+	}
+}
 
 // Close ends all watchers and takes no new ones. The goroutines are awaited by
 // the owner of Config.Tasks.

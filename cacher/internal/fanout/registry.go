@@ -328,6 +328,19 @@ func (r *registry) restart(cursor watchcache.Position) (behind []*watcher) {
 	return behind
 }
 
+// begunBetween returns the watchers that have begun after a resourceVersion strictly
+// between the two.
+func (r *registry) begunBetween(from, to uint64) (out []*watcher) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for w := range r.mu.all {
+		if from < w.after && w.after < to {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
 // counts returns how many watchers are live and how many catch up.
 func (r *registry) counts() (live, catchingUp int) {
 	r.mu.Lock()

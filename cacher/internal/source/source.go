@@ -68,6 +68,8 @@ type Source struct {
 	// counts them.
 	id     string
 	opened atomic.Int64
+	// stream is the Reflector's last watch, nil before the first.
+	stream atomic.Pointer[stream]
 	// current is the storage's watch that is open, nil if none is.
 	current atomic.Pointer[Watch]
 	// unstreamed: the storage was found to take no notice when it is asked for
@@ -176,6 +178,10 @@ var errNotStreamed = errors.New("the storage's state is listed and not streamed"
 // state first.
 func (s *Source) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	stream := newStream(s, ctx, options)
+	// The Reflector does not stop a watch whose initial events it could not take.
+	if former := s.stream.Swap(stream); former != nil {
+		former.cancel()
+	}
 	first, err := stream.first(options)
 	if err != nil {
 		stream.cancel()

@@ -200,6 +200,9 @@ func (s *stream) passOne(from *Watch, silence <-chan time.Time) (failure watch.E
 	case <-silence:
 		return silent, false
 	case why := <-s.source.resync:
+		if s.over(why) {
+			return Failure(s.ctx.Err()), false
+		}
 		return relistStatus(why), false
 	case <-s.ctx.Done():
 		return Failure(s.ctx.Err()), false
@@ -336,12 +339,24 @@ func (s *stream) rest() bool {
 				over = s.source.config.Clock.After(max(0, reopenAnswering-s.source.config.Clock.Since(began)))
 			}
 		case why := <-s.source.resync:
-			s.send(relistStatus(why))
+			if !s.over(why) {
+				s.send(relistStatus(why))
+			}
 			return false
 		case <-s.ctx.Done():
 			return false
 		}
 	}
+}
+
+// over reports whether the stream has ended. An order to list again that such a
+// stream has taken is meant for the next one, and given back.
+func (s *stream) over(order error) bool {
+	if s.ctx.Err() == nil {
+		return false
+	}
+	s.source.Relist(order)
+	return true
 }
 
 // Failure is the watch event that carries err: its API status if it has one, and
