@@ -29,7 +29,7 @@
 //     resourceVersion 0 never goes back. Pages show one version.
 //   - A request ends in bounded virtual time, with an answer unless the schedule
 //     gives a reason for an error.
-//   - A storage that gave no reason is not listed again.
+//   - A storage that gave no reason is not listed again, and is watched once.
 //   - When all faults are over, the cache recovers by itself and equals its storage.
 //   - After Stop, watches end, requests fail at once, and no goroutine is left.
 //

@@ -42,6 +42,9 @@ func (d *driver) observe(o Operation) {
 	d.observeStatus(before, fills)
 	if o.Verb == "elapse" && o.For >= settling && d.calm() {
 		d.complete()
+		if n := d.store.Watches(); n > 1 {
+			d.fail("the cache has %d watches of its storage open", n)
+		}
 	}
 }
 
