@@ -115,8 +115,8 @@ func (d *driver) excuses(w *watching, fills int64) bool {
 		return true // it could not begin
 	case len(w.all) == 0 && w.failed != nil && !w.state && w.from > 0 && (w.from > w.current || w.from < max(w.oldest, d.status.OldestResourceVersion)):
 		return expired
-	case len(w.all) == 0 && d.setup.Carry && fills > d.startFills+1:
-		return expired // a list has skipped the version
+	case len(w.all) == 0 && expired && d.setup.Carry && fills > d.startFills+1:
+		return true // a list has skipped the version
 	case len(w.all) == 0 && w.failed != nil && w.state && w.from > w.current:
 		return !expired
 	case len(w.all) == 0 && w.failed != nil && d.setup.NoProgress:
