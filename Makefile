@@ -52,7 +52,7 @@ test: compiler programs ## run every test once with the race detector, then the 
 	@$(STEP) "unit tests" $(GO) test $(TESTFLAGS) $$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | grep -Ev '/integration(/faults|/observe)?$$')
 	@$(STEP) "unit tests with invariants" $(GO) test $(TESTFLAGS) -tags invariants ./watchcache/... ./cacher/...
 	@$(PLAINSTEP) "allocations and heap" $(GO) test -vet=off -count=1 -ldflags=-w -run 'Allocations|Heap|ClonesNothing|NeverReading' ./watchcache ./cacher ./internal/heapsize
-	@$(PLAINSTEP) "traces" $(GO) test -vet=off -count=1 -ldflags=-w -run '^TestSameSeedSameTrace$$' ./simulation
+	@$(PLAINSTEP) "simulation" $(GO) test -vet=off -count=1 -ldflags=-w -v -run '^(TestSchedules|TestSameSeedSameTrace)$$' ./simulation
 	@$(MAKE) --no-print-directory -j2 --output-sync=target on-etcd beside
 	@$(STEP) "faults" $(GO) test -C integration/faults $(TESTFLAGS)
 

@@ -110,7 +110,7 @@ func (e *engine) watchStart(ctx context.Context, rv uint64, opts storage.ListOpt
 		e.endOfRevision(ctx, false)
 	}
 	snapshot := e.state.Latest()
-	return fanout.Start{Snapshot: snapshot, Position: snapshot.Next(), After: snapshot.RV()}, nil
+	return fanout.Start{Snapshot: snapshot, Position: snapshot.Next(), Shown: snapshot.RV()}, nil
 }
 
 // watchRequires returns how fresh the initial state must be.
@@ -138,7 +138,7 @@ func (e *engine) watchAfter(ctx context.Context, rv uint64, mostRecent bool) (fa
 	}
 	if rv == 0 {
 		snapshot := e.state.Latest()
-		return fanout.Start{Position: snapshot.Next(), After: snapshot.RV()}, nil
+		return fanout.Start{Position: snapshot.Next(), Shown: snapshot.RV()}, nil
 	}
 	if err := e.foreign(ctx, rv); err != nil {
 		return fanout.Start{}, err
@@ -147,7 +147,7 @@ func (e *engine) watchAfter(ctx context.Context, rv uint64, mostRecent bool) (fa
 	if err != nil {
 		return fanout.Start{}, expiredError(err)
 	}
-	return fanout.Start{Position: position, After: rv}, nil
+	return fanout.Start{Position: position, After: rv, Shown: rv}, nil
 }
 
 // endedWatch is a watch that brings some events and ends.

@@ -64,11 +64,10 @@ func run(t *testing.T, seed uint64, kind simulation.Kind, operations []simulatio
 
 // replay is the command that runs a seed again.
 func replay(seed uint64, kind simulation.Kind) string {
-	args := ""
 	if kind == simulation.Racing {
-		args = " -racing"
+		return fmt.Sprintf("go test -race ./simulation -run 'TestReplay$' -v -args -seed %d -racing", seed)
 	}
-	return fmt.Sprintf("go test -race ./simulation -run 'TestReplay$' -v -args -seed %d%s", seed, args)
+	return fmt.Sprintf("go test ./simulation -run 'TestReplay$' -v -args -seed %d", seed)
 }
 
 // shrinks is how often a schedule that fails is tried again with less.
@@ -99,15 +98,16 @@ func check(t *testing.T, seed uint64, kind simulation.Kind, coverage *simulation
 	return result
 }
 
-// The numbers of schedules that make test runs.
-const (
-	deterministicSchedules = 1500
-	racingSchedules        = 750
-)
+// deterministicSchedules is how many schedules make test runs.
+const deterministicSchedules = 4000
 
 func checkAll(t *testing.T, n int, kind simulation.Kind) {
 	if *schedules > 0 {
 		n = *schedules
+	}
+	if n == 0 {
+		t.Skip("make test runs TestSchedules in its step 'simulation', without the race detector, which schedules at random; " +
+			"make soak runs both kinds; -schedules N runs some here")
 	}
 	var total simulation.Result
 	coverage := &simulation.Coverage{}
@@ -120,19 +120,28 @@ func checkAll(t *testing.T, n int, kind simulation.Kind) {
 	t.Logf("%d schedules, %d operations, %d watch events and %d reads checked", n, total.Operations, total.Events, total.Reads)
 }
 
-// TestSchedules runs schedules whose operations follow each other.
-func TestSchedules(t *testing.T) { checkAll(t, deterministicSchedules, simulation.Deterministic) }
+// TestSchedules runs schedules whose operations follow each other, each as it runs
+// everywhere: see TestSameSeedSameTrace.
+func TestSchedules(t *testing.T) {
+	n := deterministicSchedules
+	if raceDetector {
+		n = 0
+	} else {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	}
+	checkAll(t, n, simulation.Deterministic)
+}
 
 // TestRacingSchedules runs schedules whose operations come several at a time, so
 // that the goroutines of the cache race each other.
-func TestRacingSchedules(t *testing.T) { checkAll(t, racingSchedules, simulation.Racing) }
+func TestRacingSchedules(t *testing.T) { checkAll(t, 0, simulation.Racing) }
 
 // TestSameSeedSameTrace runs seeds twice. One processor, and no race detector, which
 // picks the next goroutine at random: between two points of rest Go's scheduler
 // then does the same each time.
 func TestSameSeedSameTrace(t *testing.T) {
 	if raceDetector {
-		t.Skip("the race detector schedules goroutines at random; make test runs this in its step 'traces'")
+		t.Skip("the race detector schedules goroutines at random; make test runs this in its step 'simulation'")
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	n := uint64(100)
@@ -155,6 +164,8 @@ func TestReplay(t *testing.T) {
 	kind := simulation.Deterministic
 	if *racing {
 		kind = simulation.Racing
+	} else {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	}
 	if *verbose {
 		r := run(t, *seed, kind, simulation.Generate(*seed, kind), nil)

@@ -82,7 +82,7 @@ func (w *initialWatch) lookAtReader() {
 func (w *initialWatch) forward() {
 	defer close(w.plain)
 	for event := range w.watcher.result {
-		if o, ok := event.Object.(*replayed); ok && o.element.RV <= w.watcher.after {
+		if o, ok := event.Object.(*replayed); ok && o.element.RV <= w.watcher.shown {
 			event.Object = o.GetObject() // no other event is as old
 		}
 		select {

@@ -118,9 +118,13 @@ type Start struct {
 	// Snapshot is what the initial events are made of, nil if there are none.
 	Snapshot *watchcache.Snapshot
 	// Position is that of the first event to look at. Events at or below the
-	// resourceVersion After are not for the watch.
+	// resourceVersion After are not for the watch wherever they are, because its
+	// client has them from elsewhere; 0 if that can't be.
 	Position watchcache.Position
 	After    uint64
+	// Shown is the resourceVersion that the client knows or is shown first; no
+	// bookmark is below it. After Shown, more events of the same revision may come.
+	Shown uint64
 }
 
 // Request is a watch that is to be opened.
@@ -157,6 +161,7 @@ func (f *Fanout) Open(ctx context.Context, r Request) (watch.Interface, bool) {
 		registry:  f.registry,
 		result:    make(chan watch.Event, f.buffer),
 		after:     r.Start.After,
+		shown:     r.Start.Shown,
 		bookmarks: r.Bookmarks,
 		began:     f.time.Now(),
 		started:   f.clock.Now(),

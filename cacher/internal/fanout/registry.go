@@ -365,7 +365,7 @@ func (r *registry) bookmarksDue(now time.Duration, to []*watcher) (out []*watche
 	defer r.mu.Unlock()
 	r.mu.sending = true
 	r.mu.bookmarks.due(now, func(w *watcher) {
-		if w.live && r.mu.rv > 0 && r.mu.rv >= w.after && w.position <= r.mu.cursor {
+		if w.live && r.mu.rv > 0 && r.mu.rv >= w.shown && w.position <= r.mu.cursor {
 			to = append(to, w)
 		}
 		r.mu.bookmarks.schedule(w, now.Truncate(time.Second)+time.Second)

@@ -27,9 +27,8 @@ type watcher struct {
 	result chan watch.Event
 	// group is all watchers with the same query.
 	group *match.Group[*watcher]
-	// after is the resourceVersion that the watcher has seen when it begins:
-	// no event at or below it is for this watcher.
-	after uint64
+	// after and shown are those of its Start.
+	after, shown uint64
 	// bookmarks: the client asked for them. deadline is when the request ends,
 	// on the timeline, 0 if never; began is when the watch began, there, and
 	// started the same by the clock, for people.
