@@ -79,7 +79,7 @@ func managedFields(created, seen metav1.Time) []metav1.ManagedFieldsEntry {
 	entry := func(manager, subresource string, at metav1.Time, fields string) metav1.ManagedFieldsEntry {
 		return metav1.ManagedFieldsEntry{
 			Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: fleetv1.SchemeGroupVersion.String(),
-			Time: &at, FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}, Subresource: subresource,
+			Time: &at, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields), Subresource: subresource,
 		}
 	}
 	return []metav1.ManagedFieldsEntry{

@@ -164,7 +164,7 @@ func (s series) draw(b *strings.Builder, points []point, x, y axis, label float6
 		path = append(path, fmt.Sprintf("%.1f,%.1f", x.at(p.objects), y.at(p.median)))
 		fmt.Fprintf(b, `<circle class="%s" cx="%.1f" cy="%.1f" r="3.5"/>`, s.subject, x.at(p.objects), y.at(p.median))
 		if p.max > p.min {
-			fmt.Fprintf(b, `<line class="spread" x1="%[1].1f" y1="%[2].1f" x2="%[1].1f" y2="%[3].1f"/>`, x.at(p.objects), y.at(p.min), y.at(p.max))
+			fmt.Fprintf(b, `<line class="spread" x1="%.1[1]f" y1="%.1[2]f" x2="%.1[1]f" y2="%.1[3]f"/>`, x.at(p.objects), y.at(p.min), y.at(p.max))
 		}
 	}
 	fmt.Fprintf(b, `<polyline class="%s" points="%s"/>`, class, strings.Join(path, " "))
