@@ -275,11 +275,9 @@ func (e *engine) relists(cause metrics.RelistCause) {
 	e.relistCause.CompareAndSwap(uint32(metrics.RelistOther), uint32(cause))
 }
 
-// watched reports whether a watch is open.
-func (e *engine) watched() bool {
-	live, catchingUp := e.fanout.Counts()
-	return live+catchingUp > 0
-}
+// watched reports whether a watch is open, or has ended and is still to tell its
+// client.
+func (e *engine) watched() bool { return e.fanout.Watched() }
 
 // stop ends the engine, and returns when everything that the engine has started
 // has ended. stop may be called more than once, and by many at a time.

@@ -183,12 +183,12 @@ func TestChanges(t *testing.T) {
 		done := make(chan error, 1)
 		go func() {
 			done <- c.write(ctx, 1000, func(_ context.Context, n int) error {
-				time.Sleep(5 * time.Millisecond)
+				<-time.After(5 * time.Millisecond) // of virtual time
 				latest.Store(max(latest.Load(), int64(n)))
 				return nil
 			})
 		}()
-		time.Sleep(10 * time.Second)
+		<-time.After(10 * time.Second)
 		synctest.Wait()
 		require.InDelta(t, 10_000, c.Written(), 30)
 		cancel()

@@ -233,6 +233,10 @@ func (f *Fanout) Close() { f.registry.close() }
 // Counts returns how many watchers are live and how many catch up.
 func (f *Fanout) Counts() (live, catchingUp int) { return f.registry.counts() }
 
+// Watched reports whether there is a watch, or one that has ended and is still to
+// tell its client.
+func (f *Fanout) Watched() bool { return f.registry.watched() }
+
 // EncodingBytes returns what is kept of serializations, in bytes.
 func (f *Fanout) EncodingBytes() int64 { return f.replays.convert.encodings.bytes() }
 

@@ -348,6 +348,13 @@ func (r *registry) counts() (live, catchingUp int) {
 	return r.mu.live, len(r.mu.all) - r.mu.live - r.mu.expelled
 }
 
+// watched reports whether there is a watcher, expelled ones included.
+func (r *registry) watched() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.mu.all) > 0
+}
+
 // reached returns how many watchers are live, and the position of the next event
 // that will be dispatched.
 func (r *registry) reached() (live int, cursor watchcache.Position) {

@@ -37,7 +37,8 @@ type offer struct {
 const compressedFrom = 128 << 10
 
 // offer offers the beginning of a body of the given length. offer returns nil if
-// the body is not to be compressed. withdraw the offer once plain was written.
+// the server would not compress the body. The caller withdraws the offer once plain
+// was written.
 func (r *response) offer(plain []byte, length int) *offer {
 	// The server's writer holds a first write back that is as short as that of a
 	// streaming encoder, and compresses a long one itself.
