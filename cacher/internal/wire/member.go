@@ -32,10 +32,16 @@ func (a *assembly) writeMember(w io.Writer, begin []byte) error {
 	return a.writeBlocks(w, begin)
 }
 
-func (a *assembly) writeBlocks(w io.Writer, begin []byte) error {
+func (a *assembly) writeBlocks(w io.Writer, begin []byte) (err error) {
 	out := memberWriters.Get().(*bufio.Writer)
-	defer memberWriters.Put(out)
-	defer out.Reset(nil) // keeps nothing of the request
+	defer func() {
+		// HTTP/2 may still read what it was given when a Write has failed, because the
+		// client has ended the stream. Another list in this buffer would be sent there.
+		if err == nil {
+			out.Reset(nil) // keeps nothing of the request
+			memberWriters.Put(out)
+		}
+	}()
 	out.Reset(w)
 	separator := appendStored(nil, a.separator, false)
 	checksum, length := crc32.ChecksumIEEE(begin), len(begin)

@@ -363,3 +363,30 @@ func TestComparison(t *testing.T) {
 		})
 	}
 }
+
+// A connection may go on reading what it was given after the Write has failed, as
+// HTTP/2 does when a client ends a stream: no other list may be put there.
+func TestAFailedWriteKeepsItsBytes(t *testing.T) {
+	write := func(text string, w io.Writer) error {
+		a := &assembly{frame: &frame{head: []byte("["), tail: []byte("]")}, separator: []byte(",")}
+		_, share := bytebudget.New(1 << 20)
+		a.store = NewStore(share)
+		item := []byte(text + ",")
+		c := emptyChunk(place{}, make([]identity, 1))
+		c.ends[0] = len(item)
+		c.content.Store(&content{plain: item})
+		a.parts = []part{{chunk: c}}
+		return a.writeBlocks(w, a.frame.head)
+	}
+	gone := errors.New("the client has gone")
+	for range 100 { // a pool gives a buffer back most of the time
+		var still []byte
+		require.ErrorIs(t, write("the first client's", writerFunc(func(p []byte) (int, error) {
+			still = p
+			return 0, gone
+		})), gone)
+		was := bytes.Clone(still)
+		require.NoError(t, write("what only the second client may see", io.Discard))
+		require.Equal(t, was, still)
+	}
+}
