@@ -3,6 +3,7 @@
 package cacher_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -116,6 +117,34 @@ func TestStatusFollowsAWatch(t *testing.T) {
 		require.Equal(t, 5*time.Second, ended[0].Ended.Sub(ended[0].Started))
 		c.Stop()
 	})
+}
+
+// untilDeadline is a context that has a deadline, but whose timer has not fired yet:
+// the server's own timer was faster.
+type untilDeadline struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c untilDeadline) Deadline() (time.Time, bool) { return c.deadline, true }
+
+// A watch whose time is over counts as ended by its deadline, also when the server
+// stops it before its context ends. One that is stopped sooner counts as stopped.
+func TestStatusTellsDeadlinesFromStops(t *testing.T) {
+	for reason, after := range map[string]time.Duration{"stopped": 9 * time.Second, "deadline": 10 * time.Second} {
+		t.Run(reason, func(t *testing.T) {
+			inBubble(t, func() *memstore.Store { return newStore() }, func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) {
+				ctx := untilDeadline{t.Context(), time.Now().Add(10 * time.Second)}
+				w, err := c.Watch(ctx, "/pods/", everything("0"))
+				require.NoError(t, err)
+				elapse(after)
+				w.Stop()
+				ended := c.Status().Ended
+				require.Len(t, ended, 1)
+				require.Equal(t, reason, ended[0].Reason, "the reason of a watch that is stopped after %v of 10 s", after)
+			})
+		})
+	}
 }
 
 // The watches that a client ended don't drive out those that were ended for what

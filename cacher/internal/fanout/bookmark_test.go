@@ -26,7 +26,7 @@ import (
 func idleDispatcher(clock *clocktesting.FakeClock) *dispatcher {
 	return &dispatcher{
 		state:    watchcache.New(watchcache.Config{History: time.Hour, WindowBytes: 1 << 40}),
-		registry: newRegistry(nil, clock, match.NewIndexes(match.Config{Prefix: "/pods/"}), time.Second),
+		registry: newRegistry(nil, clock, timeline.New(clock), match.NewIndexes(match.Config{Prefix: "/pods/"}), time.Second),
 		convert:  &converter{versioner: storage.APIObjectVersioner{}, newObject: func() runtime.Object { return &example.Pod{} }},
 		clock:    clock, time: timeline.New(clock), measure: func() {}, supervise: func() {}, endNow: func() {}, wake: make(chan struct{}, 1),
 	}

@@ -80,7 +80,7 @@ func New(config Config) *Fanout {
 		versioner: config.Versioner, newObject: config.NewObject, warn: config.Warn,
 		encodings: newEncodings(config.Encodings, config.Metrics),
 	}
-	registry := newRegistry(config.Metrics, config.Clock, config.Indexes, config.BookmarkInterval)
+	registry := newRegistry(config.Metrics, config.Clock, config.Time, config.Indexes, config.BookmarkInterval)
 	supervisor := &supervisor{
 		state: config.State, registry: registry, time: config.Time, metrics: config.Metrics, tasks: config.Tasks,
 		parked: config.ParkedTimeout, initial: config.InitialEventsTimeout, bytes: config.InitialEventsBytes,

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/match"
+	"github.com/kube-watchcache/watchcache/cacher/internal/timeline"
 	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
@@ -21,6 +22,7 @@ import (
 type registry struct {
 	metrics *metrics.Resource
 	clock   clock.PassiveClock
+	time    timeline.Timeline
 	// tell is told, with no lock held, of watchers that were parked or have ended.
 	tell func(report)
 
@@ -52,8 +54,8 @@ type registry struct {
 	}
 }
 
-func newRegistry(m *metrics.Resource, clock clock.PassiveClock, indexes *match.Indexes, bookmarks time.Duration) *registry {
-	r := &registry{metrics: m, clock: clock, tell: func(report) {}}
+func newRegistry(m *metrics.Resource, clock clock.PassiveClock, line timeline.Timeline, indexes *match.Indexes, bookmarks time.Duration) *registry {
+	r := &registry{metrics: m, clock: clock, time: line, tell: func(report) {}}
 	r.mu.bookmarks.interval = bookmarks
 	r.mu.all = make(map[*watcher]struct{})
 	r.mu.groups = match.NewGroups[*watcher](indexes)

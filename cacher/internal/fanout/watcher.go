@@ -74,8 +74,16 @@ var _ watch.Interface = (*watcher)(nil)
 // ResultChan implements watch.Interface.
 func (w *watcher) ResultChan() <-chan watch.Event { return w.result }
 
-// Stop implements watch.Interface: the client wants no more.
-func (w *watcher) Stop() { w.registry.end(w, metrics.EndStopped) }
+// Stop implements watch.Interface: the client wants no more. A server has a timer
+// of its own for the end of a request, and stops the watch when that fires, before
+// or after the watch has seen its context end: both are the deadline.
+func (w *watcher) Stop() {
+	reason := metrics.EndStopped
+	if w.deadline > 0 && w.registry.time.Now() >= w.deadline {
+		reason = metrics.EndDeadline
+	}
+	w.registry.end(w, reason)
+}
 
 // isPast reports whether the watcher was told of an event above rv: one of a
 // revision that is not complete yet, so that a bookmark at rv would go back.
