@@ -184,7 +184,11 @@ type Config struct {
 	// Events are coalesced: of several changes of an object meanwhile watchers see
 	// the last one, of a deletion and a creation a modification to another UID,
 	// and of an object that came and went nothing. Without this option such a
-	// watch ends, and its client lists and watches again.
+	// watch ends, and its client lists and watches again. After a doubt about the
+	// state (see ConsistencyCheckInterval) watches end all the same, except those
+	// that have begun with their initial state. An object that is listed with the
+	// version that it has in the cache is taken for the same: not so if the storage
+	// was restored from a backup and has given versions out again.
 	CarryWatchersOverRelist bool
 	// ConsistencyCheckInterval is the time between two comparisons of the
 	// cache with Storage, which reads all keys there; up to half as long

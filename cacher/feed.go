@@ -48,7 +48,7 @@ type feed struct {
 	// when it is that of a list.
 	changed, progressed, replaced func(rv uint64)
 	// skipped is called when a list continues the history, so that the
-	// resourceVersions strictly between the two were not seen.
+	// resourceVersions strictly between the two were not seen, or seen wrongly.
 	skipped func(from, to uint64)
 	// endWatches ends all watches with an ERROR event.
 	endWatches func(failure watch.Event)
@@ -190,6 +190,12 @@ func (f *feed) carry(elements []*watchcache.Element, rv uint64) bool {
 		return false
 	}
 	from := f.state.RV()
+	if f.trust.doubtful.Load() {
+		// Clients that have got their state elsewhere may have what this one has
+		// missed: those that have begun at a resourceVersion are not carried.
+		from = 0
+		f.state.HideBefore(rv)
+	}
 	_, err := f.state.Carry(elements, rv, int64(f.time.Now()), func(e *watchcache.Element) *watchcache.Element {
 		return f.lastState(e, rv)
 	})

@@ -47,8 +47,8 @@ func TestInconsistentCacheIsNotTrusted(t *testing.T) {
 		for _, carry := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, carried %v", name, carry), func(t *testing.T) {
 				inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-					w := watchPods(t, c, "/pods/", "2")
-					expectReceived(t, w)
+					w := watchPods(t, c, "/pods/", "0")
+					expectReceived(t, w, "ADDED a/one@2")
 					miss(store, func() { put(store, poddata.Pod("a/two")) })
 					expectList(t, c, "/pods/", "", "a/one@3") // nobody knows yet
 					open := store.Gate("watch")
@@ -96,12 +96,12 @@ func TestInconsistentCacheIsNotTrusted(t *testing.T) {
 	}
 }
 
-// A deletion that was missed is carried to watchers as one that happened when
+// A deletion that was missed is carried to watchers that have their state from the cache as one that happened when
 // the storage was listed; versions from before that are storage's to answer.
 func TestMissedDeletionIsCarried(t *testing.T) {
 	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one"), poddata.Pod("a/two")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		w := watchPods(t, c, "/pods/", "3")
-		expectReceived(t, w)
+		w := watchPods(t, c, "/pods/", "0")
+		expectReceived(t, w, "ADDED a/one@2", "ADDED a/two@3")
 		miss(store, func() { store.Remove("/pods/a/two") })
 		store.Touch()
 		expectList(t, c, "/pods/", "", "a/one a/two@5")

@@ -66,8 +66,10 @@ type driver struct {
 	// lostFills times; what clients see until the next fill is not promised.
 	lost      bool
 	lostFills int64
-	// twins: an object has been written at the same version in two histories.
-	twins bool
+	// twins are the objects whose last write has the version of another one that
+	// is gone: nothing tells the two apart. A list shows the right one, but one that
+	// carries watchers leaves what has the same version as it is.
+	twins map[string]bool
 	// undecodable counts the orders that make changes undecodable.
 	undecodable int
 	// restedFills is how often the cache had been filled when everything was last
@@ -82,7 +84,7 @@ type driver struct {
 	restless bool
 
 	status cacher.Status
-	told   string // the last line of the status
+	told   condition // the last that is in the trace
 }
 
 // watching is a client that watches and what it may see; reading one that reads.
@@ -102,7 +104,7 @@ type reading struct {
 func (d *driver) fail(format string, args ...any) {
 	if d.result.Violation == "" {
 		d.result.Violation = fmt.Sprintf(format, args...)
-		d.result.Trace.observed("VIOLATION", d.result.Violation)
+		d.result.Trace.observed("VIOLATION", text(d.result.Violation))
 	}
 }
 
@@ -110,17 +112,14 @@ func (d *driver) failed() bool { return d.result.Violation != "" }
 
 func (d *driver) run(operations []Operation) {
 	d.store, d.history = newStore(), newHistory()
-	d.faults.releases = map[string]func(){}
+	d.faults.releases, d.twins = map[string]func(){}, map[string]bool{}
 	d.racing = slices.ContainsFunc(operations, func(o Operation) bool { return o.Together })
+	d.history.anyInParts = d.racing
 	for i, o := range operations {
 		if d.coverage != nil {
 			d.coverage.reached(d.state(), o.Verb)
 		}
-		at := ""
-		if o.At.Set {
-			at = o.At.text(d.history.rv)
-		}
-		d.result.Trace.operation(i+1, o.line(at))
+		d.result.Trace.operation(i+1, happened{o, o.At.resolve(d.history.rv)})
 		d.result.Operations++
 		if !d.restless {
 			// No two operations come at one instant, so that no two timers of theirs do.
@@ -205,6 +204,9 @@ func (d *driver) stop() {
 // storage, and ends everything.
 func (d *driver) finish() {
 	d.faults.releaseAll()
+	if d.lost {
+		d.lostFills = d.store.fills.Load()
+	}
 	for _, w := range d.watches {
 		d.setReading(w, true)
 	}
@@ -251,10 +253,10 @@ func (d *driver) recover() {
 		d.fail("the cache does not recover: %s", d.status.NotReady)
 		return
 	}
-	d.result.Trace.operation(0, "the end: something is written once more, and everything read")
+	d.result.Trace.operation(0, text("the end: something is written once more, and everything read"))
 	d.do(Operation{Verb: "put", Writes: []Write{{Name: "a/one", Attrs: []string{"color=red"}}}})
 	synctest.Wait()
-	if d.lost && d.twins {
+	if d.lost && len(d.twins) > 0 {
 		return // the cache can't find out
 	}
 	if d.lost {

@@ -64,7 +64,7 @@ func (d *driver) write(writes []Write) {
 	for _, w := range writes {
 		key := poddata.Prefix + w.Name
 		if w.Delete {
-			if d.history.current()[w.Name] != nil {
+			if d.history.now[w.Name] != nil {
 				all, model = append(all, memstore.Write{Key: key}), append(model, named{name: w.Name})
 			}
 			continue
@@ -80,9 +80,10 @@ func (d *driver) write(writes []Write) {
 	}
 	rv := d.store.Txn(all...)
 	for _, m := range model {
+		delete(d.twins, m.name)
 		if d.history.add(rv, m.name, m.pod) {
 			d.lose()
-			d.twins = true
+			d.twins[m.name] = true
 		}
 	}
 }
@@ -187,7 +188,7 @@ func (d *driver) page(name string) *reading {
 
 // tell has a client do something, or a fault be ordered or released.
 func (d *driver) tell(o Operation) {
-	if o.Verb == "release" && d.faults.release(o.What) {
+	if o.Verb == "release" && d.release(o.What) {
 		return
 	}
 	for _, w := range d.watches {
@@ -228,9 +229,21 @@ func (d *driver) setReading(w *watching, yes bool) {
 	}
 }
 
+// release ends a fault, and reports whether it was in force. A list that the cache
+// has begun before may have come to nothing.
+func (d *driver) release(fault string) bool {
+	if !d.faults.release(fault) {
+		return false
+	}
+	if d.lost {
+		d.lostFills = d.store.fills.Load()
+	}
+	return true
+}
+
 // disturb orders a fault of the storage.
 func (d *driver) disturb(o Operation) {
-	d.faults.release(o.What)
+	d.release(o.What)
 	switch o.Verb {
 	case "hold":
 		d.hold(o)
@@ -240,10 +253,10 @@ func (d *driver) disturb(o Operation) {
 	case "break":
 		d.breakWatches(o)
 	case "hang":
-		d.faults.release("hang")
+		d.release("hang")
 		d.faults.order("hang", afterFailure, d.store.HangWatches(memstore.Hang{Stale: len(o.Words) > 0, Next: o.N}))
 	case "corrupt":
-		d.faults.release("corrupt")
+		d.release("corrupt")
 		d.undecodable++
 		d.faults.order("corrupt", afterFailure, d.store.Corrupt(undecodable))
 	case "poison":
@@ -276,7 +289,9 @@ func (d *driver) hold(o Operation) {
 	case "events":
 		d.faults.order(o.What, afterHold, d.store.Hold())
 	case "revision":
-		d.faults.order(o.What, afterHold, d.store.HoldRevision(o.At.resolve(d.history.rv), o.N))
+		rv := o.At.resolve(d.history.rv)
+		d.history.inParts[rv] = true
+		d.faults.order(o.What, afterHold, d.store.HoldRevision(rv, o.N))
 	default:
 		if isRequest(o.What) {
 			d.faults.order(o.What, afterFailure, d.store.Gate(o.What))
@@ -299,7 +314,7 @@ func (d *driver) breakWatches(o Operation) {
 		after = afterFailure
 	}
 	if always {
-		d.faults.release("break")
+		d.release("break")
 		d.faults.order("break", afterFailure, d.store.EndWatches(failures[how]))
 		return
 	}

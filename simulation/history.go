@@ -3,13 +3,12 @@
 package simulation
 
 import (
-	"fmt"
 	"maps"
-	"slices"
-	"strings"
+	"strconv"
 
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/apis/example"
-	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
@@ -19,29 +18,60 @@ import (
 // are never taken for one.
 type object struct {
 	name string // namespace/name
+	key  string // in the storage
 	rv   uint64
 	pod  *example.Pod
+	// labels and fields are what selectors see of it, and text is all of it.
+	labels labels.Set
+	fields fields.Set
+	text   string
+}
+
+func newObject(name string, rv uint64, pod *example.Pod) *object {
+	o := &object{name: name, key: poddata.Prefix + name, rv: rv, pod: pod}
+	o.labels, o.fields, _ = poddata.Attrs(pod) // fails for what is no pod
+	o.text = o.at(rv)
+	return o
 }
 
 const writeAnnotation = "write"
 
 // show is an object with its content, at a resourceVersion.
 func show(pod *example.Pod, rv string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s/%s@%s", pod.Namespace, pod.Name, rv)
-	for _, key := range slices.Sorted(maps.Keys(pod.Labels)) {
-		b.WriteString(" " + key + "=" + pod.Labels[key])
+	b := make([]byte, 0, 64)
+	b = append(b, pod.Namespace...)
+	b = append(b, '/')
+	b = append(b, pod.Name...)
+	b = append(b, '@')
+	b = append(b, rv...)
+	var few [4]string // so that most objects need no memory for their keys
+	keys := few[:0]
+	for key := range pod.Labels {
+		i := len(keys)
+		keys = append(keys, key)
+		for ; i > 0 && keys[i-1] > key; i-- {
+			keys[i] = keys[i-1]
+		}
+		keys[i] = key
+	}
+	for _, key := range keys {
+		b = append(b, ' ')
+		b = append(b, key...)
+		b = append(b, '=')
+		b = append(b, pod.Labels[key]...)
 	}
 	if pod.Spec.NodeName != "" {
-		b.WriteString(" spec.nodeName=" + pod.Spec.NodeName)
+		b = append(b, " spec.nodeName="...)
+		b = append(b, pod.Spec.NodeName...)
 	}
-	b.WriteString(" #" + pod.Annotations[writeAnnotation])
-	return b.String()
+	b = append(b, " #"...)
+	b = append(b, pod.Annotations[writeAnnotation]...)
+	return string(b)
 }
 
-func (o *object) String() string { return o.at(o.rv) }
+func (o *object) String() string { return o.text }
 
-func (o *object) at(rv uint64) string { return show(o.pod, fmt.Sprint(rv)) }
+func (o *object) at(rv uint64) string { return show(o.pod, strconv.FormatUint(rv, 10)) }
 
 // change is one write: an object before and after it, nil where there was none.
 type change struct {
@@ -49,39 +79,67 @@ type change struct {
 	before, after *object
 }
 
+// name is that of the object.
+func (c change) name() string {
+	if c.after != nil {
+		return c.after.name
+	}
+	return c.before.name
+}
+
 // history is everything that was written, in order. Nothing is ever forgotten, but
 // for what a restored backup does not have.
 type history struct {
 	rv      uint64
 	changes []change
-	// states are the states by name before the first change, after it, and so on.
-	states []map[string]*object
+	// now is the state after all changes, by name.
+	now    map[string]*object
 	writes int
-	// gone is the writes that a restored backup does not have, as "name@version".
-	gone map[string]bool
+	// gone is the writes that a restored backup does not have.
+	gone map[written]bool
+	// inParts is the revisions that the storage was told to bring in parts; all
+	// may be if anyInParts is set.
+	inParts    map[uint64]bool
+	anyInParts bool
 	// compacted is what the storage has compacted.
 	compacted uint64
+
+	// then is the state after the first so many changes, which was looked at last.
+	then      map[string]*object
+	thenAfter int
+}
+
+// written is a write of an object.
+type written struct {
+	name string
+	rv   uint64
 }
 
 func newHistory() *history {
-	return &history{rv: 1, states: []map[string]*object{{}}}
+	return &history{rv: 1, now: map[string]*object{}, then: map[string]*object{}, inParts: map[uint64]bool{}}
 }
 
 // add notes a write at a resourceVersion. twin: a history that is gone has another
 // write of the object at that version, so that nobody can tell the two apart.
 func (h *history) add(rv uint64, name string, after *example.Pod) (twin bool) {
-	state := h.states[len(h.states)-1]
-	c := change{rv: rv, before: state[name]}
-	state = maps.Clone(state)
-	if after == nil {
+	c := change{rv: rv, before: h.now[name]}
+	if after != nil {
+		c.after = newObject(name, rv, after)
+	}
+	c.apply(h.now)
+	h.rv = rv
+	h.changes = append(h.changes, c)
+	return h.gone[written{name, rv}]
+}
+
+func (c change) apply(state map[string]*object) { set(state, c.name(), c.after) }
+
+func set(state map[string]*object, name string, o *object) {
+	if o == nil {
 		delete(state, name)
 	} else {
-		c.after = &object{name: name, rv: rv, pod: after}
-		state[name] = c.after
+		state[name] = o
 	}
-	h.rv = rv
-	h.changes, h.states = append(h.changes, c), append(h.states, state)
-	return h.gone[fmt.Sprintf("%s@%d", name, rv)]
 }
 
 // whole returns how many changes there are up to rv.
@@ -93,77 +151,47 @@ func (h *history) whole(rv uint64) int {
 	return n
 }
 
+// state returns the state after the first n changes, by name. The state is valid
+// until the next call of a method of h.
+func (h *history) state(n int) map[string]*object {
+	if n == len(h.changes) {
+		return h.now
+	}
+	for ; h.thenAfter > n; h.thenAfter-- {
+		c := h.changes[h.thenAfter-1]
+		set(h.then, c.name(), c.before)
+	}
+	for ; h.thenAfter < n; h.thenAfter++ {
+		h.changes[h.thenAfter].apply(h.then)
+	}
+	return h.then
+}
+
+// object returns an object after the first n changes, nil if there is none.
+func (h *history) object(name string, n int) *object {
+	for n--; n >= 0; n-- {
+		if c := h.changes[n]; c.name() == name {
+			return c.after
+		}
+	}
+	return nil
+}
+
 // restore forgets what came after rv.
 func (h *history) restore(rv uint64) {
 	n := h.whole(rv)
 	if h.gone == nil {
-		h.gone = map[string]bool{}
+		h.gone = map[written]bool{}
 	}
 	for _, c := range h.changes[n:] {
 		if c.after != nil {
-			h.gone[fmt.Sprintf("%s@%d", c.after.name, c.rv)] = true
+			h.gone[written{c.after.name, c.rv}] = true
 		}
 	}
-	h.rv, h.changes, h.states = rv, h.changes[:n:n], h.states[:n+1:n+1]
-}
-
-func (h *history) current() map[string]*object { return h.states[len(h.states)-1] }
-
-// selection is what a client asks for, applied to one object after the other.
-type selection struct {
-	key       string // with the resource's prefix
-	recursive bool
-	predicate storage.SelectionPredicate
-}
-
-func newSelection(q Query) selection {
-	return selection{key: poddata.Prefix + q.In, recursive: !q.One, predicate: poddata.Predicate(q.Labels, q.Fields)}
-}
-
-func (s *selection) has(o *object) bool {
-	if o == nil {
-		return false
+	if n == len(h.changes) {
+		h.rv = rv
+		return
 	}
-	key := poddata.Prefix + o.name
-	if key != s.key && (!s.recursive || !strings.HasPrefix(key, s.key)) {
-		return false
-	}
-	matches, err := s.predicate.Matches(o.pod)
-	return err == nil && matches
-}
-
-// of returns what is selected of a state, in the order of keys.
-func (s *selection) of(state map[string]*object) (out []*object) {
-	for _, name := range slices.Sorted(maps.Keys(state)) {
-		if s.has(state[name]) {
-			out = append(out, state[name])
-		}
-	}
-	return out
-}
-
-// inScope returns how many objects of a state are in the range of keys, after the
-// given one.
-func (s *selection) inScope(state map[string]*object, after string) (n int) {
-	for name := range state {
-		key := poddata.Prefix + name
-		if (key == s.key || (s.recursive && strings.HasPrefix(key, s.key))) && key > after {
-			n++
-		}
-	}
-	return n
-}
-
-// event returns what a watcher is told of a change, "" if nothing.
-func (s *selection) event(c change) string {
-	was, is := s.has(c.before), s.has(c.after)
-	switch {
-	case was && is:
-		return "MODIFIED " + c.after.String()
-	case is:
-		return "ADDED " + c.after.String()
-	case was:
-		return "DELETED " + c.before.at(c.rv)
-	}
-	return ""
+	h.now = maps.Clone(h.state(n))
+	h.rv, h.changes = rv, h.changes[:n:n]
 }

@@ -25,7 +25,12 @@ func (d *driver) observe(o Operation) {
 		return
 	}
 	before := d.status
-	d.status = d.cacher.Status()
+	d.status, _ = d.cacher.StatusPage(cacher.WatcherQuery{}) // the query is valid
+	if d.status.ResourceVersion == 0 && !d.stopped {
+		// The cache has fallen asleep. What its watches were told before that stays
+		// as right as it was.
+		d.status.OldestResourceVersion = max(d.status.OldestResourceVersion, before.OldestResourceVersion)
+	}
 	fills := d.store.fills.Load()
 	for _, w := range d.watches {
 		d.observeWatch(w, fills)
@@ -60,7 +65,7 @@ func (d *driver) observeWatch(w *watching, fills int64) {
 		w.answered, w.openFills = true, fills
 		if err != nil {
 			w.refused, w.over = true, true
-			d.result.Trace.observed(w.watcher.name, "refused: "+errorText(err))
+			d.result.Trace.observed(w.watcher.name, text("refused: "+errorText(err)))
 			if !d.excuses(w, fills) {
 				d.fail("%s was refused without a reason: %v", w.watcher.name, err)
 			}
@@ -76,7 +81,7 @@ func (d *driver) observeWatch(w *watching, fills int64) {
 	}
 	for _, s := range news {
 		d.result.Events++
-		d.result.Trace.observed(w.watcher.name, s.text)
+		d.result.Trace.observed(w.watcher.name, text(s.text))
 		if w.over && s.kind == "closed" {
 			continue
 		}
@@ -143,7 +148,7 @@ func (d *driver) observeRead(r *reading) {
 	case a := <-r.result:
 		r.done = true
 		d.result.Reads++
-		d.result.Trace.observed(r.reader.name, a.String())
+		d.result.Trace.observed(r.reader.name, a)
 		d.judgeRead(r, a)
 	default:
 		if time.Since(r.began) > bound && !d.faults.holds(r.began) && !r.gone {
@@ -177,17 +182,9 @@ func (d *driver) judgeRead(r *reading, a answer) {
 // observeStatus looks at what the cache says of itself.
 func (d *driver) observeStatus(before cacher.Status, fills int64) {
 	s := d.status
-	live, parked := s.Watches.Live, s.Watches.Parked+s.Watches.Starting
-	line := fmt.Sprintf("ready %v at %d, oldest %d, %d objects, %d live, %d parked", s.Ready, s.ResourceVersion, s.OldestResourceVersion, s.Objects, live, parked)
-	if s.Asleep {
-		line += ", asleep"
-	}
-	if s.Paused != nil {
-		line += ", paused"
-	}
-	if line != d.told {
-		d.told = line
-		d.result.Trace.observed("cache", line)
+	if now := conditionOf(s); now != d.told {
+		d.told = now
+		d.result.Trace.observed("cache", now)
 	}
 	rested := len(d.faults.releases) == 0
 	switch {
@@ -199,15 +196,34 @@ func (d *driver) observeStatus(before cacher.Status, fills int64) {
 	case !d.faults.ever && !d.setup.Lazy && d.setup.Idle == 0 && d.caches == 1 && fills > d.startFills+1:
 		d.fail("the storage was listed again, %d times, without a reason", fills-d.startFills)
 	}
-	if s.ResourceVersion == 0 && !d.stopped {
-		d.status.OldestResourceVersion = max(s.OldestResourceVersion, before.OldestResourceVersion)
-	}
 	if rested {
 		d.restedFills = fills
-		if d.lost && fills > d.lostFills && s.Ready && s.ResourceVersion > 0 && s.ResourceVersion <= d.history.rv {
+		if d.lost && fills > d.lostFills && s.Ready && s.ResourceVersion > 0 && s.ResourceVersion <= d.history.rv && (!d.setup.Carry || len(d.twins) == 0) {
 			d.lost = false
 		}
 	}
+}
+
+// condition is what a trace has of the cache.
+type condition struct {
+	ready, asleep, paused bool
+	rv, oldest            uint64
+	objects, live, parked int
+}
+
+func conditionOf(s cacher.Status) condition {
+	return condition{s.Ready, s.Asleep, s.Paused != nil, s.ResourceVersion, s.OldestResourceVersion, s.Objects, s.Watches.Live, s.Watches.Parked + s.Watches.Starting}
+}
+
+func (c condition) String() string {
+	line := fmt.Sprintf("ready %v at %d, oldest %d, %d objects, %d live, %d parked", c.ready, c.rv, c.oldest, c.objects, c.live, c.parked)
+	if c.asleep {
+		line += ", asleep"
+	}
+	if c.paused {
+		line += ", paused"
+	}
+	return line
 }
 
 // complete wants every watch that is read to have brought everything.

@@ -85,7 +85,7 @@ func (r *readRule) judge(a answer, h *history) string {
 	}
 	wrong := ""
 	for _, n := range r.parts(a.at, h) {
-		if wrong = r.judgeState(a, h.states[n]); wrong == "" {
+		if wrong = r.judgeState(a, h.state(n)); wrong == "" {
 			break
 		}
 	}
@@ -109,8 +109,8 @@ func (r *readRule) parts(rv uint64, h *history) []int {
 func (r *readRule) judgeState(a answer, state map[string]*object) string {
 	var want []string
 	for _, o := range r.selection.of(state) {
-		if poddata.Prefix+o.name > r.after {
-			want = append(want, o.String())
+		if o.key > r.after {
+			want = append(want, o.text)
 		}
 	}
 	// A page that is not the last one has a token. The last one may have one as long
@@ -146,15 +146,23 @@ func (r *readRule) judgeGet(a answer, h *history) string {
 		least = h.whole(max(1, r.least()) - 1)
 	}
 	var had []string
-	for n := least; n <= len(h.changes); n++ {
+	after := h.object(r.name, least)
+	for n := least; ; n++ {
 		state := "not found"
-		if o := h.states[n][r.name]; o != nil {
-			state = o.String()
+		if after != nil {
+			state = after.text
 		}
 		if state == got {
 			return ""
 		}
 		had = append(had, state)
+		for n < len(h.changes) && h.changes[n].name() != r.name {
+			n++
+		}
+		if n == len(h.changes) {
+			break
+		}
+		after = h.changes[n].after
 	}
 	return fmt.Sprintf("since version %d the object was %s", r.least(), strings.Join(slices.Compact(had), ", "))
 }

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
 	"testing"
 	"time"
 
@@ -43,8 +44,22 @@ func TestMain(m *testing.M) {
 	}
 	klog.SetOutput(io.Discard)
 	flag.Parse()
+	// A collection in the middle of a schedule takes time, and changes the order in
+	// which goroutines run: see run.
+	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(heapLimit)
 	os.Exit(m.Run())
 }
+
+// The memory of schedules is collected after so many of them, or when there is more
+// than the limit of it.
+const (
+	collectEvery = 50
+	heapLimit    = 1 << 30
+)
+
+// ran counts the schedules of this process.
+var ran int
 
 // patience is how long one schedule may take of real time. A schedule that hangs
 // ends the process, with all stacks.
@@ -57,6 +72,9 @@ func run(t *testing.T, seed uint64, kind simulation.Kind, operations []simulatio
 		os.Exit(2)
 	})
 	defer watchdog.Stop()
+	if ran++; ran%collectEvery == 0 {
+		runtime.GC()
+	}
 	//lint:ignore SA1019 Package wait of k8s.io/apimachinery takes its random numbers here.
 	rand.Seed(int64(seed))
 	return simulation.Run(t, operations, coverage)

@@ -129,8 +129,19 @@ func (c *carried) apply(changes []Change) {
 	}
 }
 
+// HideBefore hides the resourceVersions below rv, because the state may have missed
+// events: what a client has at one of them need not be what the state had there.
+// The versions can be neither read nor continued from any more: ErrExpired. Called
+// before Carry with the resourceVersion of its list, HideBefore leaves to it only
+// the watchers that were told the state's own content.
+func (s *State) HideBefore(rv uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.interruptions = append(s.mu.interruptions, interruption{to: rv})
+}
+
 // Skipped reports whether rv lies in a part of the history that a list has skipped
-// (Carry), as far as the window reaches back.
+// (Carry), or that is hidden (HideBefore), as far as the window reaches back.
 func (s *State) Skipped(rv uint64) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -115,6 +115,29 @@ func TestCarryFromTheMiddle(t *testing.T) {
 	require.Equal(t, "a=2@5 b=2@5 d=1@7", contents(s.Latest()))
 }
 
+// A state that may have missed events is carried over a list for those only who were
+// told what it has: nobody can continue from what it had before.
+func TestCarryAfterMissedEvents(t *testing.T) {
+	s := watchcache.New(roomy)
+	s.Replace([]*watchcache.Element{element("a", 5, "1"), element("b", 5, "1")}, 5)
+	applyPart(t, s, modified("b", 6, "2"))
+	s.HideBefore(9)
+	lastState := func(e *watchcache.Element) *watchcache.Element { return element(e.Key, 9, e.Labels["value"]) }
+	_, err := s.PositionAfter(5)
+	require.ErrorIs(t, err, watchcache.ErrExpired, "before the list is there")
+	n, err := s.Carry([]*watchcache.Element{element("a", 5, "1"), element("c", 7, "1")}, 9, 0, lastState)
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	for _, rv := range []uint64{5, 6, 8} {
+		_, err := s.PositionAfter(rv)
+		assert.ErrorIs(t, err, watchcache.ErrExpired, "a watch from %d", rv)
+		assert.True(t, s.Skipped(rv), "%d", rv)
+	}
+	_, err = s.PositionAfter(9)
+	require.NoError(t, err)
+	assert.False(t, s.Skipped(9))
+}
+
 // Regression 98: readers and the dispatcher are served while Carry makes the
 // new state.
 func TestCarryLocksNobodyOut(t *testing.T) {

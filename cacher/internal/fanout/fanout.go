@@ -215,7 +215,8 @@ func (f *Fanout) Fail(failure watch.Event) { f.dispatcher.fail(failure) }
 func (f *Fanout) Follow() { f.dispatcher.follow() }
 
 // Skipped ends the watchers that have begun after a resourceVersion strictly between
-// the two: they were ahead of the state, which has not seen what is between them.
+// the two: they were ahead of the state, which has not seen what is between them, or
+// has missed a part of it.
 // The differences that the state was told of instead are none to what the clients
 // have: an object may be missing in both states that the client has. The clients
 // can't resume there either, and list. The state must refuse to begin at these
