@@ -27,8 +27,8 @@ func (d *driver) observe(o Operation) {
 	before := d.status
 	d.status, _ = d.cacher.StatusPage(cacher.WatcherQuery{}) // the query is valid
 	if d.status.ResourceVersion == 0 && !d.stopped {
-		// The cache has fallen asleep. What its watches were told before that stays
-		// as right as it was.
+		// The cache has fallen asleep. The reasons that its watches were given before
+		// that stay right.
 		d.status.OldestResourceVersion = max(d.status.OldestResourceVersion, before.OldestResourceVersion)
 	}
 	fills := d.store.fills.Load()
