@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +26,10 @@ type backend struct {
 	storage.Interface // nil: caches under measurement are not written to
 	versioner         storage.APIObjectVersioner
 	pods              []*corev1.Pod // in the order of their keys
+	// newObject makes an empty object; each calls its argument with every object of
+	// the initial state, until that says no.
+	newObject func() runtime.Object
+	each      func(func(runtime.Object) bool)
 	// roundTrip is how long version requests and GETs take.
 	roundTrip time.Duration
 
@@ -43,22 +46,29 @@ type backend struct {
 var errWatchEnded = errors.New("the storage's watch has ended")
 
 func newBackend(pods []*corev1.Pod) *backend {
-	b := &backend{pods: pods}
+	b := &backend{pods: pods, newObject: newPod}
+	b.each = func(yield func(runtime.Object) bool) {
+		for _, pod := range pods {
+			if !yield(pod) {
+				return
+			}
+		}
+	}
 	b.version.Store(uint64(len(pods)))
 	return b
 }
 
-// emit writes the Pod, at the resourceVersion that it carries, and returns
+// emit writes the object, at the resourceVersion that it carries, and returns
 // when the cache's watch has taken it.
-func (b *backend) emit(pod *corev1.Pod) error {
-	rv, err := b.versioner.ObjectResourceVersion(pod)
+func (b *backend) emit(object runtime.Object) error {
+	rv, err := b.versioner.ObjectResourceVersion(object)
 	if err != nil {
 		return err
 	}
 	b.order.Lock()
 	defer b.order.Unlock()
 	b.version.Store(rv)
-	return b.send(watch.Event{Type: watch.Modified, Object: pod})
+	return b.send(watch.Event{Type: watch.Modified, Object: object})
 }
 
 // abandon ends the watch, if the cache has not.
@@ -97,25 +107,29 @@ func (b *backend) Watch(ctx context.Context, key string, opts storage.ListOption
 	b.mu.Unlock()
 	// Ends with the initial state, or with the watch.
 	go func() {
-		for _, pod := range b.pods {
-			if !w.send(watch.Event{Type: watch.Added, Object: pod}) {
-				return
-			}
+		whole := true
+		b.each(func(object runtime.Object) bool {
+			whole = w.send(watch.Event{Type: watch.Added, Object: object})
+			return whole
+		})
+		if whole {
+			w.send(end)
 		}
-		w.send(end)
 	}()
 	return w, nil
 }
 
 func (b *backend) bookmark(initialEventsEnd bool) (watch.Event, error) {
-	pod := &corev1.Pod{}
-	pod.ResourceVersion = strconv.FormatUint(b.version.Load(), 10)
+	object := b.newObject()
+	if err := b.versioner.UpdateObject(object, b.version.Load()); err != nil {
+		return watch.Event{}, err
+	}
 	if initialEventsEnd {
-		if err := storage.AnnotateInitialEventsEndBookmark(pod); err != nil {
+		if err := storage.AnnotateInitialEventsEndBookmark(object); err != nil {
 			return watch.Event{}, err
 		}
 	}
-	return watch.Event{Type: watch.Bookmark, Object: pod}, nil
+	return watch.Event{Type: watch.Bookmark, Object: object}, nil
 }
 
 // RequestWatchProgress implements storage.Interface.

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 	shippedcacher "k8s.io/apiserver/pkg/storage/cacher"
 	shippedmetrics "k8s.io/apiserver/pkg/storage/cacher/metrics"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/realistic"
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
@@ -52,19 +54,40 @@ func (c *cached) close() {
 // cacheOptions are what a resource's author may choose.
 type cacheOptions struct {
 	labelIndex bool // keep an index of appLabel
+	share      bool // share equal parts of objects, in ours
+	// kind is what is cached, nil: the Pods of pods.go.
+	kind *realistic.Kind
+}
+
+// resource is what both caches are told about their objects.
+type resource struct {
+	name            schema.GroupResource
+	prefix          string
+	key             func(runtime.Object) (string, error)
+	attrs           storage.AttrFunc
+	object, newList func() runtime.Object
+	codec           runtime.Codec
+}
+
+func (o cacheOptions) resource() (resource, error) {
+	if k := o.kind; k != nil {
+		return resource{k.Resource, realistic.Prefix, realistic.Key, k.Attrs, k.New, k.NewList, k.Codec}, nil
+	}
+	codec, err := podCodec()
+	return resource{podResource, prefix, podKey, podAttrs, newPod, newPodList, codec}, err
 }
 
 // start starts a cache, which is not ready yet.
 func start(s subject, b *backend, o cacheOptions) (c *cached, wait func(context.Context) error, err error) {
-	codec, err := podCodec()
+	r, err := o.resource()
 	if err != nil {
 		return nil, nil, err
 	}
 	switch s {
 	case ours:
-		return startOurs(b, codec, o)
+		return startOurs(b, r, o)
 	case shipped:
-		return startShipped(b, codec, o)
+		return startShipped(b, r, o)
 	}
 	return nil, nil, fmt.Errorf("%q is no cache", s)
 }
@@ -110,16 +133,16 @@ func (s side) close() error {
 
 func plain(subject) cacheOptions { return cacheOptions{} }
 
-func startOurs(b *backend, codec runtime.Codec, o cacheOptions) (*cached, func(context.Context) error, error) {
+func startOurs(b *backend, r resource, o cacheOptions) (*cached, func(context.Context) error, error) {
 	registry := prometheus.NewRegistry()
 	m, err := metrics.New(registry)
 	if err != nil {
 		return nil, nil, err
 	}
 	config := cacher.Config{
-		Storage: b, Versioner: b.versioner, GroupResource: podResource, EventsHistoryWindow: historyWindow,
-		ResourcePrefix: prefix, KeyFunc: podKey, GetAttrsFunc: podAttrs,
-		NewFunc: newPod, NewListFunc: newPodList, Codec: codec, Metrics: m,
+		Storage: b, Versioner: b.versioner, GroupResource: r.name, EventsHistoryWindow: historyWindow,
+		ResourcePrefix: r.prefix, KeyFunc: r.key, GetAttrsFunc: r.attrs,
+		NewFunc: r.object, NewListFunc: r.newList, Codec: r.codec, Metrics: m, ShareEqualParts: o.share,
 	}
 	if o.labelIndex {
 		config.LabelIndexes = []string{appLabel}
@@ -131,11 +154,11 @@ func startOurs(b *backend, codec runtime.Codec, o cacheOptions) (*cached, func(c
 	return &cached{Interface: c, subject: ours, backend: b, stop: c.Stop, gathered: registry}, c.Wait, nil
 }
 
-func startShipped(b *backend, codec runtime.Codec, o cacheOptions) (*cached, func(context.Context) error, error) {
+func startShipped(b *backend, r resource, o cacheOptions) (*cached, func(context.Context) error, error) {
 	config := shippedcacher.Config{
-		Storage: b, Versioner: b.versioner, GroupResource: podResource, EventsHistoryWindow: historyWindow,
-		ResourcePrefix: prefix, KeyFunc: podKey, GetAttrsFunc: podAttrs,
-		NewFunc: newPod, NewListFunc: newPodList, Codec: codec,
+		Storage: b, Versioner: b.versioner, GroupResource: r.name, EventsHistoryWindow: historyWindow,
+		ResourcePrefix: r.prefix, KeyFunc: r.key, GetAttrsFunc: r.attrs,
+		NewFunc: r.object, NewListFunc: r.newList, Codec: r.codec,
 	}
 	if o.labelIndex {
 		config.Indexers = &cache.Indexers{storage.LabelIndex(appLabel): func(obj any) ([]string, error) {

@@ -39,7 +39,7 @@
 // # Where things are
 //
 // rows.go is the table: one row for each line of the goals. dispatch.go,
-// burst.go, stop.go, reads.go, consistent.go, memory.go and start.go are its
+// burst.go, stop.go, reads.go, consistent.go, memory.go, heap.go and start.go are its
 // rows by family; measure.go is how pairs are measured, goals.go what is
 // printed of them; caches.go, backend.go, pods.go and clients.go are what
 // they are measured with. TestEveryRow runs everything once, small.

@@ -11,7 +11,7 @@ import (
 // larger stacks, Go gives each new one a larger stack to begin with. Stop comes
 // last: a shipped cacher that hangs is left behind.
 func table() []row {
-	return slices.Concat(memoryRows(), dispatchRows(), readRows(), startAndStopRows())
+	return slices.Concat(memoryRows(), heapRows(), dispatchRows(), readRows(), startAndStopRows())
 }
 
 var (

@@ -195,6 +195,7 @@ var fieldEffects = map[string]fieldEffect{
 	"IdleTimeout":              {by: "TestScripts/lifecycle"},
 	"DisableSizeEstimation":    {by: "TestDisableSizeEstimation"},
 	"DisableShippedMetrics":    {by: "TestDisableShippedMetrics"},
+	"ShareEqualParts":          {by: "TestEqualPartsAreShared"},
 	"Versioner": {
 		change:  func(c *cacher.Config, value int) { c.Versioner = shifted{uint64(value)} },
 		observe: func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) string { return oneLine(t, c, "/pods/") },

@@ -175,7 +175,7 @@ func (e *engine) start() {
 func (e *engine) newFeed() *feed {
 	return &feed{
 		config: &e.config, state: e.state, time: e.time, metrics: e.metrics, readiness: e.readiness, trust: e.trust,
-		heard: e.contact.heard,
+		heard: e.contact.heard, sharing: newSharing(&e.config),
 		whole: func() bool { return !e.watchProgress() }, lastState: e.fanout.LastState,
 		changed: e.changed, progressed: e.progressed, replaced: e.replaced, skipped: e.fanout.Skipped,
 		endWatches: e.fanout.Fail, relist: func(why error) { e.relist(metrics.RelistChange, why) }, warn: e.warn, note: e.noteError,

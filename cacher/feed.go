@@ -59,6 +59,8 @@ type feed struct {
 	note func(message string, err error)
 
 	names watchcache.FieldNames
+	// sharing is nil unless Config.ShareEqualParts is set.
+	sharing *sharing
 	// applied counts the changes, of which one of measuredEvery is measured.
 	applied uint
 	// broken is true from a change that could not be applied until the next
@@ -108,6 +110,7 @@ func (f *feed) apply(typ watchcache.EventType, obj any) error {
 		f.fail(err)
 		return nil
 	}
+	f.sharing.change(f.state, k)
 	element, err := f.element(k)
 	if err != nil {
 		f.fail(err)
@@ -219,6 +222,7 @@ func (f *feed) elements(objs []any) ([]*watchcache.Element, error) {
 		}
 	}
 	slices.SortStableFunc(listed, func(a, b keyed) int { return cmp.Compare(a.key, b.key) })
+	f.sharing.list(f.state, listed)
 	elements := make([]*watchcache.Element, len(listed))
 	for i, l := range listed {
 		var err error

@@ -50,6 +50,8 @@ type Options struct {
 	LazyStart bool
 	// IdleTimeout: 0 lets no cache sleep.
 	IdleTimeout time.Duration
+	// ShareEqualParts makes objects share the memory of what is equal in them.
+	ShareEqualParts bool
 	// DisableShippedMetrics leaves out the metrics of the cacher that
 	// k8s.io/apiserver ships.
 	DisableShippedMetrics bool
@@ -100,6 +102,7 @@ var flagFields = []struct {
 	{"ConsistentGetFromStorage", "watch-cache-consistent-get-from-storage", zeroIsUnset},
 	{"LazyStart", "watch-cache-lazy-start", zeroIsUnset},
 	{"IdleTimeout", "watch-cache-idle-timeout", zeroIsUnset},
+	{"ShareEqualParts", "watch-cache-share-equal-parts", zeroIsUnset},
 	{"DisableShippedMetrics", "watch-cache-disable-shipped-metrics", zeroIsUnset},
 }
 
@@ -132,6 +135,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.LazyStart, "watch-cache-lazy-start", o.LazyStart, "Start a watch cache with the first GET, LIST or WATCH of its resource.")
 	fs.DurationVar(&o.IdleTimeout, "watch-cache-idle-timeout", o.IdleTimeout, "End a watch cache that was not used for that long, until the "+
 		"next GET, LIST or WATCH. At least 1s. 0: never.")
+	fs.BoolVar(&o.ShareEqualParts, "watch-cache-share-equal-parts", o.ShareEqualParts, "Keep equal parts of the objects of a watch cache in "+
+		"memory once. Takes less memory, and more time for each object that comes.")
 	fs.BoolVar(&o.DisableShippedMetrics, "watch-cache-disable-shipped-metrics", o.DisableShippedMetrics, "Leave out the metrics that "+
 		"dashboards for the cache of k8s.io/apiserver use, apiserver_watch_cache_* and others, beside watchcache_*.")
 	fs.Var(&labelIndexes{to: &o.LabelIndexes}, labelIndexesFlag, "Labels to keep an index for, for LISTs and watches that select by them: "+

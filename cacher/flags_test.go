@@ -89,6 +89,7 @@ func TestFlagsHaveAnEffect(t *testing.T) {
 		{"--watch-cache-consistent-get-from-storage", "ConsistentGetFromStorage", true},
 		{"--watch-cache-lazy-start", "LazyStart", true},
 		{"--watch-cache-idle-timeout=10m", "IdleTimeout", 10 * time.Minute},
+		{"--watch-cache-share-equal-parts", "ShareEqualParts", true},
 		{"--watch-cache-label-indexes=widgets.example.com#a,widgets.example.com#example.com/b,pods#c", "LabelIndexes", []string{"a", "example.com/b"}},
 		{"--watch-cache-label-indexes=widgets#a", "LabelIndexes", []string(nil)},
 	} {

@@ -163,6 +163,11 @@ func WithIdleTimeout(d time.Duration) Option {
 	return with("WithIdleTimeout", "IdleTimeout", func(c *Config) { c.IdleTimeout = d })
 }
 
+// WithShareEqualParts sets Config.ShareEqualParts.
+func WithShareEqualParts() Option {
+	return with("WithShareEqualParts", "ShareEqualParts", func(c *Config) { c.ShareEqualParts = true })
+}
+
 // WithoutShippedMetrics sets Config.DisableShippedMetrics.
 func WithoutShippedMetrics() Option {
 	return with("WithoutShippedMetrics", "DisableShippedMetrics", func(c *Config) { c.DisableShippedMetrics = true })

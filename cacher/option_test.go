@@ -35,6 +35,7 @@ var optionOf = map[string]Option{
 	"LazyStart":                WithLazyStart(),
 	"IdleTimeout":              WithIdleTimeout(time.Second),
 	"DisableSizeEstimation":    WithoutSizeEstimation(),
+	"ShareEqualParts":          WithShareEqualParts(),
 	"Metrics":                  WithMetrics(&metrics.Metrics{}),
 	"DisableShippedMetrics":    WithoutShippedMetrics(),
 }

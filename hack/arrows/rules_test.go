@@ -29,6 +29,7 @@ var arrows = []arrow{
 	{"internal/funcvalue", nil},
 	{"internal/endpoints", nil},
 	{"internal/heapsize", nil},
+	{"internal/dedup", nil},
 	{"internal/klogzap", nil},
 	{"internal/cachetest", []string{"internal/memstore", "internal/poddata", "cacher"}},
 	{"internal/...", []string{"internal/..."}},
@@ -46,7 +47,7 @@ var arrows = []arrow{
 	{"cacher/internal/bytebudget", nil},
 	{"cacher/internal/wire", []string{"cacher/internal/bytebudget", "watchcache"}},
 	{"cacher/internal/fanout", []string{"cacher/internal/bytebudget", "cacher/internal/match", "cacher/internal/tasks", "cacher/internal/timeline", "watchcache", "metrics"}},
-	{"cacher/...", []string{"cacher/...", "watchcache/...", "metrics/...", "internal/shared", "internal/funcvalue", "internal/heapsize"}},
+	{"cacher/...", []string{"cacher/...", "watchcache/...", "metrics/...", "internal/shared", "internal/funcvalue", "internal/heapsize", "internal/dedup"}},
 	{"watchcache/...", []string{"watchcache/..."}},
 	{"metrics/...", []string{"metrics/..."}},
 	{"storage/etcd3/embedded", nil},
@@ -80,6 +81,7 @@ var restricted = []struct {
 	{"internal/memstore/...", []string{"internal/...", "integration/...", "bench/...", "simulation/...", "conformance/..."}, "it is for tests"},
 	{"internal/poddata/...", []string{"internal/...", "integration/...", "bench/...", "simulation/...", "conformance/..."}, "it is for tests"},
 	{"internal/script/...", []string{"internal/...", "integration/..."}, "it is for tests"},
+	{"internal/realistic", []string{"internal/...", "integration/...", "bench/..."}, "it is for tests and measurements"},
 	{"internal/fakekube", []string{"integration/..."}, "it is for tests"},
 	{"internal/cachetest/...", []string{"internal/...", "integration/..."}, "it is for tests"},
 }
@@ -112,7 +114,7 @@ var closures = []closure{
 	},
 	{
 		of:     []string{"server/...", "cacher/...", "watchcache/...", "storage/...", "metrics/...", "debug/...", "informer/..."},
-		never:  []string{module + "/internal/memstore/...", module + "/internal/poddata/...", module + "/internal/script/...", module + "/internal/fakekube", module + "/internal/cachetest/..."},
+		never:  []string{module + "/internal/memstore/...", module + "/internal/poddata/...", module + "/internal/script/...", module + "/internal/realistic", module + "/internal/fakekube", module + "/internal/cachetest/..."},
 		reason: "these are for tests",
 	},
 	{

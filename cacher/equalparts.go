@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cacher
+
+import (
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kube-watchcache/watchcache/internal/dedup"
+	"github.com/kube-watchcache/watchcache/watchcache"
+)
+
+// sharing makes objects that come share the memory of what is equal in others,
+// before anyone else has them (Config.ShareEqualParts). Its methods do nothing if
+// it is nil. The feed owns it.
+type sharing struct {
+	sharer dedup.Sharer
+	// latest is the object that has come last: a new one is most likely to be like
+	// it.
+	latest runtime.Object
+}
+
+func newSharing(config *Config) *sharing {
+	if !config.ShareEqualParts {
+		return nil
+	}
+	return &sharing{}
+}
+
+// change shares the object of a change with the state before it.
+func (s *sharing) change(state *watchcache.State, k keyed) {
+	if s == nil {
+		return
+	}
+	like := s.latest
+	if previous, _ := state.Get(k.key); previous != nil {
+		like = previous.Object
+	}
+	s.sharer.Share(k.object, like)
+	s.latest = k.object
+}
+
+// list shares each listed object with the state that the cache has of it, and a new
+// one with its neighbour. The objects are in the order of their keys.
+func (s *sharing) list(state *watchcache.State, listed []keyed) {
+	if s == nil {
+		return
+	}
+	for i, k := range listed {
+		var like runtime.Object
+		if previous, _ := state.Get(k.key); previous != nil {
+			like = previous.Object
+		} else if i > 0 {
+			like = listed[i-1].object
+		}
+		s.sharer.Share(k.object, like)
+	}
+}
