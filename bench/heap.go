@@ -82,7 +82,7 @@ func (m objectHeap) open(_ context.Context, s size) (*work, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := max(min(s.objects, heapBytes/len(first)), 10)
+	n := max(s.of(min(s.objects, heapBytes/len(first)), s.repeats), 5)
 	return fresh(func(ctx context.Context, sub subject) ([]float64, error) {
 		d := &decoded{kind: kind, n: n}
 		var each float64

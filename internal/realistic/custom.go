@@ -33,10 +33,23 @@ func CustomResources(bytes int) (Kind, error) {
 		},
 		Update: func(object runtime.Object, n int) { updatePipeline(object.(*unstructured.Unstructured), n) },
 	}
-	for steps := 0; ; steps++ {
-		k.Make = func(i int) runtime.Object { return pipeline(i, steps) }
-		encoded, err := json.Marshal(k.Make(0).(*unstructured.Unstructured).Object)
-		if err != nil || len(encoded) >= bytes {
+	size := func(steps int) (int, error) {
+		encoded, err := json.Marshal(pipeline(0, steps).Object)
+		return len(encoded), err
+	}
+	none, err := size(0)
+	if err != nil {
+		return k, err
+	}
+	one, err := size(1)
+	if err != nil {
+		return k, err
+	}
+	// Later steps take more than the first, so that the search begins a little below.
+	for steps := max(0, (bytes-none)/(one-none)*9/10); ; steps++ {
+		n, err := size(steps)
+		if err != nil || n >= bytes {
+			k.Make = func(i int) runtime.Object { return pipeline(i, steps) }
 			return k, err
 		}
 	}
