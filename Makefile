@@ -32,7 +32,7 @@ STEP = hack/step.sh
 PLAINSTEP = CGO_ENABLED=0 $(STEP)
 
 .DEFAULT_GOAL := help
-.PHONY: help alerts run test soak programs on-etcd beside race lint vet static generate bench tuning benchmarks dashboards observe build verify conformance clientgo backends browser kubernetes e2e faults release-check compiler clean
+.PHONY: help alerts run test soak schedules racing programs on-etcd beside race lint vet static generate bench tuning benchmarks dashboards observe build verify conformance clientgo backends browser kubernetes e2e faults release-check compiler clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -52,9 +52,16 @@ test: compiler programs ## run every test once with the race detector, then the 
 	@$(STEP) "unit tests" $(GO) test $(TESTFLAGS) $$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | grep -Ev '/integration(/faults|/observe)?$$')
 	@$(STEP) "unit tests with invariants" $(GO) test $(TESTFLAGS) -tags invariants ./watchcache/... ./cacher/...
 	@$(PLAINSTEP) "allocations and heap" $(GO) test -vet=off -count=1 -ldflags=-w -run 'Allocations|Heap|ClonesNothing|NeverReading' ./watchcache ./cacher ./internal/heapsize
-	@$(PLAINSTEP) "simulation" $(GO) test -vet=off -count=1 -ldflags=-w -v -run '^(TestSchedules|TestSameSeedSameTrace)$$' ./simulation
+	@$(MAKE) --no-print-directory -j2 --output-sync=target schedules racing
 	@$(MAKE) --no-print-directory -j2 --output-sync=target on-etcd beside
 	@$(STEP) "faults" $(GO) test -C integration/faults $(TESTFLAGS)
+
+# Each takes one core for some two minutes.
+schedules:
+	@$(PLAINSTEP) "simulation" $(GO) test -vet=off -count=1 -ldflags=-w -timeout $(TIMEOUT) -v -run '^(TestSchedules|TestSameSeedSameTrace)$$' ./simulation -args -all
+
+racing:
+	@GOMAXPROCS=2 $(STEP) "simulation, racing" $(GO) test $(TESTFLAGS) -v -run '^TestRacingSchedules$$' ./simulation -args -all
 
 # Both wait for servers most of the time, so that make test runs one beside the
 # other. The faults' shares of answers are measured alone.

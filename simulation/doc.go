@@ -37,7 +37,8 @@
 //
 // In a deterministic schedule everything comes to rest between two operations. The
 // same seed then gives the same trace, byte for byte; TestSameSeedSameTrace holds
-// the package to that. In a racing schedule several operations come at once, so
+// the package to that. Its memory is collected between schedules only, for a
+// collection changes the order in which goroutines run. In a racing schedule several operations come at once, so
 // that the cache's goroutines race each other; the model allows every order.
 //
 // # What is not promised, and not simulated

@@ -167,6 +167,8 @@ func (d *driver) start(setup Setup) {
 	if setup.Indexes {
 		config.IndexerFuncs, config.LabelIndexes = poddata.Triggers(), []string{"color"}
 	}
+	// Read before the cache begins, which a racing schedule may not see.
+	d.startFills = d.store.fills.Load()
 	c, err := cacher.New(config)
 	if err != nil {
 		d.fail("the cache does not start: %v", err)
@@ -175,7 +177,6 @@ func (d *driver) start(setup Setup) {
 	d.cacher, d.stopped = c, false
 	d.caches++
 	d.faults.starts()
-	d.startFills = d.store.fills.Load()
 	d.restedFills = d.startFills
 	d.status = cacher.Status{}
 	if d.lost {
@@ -240,8 +241,12 @@ const recoveries = 6
 
 func (d *driver) recover() {
 	for range recoveries {
-		d.elapse(time.Minute)
-		d.observe(Operation{Verb: "elapse", For: time.Minute})
+		pause := time.Minute
+		if d.calm() {
+			pause = 10 * time.Second // there is nothing to recover from
+		}
+		d.elapse(pause)
+		d.observe(Operation{Verb: "elapse", For: pause})
 		if d.failed() {
 			return
 		}

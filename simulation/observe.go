@@ -122,10 +122,8 @@ func (d *driver) excuses(w *watching, fills int64) bool {
 		return expired
 	case len(w.all) == 0 && expired && d.setup.Carry && fills > d.startFills+1:
 		return true // a list has skipped the version
-	case len(w.all) == 0 && w.failed != nil && w.state && w.from > w.current:
-		return !expired
-	case len(w.all) == 0 && w.failed != nil && d.setup.NoProgress:
-		return !expired
+	case len(w.all) == 0 && w.failed != nil && !expired && ((w.state && w.from > w.current) || d.setup.NoProgress):
+		return true // it can't be known whether the version has been reached
 	case stalled > 0 && d.setup.Parked > 0 && stalled >= d.setup.Parked:
 		return true
 	case stalled > 0 && w.state && initial > 0 && stalled >= initial:

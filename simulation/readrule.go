@@ -172,8 +172,8 @@ func (r *readRule) mayFail(err error, h *history) bool {
 	switch text := errorText(err); {
 	case r.gone:
 		return true
-	case r.stopped:
-		return strings.HasPrefix(text, "429") || (text == "cancelled")
+	case r.stopped && (strings.HasPrefix(text, "429") || text == "cancelled"):
+		return true // if not, it was answered before
 	case storage.IsTooLargeResourceVersion(err), strings.HasPrefix(text, "504"):
 		return r.from > r.current || r.anyPart
 	case strings.HasPrefix(text, "410"):

@@ -29,7 +29,8 @@ var (
 	seed      = flag.Uint64("seed", 0, "the schedule that TestReplay runs")
 	racing    = flag.Bool("racing", false, "TestReplay, TestSoak: operations come at once")
 	verbose   = flag.Bool("trace", false, "TestReplay: print the whole trace")
-	schedules = flag.Int("schedules", 0, "how many schedules each of the tests runs; 0: as many as make test")
+	schedules = flag.Int("schedules", 0, "how many schedules each of the tests runs")
+	all       = flag.Bool("all", false, "run as many schedules as make test")
 	first     = flag.Uint64("first", 1, "the first seed")
 	list      = flag.Bool("list", false, "print one line for each schedule that fails, and go on")
 	soak      = flag.Bool("soak", false, "TestSoak runs until it is interrupted")
@@ -116,16 +117,22 @@ func check(t *testing.T, seed uint64, kind simulation.Kind, coverage *simulation
 	return result
 }
 
-// deterministicSchedules is how many schedules make test runs.
-const deterministicSchedules = 4000
+// The schedules that make test runs: what two cores do in some two minutes, one of
+// them each kind. Racing ones cost seven times as much, with the race detector.
+// Without -all, a few deterministic ones run: they find most bugs in seconds.
+const (
+	deterministicSchedules = 60_000
+	racingSchedules        = 10_000
+	fewSchedules           = 4000
+)
 
 func checkAll(t *testing.T, n int, kind simulation.Kind) {
 	if *schedules > 0 {
 		n = *schedules
 	}
 	if n == 0 {
-		t.Skip("make test runs TestSchedules in its step 'simulation', without the race detector, which schedules at random; " +
-			"make soak runs both kinds; -schedules N runs some here")
+		t.Skip("make test runs both kinds in its step 'simulation', TestSchedules without the race detector, which schedules at random, " +
+			"and TestRacingSchedules with it and -all; make soak runs both until it is stopped; -schedules N runs some here")
 	}
 	var total simulation.Result
 	coverage := &simulation.Coverage{}
@@ -141,7 +148,10 @@ func checkAll(t *testing.T, n int, kind simulation.Kind) {
 // TestSchedules runs schedules whose operations follow each other, each as it runs
 // everywhere: see TestSameSeedSameTrace.
 func TestSchedules(t *testing.T) {
-	n := deterministicSchedules
+	n := fewSchedules
+	if *all {
+		n = deterministicSchedules
+	}
 	if raceDetector {
 		n = 0
 	} else {
@@ -152,7 +162,13 @@ func TestSchedules(t *testing.T) {
 
 // TestRacingSchedules runs schedules whose operations come several at a time, so
 // that the goroutines of the cache race each other.
-func TestRacingSchedules(t *testing.T) { checkAll(t, 0, simulation.Racing) }
+func TestRacingSchedules(t *testing.T) {
+	n := 0
+	if *all {
+		n = racingSchedules
+	}
+	checkAll(t, n, simulation.Racing)
+}
 
 // TestSameSeedSameTrace runs seeds twice. One processor, and no race detector, which
 // picks the next goroutine at random: between two points of rest Go's scheduler
