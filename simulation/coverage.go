@@ -20,11 +20,6 @@ type Coverage struct {
 var (
 	cacheStates   = []string{"not started", "healthy", "in trouble", "after trouble", "paused", "history lost", "not ready", "asleep", "stopped"}
 	watcherStates = []string{"no watchers", "live", "parked", "live and parked"}
-	// verbs are all operations.
-	verbs = []string{
-		"put", "remove", "txn", "fill", "touch", "elapse", "progress", "compact", "restore", "skip", "hold", "release", "fail", "break", "hang",
-		"corrupt", "poison", "watch", "take", "end", "cancel", "list", "get", "start", "stop",
-	}
 )
 
 // possible reports whether there is such a state: watchers need a cache.
@@ -36,18 +31,23 @@ func (s State) possible() bool {
 	return true
 }
 
-func (c *Coverage) reached(s State, verb string) {
+func (c *Coverage) reached(s State, o Operation) {
 	if c.counts == nil {
 		c.counts = map[State]map[string]int{}
 	}
 	if c.counts[s] == nil {
 		c.counts[s] = map[string]int{}
 	}
-	c.counts[s][verb]++
+	kind := o.kind()
+	if !slices.Contains(kinds, kind) {
+		panic("simulation: coverage does not know operations of the kind " + kind)
+	}
+	c.counts[s][kind]++
 }
 
-// Report is how many pairs of an operation and a state were reached, how often the
-// rarest of each state, and the pairs that never were.
+// Report is how many pairs of a kind of operation and a state were reached, for
+// each state how many operations and how many kinds of them, and the pairs that
+// never were.
 func (c *Coverage) Report() string {
 	var b strings.Builder
 	var never []string
@@ -60,19 +60,19 @@ func (c *Coverage) Report() string {
 			}
 			sum, have := 0, 0
 			var lacks []string
-			for _, verb := range verbs {
+			for _, kind := range kinds {
 				all++
-				if n := c.counts[s][verb]; n > 0 {
+				if n := c.counts[s][kind]; n > 0 {
 					have++
 					sum += n
 				} else {
-					lacks = append(lacks, verb)
+					lacks = append(lacks, kind)
 				}
 			}
 			reached += have
-			fmt.Fprintf(&b, "  %-14s %-16s %8d operations, %2d of %d kinds\n", cache, watchers, sum, have, len(verbs))
+			fmt.Fprintf(&b, "  %-14s %-16s %8d operations, %2d of %d kinds\n", cache, watchers, sum, have, len(kinds))
 			if lacks != nil {
-				never = append(never, fmt.Sprintf("  %s, %s: %s", cache, watchers, strings.Join(lacks, " ")))
+				never = append(never, fmt.Sprintf("  %s, %s: %s", cache, watchers, strings.Join(lacks, ", ")))
 			}
 		}
 	}

@@ -14,7 +14,7 @@
 // history.go is the list of everything that was written, and watchrule.go and
 // readrule.go say what a client may see of it. trace.go notes every operation and
 // every observation, one line each; coverage.go counts in which state of the cache
-// each operation was tried; shrink.go drops the operations that a failure does not
+// each kind of operation (kinds.go) was tried; shrink.go drops the operations that a failure does not
 // need.
 //
 // # What is checked
@@ -48,6 +48,7 @@
 // history that is gone: they are only held to resourceVersions that do not fall.
 //
 // Goroutines of the cache are not scheduled step by step: between two points of
-// rest the Go scheduler decides. Writes through the cache, kept bytes of lists and
-// the sharing of caches between stores are not part of schedules.
+// rest the Go scheduler decides. Not part of schedules are writes through the cache,
+// readers that leave, clocks that are set, kept bytes of lists and events, and the
+// sharing of caches between stores.
 package simulation

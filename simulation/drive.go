@@ -117,7 +117,7 @@ func (d *driver) run(operations []Operation) {
 	d.history.anyInParts = d.racing
 	for i, o := range operations {
 		if d.coverage != nil {
-			d.coverage.reached(d.state(), o.Verb)
+			d.coverage.reached(d.state(), o)
 		}
 		d.result.Trace.operation(i+1, happened{o, o.At.resolve(d.history.rv)})
 		d.result.Operations++

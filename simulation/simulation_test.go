@@ -28,7 +28,7 @@ import (
 var (
 	seed      = flag.Uint64("seed", 0, "the schedule that TestReplay runs")
 	racing    = flag.Bool("racing", false, "TestReplay, TestSoak: operations come at once")
-	verbose   = flag.Bool("trace", false, "TestReplay: print the whole trace")
+	verbose   = flag.Bool("trace", false, "print the whole trace of a schedule that TestReplay runs or -list finds to fail, and what schedules reached")
 	schedules = flag.Int("schedules", 0, "how many schedules each of the tests runs")
 	all       = flag.Bool("all", false, "run as many schedules as make test")
 	first     = flag.Uint64("first", 1, "the first seed")
@@ -143,6 +143,9 @@ func checkAll(t *testing.T, n int, kind simulation.Kind) {
 		total.Reads += r.Reads
 	}
 	t.Logf("%d schedules, %d operations, %d watch events and %d reads checked", n, total.Operations, total.Events, total.Reads)
+	if *verbose {
+		fmt.Print(coverage.Report())
+	}
 }
 
 // TestSchedules runs schedules whose operations follow each other, each as it runs
