@@ -136,7 +136,7 @@ func TestNoSuchRow(t *testing.T) {
 		require.ErrorContains(t, err, `-rows "nonsense": there is no such row`)
 		want := "\n  GET rv=0"
 		if args[0] == "-boundary" {
-			want = "\n  LIST rv=0, Table (kubectl get)"
+			want = "\n  LIST rv=0, Table\n"
 		}
 		require.ErrorContains(t, err, want)
 	}

@@ -99,8 +99,11 @@ func listRows(o servers) []row {
 // otherForms is lists in other forms than plain JSON of the stored version.
 func (o servers) otherForms() []row {
 	return []row{{
-		name: "LIST rv=0, Table (kubectl get)", figures: atRest(ofShipped(0.5)), subjects: withBoth,
+		name: "LIST rv=0, Table", figures: atRest(ofShipped(0.5)), subjects: withBoth,
 		open: listing{servers: o, request: fromCache(boundary.V1, boundary.Table, false), repeats: 24}.open,
+	}, {
+		name: "LIST rv=0, Table, gzip (kubectl get)", figures: atRest(noGoal()), subjects: withBoth,
+		open: listing{servers: o, request: fromCache(boundary.V1, boundary.Table, true), repeats: 24}.open,
 	}, {
 		name: "LIST rv=0, PartialObjectMetadataList, JSON", figures: atRest(ofShipped(0.4)), subjects: withBoth,
 		open: listing{servers: o, request: fromCache(boundary.V1, boundary.PartialMetadata, false), repeats: 24}.open,

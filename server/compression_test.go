@@ -94,7 +94,7 @@ func gunzip(t testing.TB, body []byte) []byte {
 func TestCompressedLists(t *testing.T) {
 	s := serveTwins(t, pods(t), auditinternal.LevelMetadata)
 	manyPods(t, s)
-	for _, accept := range []string{asJSON, asProtobuf, asPartial} {
+	for _, accept := range []string{asJSON, asProtobuf, asPartial, asTable} {
 		header := http.Header{"Accept": {accept}, "Accept-Encoding": {"gzip"}}
 		for round := range 8 {
 			if round == 5 {

@@ -72,7 +72,7 @@ func (f *format) assemble(noted *listing, l *learner, whole func(io.Writer) erro
 func passing(parts []part) (items int) {
 	for i := range parts {
 		if p := &parts[i]; p.chunk == nil && !p.keep {
-			items += len(p.elements)
+			items += p.lacks
 		}
 	}
 	return items
@@ -125,18 +125,7 @@ func (a *assembly) beginning() (begin []byte, length int) {
 // write writes the list, compressed if w is that of a response which is to be.
 func (a *assembly) write(w io.Writer) error {
 	begin, length := a.beginning()
-	o := a.response.offer(begin, length)
-	if o == nil {
-		return a.writePlain(w)
-	}
-	_, err := w.Write(begin)
-	switch taken := o.withdraw(); {
-	case err != nil:
-		return err
-	case taken:
-		return a.writeMember(w, begin)
-	}
-	return a.writeItems(w)
+	return a.response.write(w, begin, length, a)
 }
 
 // writePlain writes the list. The first write is that of a streaming encoder, so
@@ -158,14 +147,19 @@ func (a *assembly) writePlain(w io.Writer) error {
 
 func (a *assembly) writeItems(w io.Writer) error {
 	for i := range a.parts {
-		written, err := a.plain(&a.parts[i])
-		if err != nil {
-			return err
-		}
+		p, but := &a.parts[i], 0
 		if i == len(a.parts)-1 {
-			written = written[:len(written)-len(a.separator)]
+			but = len(a.separator)
 		}
-		if _, err := w.Write(written); err != nil {
+		pieces := p.chunk.content.Load().pieces
+		if pieces == nil {
+			plain, err := a.plain(p)
+			if err != nil {
+				return err
+			}
+			pieces = [][]byte{plain}
+		}
+		if err := writePieces(w, pieces, but); err != nil {
 			return err
 		}
 	}

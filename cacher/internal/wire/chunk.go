@@ -5,6 +5,7 @@ package wire
 import (
 	"bytes"
 	"container/list"
+	"io"
 	"math"
 	"slices"
 	"sync/atomic"
@@ -27,6 +28,11 @@ type chunk struct {
 	// its compressed ones.
 	used, usedPlain, usedCompressed atomic.Int64
 
+	// rows are those of the Table that was last sent compressed. rows is replaced
+	// under Store.mu only. usedRows is the count of lists when rows were last used.
+	rows     atomic.Pointer[keptRows]
+	usedRows atomic.Int64
+
 	// useful: a list has used items of the chunk since it was kept. others is how many
 	// lists have found nearly all of its items changed since then; once they are
 	// patience, the chunk is replaced whatever becomes of the next one.
@@ -45,6 +51,9 @@ type content struct {
 	// the same without the last separator.
 	plain    []byte
 	deflated *deflated
+	// pieces are what plain would be joined of. Only a chunk that is not kept has
+	// pieces, and has nothing else.
+	pieces [][]byte
 }
 
 // minPatience and maxPatience bound how many lists find a chunk's items changed
@@ -63,6 +72,7 @@ func emptyChunk(at place, ids []identity) *chunk {
 	c := &chunk{at: at, ids: slices.Clone(ids), ends: make([]int, len(ids)), patience: minPatience}
 	c.usedPlain.Store(never)
 	c.usedCompressed.Store(never)
+	c.usedRows.Store(never)
 	return c
 }
 
@@ -73,6 +83,7 @@ func (c *chunk) follow(previous *chunk) {
 	}
 	c.usedPlain.Store(previous.usedPlain.Load())
 	c.usedCompressed.Store(previous.usedCompressed.Load())
+	c.usedRows.Store(previous.usedRows.Load())
 }
 
 // length is how many plain bytes the chunk has.
@@ -89,7 +100,7 @@ type place struct {
 const chunkOverhead = 256
 
 func (c *chunk) size() int64 {
-	return c.content.Load().size() + int64(cap(c.ids))*int64(unsafe.Sizeof(identity{})) + int64(cap(c.ends))*int64(unsafe.Sizeof(0)) + chunkOverhead
+	return c.content.Load().size() + c.rows.Load().size() + int64(cap(c.ids))*int64(unsafe.Sizeof(identity{})) + int64(cap(c.ends))*int64(unsafe.Sizeof(0)) + chunkOverhead
 }
 
 func (c *content) size() int64 { return int64(cap(c.plain)) + c.deflated.size() }
@@ -109,8 +120,11 @@ func (c *content) with(other content) content {
 // be made of the compressed ones.
 func (c *chunk) plain(separator []byte) (plain []byte, made bool, err error) {
 	has := c.content.Load()
-	if has.plain != nil {
+	switch {
+	case has.plain != nil:
 		return has.plain, false, nil
+	case has.pieces != nil:
+		return bytes.Join(has.pieces, nil), false, nil
 	}
 	plain, err = has.deflated.inflate(len(separator))
 	return append(plain, separator...), true, err
@@ -136,8 +150,9 @@ func (c *chunk) position(id identity, from int) int {
 }
 
 // newChunk makes the chunk of a part: of the items that the previous chunk has,
-// and of the next ones of missing for all others. newChunk returns nil if missing
-// does not have them, or the previous one can't be read.
+// and of the next ones of missing for all others. A chunk that is not worth keeping
+// refers to the bytes of both. newChunk returns nil if missing does not have the
+// items, or the previous chunk can't be read.
 func newChunk(f *format, p *part, missing *cutter) *chunk {
 	made := emptyChunk(place{f, p.elements[0].Key}, p.ids)
 	var previous []byte
@@ -150,24 +165,58 @@ func newChunk(f *format, p *part, missing *cutter) *chunk {
 			}
 		}
 	}
-	pieces := make([][]byte, 0, 2*len(p.ids))
+	var pieces [][]byte
 	end := 0
 	for i := range p.ids {
 		if p.from != nil && p.from[i] >= 0 {
 			item := p.previous.item(previous, p.from[i])
-			pieces = append(pieces, item)
+			pieces = appendPiece(pieces, item)
 			end += len(item)
 		} else {
 			item, ok := missing.next()
 			if !ok {
 				return nil
 			}
-			pieces = append(pieces, item, missing.separator)
+			pieces = appendPiece(appendPiece(pieces, item), missing.separator)
 			end += len(item) + len(missing.separator)
 		}
 		made.ends[i] = end
 	}
+	if !p.keep {
+		made.content.Store(&content{pieces: pieces})
+		return made
+	}
 	plain := bytes.Join(pieces, nil) // which clears no memory before it is written
 	made.content.Store(&content{plain: plain})
 	return made
+}
+
+// appendPiece appends a piece, as a part of the last one if that ends in memory
+// where the piece begins.
+func appendPiece(pieces [][]byte, p []byte) [][]byte {
+	if len(p) == 0 {
+		return pieces
+	}
+	if n := len(pieces); n > 0 {
+		last := pieces[n-1]
+		if cap(last)-len(last) >= len(p) && unsafe.SliceData(last[len(last):len(last)+1]) == unsafe.SliceData(p) {
+			pieces[n-1] = last[:len(last)+len(p)]
+			return pieces
+		}
+	}
+	return append(pieces, p)
+}
+
+// writePieces writes pieces, but for so many bytes at the end, which the last one
+// has at least.
+func writePieces(w io.Writer, pieces [][]byte, but int) error {
+	for i, p := range pieces {
+		if i == len(pieces)-1 {
+			p = p[:len(p)-but]
+		}
+		if _, err := w.Write(p); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -25,7 +25,8 @@
 //
 // A list that is wanted in another form, as metadata or as a Table, is written in
 // that form by the encoder of the list (forms.go, table.go): metadata comes from
-// chunks, and cells of Tables are encoded for each list.
+// chunks, and cells of Tables are encoded for each list. For clients that accept
+// gzip, rows are kept compressed as long as their cells stay the same (rows.go).
 //
 // Kept bytes hold no element in memory, have a budget (package bytebudget), are
 // kept when they are asked for a second time, and are dropped when they were

@@ -134,12 +134,18 @@ func (l *learner) make(f *format, frame *frame, separator []byte, parts []part) 
 		}
 	}
 	cutter := cutter{syntax: f.syntax, separator: separator, rest: items}
+	referred := false
 	for i := range parts {
 		if p := &parts[i]; p.chunk == nil {
 			if p.chunk = newChunk(f, p, &cutter); p.chunk == nil {
 				return errFrame
 			}
+			referred = referred || p.chunk.content.Load().pieces != nil
 		}
+	}
+	if referred {
+		// Chunks have the buffer now. The next batch is about as long.
+		l.buffer = *bytes.NewBuffer(make([]byte, 0, len(items)*9/8))
 	}
 	if len(cutter.rest) > 0 {
 		return errFrame

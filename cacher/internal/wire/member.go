@@ -12,10 +12,16 @@ import (
 	"sync"
 )
 
-// A compressed list is one member of gzip (RFC 1952), as many clients stop after
-// the first: the frame's beginning and the separators as stored blocks, the
-// chunks as the blocks that are kept of them, and a last block with the end of
-// the frame. The checksum of the whole is combined of those of the parts.
+// member is the rest of a compressed list after its beginning, which stands for
+// gzipHeader and a stored block. The whole is one member of gzip (RFC 1952), as many
+// clients stop after the first: separators are stored blocks, chunks are the blocks
+// that are kept of them, and the last block has the end of the frame. The checksum
+// of the whole is combined of those of the parts.
+type member struct {
+	begin, separator, tail []byte
+	chunks                 int
+	deflated               func(chunk int) (*deflated, error)
+}
 
 // memberWrites is the size of writes in bytes, which HTTP/2 cuts into frames of
 // 16 KiB: small writes would each wake up the goroutine of the connection.
@@ -23,16 +29,7 @@ const memberWrites = 64 << 10
 
 var memberWriters = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, memberWrites) }}
 
-// writeMember writes what follows the beginning of the list, which stands for
-// gzipHeader and a stored block.
-func (a *assembly) writeMember(w io.Writer, begin []byte) error {
-	if checkEach {
-		return a.writeProvenMember(w, begin)
-	}
-	return a.writeBlocks(w, begin)
-}
-
-func (a *assembly) writeBlocks(w io.Writer, begin []byte) (err error) {
+func (m *member) write(w io.Writer) (err error) {
 	out := memberWriters.Get().(*bufio.Writer)
 	defer func() {
 		// HTTP/2 may still read what it was given when a Write has failed, because the
@@ -43,31 +40,74 @@ func (a *assembly) writeBlocks(w io.Writer, begin []byte) (err error) {
 		}
 	}()
 	out.Reset(w)
-	separator := appendStored(nil, a.separator, false)
-	checksum, length := crc32.ChecksumIEEE(begin), len(begin)
-	for i := range a.parts {
-		if i > 0 && len(a.separator) > 0 {
-			checksum = crc32.Update(checksum, crc32.IEEETable, a.separator)
-			length += len(a.separator)
+	separator := appendStored(nil, m.separator, false)
+	checksum, length := crc32.ChecksumIEEE(m.begin), len(m.begin)
+	for i := range m.chunks {
+		if i > 0 && len(m.separator) > 0 {
+			checksum = crc32.Update(checksum, crc32.IEEETable, m.separator)
+			length += len(m.separator)
 			if _, err := out.Write(separator); err != nil {
 				return err
 			}
 		}
-		d := a.deflated(&a.parts[i])
+		d, err := m.deflated(i)
+		if err != nil {
+			return err
+		}
 		checksum = appendedChecksum(checksum, d.checksum, d.shift)
 		length += d.length
 		if _, err := out.Write(d.blocks); err != nil {
 			return err
 		}
 	}
-	a.store.share.Settle()
-	checksum = crc32.Update(checksum, crc32.IEEETable, a.frame.tail)
-	length += len(a.frame.tail)
-	end := appendStored(nil, a.frame.tail, true)
+	checksum = crc32.Update(checksum, crc32.IEEETable, m.tail)
+	length += len(m.tail)
+	end := appendStored(nil, m.tail, true)
 	if _, err := out.Write(appendGzipTrailer(end, checksum, length)); err != nil {
 		return err
 	}
 	return out.Flush()
+}
+
+// writeProven writes the member if that is what plain writes, and panics if not:
+// the member is read as a client does.
+func (m *member) writeProven(w io.Writer, plain func(io.Writer) error) error {
+	var made, want bytes.Buffer
+	if err := m.write(&made); err != nil {
+		return err
+	}
+	if err := plain(&want); err != nil {
+		return err
+	}
+	whole := appendStored(append([]byte{}, gzipHeader[:]...), m.begin, false)
+	r, err := gzip.NewReader(bytes.NewReader(append(whole, made.Bytes()...)))
+	if err != nil {
+		panic(err)
+	}
+	r.Multistream(false)
+	got, err := io.ReadAll(r)
+	if err != nil || !bytes.Equal(want.Bytes(), got) {
+		panic(errors.Join(err, errors.New("a compressed list differs from the list")))
+	}
+	_, err = w.Write(made.Bytes())
+	return err
+}
+
+// writeMember writes what follows the beginning of the list.
+func (a *assembly) writeMember(w io.Writer, begin []byte) error {
+	m := a.member(begin)
+	defer a.store.share.Settle()
+	if checkEach {
+		return m.writeProven(w, a.writePlain)
+	}
+	return m.write(w)
+}
+
+func (a *assembly) member(begin []byte) *member {
+	return &member{
+		begin: begin, separator: a.separator, tail: a.frame.tail, chunks: len(a.parts),
+		deflated: func(i int) (*deflated, error) { return a.deflated(&a.parts[i]), nil },
+	}
 }
 
 // deflated returns the chunk of a part without its last separator, compressed. The
@@ -79,7 +119,11 @@ func (a *assembly) deflated(p *part) *deflated {
 	if has.deflated != nil {
 		return has.deflated
 	}
-	made := deflate(has.plain[:len(has.plain)-len(a.separator)])
+	plain := has.plain
+	if plain == nil {
+		plain = bytes.Join(has.pieces, nil)
+	}
+	made := deflate(plain[:len(plain)-len(a.separator)])
 	if again {
 		a.store.complete(p.chunk, content{deflated: made})
 	}
@@ -87,27 +131,4 @@ func (a *assembly) deflated(p *part) *deflated {
 		a.store.keepCompressed(p.chunk, made)
 	}
 	return made
-}
-
-// writeProvenMember compares what a client would read with the list.
-func (a *assembly) writeProvenMember(w io.Writer, begin []byte) error {
-	var member, want bytes.Buffer
-	if err := a.writeBlocks(&member, begin); err != nil {
-		return err
-	}
-	if err := a.writePlain(&want); err != nil {
-		return err
-	}
-	whole := appendStored(append([]byte{}, gzipHeader[:]...), begin, false)
-	r, err := gzip.NewReader(bytes.NewReader(append(whole, member.Bytes()...)))
-	if err != nil {
-		panic(err)
-	}
-	r.Multistream(false)
-	got, err := io.ReadAll(r)
-	if err != nil || !bytes.Equal(want.Bytes(), got) {
-		panic(errors.Join(err, errors.New("a compressed list differs from the list")))
-	}
-	_, err = w.Write(member.Bytes())
-	return err
 }

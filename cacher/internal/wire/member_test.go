@@ -93,7 +93,7 @@ func FuzzMember(f *testing.F) {
 		require.NoError(t, a.writePlain(&want))
 		begin, length := a.beginning()
 		require.Equal(t, length, want.Len())
-		require.NoError(t, a.writeBlocks(&blocks, begin))
+		require.NoError(t, a.member(begin).write(&blocks))
 		member := appendStored(append([]byte{}, gzipHeader[:]...), begin, false)
 		require.Equal(t, want.String(), string(unzip(t, append(member, blocks.Bytes()...))))
 	})
@@ -376,7 +376,7 @@ func TestAFailedWriteKeepsItsBytes(t *testing.T) {
 		c.ends[0] = len(item)
 		c.content.Store(&content{plain: item})
 		a.parts = []part{{chunk: c}}
-		return a.writeBlocks(w, a.frame.head)
+		return a.member(a.frame.head).write(w)
 	}
 	gone := errors.New("the client has gone")
 	for range 100 { // a pool gives a buffer back most of the time

@@ -4,6 +4,7 @@ package wire
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"sync/atomic"
 	"unsafe"
@@ -57,6 +58,31 @@ func (r *response) offer(plain []byte, length int) *offer {
 func (o *offer) withdraw() bool {
 	o.to.offered.CompareAndSwap(o, nil)
 	return o.taken.Load()
+}
+
+// body is a list about to be written: plain as a whole, plain from the first item
+// on, or compressed from there on.
+type body interface {
+	writePlain(w io.Writer) error
+	writeItems(w io.Writer) error
+	writeMember(w io.Writer, begin []byte) error
+}
+
+// write writes a body of the given beginning and length, compressed if w is that of
+// a response which takes the offer.
+func (r *response) write(w io.Writer, begin []byte, length int, b body) error {
+	o := r.offer(begin, length)
+	if o == nil {
+		return b.writePlain(w)
+	}
+	_, err := w.Write(begin)
+	switch taken := o.withdraw(); {
+	case err != nil:
+		return err
+	case taken:
+		return b.writeMember(w, begin)
+	}
+	return b.writeItems(w)
 }
 
 type responseKey struct{}

@@ -147,6 +147,9 @@ func (s *Store) admit(f *format, parts []part, now int64) {
 		}
 		p.keep = (lately || before) && (room || p.previous != nil)
 		if p.previous != nil && !p.keep {
+			if p.lacks <= len(p.ids)/3 {
+				p.previous.useful.Store(true)
+			}
 			p.previous.others++
 			p.keep = p.previous.others >= p.previous.patience
 		}
@@ -339,6 +342,7 @@ func (s *Store) Age(now time.Duration) {
 	for e := s.mu.queue.Front(); e != nil; {
 		c := e.Value.(*chunk)
 		e = e.Next()
+		s.ageRows(c, oldest)
 		if c.used.Load() <= oldest {
 			s.drop(c)
 		}

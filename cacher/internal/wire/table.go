@@ -41,7 +41,7 @@ func (m *forming) table() (func(io.Writer) error, error) {
 	case err != nil || made == nil:
 		return whole, nil // which says so itself
 	case !f.proven.Load() || checkEach:
-		if !f.prove(copying(made.write), whole) {
+		if !f.prove(copying(made.writePlain), whole) {
 			return whole, nil
 		}
 	}
@@ -96,6 +96,7 @@ type keptTable struct {
 	cells    []byte
 	ends     []int
 	metadata *assembly
+	response *response // nil if the table is not for one that may be compressed
 }
 
 // noObject is how a row ends that has no object.
@@ -132,7 +133,7 @@ func (m *forming) keptTable(table *metav1.Table, noted *listing, items reflect.V
 		return nil, err
 	}
 	filled.store = noted.store
-	made := &keptTable{frame: frame, separator: separator, metadata: filled}
+	made := &keptTable{frame: frame, separator: separator, metadata: filled, response: noted.response}
 	return made, made.encodeCells(table.Rows)
 }
 
@@ -162,17 +163,39 @@ func (t *keptTable) encodeCells(rows []metav1.TableRow) error {
 // tableBuffer is about how much of a Table is written at once, in bytes.
 const tableBuffer = 64 << 10
 
-// write writes the table. The first write is as short as that of a streaming
-// encoder (streamingWrite), so that the response is compressed if it is long.
+// write writes the table, compressed if w is that of a response which is to be.
 func (t *keptTable) write(w io.Writer) error {
+	return t.response.write(w, t.frame.head, t.length(), t)
+}
+
+// length is how long the whole table is, in bytes.
+func (t *keptTable) length() int {
+	rows := len(t.ends)
+	length := len(t.frame.head) + len(t.cells) + len(t.frame.tail) + (rows-1)*len(t.separator)
+	for i := range t.metadata.parts {
+		length += t.metadata.parts[i].chunk.length()
+	}
+	return length + rows*(len(endOfRow)-len(t.metadata.separator))
+}
+
+// writePlain writes the table. The first write is as short as that of a streaming
+// encoder (streamingWrite), so that the response is compressed if it is long.
+func (t *keptTable) writePlain(w io.Writer) error {
 	head := t.frame.head
 	first := min(1, len(head))
 	if _, err := w.Write(head[:first]); err != nil {
 		return err
 	}
+	return t.writeRows(w, head[first:])
+}
+
+// writeItems writes what follows the beginning of the table.
+func (t *keptTable) writeItems(w io.Writer) error { return t.writeRows(w, nil) }
+
+// writeRows writes the table from its first row on, after the rest of the beginning.
+func (t *keptTable) writeRows(w io.Writer, before []byte) error {
 	buffer := bytes.NewBuffer(make([]byte, 0, tableBuffer+tableBuffer/4))
-	buffer.Write(head[first:])
-	begin := 0
+	buffer.Write(before)
 	for i := range t.metadata.parts {
 		p := &t.metadata.parts[i]
 		plain, err := t.metadata.plain(p)
@@ -180,15 +203,10 @@ func (t *keptTable) write(w io.Writer) error {
 			return err
 		}
 		for at := range p.elements {
-			if begin > 0 {
+			if i > 0 || at > 0 {
 				buffer.Write(t.separator)
 			}
-			end := t.ends[p.first+at]
-			buffer.Write(t.cells[begin:end])
-			begin = end
-			item := p.chunk.item(plain, at)
-			buffer.Write(item[:len(item)-len(t.metadata.separator)])
-			buffer.WriteByte('}')
+			t.appendRow(buffer, p, at, plain)
 			if buffer.Len() >= tableBuffer {
 				if _, err := w.Write(buffer.Bytes()); err != nil {
 					return err
@@ -200,4 +218,20 @@ func (t *keptTable) write(w io.Writer) error {
 	buffer.Write(t.frame.tail)
 	_, err := w.Write(buffer.Bytes())
 	return err
+}
+
+// endOfRow follows the object of a row.
+const endOfRow = "}"
+
+// appendRow appends a row: its cells, and the metadata of the item at a position
+// of a part, whose chunk has the plain bytes.
+func (t *keptTable) appendRow(to *bytes.Buffer, p *part, at int, plain []byte) {
+	begin := 0
+	if row := p.first + at; row > 0 {
+		begin = t.ends[row-1]
+	}
+	to.Write(t.cells[begin:t.ends[p.first+at]])
+	item := p.chunk.item(plain, at)
+	to.Write(item[:len(item)-len(t.metadata.separator)])
+	to.WriteString(endOfRow)
 }
