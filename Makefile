@@ -8,7 +8,8 @@ ARGS    ?=
 # Repetitions of `make race`, and what it repeats.
 COUNT   ?= 5
 PKGS    ?= ./watchcache/... ./cacher/... ./storage/... ./server/... ./metrics/...
-# How long `make faults` goes on, and the seed of its order; empty: the short form.
+# How long `make faults` and `make chaos` go on, and the seed of their choices;
+# empty: the short form.
 DURATION ?=
 SEED     ?=
 # What `make release-check` checks for, and the commit that `make release-check`
@@ -32,7 +33,7 @@ STEP = hack/step.sh
 PLAINSTEP = CGO_ENABLED=0 $(STEP)
 
 .DEFAULT_GOAL := help
-.PHONY: help alerts run test soak schedules racing programs on-etcd beside race lint vet static generate bench tuning benchmarks dashboards observe build verify conformance clientgo backends browser kubernetes e2e faults release-check compiler clean
+.PHONY: help alerts run test soak schedules racing programs on-etcd beside race lint vet static generate bench tuning benchmarks dashboards observe build verify conformance clientgo backends browser kubernetes e2e faults chaos release-check compiler clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -49,12 +50,13 @@ run: ## serve the example API server with an etcd inside it, on 127.0.0.1 (ARGS=
 # counted in a third one, without the race detector, which allocates itself; the
 # burst to 1,000 watchers has its full size there. Each step says what it took.
 test: compiler programs ## run every test once with the race detector, then the state machine, the cacher and conformance with invariants checked
-	@$(STEP) "unit tests" $(GO) test $(TESTFLAGS) $$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | grep -Ev '/integration(/faults|/observe)?$$')
+	@$(STEP) "unit tests" $(GO) test $(TESTFLAGS) $$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | grep -Ev '/integration(/faults|/chaos|/observe)?$$')
 	@$(STEP) "unit tests with invariants" $(GO) test $(TESTFLAGS) -tags invariants ./watchcache/... ./cacher/...
 	@$(PLAINSTEP) "allocations and heap" $(GO) test -vet=off -count=1 -ldflags=-w -run 'Allocations|Heap|ClonesNothing|NeverReading' ./watchcache ./cacher ./internal/heapsize
 	@$(MAKE) --no-print-directory -j2 --output-sync=target schedules racing
 	@$(MAKE) --no-print-directory -j2 --output-sync=target on-etcd beside
 	@$(STEP) "faults" $(GO) test -C integration/faults $(TESTFLAGS)
+	@$(STEP) "chaos" $(GO) test -C integration/chaos $(TESTFLAGS)
 
 # Each takes one core for some two minutes.
 schedules:
@@ -96,6 +98,9 @@ clientgo: compiler ## test what client-go's tools/cache needs from the cache, in
 
 faults: compiler ## break a cluster of three etcd members under a server, beside the shipped cacher's (DURATION=30m SEED=1: random faults)
 	cd integration/faults && FAULTS_DURATION=$(DURATION) FAULTS_SEED=$(SEED) $(GO) test $(RACE) -vet=off -count=1 -timeout 24h
+
+chaos: compiler ## break three etcd members and two servers at random under load, judge all that clients saw, leave a report (DURATION=30m SEED=1; without: the short form)
+	cd integration/chaos && CHAOS_DURATION=$(DURATION) CHAOS_SEED=$(SEED) $(GO) test $(RACE) -vet=off -count=1 -timeout 24h $(if $(DURATION),-run '^TestRandomFaults$$' -v)
 
 soak: compiler ## run random schedules against the cache until Ctrl-C, then print what they reached (ARGS="-first 1000000")
 	cd simulation && $(GO) test $(RACE) -vet=off -count=1 -timeout 0 -run '^TestSoak$$' -v . -args -soak $(ARGS)

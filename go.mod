@@ -3,6 +3,7 @@ module github.com/kube-watchcache/watchcache
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe
 	github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus v1.1.0
 	github.com/prometheus/client_golang v1.24.0

@@ -3,15 +3,14 @@
 package etcdserver
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/kube-watchcache/watchcache/integration/internal/proxy"
+	"github.com/kube-watchcache/watchcache/integration/internal/scrape"
 )
 
 // askPatience bounds a question to one member, which may be paused.
@@ -90,24 +89,19 @@ func (m *Member) Join() {
 
 // Watchers is how many watches the member serves, as its own metrics say.
 func (m *Member) Watchers(ctx context.Context) (int, error) {
+	return m.metric(ctx, "etcd_debugging_mvcc_watcher_total")
+}
+
+// WatchStreams is how many streams of watches the member serves, as its own
+// metrics say.
+func (m *Member) WatchStreams(ctx context.Context) (int, error) {
+	return m.metric(ctx, "etcd_debugging_mvcc_watch_stream_total")
+}
+
+func (m *Member) metric(ctx context.Context, name string) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.client+"/metrics", nil)
-	if err != nil {
-		return 0, err
-	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Do(request)
-	if err != nil {
-		return 0, err
-	}
-	defer response.Body.Close()
-	const name = "etcd_debugging_mvcc_watcher_total "
-	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
-		if value, ok := strings.CutPrefix(lines.Text(), name); ok {
-			n, err := strconv.ParseFloat(value, 64)
-			return int(n), err
-		}
-	}
-	return 0, fmt.Errorf("%v: no metric %s", m, name)
+	n, err := scrape.Value(ctx, client, m.client+"/metrics", name)
+	return int(n), err
 }

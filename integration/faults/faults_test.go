@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/kube-watchcache/watchcache/integration/internal/apiserver"
 )
 
 const (
@@ -23,7 +25,7 @@ const (
 func TestFaults(t *testing.T) {
 	noLeaks(t)
 	var done table
-	for _, cache := range []string{ours, shipped} {
+	for _, cache := range []string{apiserver.Ours, apiserver.Shipped} {
 		t.Run(cache, func(t *testing.T) {
 			trial := newTrial(t, cache)
 			for i, f := range shortForm() {
@@ -43,7 +45,7 @@ func (tb *table) add(t *testing.T, trial *trial, cache string, number int, f fau
 	r := trial.run(f)
 	r.number = number
 	tb.rows = append(tb.rows, r)
-	if cache == ours {
+	if cache == apiserver.Ours {
 		check(t, f, r)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 	"k8s.io/klog/v2"
 
+	"github.com/kube-watchcache/watchcache/integration/internal/apiserver"
 	"github.com/kube-watchcache/watchcache/integration/internal/child"
 )
 
@@ -19,8 +20,8 @@ import (
 // that catches up.
 const patience = time.Minute
 
-// binaries is where the tests build; TestMain makes and removes it.
-var binaries string
+// testserver is the server under test. TestMain sets it.
+var testserver apiserver.Program
 
 // TestMain silences client-go, whose log of servers that are away is noise unless
 // somebody looks.
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 		klog.SetOutput(io.Discard)
 	}
 	os.Exit(child.InTempDir("faults", func(dir string) int {
-		binaries = dir
+		testserver = apiserver.NewProgram(dir)
 		return m.Run()
 	}))
 }

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/generated/clientset/versioned"
+	"github.com/kube-watchcache/watchcache/integration/internal/judge"
 )
 
 // outcome is what became of one probe.
@@ -84,7 +85,7 @@ type probes struct {
 	client   *versioned.Clientset
 	interval time.Duration
 	// read asks once; an answer that there is no such object is an answer.
-	read     func(ctx context.Context, client *versioned.Clientset, n int) (read, error)
+	read     func(ctx context.Context, client *versioned.Clientset, n int) (judge.Read, error)
 	outcomes outcomes
 	answers  answers // for the judge
 }
@@ -110,35 +111,35 @@ func (p *probes) probe(ctx context.Context, n int) {
 	}
 	p.outcomes.note(outcome{begun: begun, ended: time.Now(), ok: err == nil})
 	if err == nil {
-		answer.begun, answer.fresh = begun, true
+		answer.Begun, answer.Fresh = begun, true
 		p.answers.note(answer)
 	}
 }
 
 // probeGet gets one object after the other.
-func probeGet(ctx context.Context, client *versioned.Clientset, n int) (read, error) {
+func probeGet(ctx context.Context, client *versioned.Clientset, n int) (judge.Read, error) {
 	key := keyOf(n % keys)
 	namespace, name := splitKey(key)
-	answer := read{kind: "consistent GET", key: key}
+	answer := judge.Read{Kind: "consistent GET", Key: key}
 	device, err := client.FleetV1().Devices(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return answer, nil
 	case err != nil:
-		return read{}, err
+		return judge.Read{}, err
 	}
-	got := itemOf(device)
-	answer.rv, answer.items = got.rv, map[string]item{key: got}
+	got := judge.ItemOf(device)
+	answer.RV, answer.Items = got.RV, map[string]judge.Item{key: got}
 	return answer, nil
 }
 
 // probeList lists all objects.
-func probeList(ctx context.Context, client *versioned.Clientset, _ int) (read, error) {
+func probeList(ctx context.Context, client *versioned.Clientset, _ int) (judge.Read, error) {
 	list, err := client.FleetV1().Devices("").List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return read{}, err
+		return judge.Read{}, err
 	}
-	return read{kind: "consistent LIST", rv: version(list.ResourceVersion), items: itemsOf(list)}, nil
+	return judge.Read{Kind: "consistent LIST", RV: judge.Version(list.ResourceVersion), Items: judge.ItemsOf(list)}, nil
 }
 
 // healthProbe asks the server how it is.
@@ -213,7 +214,7 @@ func (p *etcdProbe) probe(ctx context.Context) {
 	one, answers := outcome{begun: time.Now()}, make(chan error, len(p.clients))
 	for _, client := range p.clients {
 		go func() {
-			_, err := client.Get(bounded, mark)
+			_, err := client.Get(bounded, judge.Mark)
 			answers <- err
 		}()
 	}

@@ -4,6 +4,7 @@ package faults
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -13,6 +14,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-watchcache/watchcache/integration/internal/apiserver"
+	"github.com/kube-watchcache/watchcache/integration/internal/judge"
 )
 
 // Environment variables of the long form, which make faults sets.
@@ -48,13 +52,13 @@ func TestRandomFaults(t *testing.T) {
 	fmt.Printf("again with: make faults DURATION=%v SEED=%d\n", duration, seed)
 	schedule := shuffled(rand.New(rand.NewPCG(seed, 0)), 10_000)
 	var done table
-	for _, cache := range []string{ours, shipped} {
+	for _, cache := range []string{apiserver.Ours, apiserver.Shipped} {
 		t.Run(cache, func(t *testing.T) {
 			trial := newTrial(t, cache)
 			trial.random = rand.New(rand.NewPCG(seed, 1))
 			end := time.Now().Add(duration / 2)
 			for i, f := range schedule {
-				if cache == ours && time.Now().After(end) {
+				if cache == apiserver.Ours && time.Now().After(end) {
 					schedule = schedule[:i]
 					break
 				}
@@ -70,7 +74,7 @@ func TestRandomFaults(t *testing.T) {
 func TestRestoredBackup(t *testing.T) {
 	longOnly(t)
 	noLeaks(t)
-	for _, cache := range []string{ours, shipped} {
+	for _, cache := range []string{apiserver.Ours, apiserver.Shipped} {
 		t.Run(cache, func(t *testing.T) {
 			tr := newTrial(t, cache)
 			backup := t.TempDir()
@@ -88,26 +92,19 @@ func TestRestoredBackup(t *testing.T) {
 				return os.CopyFS(data, os.DirFS(filepath.Join(backup, filepath.Base(data))))
 			})
 			restored := time.Now()
-			truth := newHistory()
-			_, err := truth.extend(tr.within(), tr.judge)
+			truth := judge.NewHistory()
+			_, err := truth.Extend(tr.within(), tr.judge)
 			require.NoError(t, err)
-			client := tr.server.devices(t)
+			client := tr.server.Devices(t)
 			// The shipped cacher may take longer than anybody waits; that is said.
 			isRight := func() bool {
 				list, err := client.FleetV1().Devices("").List(tr.within(), metav1.ListOptions{ResourceVersion: "0"})
 				if err != nil {
 					return false
 				}
-				right := true
-				truth.each([]int64{truth.rev}, func(_ int, state map[string]item) {
-					for key, is := range itemsOf(list) {
-						right = right && state[key] == is
-					}
-					right = right && len(state) == len(list.Items)
-				})
-				return right
+				return maps.Equal(judge.ItemsOf(list), truth.StateAt(judge.Selection{}, truth.Rev()))
 			}
-			if cache == shipped {
+			if cache == apiserver.Shipped {
 				end := restored.Add(patience)
 				poll(t, "", func() bool { return isRight() || time.Now().After(end.Add(-tail)) })
 				if !isRight() {

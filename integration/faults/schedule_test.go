@@ -147,7 +147,7 @@ func compact(tr *trial) func() func() {
 	return func() func() {
 		resume := tr.traffic.writer.pause()
 		defer resume()
-		now, err := tr.history.extend(tr.within(), tr.judge)
+		now, err := tr.history.Extend(tr.within(), tr.judge)
 		tr.must(err)
 		_, err = tr.judge.Compact(tr.within(), now)
 		tr.must(err)
@@ -157,7 +157,7 @@ func compact(tr *trial) func() func() {
 
 func restartServer(tr *trial) func() func() {
 	return func() func() {
-		tr.server.kill()
-		return func() { tr.must(tr.server.start(tr.within())) }
+		tr.server.Kill()
+		return func() { tr.must(tr.server.Start(tr.within())) }
 	}
 }

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-watchcache/watchcache/integration/etcdserver"
+	"github.com/kube-watchcache/watchcache/integration/internal/apiserver"
 )
 
 // TestMemberDownAtStart: a server that starts while a member is away finds out
@@ -21,7 +22,7 @@ import (
 // cache, from the first one on.
 func TestMemberDownAtStart(t *testing.T) {
 	noLeaks(t)
-	_, err := serverBinary()
+	_, err := testserver.Path()
 	require.NoError(t, err)
 	cluster := etcdserver.StartCluster(t, 3, t.TempDir())
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
@@ -29,8 +30,8 @@ func TestMemberDownAtStart(t *testing.T) {
 	for _, down := range cluster.Members() {
 		t.Run(down.String(), func(t *testing.T) {
 			require.NoError(t, down.Kill())
-			server := startServer(t, ours, cluster.Endpoints())
-			client := server.devices(t)
+			server := testserver.Start(t, apiserver.Ours, cluster.Endpoints())
+			client := server.Devices(t)
 			const lists = 10
 			for range lists {
 				_, err := client.FleetV1().Devices("").List(ctx, metav1.ListOptions{})
@@ -46,11 +47,11 @@ func TestMemberDownAtStart(t *testing.T) {
 
 // readsServed is how often the cache served reads in which way, as its metrics
 // say.
-func readsServed(t *testing.T, server *apiserver, verb string) map[string]int {
+func readsServed(t *testing.T, server *apiserver.Process, verb string) map[string]int {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.config.Host+"/metrics", nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.Config.Host+"/metrics", nil)
 	require.NoError(t, err)
-	response, err := server.connect(t).Do(request)
+	response, err := server.Connect(t).Do(request)
 	require.NoError(t, err)
 	defer response.Body.Close()
 	served := map[string]int{}

@@ -19,6 +19,8 @@ import (
 
 	fleetv1 "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1"
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/generated/clientset/versioned"
+	"github.com/kube-watchcache/watchcache/integration/internal/apiserver"
+	"github.com/kube-watchcache/watchcache/integration/internal/judge"
 )
 
 // The shape of the traffic.
@@ -38,7 +40,7 @@ const (
 // traffic is the clients of one server. Its goroutines are started by
 // newTraffic, end with its context and are awaited by stop.
 type traffic struct {
-	server *apiserver
+	server *apiserver.Process
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 
@@ -50,13 +52,13 @@ type traffic struct {
 	watchers []*watcher
 }
 
-func newTraffic(t *testing.T, s *apiserver) *traffic {
+func newTraffic(t *testing.T, s *apiserver.Process) *traffic {
 	ctx, cancel := context.WithCancel(t.Context())
 	tr := &traffic{server: s, cancel: cancel}
-	tr.writer = &writer{client: s.devices(t), gate: make(chan struct{}, 1)}
-	tr.readers = &readers{client: s.devices(t), writer: tr.writer}
-	tr.gets = &probes{client: s.devices(t), interval: probeInterval, read: probeGet}
-	tr.lists = &probes{client: s.devices(t), interval: listInterval, read: probeList}
+	tr.writer = &writer{client: s.Devices(t), gate: make(chan struct{}, 1)}
+	tr.readers = &readers{client: s.Devices(t), writer: tr.writer}
+	tr.gets = &probes{client: s.Devices(t), interval: probeInterval, read: probeGet}
+	tr.lists = &probes{client: s.Devices(t), interval: listInterval, read: probeList}
 	t.Cleanup(tr.stop)
 	tr.tasks.Go(func() { tr.writer.run(ctx) })
 	for _, kind := range []string{anyList, notOlderList} {
@@ -65,11 +67,11 @@ func newTraffic(t *testing.T, s *apiserver) *traffic {
 	tr.tasks.Go(func() { tr.gets.run(ctx) })
 	tr.tasks.Go(func() { tr.lists.run(ctx) })
 	for _, path := range []string{"/livez", "/readyz"} {
-		p := &healthProbe{client: s.connect(t), url: s.config.Host + path, path: path}
+		p := &healthProbe{client: s.Connect(t), url: s.Config.Host + path, path: path}
 		tr.health = append(tr.health, p)
 		tr.tasks.Go(func() { p.run(ctx) })
 	}
-	client := s.devices(t)
+	client := s.Devices(t)
 	for i := range watches {
 		w := newWatcher(client, selectionOf(i))
 		tr.watchers = append(tr.watchers, w)
@@ -84,18 +86,18 @@ func (tr *traffic) stop() {
 }
 
 // selectionOf spreads the watches over the kinds of selections.
-func selectionOf(i int) selection {
-	s := selection{labels: labels.Everything()}
+func selectionOf(i int) judge.Selection {
+	s := judge.Selection{}
 	switch i % 5 {
 	case 0:
 	case 1:
-		s.namespace = namespaceOf(i)
+		s.Namespace = namespaceOf(i)
 	case 2:
-		s.labels = labels.SelectorFromSet(labels.Set{"lane": strconv.Itoa(i % lanes)})
+		s.Labels = labels.SelectorFromSet(labels.Set{"lane": strconv.Itoa(i % lanes)})
 	case 3:
-		s.labels = labels.SelectorFromSet(labels.Set{"flip": "on"})
+		s.Labels = labels.SelectorFromSet(labels.Set{"flip": "on"})
 	case 4:
-		s.namespace, s.labels = namespaceOf(i), labels.SelectorFromSet(labels.Set{"flip": "on", "lane": strconv.Itoa(i % lanes)})
+		s.Namespace, s.Labels = namespaceOf(i), labels.SelectorFromSet(labels.Set{"flip": "on", "lane": strconv.Itoa(i % lanes)})
 	}
 	return s
 }
@@ -128,7 +130,7 @@ type writer struct {
 	reached atomic.Int64
 	mu      struct {
 		sync.Mutex
-		attempts []write
+		attempts []judge.Write
 	}
 }
 
@@ -162,64 +164,42 @@ func (w *writer) write(ctx context.Context, n int, known map[string]int64) {
 	i := n * 5 % keys
 	key, devices := keyOf(i), w.client.FleetV1().Devices(namespaceOf(i))
 	if n%7 == 0 {
-		attempt := write{key: key, deletes: true, rv: known[key]}
+		attempt := judge.Write{Key: key, Deletes: true, RV: known[key]}
 		if err := devices.Delete(ctx, nameOf(i), metav1.DeleteOptions{}); err == nil {
-			attempt.done = time.Now()
+			attempt.Done = time.Now()
 		}
 		w.note(attempt)
 		return
 	}
-	attempt := write{key: key, content: fmt.Sprintf("write-%d", n)}
+	attempt := judge.Write{Key: key, Content: fmt.Sprintf("write-%d", n)}
 	flip := []string{"on", "off"}[n/keys%2]
-	patch := fmt.Sprintf(`{"metadata":{"labels":{"flip":%q}},"spec":{"model":%q}}`, flip, attempt.content)
+	patch := fmt.Sprintf(`{"metadata":{"labels":{"flip":%q}},"spec":{"model":%q}}`, flip, attempt.Content)
 	device, err := devices.Patch(ctx, nameOf(i), types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
 		device, err = devices.Create(ctx, &fleetv1.Device{
 			ObjectMeta: metav1.ObjectMeta{Name: nameOf(i), Labels: map[string]string{"lane": strconv.Itoa(i % lanes), "flip": flip}},
-			Spec:       fleetv1.DeviceSpec{Zone: "zone", Owner: "team", Model: attempt.content},
+			Spec:       fleetv1.DeviceSpec{Zone: "zone", Owner: "team", Model: attempt.Content},
 		}, metav1.CreateOptions{})
 	}
 	if err == nil {
-		attempt.done, attempt.rv = time.Now(), version(device.ResourceVersion)
-		known[key] = attempt.rv
-		w.reached.Store(max(w.reached.Load(), attempt.rv))
+		attempt.Done, attempt.RV = time.Now(), judge.Version(device.ResourceVersion)
+		known[key] = attempt.RV
+		w.reached.Store(max(w.reached.Load(), attempt.RV))
 	}
 	w.note(attempt)
 }
 
-func (w *writer) note(attempt write) {
+func (w *writer) note(attempt judge.Write) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mu.attempts = append(w.mu.attempts, attempt)
 }
 
 // writes are all attempts so far.
-func (w *writer) writes() []write {
+func (w *writer) writes() []judge.Write {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return append([]write(nil), w.mu.attempts...)
-}
-
-// version reads a resourceVersion; -1, which no judge lets pass, if it is none.
-func version(rv string) int64 {
-	n, err := strconv.ParseInt(rv, 10, 64)
-	if err != nil {
-		return -1
-	}
-	return n
-}
-
-func itemOf(d *fleetv1.Device) item {
-	return item{rv: version(d.ResourceVersion), content: d.Spec.Model}
-}
-
-func itemsOf(list *fleetv1.DeviceList) map[string]item {
-	items := make(map[string]item, len(list.Items))
-	for i := range list.Items {
-		d := &list.Items[i]
-		items[d.Namespace+"/"+d.Name] = itemOf(d)
-	}
-	return items
+	return append([]judge.Write(nil), w.mu.attempts...)
 }
 
 // The kinds of lists.
@@ -242,21 +222,21 @@ func (r *readers) run(ctx context.Context, kind string) {
 	every(ctx, listInterval, func() {
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
-		answer := read{kind: kind, begun: time.Now()}
+		answer := judge.Read{Kind: kind, Begun: time.Now()}
 		options := metav1.ListOptions{}
 		switch kind {
 		case anyList:
-			answer.least, options.ResourceVersion = last, "0"
+			answer.Least, options.ResourceVersion = last, "0"
 		case notOlderList:
-			answer.least = r.writer.reached.Load()
-			options.ResourceVersion = strconv.FormatInt(answer.least, 10)
+			answer.Least = r.writer.reached.Load()
+			options.ResourceVersion = strconv.FormatInt(answer.Least, 10)
 		}
 		list, err := r.client.FleetV1().Devices("").List(ctx, options)
 		if err != nil {
 			return
 		}
-		answer.rv, answer.items = version(list.ResourceVersion), itemsOf(list)
-		last = answer.rv
+		answer.RV, answer.Items = judge.Version(list.ResourceVersion), judge.ItemsOf(list)
+		last = answer.RV
 		r.note(answer)
 	})
 }
@@ -264,17 +244,17 @@ func (r *readers) run(ctx context.Context, kind string) {
 // answers are what reads returned.
 type answers struct {
 	mu  sync.Mutex
-	all []read
+	all []judge.Read
 }
 
-func (a *answers) note(answer read) {
+func (a *answers) note(answer judge.Read) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.all = append(a.all, answer)
 }
 
 // take gives the answers since the last call.
-func (a *answers) take() []read {
+func (a *answers) take() []judge.Read {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	all := a.all

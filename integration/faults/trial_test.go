@@ -13,6 +13,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kube-watchcache/watchcache/integration/etcdserver"
+	"github.com/kube-watchcache/watchcache/integration/internal/apiserver"
+	"github.com/kube-watchcache/watchcache/integration/internal/judge"
 )
 
 const (
@@ -28,11 +30,11 @@ type trial struct {
 	t       *testing.T
 	cache   string
 	cluster *etcdserver.Cluster
-	server  *apiserver
+	server  *apiserver.Process
 	traffic *traffic
 	etcd    *etcdProbe
 	judge   *clientv3.Client // past all proxies
-	history *history
+	history *judge.History
 	// random, unless nil, chooses which member a fault hits.
 	random *rand.Rand
 }
@@ -40,14 +42,14 @@ type trial struct {
 // newTrial starts everything and returns when reads are answered and every watch
 // is open.
 func newTrial(t *testing.T, cache string) *trial {
-	_, err := serverBinary()
+	_, err := testserver.Path()
 	require.NoError(t, err)
-	tr := &trial{t: t, cache: cache, history: newHistory()}
+	tr := &trial{t: t, cache: cache, history: judge.NewHistory()}
 	tr.cluster = etcdserver.StartCluster(t, 3, t.TempDir())
 	tr.judge, err = clientv3.New(clientv3.Config{Endpoints: tr.cluster.Direct(), Logger: zap.NewNop()})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = tr.judge.Close() })
-	tr.server = startServer(t, cache, tr.cluster.Endpoints())
+	tr.server = testserver.Start(t, cache, tr.cluster.Endpoints())
 	tr.etcd, err = newEtcdProbe(tr.cluster.Direct())
 	require.NoError(t, err)
 	t.Cleanup(tr.etcd.close)
@@ -76,7 +78,7 @@ type row struct {
 type report struct {
 	ends       ends
 	said       []string // by watches that ended
-	violations violations
+	violations judge.Violations
 }
 
 // run lets one fault happen and returns what became of it.
@@ -91,8 +93,8 @@ func (tr *trial) run(f fault) row {
 	hold(tail)
 	to := time.Now()
 	r.report = tr.settle()
-	if tr.cache == ours && (len(r.violations) > 0 || (!f.ends && r.ends.ended() > 0)) {
-		tr.server.suspect = true
+	if tr.cache == apiserver.Ours && (len(r.violations) > 0 || (!f.ends && r.ends.ended() > 0)) {
+		tr.server.Suspect = true
 	}
 	r.gets = tr.traffic.gets.outcomes.between(from, to)
 	r.lists = tr.traffic.lists.outcomes.between(from, to)
@@ -117,40 +119,34 @@ func (tr *trial) settle() (out report) {
 	defer resume()
 	ctx, cancel := context.WithTimeout(tr.t.Context(), 2*patience)
 	defer cancel()
-	upTo, err := tr.history.extend(ctx, tr.judge)
+	upTo, err := tr.history.Extend(ctx, tr.judge)
 	require.NoError(tr.t, err, "reading etcd's history")
 	out.violations = tr.awaitRecovery(ctx, upTo)
 
-	var reads []read
+	var reads []judge.Read
 	reads = append(reads, tr.traffic.readers.take()...)
 	reads = append(reads, tr.traffic.gets.answers.take()...)
 	reads = append(reads, tr.traffic.lists.answers.take()...)
-	type seen struct {
-		selection selection
-		segments  []segment
-	}
-	var watched []seen
+	var watched []judge.Stream
 	for _, w := range tr.traffic.watchers {
-		segments, lists, ends, said := w.collect(upTo)
+		streams, lists, ends, said := w.collect(upTo)
 		out.ends.add(ends)
 		out.said = append(out.said, said...)
-		watched, reads = append(watched, seen{w.selection, segments}), append(reads, lists...)
+		watched, reads = append(watched, streams...), append(reads, lists...)
 	}
 	// A write that nobody acknowledged may have been applied meanwhile.
-	_, err = tr.history.extend(ctx, tr.judge)
+	_, err = tr.history.Extend(ctx, tr.judge)
 	require.NoError(tr.t, err, "reading etcd's history")
 	writes := tr.traffic.writer.writes()
-	absent(tr.history, reads)
-	out.violations = append(out.violations, judgeWrites(tr.history, writes)...)
-	out.violations = append(out.violations, judgeReads(tr.history, writes, reads)...)
-	for _, w := range watched {
-		out.violations = append(out.violations, judgeWatch(tr.history, w.selection, w.segments, upTo)...)
-	}
+	judge.Absent(tr.history, reads)
+	out.violations = append(out.violations, judge.Writes(tr.history, writes)...)
+	out.violations = append(out.violations, judge.Reads(tr.history, writes, reads)...)
+	out.violations = append(out.violations, judge.Streams(tr.history, upTo, watched...)...)
 	return out
 }
 
 // awaitRecovery returns what has not recovered in time.
-func (tr *trial) awaitRecovery(ctx context.Context, upTo int64) (found violations) {
+func (tr *trial) awaitRecovery(ctx context.Context, upTo int64) (found judge.Violations) {
 	ctx, cancel := context.WithTimeout(ctx, caughtUp)
 	defer cancel()
 	tick := time.NewTicker(probeInterval)
@@ -169,28 +165,28 @@ func (tr *trial) awaitRecovery(ctx context.Context, upTo int64) (found violation
 }
 
 // missing is what is not as it should be.
-func (tr *trial) missing(upTo int64) (found violations) {
-	if !tr.server.alive() {
-		found.add("the server has ended:\n%s", &tr.server.log)
+func (tr *trial) missing(upTo int64) (found judge.Violations) {
+	if !tr.server.Alive() {
+		found.Add(judge.Complete, "the server has ended:\n%s", tr.server.Log())
 		return found
 	}
 	if !tr.traffic.gets.outcomes.latest() {
-		found.add("consistent GETs are not answered %v after the fault", caughtUp)
+		found.Add(judge.Complete, "consistent GETs are not answered %v after the fault", caughtUp)
 	}
 	if !tr.traffic.lists.outcomes.latest() {
-		found.add("consistent LISTs are not answered %v after the fault", caughtUp)
+		found.Add(judge.Complete, "consistent LISTs are not answered %v after the fault", caughtUp)
 	}
 	for _, p := range tr.traffic.health {
 		if !p.latest() {
-			found.add("%s fails %v after the fault", p.path, caughtUp)
+			found.Add(judge.Complete, "%s fails %v after the fault", p.path, caughtUp)
 		}
 	}
 	for _, w := range tr.traffic.watchers {
 		to := w.to()
 		if to == 0 {
-			found.add("watch of %v: it never began", w.selection)
-		} else if late := tr.history.expect(w.selection, to, upTo); len(late) > 0 {
-			found.add("watch of %v: %d events above %d are missing %v after the fault", w.selection, len(late), to, caughtUp)
+			found.Add(judge.Complete, "watch of %v: it never began", w.selection)
+		} else if late := tr.history.Expect(w.selection, to, upTo); len(late) > 0 {
+			found.Add(judge.Complete, "watch of %v: %d events above %d are missing %v after the fault", w.selection, len(late), to, caughtUp)
 		}
 	}
 	return found

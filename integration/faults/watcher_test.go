@@ -16,6 +16,7 @@ import (
 
 	fleetv1 "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1"
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/generated/clientset/versioned"
+	"github.com/kube-watchcache/watchcache/integration/internal/judge"
 )
 
 // retryPause is how long a client waits before it tries again.
@@ -44,17 +45,17 @@ func (e ends) ended() int { return e.errors + e.expired + e.closed }
 // broke and lists again only when it is told 410.
 type watcher struct {
 	client    *versioned.Clientset
-	selection selection
+	selection judge.Selection
 	mu        struct {
 		sync.Mutex
-		segments []segment
-		lists    []read
-		ends     ends
-		said     []string // what the errors were
+		streams []judge.Stream
+		lists   []judge.Read
+		ends    ends
+		said    []string // what the errors were
 	}
 }
 
-func newWatcher(client *versioned.Clientset, s selection) *watcher {
+func newWatcher(client *versioned.Clientset, s judge.Selection) *watcher {
 	return &watcher{client: client, selection: s}
 }
 
@@ -63,8 +64,8 @@ func (w *watcher) run(ctx context.Context) {
 		return
 	}
 	for ctx.Err() == nil {
-		stream, err := w.client.FleetV1().Devices(w.selection.namespace).Watch(ctx, metav1.ListOptions{
-			ResourceVersion: strconv.FormatInt(w.to(), 10), LabelSelector: w.selection.labels.String(), AllowWatchBookmarks: true,
+		stream, err := w.client.FleetV1().Devices(w.selection.Namespace).Watch(ctx, metav1.ListOptions{
+			ResourceVersion: strconv.FormatInt(w.to(), 10), LabelSelector: labelSelector(w.selection), AllowWatchBookmarks: true,
 		})
 		if err == nil {
 			err = w.consume(stream)
@@ -97,10 +98,10 @@ func (w *watcher) list(ctx context.Context) bool {
 		list, err := w.client.FleetV1().Devices("").List(bounded, metav1.ListOptions{})
 		cancel()
 		if err == nil {
-			rv := version(list.ResourceVersion)
+			rv := judge.Version(list.ResourceVersion)
 			w.mu.Lock()
-			w.mu.lists = append(w.mu.lists, read{kind: "LIST of a watcher", fresh: true, begun: begun, rv: rv, items: itemsOf(list)})
-			w.mu.segments = append(w.mu.segments, segment{from: rv, to: rv})
+			w.mu.lists = append(w.mu.lists, judge.Read{Kind: "LIST of a watcher", Fresh: true, Begun: begun, RV: rv, Items: judge.ItemsOf(list)})
+			w.mu.streams = append(w.mu.streams, judge.Stream{Selection: w.selection, From: rv})
 			w.mu.Unlock()
 			return true
 		}
@@ -109,15 +110,26 @@ func (w *watcher) list(ctx context.Context) bool {
 	return false
 }
 
+// labelSelector is the selector as requests have it.
+func labelSelector(s judge.Selection) string {
+	if s.Labels == nil {
+		return ""
+	}
+	return s.Labels.String()
+}
+
 // to is the last resourceVersion that the watcher has seen.
 func (w *watcher) to() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.mu.segments) == 0 {
+	if len(w.mu.streams) == 0 {
 		return 0
 	}
-	return w.mu.segments[len(w.mu.segments)-1].to
+	return w.last().To()
 }
+
+// last is the stream under way. The caller holds mu.
+func (w *watcher) last() *judge.Stream { return &w.mu.streams[len(w.mu.streams)-1] }
 
 // consume returns the error that the watch ended with; nil: it was closed.
 func (w *watcher) consume(stream watch.Interface) error {
@@ -132,32 +144,22 @@ func (w *watcher) consume(stream watch.Interface) error {
 	return nil
 }
 
-// begin makes what comes next a segment of its own.
+// begin makes what comes next a stream of its own.
 func (w *watcher) begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	to := w.mu.segments[len(w.mu.segments)-1].to
-	w.mu.segments = append(w.mu.segments, segment{from: to, to: to})
+	w.mu.streams = append(w.mu.streams, judge.Stream{Selection: w.selection, From: w.last().To()})
 }
 
 func (w *watcher) take(event watch.Event) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	s := &w.mu.segments[len(w.mu.segments)-1]
 	device, ok := event.Object.(*fleetv1.Device)
 	if !ok {
-		s.disorder = append(s.disorder, fmt.Sprintf("%s of a %T", event.Type, event.Object))
-		return
+		// No judge lets an event of version -1 pass.
+		device = &fleetv1.Device{Spec: fleetv1.DeviceSpec{Model: fmt.Sprintf("a %T", event.Object)}}
 	}
-	rv := version(device.ResourceVersion)
-	bookmark := event.Type == watch.Bookmark
-	if rv < s.to || (rv == s.to && !bookmark) {
-		s.disorder = append(s.disorder, fmt.Sprintf("%s at %d comes after %d", event.Type, rv, s.to))
-	}
-	s.to = max(s.to, rv)
-	if !bookmark {
-		s.events = append(s.events, delivered{kind: event.Type, key: device.Namespace + "/" + device.Name, rv: rv, content: device.Spec.Model})
-	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last().Events = append(w.last().Events, judge.EventOf(event.Type, device))
 }
 
 // note counts an end, unless it was the client's own.
@@ -187,26 +189,27 @@ func isExpired(err error) bool {
 	return ok && status.Status().Code == http.StatusGone
 }
 
-// collect gives what came since the last call: segments, lists, and how watches
+// collect gives what came since the last call: streams, lists, and how watches
 // ended. Events above upTo are left for the next call.
-func (w *watcher) collect(upTo int64) ([]segment, []read, ends, []string) {
+func (w *watcher) collect(upTo int64) ([]judge.Stream, []judge.Read, ends, []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	segments, lists, counted, said := w.mu.segments, w.mu.lists, w.mu.ends, w.mu.said
+	streams, lists, counted, said := w.mu.streams, w.mu.lists, w.mu.ends, w.mu.said
 	w.mu.lists, w.mu.ends, w.mu.said = nil, ends{}, nil
-	w.mu.segments = nil
-	if len(segments) > 0 {
-		w.mu.segments = []segment{above(segments[len(segments)-1], upTo)}
+	w.mu.streams = nil
+	if len(streams) > 0 {
+		w.mu.streams = []judge.Stream{above(streams[len(streams)-1], upTo)}
 	}
-	return segments, lists, counted, said
+	return streams, lists, counted, said
 }
 
-// above is what of s is above upTo, as a segment of its own.
-func above(s segment, upTo int64) segment {
-	out := segment{from: min(max(s.from, upTo), s.to), to: s.to}
-	for _, event := range s.events {
-		if event.rv > upTo {
-			out.events = append(out.events, event)
+// above is what of s is above upTo, as a stream of its own.
+func above(s judge.Stream, upTo int64) judge.Stream {
+	out := s
+	out.From, out.Events = min(max(s.From, upTo), s.To()), nil
+	for _, event := range s.Events {
+		if event.RV > upTo {
+			out.Events = append(out.Events, event)
 		}
 	}
 	return out

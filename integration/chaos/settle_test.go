@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kube-watchcache/watchcache/integration/internal/judge"
+)
+
+// verdict is what a run came to.
+type verdict struct {
+	violations judge.Violations
+	// How much was judged.
+	changes, ops, reads, streams, events int
+	// said is what watches were told at their ends, and how often.
+	said map[string]int
+	// figures are of the servers, before the load and after it.
+	figures []string
+}
+
+// settle ends the load, waits until every watch has what it must have, and judges
+// the run. No fault is under way.
+func (r *run) settle(ctx context.Context, pictures string) (v verdict) {
+	r.t.Helper()
+	resume := sync.OnceFunc(r.clients.pauseWrites())
+	defer resume()
+	r.await(ctx, "the last writes fail", func() error { return r.clients.touchAll(ctx) })
+	upTo := r.recorded(ctx)
+	v.violations = r.awaitWatchers(ctx, upTo)
+	r.clients.cancel() // before writers may go on
+	resume()
+	r.clients.stop()
+	r.await(ctx, "writing large objects fails", func() error { return r.pad(ctx) })
+	// A write that nobody acknowledged may have been applied meanwhile.
+	upTo = r.recorded(ctx)
+	v.violations = append(v.violations, r.compareStates(ctx, upTo)...)
+	r.judge(&v, upTo, pictures)
+	return v
+}
+
+// awaitWatchers returns which watchers do not get what they must have.
+func (r *run) awaitWatchers(ctx context.Context, upTo int64) (found judge.Violations) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(retryPause)
+	defer tick.Stop()
+	for {
+		found = r.late(upTo)
+		if len(found) == 0 {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return found
+		}
+	}
+}
+
+func (r *run) late(upTo int64) (found judge.Violations) {
+	r.history.Lock()
+	defer r.history.Unlock()
+	for _, s := range r.servers {
+		if !s.Alive() {
+			s.Suspect = true
+			found.Add(judge.Complete, "server %s has ended:\n%s", s.name, s.Log())
+		}
+	}
+	for _, w := range r.clients.watchers {
+		switch _, to := w.seen(); {
+		case to == 0:
+			found.Add(judge.Complete, "watch %s of %v: it never began", w.name, w.selection)
+		default:
+			if late := r.history.Expect(w.selection, to, upTo); len(late) > 0 {
+				found.Add(judge.Complete, "watch %s of %v: %d events above %d have not come, %v after the last write; the first is %v", w.name, w.selection, len(late), to, patience, late[0])
+			}
+		}
+	}
+	return found
+}
+
+// judge holds all that the clients saw to etcd's history.
+func (r *run) judge(v *verdict, upTo int64, pictures string) {
+	c := r.clients
+	h := r.history.History // nobody else reads on by now, or is waited for by the lock
+	r.history.Lock()
+	defer r.history.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v.said = map[string]int{}
+	for _, w := range c.watchers {
+		streams, _ := w.seen()
+		events := 0
+		for _, s := range streams {
+			events += len(s.Events)
+		}
+		if events == 0 {
+			v.violations.Add(judge.Complete, "watch %s of %v: no event in the whole run", w.name, w.selection)
+		}
+		v.streams, v.events = v.streams+len(streams), v.events+events
+		v.violations = append(v.violations, judge.Streams(h, upTo, streams...)...)
+		w.mu.Lock()
+		for _, said := range w.mu.said {
+			v.said[shortened(said)]++
+		}
+		w.mu.Unlock()
+	}
+	judge.Absent(h, c.mu.reads)
+	v.violations = append(v.violations, c.mu.odd...)
+	v.violations = append(v.violations, judge.Writes(h, c.mu.writes)...)
+	v.violations = append(v.violations, judge.Reads(h, c.mu.writes, c.mu.reads)...)
+	v.violations = append(v.violations, judge.Linearizable(h, r.began, c.mu.ops, decision, func(key string, write func(string) error) {
+		path := filepath.Join(pictures, "linear-"+strings.ReplaceAll(key, "/", "-")+".html")
+		if err := write(path); err != nil {
+			v.violations.Add(judge.Linear, "%s: no picture: %v", key, err)
+		}
+	})...)
+	v.changes, v.ops, v.reads = h.Changes(), len(c.mu.ops), len(c.mu.reads)
+	if len(v.violations) > 0 {
+		for _, s := range r.servers {
+			s.Suspect = true
+		}
+	}
+}
+
+// shortened makes lines that differ only in their numbers the same.
+func shortened(line string) string {
+	line = strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return '#'
+		}
+		return r
+	}, strings.Join(strings.Fields(line), " "))
+	for strings.Contains(line, "##") {
+		line = strings.ReplaceAll(line, "##", "#")
+	}
+	if len(line) > 160 {
+		line = line[:160] + fmt.Sprintf("... (%d bytes)", len(line))
+	}
+	return line
+}
