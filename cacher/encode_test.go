@@ -97,7 +97,9 @@ func TestEncodingBudget(t *testing.T) {
 		for i := range 200 {
 			put(store, poddata.Pod(fmt.Sprintf("a/pod-%d", i)))
 			encodeNext(t, w, "json", e.encode)
-			require.LessOrEqual(t, c.Status().EncodingBytes, max(0, budget), "the bytes that are kept with a budget of %d", budget)
+			kept := c.Status().EncodingBytes
+			require.LessOrEqual(t, kept, max(0, budget), "the bytes that are kept with a budget of %d", budget)
+			require.Equal(t, budget > 0, kept > 0, "%d bytes are kept with a budget of %d", kept, budget)
 		}
 	}
 }

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fanout
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/watch"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+// Regression 39: a watcher ends between the moment when the dispatcher has looked
+// whom to send to and the send. Its channel is closed after that, and not before.
+func TestChannelOfAnEndedWatcherIsClosedAfterTheLastSend(t *testing.T) {
+	d := idleDispatcher(clocktesting.NewFakeClock(time.Unix(1_000_000, 0)))
+	d.state.Replace(nil, 5)
+	d.advance()
+	snapshot := d.state.Latest()
+	w := addWatcher(t, d, snapshot)
+	require.True(t, d.registry.goLive(w, snapshot.Next()), "the watcher does not go live")
+
+	require.Equal(t, []*watcher{w}, d.registry.beginAll(nil))
+	w.Stop()
+	require.NotPanics(t, func() { w.result <- watch.Event{Type: watch.Modified} }, "the channel is closed")
+	d.registry.finish()
+	event, open := <-w.result
+	require.True(t, open)
+	require.Equal(t, watch.Modified, event.Type)
+	_, open = <-w.result
+	require.False(t, open, "the channel is never closed")
+}
