@@ -33,7 +33,7 @@ STEP = hack/step.sh
 PLAINSTEP = CGO_ENABLED=0 $(STEP)
 
 .DEFAULT_GOAL := help
-.PHONY: help alerts run test soak schedules racing programs on-etcd beside race lint vet static generate bench tuning benchmarks dashboards observe build verify conformance clientgo backends browser kubernetes e2e faults chaos release-check compiler clean
+.PHONY: help alerts run test soak schedules racing programs on-etcd beside race lint vet static generate bench tuning benchmarks dashboards observe build verify conformance clientgo backends browser kubernetes e2e faults chaos mutants mutation release-check compiler clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -104,6 +104,12 @@ chaos: compiler ## break three etcd members and two servers at random under load
 
 soak: compiler ## run random schedules against the cache until Ctrl-C, then print what they reached (ARGS="-first 1000000")
 	cd simulation && $(GO) test $(RACE) -vet=off -count=1 -timeout 0 -run '^TestSoak$$' -v . -args -soak $(ARGS)
+
+mutants: compiler ## put each of the bugs of simulation/testdata/bugs into a copy, and fail if the tests miss one (ARGS="bookmark 023": parts of names)
+	@$(GO) run ./hack/mutants $(ARGS)
+
+mutation: ## change one operator, condition or call at a time, and print what no test notices; hours (PKGS="./watchcache", ARGS="-then ./cacher")
+	@$(GO) run ./hack/mutation $(ARGS) $(PKGS)
 
 backends: compiler ## run the cache on kine with SQLite, and Kubernetes' sample API server on the cache
 	@$(STEP) "sample API server" $(GO) test -C integration/sample $(TESTFLAGS) ./...

@@ -112,6 +112,21 @@ func TestLifecycleStartsOneEngine(t *testing.T) {
 	}
 }
 
+// The idle timeout counts from the end of a request, however long the request was.
+func TestLifecycleCountsFromTheEndOfARequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newEngines(t, idleFor)
+		f.lifecycle.acquire(f.t.Context(), "test")
+		<-time.After(3*idleFor - 10*time.Second)
+		f.lifecycle.release()
+		<-time.After(idleFor - time.Second)
+		f.expect(1, 0)
+		<-time.After(idleFor + 2*time.Second)
+		f.expect(1, 1)
+		f.lifecycle.stop()
+	})
+}
+
 // An engine ends when it was idle for the timeout and not sooner; a request in
 // the meantime, one that goes on, and an open watch keep it.
 func TestLifecycleEndsIdleEngines(t *testing.T) {

@@ -23,7 +23,7 @@ var arrows = []arrow{
 	{"examples/...", []string{anything}},
 	{"integration/...", []string{anything}},
 	{"bench/...", []string{anything}},
-	{"hack/...", nil},
+	{"hack/...", []string{"hack/internal/..."}},
 	{"dashboards/...", []string{"dashboards/...", "metrics"}},
 	{"internal/shared", nil},
 	{"internal/funcvalue", nil},

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/watch"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
 // Regression 39: a watcher ends between the moment when the dispatcher has looked
@@ -30,4 +32,20 @@ func TestChannelOfAnEndedWatcherIsClosedAfterTheLastSend(t *testing.T) {
 	require.Equal(t, watch.Modified, event.Type)
 	_, open = <-w.result
 	require.False(t, open, "the channel is never closed")
+}
+
+// A watcher that has read the window to its end, before the dispatcher dispatched one
+// more event, has missed that event if it goes live now.
+func TestNoWatcherGoesLiveBehindTheDispatcher(t *testing.T) {
+	d := idleDispatcher(clocktesting.NewFakeClock(time.Unix(1_000_000, 0)))
+	d.state.Replace(nil, 5)
+	d.advance()
+	snapshot := d.state.Latest()
+	w := addWatcher(t, d, snapshot)
+	_, err := d.state.Apply(watchcache.Change{Type: watchcache.Added, RV: 6, Element: &watchcache.Element{Key: "/pods/a/b", RV: 6}})
+	require.NoError(t, err)
+	require.True(t, d.advance(), "there is nothing to dispatch")
+
+	require.False(t, d.registry.goLive(w, snapshot.Next()), "the watcher goes live without the event")
+	require.True(t, d.registry.goLive(w, snapshot.Next()+1), "a watcher that has the event does not go live")
 }
