@@ -29,6 +29,10 @@ const (
 	figureWire       = "bytes received"
 	figureResident   = "resident memory"
 	figureHighest    = "highest resident memory"
+	figureLive       = "live heap at the last collection"
+	figureGoal       = "heap at which the next collection ends"
+	figureIdle       = "heap that is free or in gaps"
+	figureKept       = "kept serializations"
 	figureChanges    = "changes a second"
 	figureScaledJSON = "CPU, JSON"
 	figureScaledGzip = "CPU, gzip"
@@ -139,6 +143,10 @@ func memoryOfServers(o servers) []row {
 	figures := []figure{
 		{name: figureResident, unit: octets, goal: ofShipped(1)},
 		{name: figureHighest, unit: octets, goal: noGoal()},
+		{name: figureLive, unit: octets, goal: noGoal()},
+		{name: figureGoal, unit: octets, goal: noGoal()},
+		{name: figureIdle, unit: octets, goal: noGoal()},
+		{name: figureKept, unit: octets, goal: noGoal()},
 	}
 	return []row{
 		{name: "memory of the server after lists", figures: figures, subjects: withThree, open: resident{servers: o}.open},

@@ -351,26 +351,33 @@ func (m resident) open(ctx context.Context, s size) (*work, error) {
 		return nil, err
 	}
 	return &work{close: stage.close, measure: func(ctx context.Context, sub subject) ([]float64, error) {
-		memory, err := m.measure(ctx, stage, sub)
+		figures, err := m.measure(ctx, stage, sub)
 		if err != nil {
 			return nil, err
 		}
-		return []float64{float64(memory.Resident), float64(memory.Highest)}, stage.stop(sub)
+		return figures, stage.stop(sub)
 	}}, nil
 }
 
-func (m resident) measure(ctx context.Context, stage *stage, sub subject) (boundary.Memory, error) {
+func (m resident) measure(ctx context.Context, stage *stage, sub subject) ([]float64, error) {
 	server, client, err := stage.server(ctx, sub)
 	if err != nil {
-		return boundary.Memory{}, err
+		return nil, err
 	}
 	for _, request := range []boundary.Request{
 		fromCache(boundary.V1, boundary.JSON, false), fromCache(boundary.V1, boundary.JSON, true),
 		fromCache(boundary.V1, boundary.Table, false), fromCache(boundary.V1Beta1, boundary.JSON, false),
 	} {
 		if err := (listing{request: request}).warm(ctx, stage, client); err != nil {
-			return boundary.Memory{}, fmt.Errorf("%s: %w", request.Accept, err)
+			return nil, fmt.Errorf("%s: %w", request.Accept, err)
 		}
 	}
-	return server.Memory()
+	memory, err := server.Memory()
+	if err != nil {
+		return nil, err
+	}
+	heap, err := server.Heap(ctx)
+	return []float64{
+		float64(memory.Resident), float64(memory.Highest), float64(heap.Live), float64(heap.Goal), float64(heap.Idle), float64(heap.Kept),
+	}, err
 }

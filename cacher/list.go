@@ -101,7 +101,12 @@ func (e *engine) listSnapshot(ctx context.Context, snapshot *watchcache.Snapshot
 	seen.index, seen.evaluated, seen.returned = scanned.Index, scanned.Evaluated, len(page.elements)
 	e.metrics.Listed(seen.evaluated, seen.returned)
 	e.metrics.ReadByIndex(cmp.Or(seen.index, metrics.ByKeys), seen.evaluated)
-	if err := copyItems(l.items, page.elements); err != nil {
+	copied := page.elements
+	answering := e.config.Lists.answering(ctx, e, into)
+	if answering != nil && answering.Omit {
+		copied = nil
+	}
+	if err := copyItems(l.items, copied); err != nil {
 		return err
 	}
 	token, remaining, err := page.rest(snapshot, &q, opts)
@@ -115,6 +120,9 @@ func (e *engine) listSnapshot(ctx context.Context, snapshot *watchcache.Snapshot
 		return err
 	}
 	opts.Predicate.SetShardInfoOnList(into)
+	if answering != nil && !answering.Complete(page.elements) && answering.Omit {
+		return copyItems(l.items, page.elements)
+	}
 	e.config.Lists.note(ctx, into, page, e.lists)
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/wire"
 )
@@ -41,6 +42,38 @@ func (l *Lists) Serializer(stock runtime.NegotiatedSerializer) runtime.Negotiate
 // the server count compressed bytes, as ever.
 func (l *Lists) Compress(next http.Handler, accepts func(*http.Request) bool) http.Handler {
 	return l.listings.Compress(next, accepts)
+}
+
+// Answer returns a handler that answers requests as next does, and lists of custom
+// resources from what was kept when earlier lists were encoded: lists that are
+// filled, as an unstructured.UnstructuredList, by caches with this Lists.
+// resource returns what such a request is for, and whether next would compress a
+// long answer with gzip; false for requests that next would not answer with a
+// list in compact JSON, and for those whose answer an audit log has. Put Answer
+// around the handler of the API, within everything that looks at the answer;
+// server.CustomResources does.
+//
+// The API's handler is given a list without its items, if the list read from the
+// cache is the one that it writes: Answer adds them. The handler itself counts an
+// answer without items, in the metric apiserver_response_sizes.
+func (l *Lists) Answer(next http.Handler, resource func(*http.Request) (of schema.GroupVersionResource, gzip, ok bool)) http.Handler {
+	return l.listings.Answer(next, func(r *http.Request) (wire.Asked, bool) {
+		of, gzip, ok := resource(r)
+		return wire.Asked{Resource: of, Gzip: gzip}, ok
+	})
+}
+
+// SwitchOnAnswers makes the handlers of Answer do something. Before, they pass
+// requests on.
+func (l *Lists) SwitchOnAnswers() { l.listings.SwitchOnAnswers() }
+
+// answering returns how a list is to be filled for a handler of Answer, nil if as
+// ever.
+func (l *Lists) answering(ctx context.Context, e *engine, list runtime.Object) *wire.Fill {
+	if l == nil {
+		return nil
+	}
+	return l.listings.Answering(ctx, e.config.GroupResource, list, e.lists)
 }
 
 // note records what a list was filled with. note does nothing on nil, and

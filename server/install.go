@@ -100,6 +100,7 @@ func Install(config *genericapiserver.Config, options ...cacher.Option) error {
 	addDebug(config, installed)
 	addCompression(config, &installed.lists)
 	addForms(config, installed)
+	addAnswers(config, installed)
 	config.RESTOptionsGetter = &getter{
 		inner:     config.RESTOptionsGetter,
 		decorator: installed.observe(cacher.Decorator(options...)),
@@ -113,6 +114,22 @@ type getter struct {
 	inner     generic.RESTOptionsGetter
 	decorator generic.StorageDecorator
 	installed *installation
+}
+
+// errNotInstalled is for a Config without the watch cache.
+var errNotInstalled = errors.New("server.CustomResources: the watch cache is not installed on this Config: call Install first")
+
+func installedGetter(of generic.RESTOptionsGetter) (*getter, error) {
+	g, ok := of.(*getter)
+	if !ok {
+		return nil, errNotInstalled
+	}
+	return g, nil
+}
+
+// around returns a getter that makes the caches of g of the storage of inner.
+func (g *getter) around(inner generic.RESTOptionsGetter) *getter {
+	return &getter{inner: inner, decorator: g.decorator, installed: g.installed}
 }
 
 // GetRESTOptions opens no storage: servers also call it, without an example, to

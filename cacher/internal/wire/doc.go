@@ -32,5 +32,8 @@
 // kept when they are asked for a second time, and are dropped when they were
 // not used for ten minutes.
 //
-// The package owns the locks Listings.mu and Store.mu, and no goroutine.
+// Lists of custom resources, whose encoder is private to another module, are put
+// into what the server writes of them without items (answer.go, answering.go).
+//
+// The package owns the locks Listings.mu, Store.mu and Answer.mu, and no goroutine.
 package wire

@@ -22,7 +22,9 @@ const minItems = 4
 // in memory. The zero value remembers nothing until Serializer was called.
 type Listings struct {
 	on atomic.Bool
-	mu struct {
+	// answering: handlers answer lists of custom resources.
+	answering atomic.Bool
+	mu        struct {
 		sync.RWMutex
 		of map[uintptr]*listing // by the address of the list
 		// wanted are the lists that are wanted in a form, until the form is ended.

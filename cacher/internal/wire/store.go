@@ -35,6 +35,8 @@ const (
 type Store struct {
 	share *bytebudget.Share
 	lists atomic.Int64 // how many lists have asked for chunks
+	// answers is for the lists of custom resources, of which a cache has one version.
+	answers answers
 
 	mu struct {
 		sync.RWMutex
@@ -57,7 +59,7 @@ type Store struct {
 
 // NewStore returns an empty Store that keeps its share of bytes.
 func NewStore(share *bytebudget.Share) *Store {
-	s := &Store{share: share}
+	s := &Store{share: share, answers: newAnswers()}
 	share.OnShrink(s.shrink)
 	s.clear()
 	return s
