@@ -158,8 +158,9 @@ type Config struct {
 	// before the watcher counts as slow, 65,536 at most. 0: 16.
 	WatchBuffer int
 	// EncodingBytes bounds the serializations that are kept to be shared by
-	// watchers, and by lists where Lists is set, in bytes. Each of the two has
-	// half of it, and what the other leaves of its half. A list of which half can't
+	// watchers, and by lists where Lists is set, in bytes. Half of it is for events
+	// that happen, the other for initial events and lists; each has what the other
+	// leaves of its half. A list of which half can't
 	// be kept is encoded for every request. Lists that clients accept with gzip are
 	// kept compressed as well, and only so where there is no room for both. 0: 32 MiB; negative: none are kept.
 	EncodingBytes int64

@@ -89,9 +89,10 @@ type engine struct {
 func assemble(config Config, m *metrics.Resource, errors *errorLog, history *history) *engine {
 	ctx, cancel := context.WithCancel(context.Background())
 	ofWatches, ofLists := bytebudget.New(config.EncodingBytes)
+	chunks := wire.NewStore(ofLists)
 	e := &engine{
 		config: config, metrics: m, log: loggerOf(config.GroupResource), errors: errors, history: history, ctx: ctx, cancel: cancel,
-		lists:     wire.NewStore(ofLists),
+		lists:     chunks,
 		readiness: newReadiness(config.Clock), trust: newTrust(config.Clock), time: timeline.New(config.Clock),
 	}
 	e.indexes = indexesOf(&e.config, e.faults.index)
@@ -112,7 +113,7 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog, history *his
 	e.fanout = fanout.New(fanout.Config{
 		Warn: e.warn, State: e.state, Indexes: e.indexes,
 		Clock: config.Clock, Time: e.time, Metrics: e.metrics, Tasks: &e.tasks, Done: ctx.Done(),
-		Versioner: config.Versioner, NewObject: config.NewFunc, Encodings: ofWatches,
+		Versioner: config.Versioner, NewObject: config.NewFunc, Encodings: ofWatches, Events: config.Lists.events(), Chunks: chunks,
 		WatchBuffer: config.WatchBuffer, DispatchBudget: config.DispatchBudget, BookmarkInterval: config.BookmarkInterval,
 		ParkedTimeout: config.ParkedTimeout, InitialEventsTimeout: config.InitialEventsTimeout, InitialEventsBytes: config.InitialEventsBytes,
 		EndRevision: func() { e.progress.EndNow() }, Measure: e.everySecond,

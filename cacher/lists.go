@@ -76,6 +76,27 @@ func (l *Lists) answering(ctx context.Context, e *engine, list runtime.Object) *
 	return l.listings.Answering(ctx, e.config.GroupResource, list, e.lists)
 }
 
+// Stream returns a handler that answers requests as next does, and watches so that
+// initial events come to the connection many at once. asks reports whether a request
+// is a watch, and whether next would compress the answer: such a watch is compressed
+// here, and an event once for all watches that are sent it. Other requests are left
+// alone. Put Stream around the handler of the API, within everything that looks at
+// the answer; server.Install does.
+//
+// Clients read the same bytes, and the same header, which says that the body is
+// compressed exactly if next would say so. A compressed body is one member of gzip.
+func (l *Lists) Stream(next http.Handler, asks func(*http.Request) (watch, compressed bool)) http.Handler {
+	return l.listings.Stream(next, asks)
+}
+
+// events returns where compressed events are shared, nil on nil.
+func (l *Lists) events() *wire.Events {
+	if l == nil {
+		return nil
+	}
+	return l.listings.Events()
+}
+
 // note records what a list was filled with. note does nothing on nil, and
 // before Serializer was called.
 func (l *Lists) note(ctx context.Context, list runtime.Object, p *page, store *wire.Store) {

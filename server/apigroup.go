@@ -23,9 +23,14 @@ import (
 // Clients that accept gzip get lists over 128 KiB compressed, as ever, and from
 // bytes that are kept compressed: clients read the same to the byte, while the
 // compressed bytes are others. For this, Install puts a handler into
-// Config.BuildHandlerChainFunc, as for Tables and metadata. A server that replaces
-// this function afterwards, or delegates to the server of the Config, compresses
-// each list and encodes each Table again.
+// Config.BuildHandlerChainFunc, as for watches, Tables and metadata. A server
+// that replaces this function afterwards, or delegates to the server of the Config,
+// compresses each list and each watch and encodes each Table again.
+//
+// Watches of the group that the server compresses of itself, those with
+// sendInitialEvents by clients that accept gzip, are compressed once for all of them
+// and not for each: clients read the same events, of one member of gzip. Initial
+// events of all watches are written many at once.
 //
 // The bytes count against Config.EncodingBytes of each cache (cacher.WithEncodingBytes),
 // 32 MiB by default: a server gains from it as far as the lists that its

@@ -5,24 +5,28 @@ package server
 import (
 	"net/http"
 
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/features"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-
-	"github.com/kube-watchcache/watchcache/cacher"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// addCompression makes the server of the Config send lists in the compressed form
-// that is kept of them. The handler that does it is the innermost of the chain:
+// addCompression makes the server of the Config send lists and watches in the
+// compressed form that is kept of them. The handlers that do it are the innermost of the chain:
 // what logs, audits, measures or delays answers sees what it saw before.
-func addCompression(config *genericapiserver.Config, lists *cacher.Lists) {
+func addCompression(config *genericapiserver.Config, installed *installation) {
 	build := config.BuildHandlerChainFunc
 	if build == nil {
 		build = genericapiserver.DefaultBuildHandlerChain
 	}
+	lists := &installed.lists
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return build(lists.Compress(api, mayCompressList), c)
+		return build(lists.Stream(lists.Compress(api, mayCompressList), installed.asksForWatch), c)
 	}
 }
 
@@ -33,4 +37,27 @@ func mayCompressList(r *http.Request) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
 	return ok && info.IsResourceRequest && info.Verb == "list" && r.Method == http.MethodGet &&
 		responsewriters.ContentEncodingSupported(r, features.APIResponseCompression) == "gzip"
+}
+
+// asksForWatch reports whether a request is for a watch of a group that InstallAPIGroup
+// has installed, and whether the server, of itself, would compress the answer: whether
+// the watch begins with the whole state and the bookmark behind it, and accepts
+// gzip, by the server's own rule and its feature WatchListCompression.
+func (i *installation) asksForWatch(r *http.Request) (watch, compressed bool) {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok || !info.IsResourceRequest || info.Verb != "watch" || r.Method != http.MethodGet || r.Header.Get("Upgrade") != "" {
+		return false, false
+	}
+	if _, ok := i.groups.Load(schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}); !ok {
+		return false, false
+	}
+	if responsewriters.ContentEncodingSupported(r, features.WatchListCompression) != "gzip" {
+		return true, false
+	}
+	var opts metainternalversion.ListOptions
+	if metainternalversionscheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, &opts) != nil {
+		return true, false // and the server says so
+	}
+	metainternalversion.SetListOptionsDefaults(&opts, utilfeature.DefaultFeatureGate.Enabled(features.WatchList))
+	return true, opts.SendInitialEvents != nil && *opts.SendInitialEvents && opts.AllowWatchBookmarks
 }

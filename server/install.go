@@ -98,7 +98,7 @@ func Install(config *genericapiserver.Config, options ...cacher.Option) error {
 	}
 	config.HealthzChecks = append(slices.Clip(config.HealthzChecks), marker{installed})
 	addDebug(config, installed)
-	addCompression(config, &installed.lists)
+	addCompression(config, installed)
 	addForms(config, installed)
 	addAnswers(config, installed)
 	config.RESTOptionsGetter = &getter{

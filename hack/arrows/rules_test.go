@@ -46,7 +46,7 @@ var arrows = []arrow{
 	{"cacher/internal/match", []string{"watchcache"}},
 	{"cacher/internal/bytebudget", nil},
 	{"cacher/internal/wire", []string{"cacher/internal/bytebudget", "watchcache"}},
-	{"cacher/internal/fanout", []string{"cacher/internal/bytebudget", "cacher/internal/match", "cacher/internal/tasks", "cacher/internal/timeline", "watchcache", "metrics"}},
+	{"cacher/internal/fanout", []string{"cacher/internal/bytebudget", "cacher/internal/match", "cacher/internal/tasks", "cacher/internal/timeline", "cacher/internal/wire", "watchcache", "metrics"}},
 	{"cacher/...", []string{"cacher/...", "watchcache/...", "metrics/...", "internal/shared", "internal/funcvalue", "internal/heapsize", "internal/dedup"}},
 	{"watchcache/...", []string{"watchcache/..."}},
 	{"metrics/...", []string{"metrics/..."}},

@@ -24,11 +24,6 @@ type converter struct {
 	warn      func(kind, message string, err error, remedy string)
 }
 
-// added returns an element as an initial event.
-func (c *converter) added(e *watchcache.Element) watch.Event {
-	return watch.Event{Type: watch.Added, Object: &replayed{c.object(e)}}
-}
-
 // replayed returns the watch event for a watcher that is affected by an event and
 // reads it from the window.
 func (c *converter) replayed(e *watchcache.Event, o match.Outcome) watch.Event {

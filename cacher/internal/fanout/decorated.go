@@ -15,6 +15,12 @@ import (
 // watch to its Decorator. TestStoreDecorator fails if it has another name.
 const decoratedWatch = "k8s.io/apiserver/pkg/registry/generic/registry.(*decoratedWatcher).run"
 
+// servedWatch is the function of a server that encodes the events of a watch. If it
+// reads this one itself, every event comes to the response of the watch, and initial
+// events are written to it by runs. TestCompressedWatches fails if the function has
+// another name.
+const servedWatch = "k8s.io/apiserver/pkg/endpoints/handlers.(*WatchServer).HandleHTTP"
+
 // initialWatch is a watch with initial events. Those share their serializations
 // behind runtime.CacheableObject, as all events do; a registry's Decorator looks
 // for the object itself. So if it is a decorated watch that reads this one, its
@@ -63,13 +69,22 @@ func (w *initialWatch) lookAtReader() {
 	frames := runtime.CallersFrames(above[:runtime.Callers(1, above[:])])
 	for {
 		frame, more := frames.Next()
-		if frame.Function == decoratedWatch {
-			break
+		switch frame.Function {
+		case decoratedWatch:
+			w.copy()
+			return
+		case servedWatch:
+			w.watcher.initial.Direct()
+			return
 		}
 		if !more {
 			return
 		}
 	}
+}
+
+// copy starts the goroutine that copies.
+func (w *initialWatch) copy() {
 	w.plain = make(chan watch.Event)
 	if !w.tasks.Run(w.forward) {
 		close(w.plain) // the cache has ended, and so has the watch
@@ -82,8 +97,8 @@ func (w *initialWatch) lookAtReader() {
 func (w *initialWatch) forward() {
 	defer close(w.plain)
 	for event := range w.watcher.result {
-		if o, ok := event.Object.(*replayed); ok && o.element.RV <= w.watcher.shown {
-			event.Object = o.GetObject() // no other event is as old
+		if o, ok := event.Object.(*initial); ok {
+			event.Object = o.GetObject()
 		}
 		select {
 		case w.plain <- event:

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/bytebudget"
+	"github.com/kube-watchcache/watchcache/cacher/internal/wire"
 	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
@@ -14,6 +15,7 @@ import (
 // dropped first, because hardly any client asks for their elements any more.
 type encodings struct {
 	share   *bytebudget.Share
+	events  *wire.Events // nil if no server shares compressed events
 	metrics *metrics.Resource
 
 	mu struct {
@@ -23,8 +25,8 @@ type encodings struct {
 	}
 }
 
-func newEncodings(share *bytebudget.Share, m *metrics.Resource) *encodings {
-	e := &encodings{share: share, metrics: m}
+func newEncodings(share *bytebudget.Share, events *wire.Events, m *metrics.Resource) *encodings {
+	e := &encodings{share: share, events: events, metrics: m}
 	share.OnShrink(e.shrink)
 	return e
 }
@@ -33,6 +35,7 @@ type keptEncoding struct {
 	of    *watchcache.Encodings
 	id    string
 	bytes int64
+	event *wire.Event // what is kept of it for watches that are compressed
 }
 
 // of returns the element's serialization with the identifier.
@@ -48,7 +51,7 @@ func (e *encodings) of(element *watchcache.Element, id string, encode func() ([]
 	case err != nil:
 		of.Drop(id)
 	case created:
-		e.keep(keptEncoding{of: of, id: id, bytes: int64(cap(raw))})
+		e.keep(keptEncoding{of: of, id: id, bytes: int64(cap(raw)), event: e.events.Keep(raw, e.count)})
 	}
 	return raw, err
 }
@@ -61,6 +64,15 @@ func (e *encodings) keep(made keptEncoding) {
 	e.mu.Unlock()
 	e.drop(drop)
 	e.share.Settle()
+}
+
+// count counts what is kept of events in addition.
+func (e *encodings) count(bytes int64) {
+	e.share.Add(bytes)
+	if bytes > 0 {
+		e.shrink()
+		e.share.Settle()
+	}
 }
 
 // shrink drops what is beyond the share.
@@ -91,6 +103,7 @@ func (e *encodings) tooMany() (drop []keptEncoding) {
 func (e *encodings) drop(encodings []keptEncoding) {
 	for _, d := range encodings {
 		d.of.Drop(d.id)
+		d.event.Drop()
 	}
 }
 

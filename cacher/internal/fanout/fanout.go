@@ -17,11 +17,12 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher/internal/match"
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
 	"github.com/kube-watchcache/watchcache/cacher/internal/timeline"
+	"github.com/kube-watchcache/watchcache/cacher/internal/wire"
 	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Config is what a Fanout works with. All fields are required.
+// Config is what a Fanout works with. All fields but Events are required.
 type Config struct {
 	// Warn logs an error that a person must mend, with no lock held: see the cacher's
 	// warnings.
@@ -48,6 +49,10 @@ type Config struct {
 
 	// Encodings is what the serializations of events may take.
 	Encodings *bytebudget.Share
+	// Events shares compressed events with the server, nil if it does not.
+	Events *wire.Events
+	// Chunks keeps the serializations of initial events.
+	Chunks *wire.Store
 
 	// EndRevision asks storage for the end of the revision that is under way.
 	EndRevision func()
@@ -70,6 +75,7 @@ type Fanout struct {
 	replays    *replays
 	clock      clock.WithTicker
 	time       timeline.Timeline
+	chunks     *wire.Store
 	buffer     int
 	done       <-chan struct{}
 }
@@ -78,7 +84,7 @@ type Fanout struct {
 func New(config Config) *Fanout {
 	convert := &converter{
 		versioner: config.Versioner, newObject: config.NewObject, warn: config.Warn,
-		encodings: newEncodings(config.Encodings, config.Metrics),
+		encodings: newEncodings(config.Encodings, config.Events, config.Metrics),
 	}
 	registry := newRegistry(config.Metrics, config.Clock, config.Time, config.Indexes, config.BookmarkInterval)
 	supervisor := &supervisor{
@@ -99,7 +105,7 @@ func New(config Config) *Fanout {
 			measure: config.Measure, supervise: func() { supervisor.tick(); lookback.trim() }, wake: make(chan struct{}, 1),
 			budget: newTimeBudget(config.DispatchBudget, config.Clock.Now()),
 		},
-		clock: config.Clock, time: config.Time, buffer: config.WatchBuffer, done: config.Done,
+		clock: config.Clock, time: config.Time, chunks: config.Chunks, buffer: config.WatchBuffer, done: config.Done,
 	}
 	registry.tell = func(r report) {
 		if config.Wanted(r.reason) {
@@ -166,6 +172,9 @@ func (f *Fanout) Open(ctx context.Context, r Request) (watch.Interface, bool) {
 		began:     f.time.Now(),
 		started:   f.clock.Now(),
 		client:    unique.Make(r.Client),
+	}
+	if r.Start.Snapshot != nil {
+		w.initial = f.chunks.Initial(ctx)
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		w.deadline = max(1, f.time.At(deadline))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/match"
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
+	"github.com/kube-watchcache/watchcache/cacher/internal/wire"
 	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
@@ -196,12 +197,24 @@ func (r *replayer) initialEvents(endBookmark bool) (initial InitialEvents, ok bo
 	snapshot := r.snapshot
 	r.snapshot = nil
 	ok = true
-	scanned := r.indexes.Scan(snapshot, &r.watcher.group.Query, "", nil, func(e *watchcache.Element) bool {
-		if ok = r.send(r.convert.added(e)); ok {
+	send := func(run *wire.Run) {
+		if run == nil {
+			return
+		}
+		for event := range r.convert.initial(run) {
+			if ok = r.send(event); !ok {
+				return
+			}
 			initial.Sent++
 		}
-		return ok
+	}
+	scanned := r.indexes.Scan(snapshot, &r.watcher.group.Query, "", nil, func(e *watchcache.Element) bool {
+		send(r.watcher.initial.Add(e))
+		return ok && !r.ended()
 	})
+	if ok {
+		send(r.watcher.initial.End())
+	}
 	initial.Index, initial.Evaluated = scanned.Index, scanned.Evaluated
 	r.metrics.Initial(initial.Sent)
 	r.metrics.Processed(initial.Evaluated)

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/match"
+	"github.com/kube-watchcache/watchcache/cacher/internal/wire"
 	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
@@ -38,6 +39,8 @@ type watcher struct {
 	started   time.Time
 	// client is whose watch it is. Many watches share one value.
 	client unique.Handle[Client]
+	// initial divides the initial events, nil if there are none.
+	initial *wire.Initial
 
 	// Guarded by registry.mu.
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 )
@@ -22,6 +23,8 @@ type chunk struct {
 	// content is what there is of the items. Once the chunk is kept, content is
 	// replaced under Store.mu only.
 	content atomic.Pointer[content]
+	// compressing is held while the compressed form of initial events is made.
+	compressing sync.Mutex
 
 	// used is the Store's count of lists when the chunk was last used, usedPlain and
 	// usedCompressed are that when a list was last made of its plain bytes, and of
@@ -127,7 +130,18 @@ func (c *chunk) plain(separator []byte) (plain []byte, made bool, err error) {
 		return bytes.Join(has.pieces, nil), false, nil
 	}
 	plain, err = has.deflated.inflate(len(separator))
+	if err == nil && has.deflated.framed {
+		plain = c.withoutLengths(plain)
+	}
 	return append(plain, separator...), true, err
+}
+
+// itemLength is the length of an item, separator included.
+func (c *chunk) itemLength(i int) int {
+	if i > 0 {
+		return c.ends[i] - c.ends[i-1]
+	}
+	return c.ends[0]
 }
 
 // item returns the item at a position, separator included, of the plain bytes.

@@ -105,14 +105,23 @@ func cut(elements []*watchcache.Element) []part {
 		begin = at
 	}
 	for i, e := range elements {
-		key := maphash.String(seed, e.Key)
-		ids[i] = identity{address: addressOf(e), key: key, revision: e.RV}
-		if i > begin && (key%chunkItems == 0 || e.Size > bigElement || i-begin == maxChunkItems) {
+		ids[i] = identityOf(e)
+		if i > begin && begins(ids[i], e, i-begin) {
 			end(i)
 		}
 	}
 	end(len(elements))
 	return parts
+}
+
+func identityOf(e *watchcache.Element) identity {
+	return identity{address: addressOf(e), key: maphash.String(seed, e.Key), revision: e.RV}
+}
+
+// begins reports whether a part begins at an element that follows a part of the
+// given length.
+func begins(id identity, e *watchcache.Element, length int) bool {
+	return id.key%chunkItems == 0 || e.Size > bigElement || length == maxChunkItems
 }
 
 // sameKeys reports whether two parts have elements of the same keys.

@@ -21,8 +21,10 @@ type deflated struct {
 	blocks []byte
 	// length is the number of bytes that the blocks stand for, checksum their
 	// crc32.IEEE, and shift is byteShift(length).
-	length          int
-	checksum, shift uint32
+	length, checksum, shift uint32
+	// framed: each item has its length in front of it, in four bytes, as the events
+	// of a watch in protobuf have.
+	framed bool
 }
 
 // deflateLevel is the level that k8s.io/apiserver compresses responses with.
@@ -57,7 +59,7 @@ func deflate(p []byte) *deflated {
 		panic(err)
 	}
 	return &deflated{
-		blocks: slices.Clone(d.blocks.Bytes()), length: len(p),
+		blocks: slices.Clone(d.blocks.Bytes()), length: uint32(len(p)),
 		checksum: crc32.ChecksumIEEE(p), shift: byteShift(len(p)),
 	}
 }
@@ -79,7 +81,7 @@ func (d *deflated) inflate(more int) ([]byte, error) {
 	if err := r.(flate.Resetter).Reset(bytes.NewReader(d.blocks), nil); err != nil {
 		return nil, err
 	}
-	p := make([]byte, d.length, d.length+more)
+	p := make([]byte, d.length, int(d.length)+more)
 	if _, err := io.ReadFull(r, p); err != nil {
 		return nil, fmt.Errorf("bytes that were compressed can't be read: %w", err)
 	}

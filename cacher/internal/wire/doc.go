@@ -23,6 +23,10 @@
 // and lists are put together of that (member.go), if the response takes them
 // (response.go).
 //
+// The initial events of watches are kept as chunks too (initial.go). The response to a
+// watch collects them, and is compressed of what was compressed for other watches
+// (stream.go, streammember.go, events.go).
+//
 // A list that is wanted in another form, as metadata or as a Table, is written in
 // that form by the encoder of the list (forms.go, table.go): metadata comes from
 // chunks, and cells of Tables are encoded for each list. For clients that accept
@@ -35,5 +39,6 @@
 // Lists of custom resources, whose encoder is private to another module, are put
 // into what the server writes of them without items (answer.go, answering.go).
 //
-// The package owns the locks Listings.mu, Store.mu and Answer.mu, and no goroutine.
+// The package owns the locks Listings.mu, Store.mu, Answer.mu, Run.mu, Event.mu and
+// chunk.compressing, and no goroutine.
 package wire

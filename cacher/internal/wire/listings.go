@@ -21,7 +21,8 @@ const minItems = 4
 // Listings remembers what lists were filled with, for as long as the lists are
 // in memory. The zero value remembers nothing until Serializer was called.
 type Listings struct {
-	on atomic.Bool
+	on     atomic.Bool
+	events Events
 	// answering: handlers answer lists of custom resources.
 	answering atomic.Bool
 	mu        struct {
@@ -76,6 +77,14 @@ func (l *Listings) forget(noted *listing) {
 	if l.mu.of[noted.address] == noted {
 		delete(l.mu.of, noted.address)
 	}
+}
+
+// Events returns the events that watches share in compressed form; nil of nil.
+func (l *Listings) Events() *Events {
+	if l == nil {
+		return nil
+	}
+	return &l.events
 }
 
 // find returns the note of a list, nil if there is none.

@@ -55,7 +55,7 @@ func (m *member) write(w io.Writer) (err error) {
 			return err
 		}
 		checksum = appendedChecksum(checksum, d.checksum, d.shift)
-		length += d.length
+		length += int(d.length)
 		if _, err := out.Write(d.blocks); err != nil {
 			return err
 		}

@@ -34,13 +34,16 @@ const (
 // Store keeps the chunks of one cache. Its methods are safe for concurrent use.
 type Store struct {
 	share *bytebudget.Share
-	lists atomic.Int64 // how many lists have asked for chunks
+	// lists is how many lists, and watches with initial events, have asked for chunks.
+	lists   atomic.Int64
+	formats sync.Map // of events, by their identifiers; of *format
 	// answers is for the lists of custom resources, of which a cache has one version.
 	answers answers
 
 	mu struct {
 		sync.RWMutex
 		chunks map[place][]*chunk // the newest first
+		making map[place]*making  // the chunks of initial events that are being made
 		queue  *list.List         // of *chunk, about in the order of their last use
 		// twice are the chunks that are kept both plain and compressed, about in the
 		// order of the last use of their plain bytes.
@@ -60,6 +63,7 @@ type Store struct {
 // NewStore returns an empty Store that keeps its share of bytes.
 func NewStore(share *bytebudget.Share) *Store {
 	s := &Store{share: share, answers: newAnswers()}
+	s.mu.making = map[place]*making{}
 	share.OnShrink(s.shrink)
 	s.clear()
 	return s

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/features"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+)
+
+// withState asks for a watch that begins with the whole state and its end.
+const withState = podsPath + "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+
+// streamed is a watch that is read event by event.
+type streamed struct {
+	t        testing.TB
+	response *http.Response
+	end      context.CancelFunc
+	// raw has what has come of the body, as it came.
+	raw      *bytes.Buffer
+	body     *bufio.Reader
+	protobuf bool
+}
+
+// openStream opens a watch. Its body is read as one member of gzip if it is compressed,
+// unless members says that there may be many.
+func openStream(t testing.TB, served *httptest.Server, path string, header http.Header, http2, members bool) *streamed {
+	t.Helper()
+	transport := served.Client().Transport.(*http.Transport).Clone()
+	transport.DisableCompression = true
+	if !http2 {
+		transport.Protocols = &http.Protocols{}
+		transport.Protocols.SetHTTP1(true)
+		transport.TLSClientConfig.NextProtos = []string{"http/1.1"}
+	}
+	t.Cleanup(transport.CloseIdleConnections)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, served.URL+path, nil)
+	require.NoError(t, err)
+	r.Header = header.Clone()
+	response, err := transport.RoundTrip(r)
+	require.NoError(t, err)
+	require.Equal(t, http2, response.Proto == "HTTP/2.0")
+	s := &streamed{t: t, response: response, end: cancel, raw: &bytes.Buffer{}, protobuf: strings.Contains(response.Header.Get("Content-Type"), "protobuf")}
+	t.Cleanup(s.leave)
+	body := io.TeeReader(response.Body, s.raw)
+	if response.Header.Get("Content-Encoding") == "gzip" {
+		unzipped, err := gzip.NewReader(bufio.NewReader(body))
+		require.NoError(t, err)
+		unzipped.Multistream(members)
+		body = unzipped
+	}
+	s.body = bufio.NewReader(body)
+	return s
+}
+
+func (s *streamed) leave() {
+	s.end()
+	_ = s.response.Body.Close()
+}
+
+// next returns the next event, "" at the end of the watch.
+func (s *streamed) next() (string, error) {
+	if !s.protobuf {
+		line, err := s.body.ReadString('\n')
+		if err == io.EOF && line == "" {
+			err = nil
+		}
+		return line, err
+	}
+	head := make([]byte, 4)
+	if _, err := io.ReadFull(s.body, head); err != nil {
+		if err == io.EOF {
+			err = nil
+		}
+		return "", err
+	}
+	event := make([]byte, binary.BigEndian.Uint32(head))
+	_, err := io.ReadFull(s.body, event)
+	return string(event), err
+}
+
+// state returns the events up to the bookmark that ends the state.
+func (s *streamed) state() []string {
+	s.t.Helper()
+	var events []string
+	for {
+		event, err := s.next()
+		require.NoError(s.t, err)
+		require.NotEmpty(s.t, event, "the watch has ended")
+		events = append(events, event)
+		if strings.Contains(event, "initial-events-end") {
+			return events
+		}
+	}
+}
+
+// events returns the next n events that are no bookmarks.
+func (s *streamed) events(n int) []string {
+	s.t.Helper()
+	var events []string
+	for len(events) < n {
+		event, err := s.next()
+		require.NoError(s.t, err)
+		require.NotEmpty(s.t, event, "the watch has ended")
+		if !strings.Contains(event, "BOOKMARK") {
+			events = append(events, event)
+		}
+	}
+	return events
+}
+
+// Watches that a server compresses are compressed with the line as without it, over
+// both versions of HTTP: the same header, and the same events.
+func TestCompressedWatches(t *testing.T) {
+	s := serveTwins(t, pods(t), auditinternal.LevelMetadata)
+	manyPods(t, s)
+	change := 1000
+	for _, accept := range []string{asJSON, asProtobuf, "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"} {
+		for round := range 3 {
+			for _, http2 := range []bool{false, true} {
+				for _, encodings := range []string{"gzip", "identity"} {
+					header := http.Header{"Accept": {accept}, "Accept-Encoding": {encodings}}
+					want := openStream(t, s.without, withState, header, http2, true)
+					got := openStream(t, s.with, withState, header, http2, false)
+					for _, response := range []*http.Response{want.response, got.response} {
+						response.Header.Del("Date")
+						response.Header.Del("Audit-Id")
+					}
+					require.Equal(t, http.StatusOK, got.response.StatusCode)
+					require.Equal(t, want.response.Header, got.response.Header)
+					require.Equal(t, want.response.TransferEncoding, got.response.TransferEncoding)
+					require.Equal(t, encodings == "gzip", got.response.Header.Get("Content-Encoding") == "gzip")
+					require.Equal(t, want.state(), got.state(), "round %d as %s", round, accept)
+					for range 3 {
+						change++
+						s.put(t, testPod("ns1", "x27", change))
+					}
+					require.Equal(t, want.events(3), got.events(3))
+					want.leave()
+					got.leave()
+				}
+			}
+		}
+	}
+}
+
+// The compressed form of initial events is kept, and what the next watches are sent.
+func TestCompressedInitialEventsAreKept(t *testing.T) {
+	s := serveTwins(t, pods(t), auditinternal.LevelMetadata)
+	manyPods(t, s)
+	begin := func(encodings string) (kept int64) {
+		openStream(t, s.with, withState, http.Header{"Accept": {asJSON}, "Accept-Encoding": {encodings}}, true, false).state()
+		return s.cache.Status().EncodingBytes
+	}
+	plain := begin("identity")
+	require.Greater(t, plain, int64(60*4000), "the events")
+	compressed := begin("gzip")
+	require.Greater(t, compressed, plain, "and their compressed form: does the server's own handler still read the watch?")
+	require.Equal(t, compressed, begin("gzip"))
+}
+
+// Watches that the server does not compress of itself are not compressed.
+func TestWatchesThatAreNotCompressed(t *testing.T) {
+	s := serveTwins(t, pods(t), auditinternal.LevelMetadata)
+	manyPods(t, s)
+	gzipped := http.Header{"Accept": {asJSON}, "Accept-Encoding": {"gzip"}}
+	same := func(t *testing.T, path string, header http.Header) {
+		t.Helper()
+		want := sendRaw(t, s.without, http.MethodGet, path, header.Clone(), true)
+		got := sendRaw(t, s.with, http.MethodGet, path, header.Clone(), true)
+		require.Equal(t, want.status, got.status)
+		require.Equal(t, want.header, got.header)
+		require.NotEqual(t, "gzip", got.header.Get("Content-Encoding"))
+		require.Equal(t, string(want.body), string(got.body))
+	}
+	latest := fmt.Sprint(s.cache.Status().ResourceVersion)
+	same(t, podsPath+"?watch=1&timeoutSeconds=1&resourceVersion="+latest, gzipped)
+	same(t, podsPath+"?watch=1&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0", gzipped) // without bookmarks
+	for _, refused := range []string{
+		withState + "&resourceVersion=none", withState + "&labelSelector=%3D%3D", withState + "&limit=x",
+		podsPath + "?watch=1&sendInitialEvents=true&allowWatchBookmarks=true", podsPath + "?watch=1&resourceVersion=999999999&resourceVersionMatch=Exact",
+	} {
+		same(t, refused, gzipped)
+	}
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.WatchListCompression, false)
+	same(t, withState+"&timeoutSeconds=1&fieldSelector=metadata.name%3Dx27", gzipped)
+}
+
+// A compressed watch ends with the end of its member: after its time, and when the
+// state matches nothing.
+func TestCompressedWatchEnds(t *testing.T) {
+	s := serveTwins(t, pods(t), auditinternal.LevelMetadata)
+	manyPods(t, s)
+	for _, query := range []string{"", "&labelSelector=app%3Dnone", "&fieldSelector=metadata.name%3Dx27"} {
+		for _, http2 := range []bool{false, true} {
+			header := http.Header{"Accept": {asJSON}, "Accept-Encoding": {"gzip"}}
+			got := sendRaw(t, s.with, http.MethodGet, withState+"&timeoutSeconds=1"+query, header, http2)
+			require.Equal(t, "gzip", got.header.Get("Content-Encoding"))
+			lines := strings.SplitAfter(string(gunzip(t, got.body)), "\n")
+			want := openStream(t, s.without, withState+query, http.Header{"Accept": {asJSON}}, http2, false).state()
+			require.Equal(t, want, lines[:len(want)])
+		}
+	}
+}
+
+// Clients that leave in the middle, and clients that read slowly, get nothing wrong and
+// take nothing from others.
+func TestCompressedWatchesOfClientsThatLeave(t *testing.T) {
+	s := serveTwins(t, pods(t), auditinternal.LevelMetadata)
+	manyPods(t, s)
+	header := http.Header{"Accept": {asJSON}, "Accept-Encoding": {"gzip"}}
+	slow := openStream(t, s.with, withState, header, true, false)
+	var clients sync.WaitGroup
+	const changes = 200
+	for i := range 12 {
+		clients.Go(func() {
+			for leaving := range 5 {
+				w := openStream(t, s.with, withState, header, i%2 == 0, false)
+				for range leaving * 15 {
+					if _, err := w.next(); !assert.NoError(t, err) {
+						break
+					}
+				}
+				w.leave()
+			}
+		})
+	}
+	stays := openStream(t, s.with, withState, header, true, false)
+	stays.state()
+	for i := range changes {
+		s.put(t, testPod("ns1", "x27", 5000+i))
+	}
+	clients.Wait()
+	seen := stays.events(changes)
+	for i, event := range seen {
+		require.Contains(t, event, fmt.Sprintf(`"change":"%d"`, 5000+i))
+	}
+	slow.state()
+	late := slow.events(changes)
+	require.Equal(t, seen[len(seen)-1], late[len(late)-1])
+}
+
+// A watch of a cache whose budget is nothing, or less than one event, is compressed as
+// well, and the same.
+func TestCompressedWatchesWithoutABudget(t *testing.T) {
+	for _, budget := range []int64{-1, 2000, 100_000} {
+		t.Run(fmt.Sprint(budget), func(t *testing.T) {
+			s := serveTwins(t, pods(t), auditinternal.LevelMetadata, cacher.WithEncodingBytes(budget))
+			manyPods(t, s)
+			header := http.Header{"Accept": {asJSON}, "Accept-Encoding": {"gzip"}}
+			for range 3 {
+				want := openStream(t, s.without, withState, header, true, true)
+				got := openStream(t, s.with, withState, header, true, false)
+				require.Equal(t, want.state(), got.state())
+				s.put(t, testPod("ns1", "x27", 7))
+				s.put(t, testPod("ns1", "x27", 8))
+				require.Equal(t, want.events(2), got.events(2))
+				require.LessOrEqual(t, s.cache.Status().EncodingBytes, max(0, budget))
+			}
+		})
+	}
+}
