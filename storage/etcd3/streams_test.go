@@ -78,10 +78,15 @@ func TestWatchThatHangsIsReplaced(t *testing.T) {
 	create(t, s, "/pods/ns/a")
 	require.Equal(t, watch.Added, change(t, third).Type)
 	at := bump(t, b)
-	require.NoError(t, s.RequestWatchProgress(onThird))
-	for {
-		if e := next(t, third); e.Type == watch.Bookmark && rvOf(t, e.Object) >= uint64(at) {
-			break
+	again := time.NewTicker(100 * time.Millisecond) // etcd answers no request while a watch catches up
+	defer again.Stop()
+	for told := false; !told; {
+		require.NoError(t, s.RequestWatchProgress(onThird))
+		select {
+		case e, ok := <-third.ResultChan():
+			require.True(t, ok, "the watch ended")
+			told = e.Type == watch.Bookmark && rvOf(t, e.Object) >= uint64(at)
+		case <-again.C:
 		}
 	}
 	for n, w := range []watch.Interface{first, second} {

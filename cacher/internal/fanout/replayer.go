@@ -212,8 +212,8 @@ func (r *replayer) initialEvents(endBookmark bool) (initial InitialEvents, ok bo
 		send(r.watcher.initial.Add(e))
 		return ok && !r.ended()
 	})
-	if ok {
-		send(r.watcher.initial.End())
+	if last := r.watcher.initial.End(); ok { // one that has ended holds no elements
+		send(last)
 	}
 	initial.Index, initial.Evaluated = scanned.Index, scanned.Evaluated
 	r.metrics.Initial(initial.Sent)

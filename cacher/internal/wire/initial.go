@@ -18,7 +18,8 @@ import (
 )
 
 // Initial divides the initial events of one watch into runs of consecutive ones,
-// at the keys at which lists are divided. The events of a run are encoded
+// at the keys at which lists are divided, and where their objects take more than
+// bigElement: an event that a client leaves unread holds its run. The events of a run are encoded
 // together, to a chunk of the Store. Watches that begin with the same state, or
 // nearly the same, share it. Add and End are for one goroutine.
 type Initial struct {
@@ -29,6 +30,7 @@ type Initial struct {
 
 	elements []*watchcache.Element
 	ids      []identity
+	size     int64 // of the elements
 }
 
 // Initial returns an empty Initial for a watch that was opened with the context.
@@ -46,10 +48,11 @@ func (i *Initial) Direct() { i.direct.Store(true) }
 // another one begins at it; otherwise nil.
 func (i *Initial) Add(e *watchcache.Element) (before *Run) {
 	id := identityOf(e)
-	if n := len(i.elements); n > 0 && begins(id, e, n) {
+	if n := len(i.elements); n > 0 && (begins(id, e, n) || i.size+e.Size > bigElement) {
 		before = i.End()
 	}
 	i.elements, i.ids = append(i.elements, e), append(i.ids, id)
+	i.size += e.Size
 	return before
 }
 
@@ -60,7 +63,7 @@ func (i *Initial) End() *Run {
 	}
 	r := &Run{of: i, part: part{elements: slices.Clone(i.elements), ids: slices.Clone(i.ids)}}
 	clear(i.elements)
-	i.elements, i.ids = i.elements[:0], i.ids[:0]
+	i.elements, i.ids, i.size = i.elements[:0], i.ids[:0], 0
 	return r
 }
 
