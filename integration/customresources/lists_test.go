@@ -283,7 +283,7 @@ func (f *fixture) expectServedFromKeptBytes(t *testing.T, path string) {
 	t.Helper()
 	for _, compressed := range []bool{false, true} {
 		own := int64(math.MaxInt64)
-		// What the server asks itself meanwhile is counted, too.
+		// Requests of the server to itself are counted, too.
 		for range 5 {
 			before := f.cached.encoded.Load()
 			got := f.cached.ask(t, path, asJSON, compressed)
