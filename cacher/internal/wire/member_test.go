@@ -313,7 +313,8 @@ func TestPlainBytesAreGivenUp(t *testing.T) {
 	if checkEach {
 		t.Skip("with invariants each list is encoded for comparison")
 	}
-	const budget = 60_000
+	// With some divisions, one in fifty, the compressed form takes more than 60 KB.
+	const budget = 80_000
 	r := newResource(budget, 500) // 180 KB
 	for range 3 * protected {
 		r.respond(t, directly)
