@@ -31,8 +31,8 @@ type slot struct {
 	boxed any
 }
 
-// place returns the place of a string, and whether the string is there; it is then
-// put there. Nil if the string is not to be kept.
+// place returns the place of a string, and whether the string was there; if not, place
+// puts it there. A string that is too long to be kept, or empty, has no place: nil.
 func (t *table) place(text string) (at *slot, found bool) {
 	if len(text) == 0 || len(text) > maxText {
 		return nil, false
