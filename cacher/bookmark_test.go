@@ -3,6 +3,7 @@
 package cacher_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/internal/memstore"
+	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
 
 // inBubble runs f with a cache in virtual time.
@@ -115,5 +117,67 @@ func TestNoBookmarkToAWatcherAheadOfTheDispatcher(t *testing.T) {
 	}, func(config *cacher.Config) {
 		config.DispatchBudget = 20 * time.Second
 		config.BookmarkInterval = time.Second
+	})
+}
+
+// A server that shuts down tells its clients where they are: at the storage's
+// version, which other resources have moved on.
+func TestBookmarkBeforeTheServerEnds(t *testing.T) {
+	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		asked, other := watchPods(t, c, "/pods/", "2", withBookmarks), watchPods(t, c, "/pods/", "2")
+		blocked := watchPods(t, c, "/pods/", "2", withBookmarks)
+		expectReceived(t, asked)
+		for range 3 {
+			put(store, poddata.Pod("a/one")) // 5: more than the channel of a client that does not read
+		}
+		elapse(3 * time.Second)
+		for _, w := range []*podWatch{asked, other} {
+			for len(received(w)) > 0 {
+			}
+		}
+		store.Touch()
+		rv := store.Touch() // 7
+		taken := make(chan error)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		go func() { taken <- c.Bookmark(ctx) }()
+		synctest.Wait()
+		expectReceived(t, asked, fmt.Sprintf("BOOKMARK@%d", rv))
+		expectReceived(t, other)
+		require.NoError(t, <-taken, "it waits for watches that are live only")
+		blocked.cancel()
+	}, func(config *cacher.Config) { config.WatchBuffer, config.DispatchBudget = 2, -1 })
+}
+
+// A server that shuts down while its storage is away still waits until its clients
+// have taken their bookmarks, which are at the version that the cache has reached.
+func TestBookmarkWithoutStorage(t *testing.T) {
+	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		w := watchPods(t, c, "/pods/", "2", withBookmarks)
+		expectReceived(t, w)
+		defer store.Gate("version")()
+		store.Touch()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		taken := make(chan error, 1)
+		go func() { taken <- c.Bookmark(ctx) }()
+		elapse(1500 * time.Millisecond)
+		expectReceived(t, w, "BOOKMARK@2")
+		require.NoError(t, <-taken)
+	})
+}
+
+// Bookmark does not wait for ever for a client that does not read, and not at all in
+// a cache that has stopped.
+func TestBookmarkWaitsForNobodyForEver(t *testing.T) {
+	inBubble(t, func() *memstore.Store { return newStore() }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		w := watchPods(t, c, "/pods/", "1", withBookmarks)
+		expectReceived(t, w)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, c.Bookmark(ctx), context.DeadlineExceeded)
+		expectReceived(t, w, "BOOKMARK@1")
+		c.Stop()
+		require.NoError(t, c.Bookmark(t.Context()))
 	})
 }

@@ -59,8 +59,10 @@ type Config struct {
 	// was not there, and so on): the cache takes a contradiction for missed
 	// events and lists again. Storage must not have another size estimator enabled.
 	//
-	// Storage may have three more methods. WatchProgress() bool reports whether it
+	// Storage may have four more methods. WatchProgress() bool reports whether it
 	// answers RequestWatchProgress reliably, now; see WatchProgress below.
+	// PrefersLists() bool reports whether it lists faster than it streams; see
+	// ListStorage below.
 	// Versions(ctx, prefix, rv, visit), see ConsistencyCheckInterval, calls
 	// visit for each key as of exactly rv, in order, with the resourceVersion
 	// of its last write; without it the objects are listed.
@@ -105,9 +107,12 @@ type Config struct {
 	// watch that begins with the state (KEP-3157). A Storage that can't stream
 	// its state is listed in any case: it says so by a method
 	// IsWatchListSemanticsUnSupported() bool, as client-go's clients do, or is
-	// found out within seconds. Decorator sets it where the feature gate
-	// WatchList is off, for k8s.io/apiserver's storage then takes no notice of
-	// being asked. false: the state is streamed.
+	// found out within seconds. So is one that has a method PrefersLists() bool
+	// which returns true, as those of storage/etcd3: a list is several times
+	// cheaper there. Decorator sets it where the feature gate WatchList is off,
+	// for k8s.io/apiserver's storage then takes no notice of being asked, and
+	// without WithRawStorage, for that storage is as cheap to list. false: the
+	// state is streamed.
 	ListStorage bool
 	// LabelIndexes are label keys to keep an index for, for reads whose label
 	// selector requires certain values of the label.

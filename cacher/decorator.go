@@ -92,7 +92,7 @@ func (d *decorator) open(r request) (*Cacher, func(), error) {
 		EventsHistoryWindow: r.config.EventsHistoryWindow, ResourcePrefix: r.prefix,
 		KeyFunc: r.keyOf, GetAttrsFunc: r.attrs, IndexerFuncs: r.triggers, Indexers: r.indexers,
 		NewFunc: r.newObject, NewListFunc: r.newList, Codec: r.config.Codec,
-		DisableSizeEstimation: !d.sizeEstimation, ListStorage: d.listStorage,
+		DisableSizeEstimation: !d.sizeEstimation, ListStorage: d.listStorage || d.options.prefersLists,
 	}
 	d.options.apply(&config)
 	c, err := New(config)

@@ -52,6 +52,8 @@
 //   - complete: a resourceVersion of which no more events can come. Reads,
 //     bookmarks and resumed watches see complete versions only; a revision of
 //     storage may carry several events, which have its resourceVersion in common.
+//   - floor: for a namespace, or a value of an index, the last event that has left
+//     the window. A watch of that value misses nothing if it begins there or later.
 //   - group: the watchers with one selection. An event is evaluated once for a
 //     group.
 //   - live: a watcher to which the dispatcher sends events as they come.

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -27,12 +28,16 @@ const (
 	// minWindowEvents is how many events the window keeps however old they
 	// are, so that clients of a quiet resource resume instead of listing.
 	minWindowEvents = 128
+	// floorValues is for how many namespaces, and how many values of each index, the
+	// state remembers their last events that have left the window: at some 100
+	// bytes each.
+	floorValues = 16_384
 	// minWindowCeiling is what a window may take while the dispatcher is behind,
 	// however small the window is.
 	minWindowCeiling = 16 << 20
 	// listPageSize is the page size of the lists that the cache is filled
 	// from, where storage does not stream them.
-	listPageSize = 10_000
+	listPageSize = 5_000
 )
 
 // engine is a cache that is awake: the state, and the parts that fill it from
@@ -99,6 +104,7 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog, history *his
 	e.state = watchcache.New(watchcache.Config{
 		History: config.EventsHistoryWindow, WindowBytes: config.WindowBytes, HeldBytes: config.InitialEventsBytes,
 		CeilingBytes: windowCeiling(config.WindowBytes), MinEvents: minWindowEvents, Indexes: e.indexes.OfState(),
+		Floors: e.indexes.Floors(), FloorValues: floorValues,
 	})
 	e.kept = e.state.Kept
 	e.contact = newContact(e.time, config.StorageTimeout)
@@ -120,8 +126,8 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog, history *his
 		Wanted: e.wantsLine, Report: e.tellWatcher,
 	})
 	e.source = source.New(source.Config{
-		Storage: config.Storage, Prefix: config.ResourcePrefix, NewList: config.NewListFunc,
-		Resource: config.GroupResource.String(), Clock: config.Clock, Tasks: &e.tasks, List: config.ListStorage,
+		Storage: config.Storage, Prefix: config.ResourcePrefix, NewList: config.NewListFunc, NewFill: e.newFill,
+		Resource: config.GroupResource.String(), Clock: config.Clock, Tasks: &e.tasks, List: config.ListStorage || prefersLists(config.Storage),
 		Whole:   func() bool { return !e.watchProgress() },
 		Begins:  func() { e.fillBegan.Store(int64(e.time.Now())) },
 		Relists: e.relists, Broke: e.watchBroke, StaysBroken: e.watchStaysBroken, Undeliverable: e.undeliverable,
@@ -132,6 +138,13 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog, history *his
 		Watch: e.openWatch, GaveUp: e.watchHangs,
 	})
 	return e
+}
+
+// prefersLists reports whether the storage says that it is faster to list than to
+// stream.
+func prefersLists(s storage.Interface) bool {
+	p, ok := s.(interface{ PrefersLists() bool })
+	return ok && p.PrefersLists()
 }
 
 // indexesOf returns what the configuration says that the resource is indexed by.
@@ -176,11 +189,26 @@ func (e *engine) start() {
 func (e *engine) newFeed() *feed {
 	return &feed{
 		config: &e.config, state: e.state, time: e.time, metrics: e.metrics, readiness: e.readiness, trust: e.trust,
-		heard: e.contact.heard, sharing: newSharing(&e.config),
+		heard: e.contact.heard, maker: e.newMaker(), filled: e.filled,
 		whole: func() bool { return !e.watchProgress() }, lastState: e.fanout.LastState,
 		changed: e.changed, progressed: e.progressed, replaced: e.replaced, skipped: e.fanout.Skipped,
 		endWatches: e.fanout.Fail, relist: func(why error) { e.relist(metrics.RelistChange, why) }, warn: e.warn, note: e.noteError,
 	}
+}
+
+// newMaker returns what makes elements of objects, for one goroutine.
+func (e *engine) newMaker() *maker {
+	return &maker{config: &e.config, state: e.state, warn: e.warn, sharing: newSharing(&e.config)}
+}
+
+// newFill returns where the source puts the objects of a whole state.
+func (e *engine) newFill() source.Fill { return newFill(&e.tasks, e.newMaker) }
+
+// filled returns what the source has put the objects into that the Reflector has
+// listed.
+func (e *engine) filled() *fill {
+	f, _ := e.source.Filled().(*fill)
+	return f
 }
 
 // everySecond is called by the dispatcher once a second.
@@ -217,7 +245,7 @@ func (e *engine) measure() {
 	e.metrics.SetBytes(metrics.BytesEncodings, e.encodingBytes())
 	e.metrics.SetBytes(metrics.BytesWindow, stats.WindowBytes)
 	e.metrics.SetOldestResourceVersion(stats.OldestRV)
-	e.metrics.SetBytes(metrics.BytesIndexes, stats.IndexBytes+e.fanout.PostingsBytes())
+	e.metrics.SetBytes(metrics.BytesIndexes, stats.IndexBytes+stats.FloorBytes+e.fanout.PostingsBytes())
 	e.metrics.SetStorageResourceVersion(max(e.versions.Highest(), stats.RV))
 	e.metrics.SetWindow(stats.WindowEvents, e.time.Now()-time.Duration(stats.Since))
 	e.metrics.SetWindowSlots(stats.WindowCapacity)

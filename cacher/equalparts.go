@@ -11,7 +11,7 @@ import (
 
 // sharing makes objects that come share the memory of what is equal in others,
 // before anyone else has them (Config.ShareEqualParts). Its methods do nothing if
-// it is nil. The feed owns it.
+// it is nil. A maker owns it.
 type sharing struct {
 	sharer dedup.Sharer
 	// latest is the object that has come last: a new one is most likely to be like
@@ -39,19 +39,14 @@ func (s *sharing) change(state *watchcache.State, k keyed) {
 	s.latest = k.object
 }
 
-// list shares each listed object with the state that the cache has of it, and a new
-// one with its neighbour. The objects are in the order of their keys.
-func (s *sharing) list(state *watchcache.State, listed []keyed) {
+// listed shares a listed object with the state that the cache has of it, and a new
+// one with its neighbour.
+func (s *sharing) listed(state *watchcache.State, k keyed, neighbour runtime.Object) {
 	if s == nil {
 		return
 	}
-	for i, k := range listed {
-		var like runtime.Object
-		if previous, _ := state.Get(k.key); previous != nil {
-			like = previous.Object
-		} else if i > 0 {
-			like = listed[i-1].object
-		}
-		s.sharer.Share(k.object, like)
+	if previous, _ := state.Get(k.key); previous != nil {
+		neighbour = previous.Object
 	}
+	s.sharer.Share(k.object, neighbour)
 }

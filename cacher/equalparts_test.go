@@ -3,7 +3,6 @@
 package cacher_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -24,30 +23,6 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/realistic"
 )
 
-// decoding is a store whose watches and lists bring objects of their own, as those
-// of a storage do that decodes what it has read.
-type decoding struct{ *memstore.Store }
-
-func (d decoding) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-	w, err := d.Store.Watch(ctx, key, opts)
-	if err != nil {
-		return nil, err
-	}
-	return watch.Filter(w, func(event watch.Event) (watch.Event, bool) {
-		event.Object = event.Object.DeepCopyObject()
-		return event, true
-	}), nil
-}
-
-func (d decoding) GetList(ctx context.Context, key string, opts storage.ListOptions, out runtime.Object) error {
-	stored := out.DeepCopyObject()
-	if err := d.Store.GetList(ctx, key, opts, stored); err != nil {
-		return err
-	}
-	reflect.ValueOf(out).Elem().Set(reflect.ValueOf(stored.DeepCopyObject()).Elem())
-	return nil
-}
-
 func sharing(c *cacher.Config) { c.ShareEqualParts = true }
 
 // With ShareEqualParts the labels of two Pods, and of two states of one, are one
@@ -56,7 +31,8 @@ func TestEqualPartsAreShared(t *testing.T) {
 	for name, change := range map[string]func(*cacher.Config){"shared": sharing, "apart": func(*cacher.Config) {}} {
 		t.Run(name, func(t *testing.T) {
 			store := newStore(poddata.Pod("ns/one", "color=red"), poddata.Pod("ns/two", "color=red"))
-			c := start(t, decoding{store}, change)
+			store.Decodes = true
+			c := start(t, store, change)
 			seen := map[uintptr]bool{}
 			see := func(want int) {
 				t.Helper()
@@ -104,6 +80,7 @@ func compareShared(t *testing.T, kind realistic.Kind, listed bool) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	store := memstore.New(realistic.Prefix, kind.New)
+	store.Decodes = true
 	write := func(i, updates int) uint64 {
 		object := kind.Make(i)
 		if updates > 0 {
@@ -119,7 +96,7 @@ func compareShared(t *testing.T, kind realistic.Kind, listed bool) {
 	for i := range 20 {
 		write(i, 0)
 	}
-	c := start(t, decoding{store}, sharing, func(c *cacher.Config) {
+	c := start(t, store, sharing, func(c *cacher.Config) {
 		c.GroupResource, c.ResourcePrefix, c.KeyFunc, c.GetAttrsFunc = kind.Resource, realistic.Prefix, realistic.Key, kind.Attrs
 		c.NewFunc, c.NewListFunc, c.Codec, c.ListStorage = kind.New, kind.NewList, kind.Codec, listed
 	})

@@ -3,16 +3,11 @@
 package cacher
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/source"
@@ -21,9 +16,10 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// feed is the store that the Reflector writes to. The feed computes the key and
-// the attributes of each object, once, and applies the change to the state, and
-// never waits for a watcher. All of it runs on the Reflector's goroutine.
+// feed is the store that the Reflector writes to. The feed has the key and the
+// attributes of each object computed, once, and applies the change to the state, and
+// never waits for a watcher. All of it runs on the Reflector's goroutine, but for
+// what fill does while storage brings its whole state.
 //
 // A change that can't be applied must not be skipped: the feed then takes
 // nothing more and has the whole resource listed again.
@@ -58,9 +54,10 @@ type feed struct {
 	warn func(kind, message string, err error, remedy string)
 	note func(message string, err error)
 
-	names watchcache.FieldNames
-	// sharing is nil unless Config.ShareEqualParts is set.
-	sharing *sharing
+	maker *maker
+	// filled returns the fill of the state that the Reflector has listed, nil if
+	// there is none.
+	filled func() *fill
 	// applied counts the changes, of which one of measuredEvery is measured.
 	applied uint
 	// broken is true from a change that could not be applied until the next
@@ -105,13 +102,7 @@ func (f *feed) apply(typ watchcache.EventType, obj any) error {
 	}
 	measured := f.applied%measuredEvery == 0
 	f.applied++
-	k, err := f.key(obj)
-	if err != nil {
-		f.fail(err)
-		return nil
-	}
-	f.sharing.change(f.state, k)
-	element, err := f.element(k)
+	element, err := f.maker.changed(obj)
 	if err != nil {
 		f.fail(err)
 		return nil
@@ -157,14 +148,19 @@ func (f *feed) Bookmark(resourceVersion string) error {
 	return nil
 }
 
-// Replace implements cache.ReflectorStore: objs are the whole state.
-func (f *feed) Replace(objs []any, resourceVersion string) error {
+// Replace implements cache.ReflectorStore: the whole state is there. The source has
+// given its objects to a fill, so that the Reflector has none of them.
+func (f *feed) Replace(_ []any, resourceVersion string) error {
 	f.heard(f.time.Now())
+	fill := f.filled()
+	if fill == nil {
+		return fmt.Errorf("the list of %s at resourceVersion %q was not kept", f.config.GroupResource, resourceVersion)
+	}
 	rv, err := f.config.Versioner.ParseResourceVersion(resourceVersion)
 	if err != nil {
 		return fmt.Errorf("a list's resourceVersion %q: %w", resourceVersion, err)
 	}
-	elements, err := f.elements(objs)
+	elements, err := fill.elements()
 	if err != nil {
 		f.readiness.failed(err)
 		f.warn("replace", "The listed objects could not be taken into the watch cache. It goes on with what it has and lists again", err, remedyFunction)
@@ -208,75 +204,6 @@ func (f *feed) carry(elements []*watchcache.Element, rv uint64) bool {
 	}
 	f.skipped(from, rv)
 	return true
-}
-
-// elements makes what the state holds for a list, in the order of keys. The
-// Reflector streams a list in no order; made in that of their keys, elements
-// lie in memory as they are read later on.
-func (f *feed) elements(objs []any) ([]*watchcache.Element, error) {
-	listed := make([]keyed, len(objs))
-	for i, obj := range objs {
-		var err error
-		if listed[i], err = f.key(obj); err != nil {
-			return nil, err
-		}
-	}
-	slices.SortStableFunc(listed, func(a, b keyed) int { return cmp.Compare(a.key, b.key) })
-	f.sharing.list(f.state, listed)
-	elements := make([]*watchcache.Element, len(listed))
-	for i, l := range listed {
-		var err error
-		if elements[i], err = f.element(l); err != nil {
-			return nil, err
-		}
-	}
-	return elements, nil
-}
-
-// keyed is an object and its key.
-type keyed struct {
-	key    string
-	object runtime.Object
-}
-
-// key takes what the storage's watch or list brought for an object.
-func (f *feed) key(obj any) (keyed, error) {
-	if timed, ok := obj.(storage.WatchEventWithRecordTime); ok {
-		obj = timed.Unwrap()
-	}
-	object, ok := obj.(runtime.Object)
-	if !ok {
-		return keyed{}, fmt.Errorf("storage brought a %T, which is no runtime.Object", obj)
-	}
-	key, err := f.config.KeyFunc(object)
-	if err != nil {
-		return keyed{}, fmt.Errorf("the key of a %T: %w", object, err)
-	}
-	if prefix := f.config.ResourcePrefix; !strings.HasPrefix(key, prefix) {
-		// The object is kept, so that its changes fit and versions go on, but
-		// requests for the resource's keys don't reach it.
-		f.warn("stray", "An object has a key outside of the resource's prefix. The watch cache does not serve it",
-			fmt.Errorf("KeyFunc says that an object of %s has the key %q, which is outside ResourcePrefix %q: it can't be read or watched",
-				f.config.GroupResource, key, prefix), "let KeyFunc and ResourcePrefix fit each other, or look at how the object got its name")
-	}
-	return keyed{key: key, object: object}, nil
-}
-
-// element makes what the state holds for an object.
-func (f *feed) element(k keyed) (*watchcache.Element, error) {
-	config := f.config
-	rv, err := config.Versioner.ObjectResourceVersion(k.object)
-	if err != nil {
-		return nil, fmt.Errorf("the resourceVersion of %q: %w", k.key, err)
-	}
-	labels, fields, err := config.GetAttrsFunc(k.object)
-	if err != nil {
-		return nil, fmt.Errorf("the attributes of %q at resourceVersion %d: %w", k.key, rv, err)
-	}
-	return &watchcache.Element{
-		Key: k.key, RV: rv, Object: k.object, Labels: labels,
-		Fields: f.names.Compact(fields), Size: sizeOf(k.object, labels),
-	}, nil
 }
 
 // fail refuses a change and everything after it, until all is listed again. The

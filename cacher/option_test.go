@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"k8s.io/apiserver/pkg/registry/generic"
 
 	"github.com/kube-watchcache/watchcache/metrics"
 )
@@ -76,4 +77,10 @@ func TestEveryNewFieldHasAnOption(t *testing.T) {
 			assert.NotEqual(t, field == name, reflect.ValueOf(config).Elem().Field(i).IsZero(), "the option of %s: %s is %v", name, field, reflect.ValueOf(config).Elem().Field(i))
 		}
 	}
+}
+
+// Without WithRawStorage the storage is k8s.io/apiserver's, over etcd.
+func TestDefaultStorageIsListed(t *testing.T) {
+	assert.True(t, optionsOf(nil).prefersLists)
+	assert.False(t, optionsOf([]Option{WithRawStorage(generic.NewRawStorage)}).prefersLists, "nobody knows another storage")
 }

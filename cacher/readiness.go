@@ -83,11 +83,12 @@ func (r *readiness) notListable() {
 	r.mu.unlistable = !r.mu.ready
 }
 
-// listable reports whether the cache waits for nothing but storage.
+// listable reports whether the cache waits for nothing but storage. One that is
+// stopped waits for nothing at all.
 func (r *readiness) listable() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return !r.mu.unlistable
+	return r.mu.stopped || !r.mu.unlistable
 }
 
 // pause notes why the state can't follow storage any more, and reports whether it

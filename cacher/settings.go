@@ -14,12 +14,14 @@ import (
 // options are what Options of a Decorator have set, and what is wrong with them.
 type options struct {
 	rawStorage RawStorageFunc // nil: none was given
-	selection  Selection
-	settings   []setting
-	resources  []resourceSettings
-	defaults   []Option
-	flags      *Options
-	problems   problems // of options that do not fit
+	// prefersLists: rawStorage opens storages that are faster to list than to stream.
+	prefersLists bool
+	selection    Selection
+	settings     []setting
+	resources    []resourceSettings
+	defaults     []Option
+	flags        *Options
+	problems     problems // of options that do not fit
 }
 
 // setting is what an option does to one field of Config.
@@ -42,7 +44,7 @@ func optionsOf(opts []Option) options {
 		o.rawStorage = defaults.rawStorage
 	}
 	if o.rawStorage == nil {
-		o.rawStorage = generic.NewRawStorage
+		o.rawStorage, o.prefersLists = generic.NewRawStorage, true
 	}
 	return o
 }

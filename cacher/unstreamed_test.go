@@ -94,6 +94,22 @@ func TestListStorage(t *testing.T) {
 	}
 }
 
+// listing is a storage that says that it is faster to list.
+type listing struct{ *memstore.Store }
+
+func (listing) PrefersLists() bool { return true }
+
+// Nor is a storage that says that it is faster to list.
+func TestStorageThatPrefersLists(t *testing.T) {
+	store := newStore(poddata.Pod("a/one"))
+	c, err := cacher.New(podConfig(listing{store}))
+	require.NoError(t, err)
+	defer c.Stop()
+	require.NoError(t, c.Wait(t.Context()))
+	assert.Equal(t, 1, store.Requests()["list"], "lists")
+	expectList(t, c, "/pods/", "0", "a/one@2")
+}
+
 // The decorator reads the feature gate.
 func TestDecoratorReadsWatchListGate(t *testing.T) {
 	for _, tc := range []struct {

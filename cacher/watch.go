@@ -4,6 +4,7 @@ package cacher
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
@@ -49,7 +50,8 @@ func (e *engine) openWatchOf(ctx context.Context, key string, rv uint64, opts st
 	if err := e.readiness.pausedRefusal(); err != nil {
 		return nil, err
 	}
-	start, err := e.watchStart(ctx, rv, opts)
+	query := match.NewQuery(key, opts.Recursive, opts.Predicate)
+	start, err := e.watchStart(ctx, &query, rv, opts)
 	e.gotReady(seen)
 	seen.decision = watchAfter
 	if start.Snapshot != nil {
@@ -66,7 +68,7 @@ func (e *engine) openWatchOf(ctx context.Context, key string, rv uint64, opts st
 		return endedWatch(source.Failure(err)), nil
 	}
 	w, ok := e.fanout.Open(ctx, fanout.Request{
-		Query: match.NewQuery(key, opts.Recursive, opts.Predicate), Start: start,
+		Query: query, Start: start,
 		Client:           clientOf(ctx),
 		Bookmarks:        opts.Predicate.AllowWatchBookmarks || opts.ProgressNotify,
 		InitialEventsEnd: streamsInitialState(opts) && opts.Predicate.AllowWatchBookmarks,
@@ -79,6 +81,38 @@ func (e *engine) openWatchOf(ctx context.Context, key string, rv uint64, opts st
 		return nil, e.readiness.refusal()
 	}
 	return w, nil
+}
+
+// Bookmark sends each open watch that has asked for bookmarks one at the storage's
+// current version, and returns when the clients have taken it, or the context is
+// done. A server calls Bookmark before it ends its watches, so that their clients
+// resume on another server, or on this one once it is back, from a version that is
+// as new as can be. If storage does not tell its version in half of the time that the
+// context has, the bookmarks are at the version that the cache has reached. Watches
+// that catch up get none, and a cache that sleeps has none to send to.
+func (c *Cacher) Bookmark(ctx context.Context) error {
+	e := c.lifecycle.current()
+	if e == nil || !e.readiness.ready() {
+		return nil
+	}
+	if e.watchProgress() {
+		e.reachCurrent(ctx)
+	}
+	return e.fanout.Bookmark(ctx)
+}
+
+// reachCurrent waits until the cache has reached the storage's current version, for
+// half of the time that the context has: a version that the cache has reached by then
+// is good enough.
+func (e *engine) reachCurrent(ctx context.Context) {
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
+		defer cancel()
+	}
+	if rv, err := e.currentVersion(ctx); err == nil {
+		_ = e.waiting.Wait(ctx, rv)
+	}
 }
 
 // streamsInitialState reports whether a watch asks for the initial state and the
@@ -94,10 +128,10 @@ func streamsInitialState(opts storage.ListOptions) bool {
 //	not set            state, most recent  state, any      after N
 //	true               state, most recent  state, any      state, not older than N
 //	false              most recent         any             after N
-func (e *engine) watchStart(ctx context.Context, rv uint64, opts storage.ListOptions) (fanout.Start, error) {
+func (e *engine) watchStart(ctx context.Context, query *match.Query, rv uint64, opts storage.ListOptions) (fanout.Start, error) {
 	withState := streamsInitialState(opts) || (opts.SendInitialEvents == nil && rv == 0)
 	if !withState {
-		return e.watchAfter(ctx, rv, opts.ResourceVersion == "")
+		return e.watchAfter(ctx, query, rv, opts.ResourceVersion == "")
 	}
 	required, err := e.watchRequires(ctx, rv, opts)
 	if err != nil {
@@ -127,8 +161,9 @@ func (e *engine) watchRequires(ctx context.Context, rv uint64, opts storage.List
 	return rv, nil
 }
 
-// watchAfter returns where a watch without the initial state begins.
-func (e *engine) watchAfter(ctx context.Context, rv uint64, mostRecent bool) (fanout.Start, error) {
+// watchAfter returns where a watch without the initial state begins. A watch whose
+// events since rv are all in the window begins although others have left it.
+func (e *engine) watchAfter(ctx context.Context, query *match.Query, rv uint64, mostRecent bool) (fanout.Start, error) {
 	if mostRecent {
 		current, err := e.currentVersion(ctx)
 		if err != nil {
@@ -143,9 +178,12 @@ func (e *engine) watchAfter(ctx context.Context, rv uint64, mostRecent bool) (fa
 	if err := e.foreign(ctx, rv); err != nil {
 		return fanout.Start{}, err
 	}
-	position, err := e.state.PositionAfter(rv)
+	position, beyond, err := e.state.PositionFor(rv, e.indexes.Slice(query))
 	if err != nil {
 		return fanout.Start{}, expiredError(err)
+	}
+	if beyond {
+		e.metrics.BeyondWindow()
 	}
 	return fanout.Start{Position: position, After: rv, Shown: rv}, nil
 }

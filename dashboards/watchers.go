@@ -40,8 +40,11 @@ func watchers() Dashboard {
 			},
 			{
 				title: "Expired", unit: "short",
-				about:   "Watchers in five minutes whose events had left the window before they took them. Their clients list again. Normal: none.",
-				queries: []query{{growth(metrics.NameExpired), cacheLegend}},
+				about: "Watchers in five minutes whose events had left the window before they took them, so that their clients list again (normal: none), and those that went on beyond the window, because none of the events that had left it was for them.",
+				queries: []query{
+					{growth(metrics.NameExpired), "expired " + cacheLegend},
+					{growth(metrics.NameBeyondWindow), "beyond the window " + cacheLegend},
+				},
 			},
 			{
 				title: "Watches ended", unit: "short", width: 16,

@@ -106,6 +106,14 @@ func (r *Resource) Expired() {
 	}
 }
 
+// BeyondWindow counts a watch that goes on although events after its position have
+// left the window.
+func (r *Resource) BeyondWindow() {
+	if s := r.load(); s != nil {
+		s.beyondWindow[0].Add(1)
+	}
+}
+
 // Ended counts a watcher that ended.
 func (r *Resource) Ended(reason EndReason) {
 	if s := r.load(); s != nil {

@@ -70,6 +70,7 @@ var effects = []effect{
 	{"Encoded", func(r *metrics.Resource) { r.Encoded(false) }, map[string]float64{"encodings_total": 1}},
 	{"Encoded", func(r *metrics.Resource) { r.Encoded(true) }, map[string]float64{"encodings_shared_total": 1}},
 	{"Initial", func(r *metrics.Resource) { r.Initial(200) }, map[string]float64{"initial_events_total": 200}},
+	{"BeyondWindow", func(r *metrics.Resource) { r.BeyondWindow() }, map[string]float64{"watchers_beyond_window_total": 1}},
 	{"Expired", func(r *metrics.Resource) { r.Expired() }, map[string]float64{"watchers_expired_total": 1}},
 	{"Delivered", func(r *metrics.Resource) { r.Delivered(100) }, map[string]float64{"delivered_events_total": 100}},
 	{"Read", func(r *metrics.Resource) { r.Read(metrics.VerbGet, metrics.DecisionLatest) }, map[string]float64{`reads_total{decision="latest",verb="get"}`: 1}},

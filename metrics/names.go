@@ -38,6 +38,7 @@ const (
 	NameParked            Name = "watchcache_watchers_parked_total"
 	NameResumed           Name = "watchcache_watchers_resumed_total"
 	NameExpired           Name = "watchcache_watchers_expired_total"
+	NameBeyondWindow      Name = "watchcache_watchers_beyond_window_total"
 	NameEnded             Name = "watchcache_watchers_ended_total"
 )
 

@@ -44,6 +44,7 @@ type series struct {
 	parkings            [1]cell
 	resumptions         [1]cell
 	expired             [1]cell
+	beyondWindow        [1]cell
 	ended               [endReasonsEnd]cell
 	reads               [verbsEnd * Verb(decisionsEnd)]cell
 	readDuration        [verbsEnd * Verb(decisionsEnd)]lazyHistogram

@@ -69,6 +69,16 @@ var watcherSpecs = []spec{
 	},
 	{
 		Description: Description{
+			Name: NameBeyondWindow, Kind: Counter,
+			Help:    "Times a watch resumed, or a parked watcher went on, although events after its position had left the window: none of them was for the watch.",
+			Purpose: "Shows quiet clients that need not list although others have filled the window.",
+			Normal:  "0, or a few where some namespaces or index values change much more often than others.",
+			High:    "The window is short for the rate of changes: watches of everything that resume as far back are told 410.",
+		},
+		cells: func(s *series) []cell { return s.beyondWindow[:] },
+	},
+	{
+		Description: Description{
 			Name: NameEnded, Kind: Counter,
 			Help:    "Watches that ended, by reason: stopped by the client, deadline reached, position expired, cache relisted, storage unable to deliver an event (failed), parked for too long, initial events not taken for too long (stalled), initial events that kept too much memory (heavy), or cache shut down.",
 			Labels:  []Label{{"reason", endReasons}},

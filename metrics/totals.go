@@ -30,6 +30,9 @@ type Totals struct {
 	Parked  uint64 `json:"parked"`
 	Resumed uint64 `json:"resumed"`
 	Expired uint64 `json:"expired"`
+	// BeyondWindow counts the watches that went on although events after their
+	// positions had left the window, each time: none of the events was for them.
+	BeyondWindow uint64 `json:"beyondWindow"`
 	// Ended are watches that ended, by reason.
 	Ended map[string]uint64 `json:"ended"`
 	// VersionRequests were sent to the storage, for VersionRequestReads reads.
@@ -61,6 +64,7 @@ func (r *Resource) Totals() Totals {
 		Evaluations: s.evaluations[0].Load(), EvaluationsSaved: s.evaluationsSaved[0].Load(),
 		Encodings: s.encodings[0].Load(), EncodingsShared: s.encodingsShared[0].Load(),
 		Parked: s.parkings[0].Load(), Resumed: s.resumptions[0].Load(), Expired: s.expired[0].Load(),
+		BeyondWindow:    s.beyondWindow[0].Load(),
 		Ended:           byValue(s.ended[:], endReasons),
 		VersionRequests: s.versionRequests[0].Load(), VersionRequestReads: s.versionRequestReads[0].Load(),
 		Relists: byValue(s.relists[:], relistCauses), WatchesBroken: s.watchesBroken[0].Load(),

@@ -66,13 +66,7 @@ func TestClientsReadCompressedLists(t *testing.T) {
 	s := serveTwins(t, pods(t), auditinternal.LevelMetadata)
 	manyPods(t, s)
 	answers := &keptAnswers{Handler: s.with.Config.Handler}
-	served := httptest.NewUnstartedServer(answers)
-	served.EnableHTTP2 = true
-	served.StartTLS()
-	t.Cleanup(served.Close)
-	ca := filepath.Join(t.TempDir(), "ca.crt")
-	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: served.Certificate().Raw})
-	require.NoError(t, os.WriteFile(ca, certificate, 0o600))
+	url, ca, certificate := serveClients(t, answers)
 	path := podsPath + "?pretty=false" // which curl and browsers get otherwise
 	var want []byte
 	for range 4 {
@@ -84,7 +78,7 @@ func TestClientsReadCompressedLists(t *testing.T) {
 		require.Equal(t, int64(1), answers.count.Swap(0), "the answer came from kept bytes")
 	}
 	t.Run("client-go", func(t *testing.T) {
-		config := &rest.Config{Host: served.URL, TLSClientConfig: rest.TLSClientConfig{CAData: certificate}}
+		config := &rest.Config{Host: url, TLSClientConfig: rest.TLSClientConfig{CAData: certificate}}
 		config.NegotiatedSerializer = serializer.NewCodecFactory(pods(t).scheme)
 		client, err := rest.UnversionedRESTClientFor(config)
 		require.NoError(t, err)
@@ -92,31 +86,55 @@ func TestClientsReadCompressedLists(t *testing.T) {
 		require.NoError(t, err)
 		read(t, body)
 	})
-	for name, c := range map[string]struct {
-		command []string
-		inCI    bool // .ci/run installs it
-		body    func([]byte) []byte
-	}{
-		"curl, HTTP/2":   {[]string{"curl", "-sSf", "--compressed", "--http2", "--cacert", ca, served.URL + path}, false, bytes.Clone},
-		"curl, HTTP/1.1": {[]string{"curl", "-sSf", "--compressed", "--http1.1", "--cacert", ca, served.URL + path}, false, bytes.Clone},
-		"kubectl":        {[]string{"kubectl", "--kubeconfig=/dev/null", "--token=none", "--server=" + served.URL, "--certificate-authority=" + ca, "get", "--raw", path}, false, bytes.Clone},
-		"Python":         {[]string{"python3", "-c", python, served.URL + path, ca}, false, bytes.Clone},
-		"Chromium": {[]string{"chromium", "--headless", "--no-sandbox", "--disable-gpu", "--ignore-certificate-errors",
-			"--user-data-dir=" + t.TempDir(), "--dump-dom", served.URL + path}, true, shownByBrowser},
-	} {
+	askClients(t, url+path, ca, read)
+	t.Run("kubectl", func(t *testing.T) {
+		read(t, askClient(t, false, "kubectl", "--kubeconfig=/dev/null", "--token=none", "--server="+url, "--certificate-authority="+ca, "get", "--raw", path))
+	})
+}
+
+// serveClients serves programs over HTTPS, and returns the URL, and the certificate in
+// a file and as it is.
+func serveClients(t *testing.T, handler http.Handler) (url, ca string, certificate []byte) {
+	t.Helper()
+	served := httptest.NewUnstartedServer(handler)
+	served.EnableHTTP2 = true
+	served.StartTLS()
+	t.Cleanup(served.Close)
+	ca = filepath.Join(t.TempDir(), "ca.crt")
+	certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: served.Certificate().Raw})
+	require.NoError(t, os.WriteFile(ca, certificate, 0o600))
+	return served.URL, ca, certificate
+}
+
+// askClients has read look at what programs get that know nothing of Kubernetes.
+func askClients(t *testing.T, url, ca string, read func(t *testing.T, body []byte)) {
+	t.Helper()
+	for name, flag := range map[string]string{"curl, HTTP/2": "--http2", "curl, HTTP/1.1": "--http1.1"} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := exec.LookPath(c.command[0]); err != nil {
-				require.False(t, c.inCI && os.Getenv("CI") == "true", "there is no %s", c.command[0])
-				t.Skipf("there is no %s here: %v", c.command[0], err)
-			}
-			var diagnostics bytes.Buffer
-			command := exec.CommandContext(t.Context(), c.command[0], c.command[1:]...)
-			command.Stderr = &diagnostics
-			body, err := command.Output()
-			require.NoError(t, err, diagnostics.String())
-			read(t, c.body(body))
+			read(t, askClient(t, false, "curl", "-sSf", "--compressed", flag, "--cacert", ca, url))
 		})
 	}
+	t.Run("Python", func(t *testing.T) { read(t, askClient(t, false, "python3", "-c", python, url, ca)) })
+	t.Run("Chromium", func(t *testing.T) {
+		read(t, shownByBrowser(askClient(t, true, "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--ignore-certificate-errors",
+			"--user-data-dir="+t.TempDir(), "--dump-dom", url)))
+	})
+}
+
+// askClient returns what a program writes. The test is skipped if the program is not
+// there, unless .ci/run installs it.
+func askClient(t *testing.T, inCI bool, program string, args ...string) []byte {
+	t.Helper()
+	if _, err := exec.LookPath(program); err != nil {
+		require.False(t, inCI && os.Getenv("CI") == "true", "there is no %s", program)
+		t.Skipf("there is no %s here: %v", program, err)
+	}
+	var diagnostics bytes.Buffer
+	command := exec.CommandContext(t.Context(), program, args...)
+	command.Stderr = &diagnostics
+	body, err := command.Output()
+	require.NoError(t, err, diagnostics.String())
+	return body
 }
 
 // shownByBrowser returns the JSON that a browser shows on a page.

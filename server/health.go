@@ -47,6 +47,9 @@ func replaceEtcdChecks(config *genericapiserver.Config, pool *pool) {
 	replace := func(checks []healthz.HealthChecker) []healthz.HealthChecker {
 		replaced := slices.Clone(checks)
 		for i, check := range replaced {
+			if ours, ok := check.(*etcdCheck); ok && ours.pool == pool {
+				continue // of a Config that this one was copied from
+			}
 			if own, ok := etcdCheckOf(check); ok {
 				replaced[i] = &etcdCheck{GroupedHealthChecker: own, pool: pool, servers: servers[own.Name()], timeout: timeouts[own.GroupName()]}
 			}

@@ -42,7 +42,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -90,13 +89,13 @@ func Install(config *genericapiserver.Config, options ...cacher.Option) error {
 		return fmt.Errorf("server.Install: %w", err)
 	}
 	pool := newPool()
-	installed := &installation{selection: selection}
+	installed := &installation{selection: selection, pool: pool}
 	defaults := cacher.Defaults(cacher.WithRawStorage(pool.RawStorage), cacher.WithMetrics(collectors), cacher.WithLists(&installed.lists))
 	options = append([]cacher.Option{defaults}, options...)
 	if !selection.KeepsEtcdChecks() {
 		replaceEtcdChecks(config, pool)
 	}
-	config.HealthzChecks = append(slices.Clip(config.HealthzChecks), marker{installed})
+	installed.mark(config)
 	addDebug(config, installed)
 	addCompression(config, installed)
 	addForms(config, installed)

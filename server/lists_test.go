@@ -24,6 +24,7 @@ import (
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet"
+	"github.com/kube-watchcache/watchcache/internal/race"
 )
 
 const (
@@ -78,6 +79,18 @@ func queries(resource, rv string) (paths []string) {
 	return paths
 }
 
+// share returns every fourth of the queries with the race detector, which makes the
+// encoders ten times slower; make test asks all of them in a step without it.
+func share(asked []string) (out []string) {
+	if !race.Enabled {
+		return asked
+	}
+	for i := 0; i < len(asked); i += 4 {
+		out = append(out, asked[i])
+	}
+	return out
+}
+
 // expectSamePages follows continue tokens.
 func (s *twins) expectSamePages(t *testing.T, path, accept string, compressed bool) {
 	t.Helper()
@@ -122,7 +135,7 @@ func TestListsAreTheSameToTheByte(t *testing.T) {
 						if accept != asJSON && accept != asProtobuf {
 							asked = asked[:3] // the server's own encoder does it
 						}
-						for i, query := range asked {
+						for i, query := range share(asked) {
 							s.expectSame(t, root+query, accept, (i+round)%2 == 1)
 							s.expectSame(t, root+query, accept, (i+round)%2 == 0)
 						}

@@ -3,12 +3,14 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -30,6 +32,9 @@ import (
 // refuses them, and taking the whole server out of service would not help.
 // /livez and /healthz do not wait for caches, so that a slow etcd restarts no
 // server.
+//
+// When the server shuts down, each open watch that has asked for bookmarks is sent a
+// last one before the server ends it: see [cacher.Cacher.Bookmark].
 //
 // The server must be made of a Config that Install was called on. Call
 // AddReadinessHook once per server and before PrepareRun; resources may be
@@ -72,6 +77,7 @@ func installationOf(server *genericapiserver.GenericAPIServer) *installation {
 // installation keeps track of the caches of one Install.
 type installation struct {
 	selection cacher.Selection
+	pool      *pool
 	// lists is that of all caches, and of the groups that InstallAPIGroup has
 	// installed.
 	lists cacher.Lists
@@ -145,10 +151,32 @@ func (i *installation) hook(server *genericapiserver.GenericAPIServer) error {
 	if err := server.AddReadyzChecks(healthz.NamedCheck("watchcache", i.check)); err != nil {
 		return fmt.Errorf("server.AddReadinessHook: %w", err)
 	}
+	// A server has the hooks of those that it delegates to as well.
+	name := fmt.Sprintf("watchcache-bookmarks-%d", len(server.PreShutdownHooks()))
+	if err := server.AddPreShutdownHook(name, i.bookmark); err != nil {
+		return fmt.Errorf("server.AddReadinessHook: %w", err)
+	}
 	if i.mu.hooked == nil {
 		i.mu.hooked = map[*genericapiserver.GenericAPIServer]struct{}{}
 	}
 	i.mu.hooked[server] = struct{}{}
+	return nil
+}
+
+// bookmarkTime is how long a server that shuts down waits for clients to take their
+// last bookmark.
+const bookmarkTime = 2 * time.Second
+
+// bookmark tells the clients of all watches where they are, before the server ends
+// the watches: other servers then have all that the clients still need.
+func (i *installation) bookmark() error {
+	ctx, cancel := context.WithTimeout(context.Background(), bookmarkTime)
+	defer cancel()
+	var sending sync.WaitGroup
+	for _, c := range i.all() {
+		sending.Go(func() { _ = c.Bookmark(ctx) }) // the server shuts down in any case
+	}
+	sending.Wait()
 	return nil
 }
 
@@ -221,6 +249,16 @@ func (i *installation) unknown() (unknown []schema.GroupResource) {
 		}
 	}
 	return unknown
+}
+
+// mark makes servers of config known as those of the installation. The slice is
+// replaced, not written to: copies of config share it.
+func (i *installation) mark(config *genericapiserver.Config) {
+	others := slices.DeleteFunc(slices.Clone(config.HealthzChecks), func(check healthz.HealthChecker) bool {
+		_, ok := check.(marker)
+		return ok
+	})
+	config.HealthzChecks = append(others, marker{i})
 }
 
 // marker is a health check that always passes. A Config passes it on to the

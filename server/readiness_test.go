@@ -120,6 +120,9 @@ func TestAddReadinessHook(t *testing.T) {
 	require.ErrorContains(t, Readiness(server), "gadgets")
 	require.ErrorContains(t, Readiness(server), "etcd is away")
 
+	require.Contains(t, server.PreShutdownHooks(), "watchcache-bookmarks-0")
+	require.NoError(t, server.RunPreShutdownHooks())
+
 	// Outside a running server other checks fail, too: ask for ours alone.
 	require.Equal(t, http.StatusInternalServerError, get(server, "/readyz/watchcache").Code)
 	require.Contains(t, get(server, "/readyz?verbose").Body.String(), "[-]watchcache failed")

@@ -3,9 +3,11 @@
 package simulation
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"sync"
 	"time"
@@ -31,14 +33,19 @@ type seen struct {
 	content string // of an object, without its version
 	end     bool   // of the initial events
 	code    int32  // of an error
+	// encoded is the serialization that watchers share, if it is not that of the object.
+	encoded string
 }
 
 func seeEvent(event watch.Event) seen {
 	object := event.Object
+	out := seen{kind: string(event.Type)}
 	if cached, ok := object.(runtime.CacheableObject); ok {
 		object = cached.GetObject()
+		if wanted, got := encode(object), encodeShared(cached); got != wanted {
+			out.encoded = got
+		}
 	}
-	out := seen{kind: string(event.Type)}
 	switch object := object.(type) {
 	case *metav1.Status:
 		out.code = object.Code
@@ -59,6 +66,26 @@ func seeEvent(event watch.Event) seen {
 		out.text = fmt.Sprintf("%s %T", event.Type, object)
 	}
 	return out
+}
+
+// encode serializes an object, in a format of the clients' own.
+func encode(object runtime.Object) string {
+	if pod, ok := object.(*example.Pod); ok {
+		return show(pod, pod.ResourceVersion)
+	}
+	return fmt.Sprintf("%T", object)
+}
+
+// encodeShared returns the serialization that all watchers share.
+func encodeShared(object runtime.CacheableObject) string {
+	var b bytes.Buffer
+	if err := object.CacheEncode("simulation", func(object runtime.Object, w io.Writer) error {
+		_, err := io.WriteString(w, encode(object))
+		return err
+	}, &b); err != nil {
+		return "error: " + err.Error()
+	}
+	return b.String()
 }
 
 // watcher is a client that watches. A goroutine opens the watch, and one reads it

@@ -9,8 +9,9 @@
 // cacher.Cacher over internal/memstore. The package has no part of the product of
 // its own: it uses the public surface only.
 //
-// The way of a schedule: generate.go makes operations (operation.go), drive.go
-// runs them one after the other, clients.go and storage.go are what they act on,
+// The way of a schedule: generate.go makes operations (operation.go), drive.go and
+// execute.go run them one after the other, writes.go those that write through the
+// cache; clients.go and storage.go are what they act on,
 // history.go is the list of everything that was written, and watchrule.go and
 // readrule.go say what a client may see of it. trace.go notes every operation and
 // every observation, one line each; coverage.go counts in which state of the cache
@@ -28,7 +29,10 @@
 //   - A read shows one version, whole, which is as new as was asked for. A read at
 //     resourceVersion 0 never goes back. Pages show one version.
 //   - A request ends in bounded virtual time, with an answer unless the schedule
-//     gives a reason for an error.
+//     gives a reason for an error; at once when its client leaves.
+//   - A write through the cache is made of the latest state, whatever the cache has
+//     suggested to its storage.
+//   - The serialization that watchers of an event share is that of the event's object.
 //   - A storage that gave no reason is not listed again, and is watched once.
 //   - When all faults are over, the cache recovers by itself and equals its storage.
 //   - After Stop, watches end, requests fail at once, and no goroutine is left.
@@ -48,7 +52,6 @@
 // history that is gone: they are only held to resourceVersions that do not fall.
 //
 // Goroutines of the cache are not scheduled step by step: between two points of
-// rest the Go scheduler decides. Not part of schedules are writes through the cache,
-// readers that leave, clocks that are set, kept bytes of lists and events, and the
-// sharing of caches between stores.
+// rest the Go scheduler decides. Not part of schedules are clocks that are set, kept
+// bytes of lists, and the sharing of caches between stores.
 package simulation

@@ -158,7 +158,7 @@ func (d *driver) start(setup Setup) {
 		NewFunc: poddata.New, NewListFunc: poddata.NewList, Codec: codec,
 		WatchBuffer: setup.Buffer, WindowBytes: setup.WindowBytes, EventsHistoryWindow: setup.History, BookmarkInterval: setup.Bookmarks,
 		ParkedTimeout: setup.Parked, InitialEventsTimeout: setup.Initial, IdleTimeout: setup.Idle, DispatchBudget: setup.Budget,
-		ConsistencyCheckInterval: setup.Checks, CarryWatchersOverRelist: setup.Carry, LazyStart: setup.Lazy, ListStorage: setup.List,
+		ConsistencyCheckInterval: setup.Checks, CarryWatchersOverRelist: setup.Carry, LazyStart: setup.Lazy, ListStorage: setup.List, ShareEqualParts: setup.Share,
 		ConsistentGetFromStorage: setup.GetFromStorage, DisableShippedMetrics: true,
 	}
 	if setup.NoStale {

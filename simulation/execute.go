@@ -43,6 +43,8 @@ func (d *driver) do(o Operation) {
 		for range o.N {
 			d.history.rv = d.store.Touch()
 		}
+	case "create", "update", "delete":
+		d.writeThrough(o)
 	case "watch", "list", "get":
 		d.ask(o)
 	case "take", "hold", "release", "end", "cancel":
@@ -80,11 +82,16 @@ func (d *driver) write(writes []Write) {
 	}
 	rv := d.store.Txn(all...)
 	for _, m := range model {
-		delete(d.twins, m.name)
-		if d.history.add(rv, m.name, m.pod) {
-			d.lose()
-			d.twins[m.name] = true
-		}
+		d.wrote(rv, m.name, m.pod)
+	}
+}
+
+// wrote notes a write of an object, nil if it was deleted.
+func (d *driver) wrote(rv uint64, name string, after *example.Pod) {
+	delete(d.twins, name)
+	if d.history.add(rv, name, after) {
+		d.lose()
+		d.twins[name] = true
 	}
 }
 
@@ -133,7 +140,7 @@ func (d *driver) ask(o Operation) {
 		d.read(ctx, cancel, o, &readRule{
 			selection: selection, list: o.Verb == "list", name: o.Query.In, asked: asked, from: from,
 			match: metav1.ResourceVersionMatch(o.Query.Match), limit: o.Query.Limit, anyPart: d.setup.NoProgress,
-			began: time.Now(), current: d.history.rv, floor: d.status.ResourceVersion, lost: d.lost, stopped: d.stopped, fills: d.restedFills,
+			began: time.Now(), current: d.history.rv, floor: d.status.ResourceVersion, lost: d.lost, stopped: d.stopped, late: d.stopped, fills: d.restedFills,
 		}, opts)
 	}
 }
@@ -212,8 +219,16 @@ func (d *driver) tell(o Operation) {
 		}
 		return
 	}
-	if o.Verb == "hold" {
+	switch o.Verb {
+	case "hold":
 		d.disturb(o)
+	case "cancel":
+		for _, r := range d.reads {
+			if r.reader.name == o.What {
+				r.gone = true
+				r.cancel()
+			}
+		}
 	}
 }
 
@@ -325,6 +340,11 @@ func (d *driver) breakWatches(o Operation) {
 func (d *driver) restore(rv uint64) {
 	d.store.Restore(rv)
 	d.history.restore(rv)
+	for name, o := range d.history.now {
+		if d.history.gone[written{name, o.rv}] {
+			d.twins[name] = true // again, if a write that is gone now had ended it
+		}
+	}
 	d.lose()
 }
 

@@ -44,7 +44,9 @@ type generator struct {
 	length  int
 	setup   Setup
 	watches []string
+	// reads are those of pages, which can be continued; asked are all of them.
 	reads   []string
+	asked   []string
 	faults  []string
 	clients int
 	// weights are how often each operation comes in this schedule.
@@ -94,6 +96,7 @@ func (g *generator) mood() {
 	add(6, g.txn)
 	add(3, g.fill)
 	add(3, g.touch)
+	add(5, g.through)
 	add(14, g.elapse)
 	add(14, g.watch)
 	add(8, g.list)
@@ -102,6 +105,7 @@ func (g *generator) mood() {
 	add(5, g.stall)
 	add(3, g.take)
 	add(2, g.leave)
+	add(2, g.leaveRead)
 	add(1, g.compact)
 	add(1, func() Operation { return Operation{Verb: "progress"} })
 	if g.chance(35) {
@@ -109,7 +113,7 @@ func (g *generator) mood() {
 	}
 	faults := []weighted{
 		{6, g.holdEvents}, {5, g.holdRevision}, {6, g.breakWatches}, {4, g.hang}, {5, g.fail}, {5, g.holdRequests},
-		{3, g.restore}, {2, g.skip}, {3, g.corrupt}, {3, g.poison}, {4, g.compact}, {2, g.restart}, {4, g.relist},
+		{3, g.restore}, {2, g.overtake}, {2, g.skip}, {3, g.corrupt}, {3, g.poison}, {4, g.compact}, {2, g.restart}, {4, g.relist},
 	}
 	for range 1 + g.rand.IntN(4) {
 		f := pick(g, faults...)
@@ -142,7 +146,7 @@ func (g *generator) start() {
 	s.Idle = pick(g, 0, 0, 0, 0, 5*time.Second)
 	s.Checks = pick(g, 30*time.Second, 30*time.Second, time.Minute)
 	s.NoProgress, s.Carry, s.Lazy = g.chance(8), g.chance(25), g.chance(8)
-	s.List, s.NoStale, s.GetFromStorage, s.Indexes = g.chance(20), g.chance(20), g.chance(8), g.chance(60)
+	s.List, s.NoStale, s.GetFromStorage, s.Indexes, s.Share = g.chance(20), g.chance(20), g.chance(8), g.chance(60), g.chance(25)
 	g.add(Operation{Verb: "start", Setup: *s})
 }
 
@@ -186,6 +190,17 @@ func (g *generator) fill() Operation {
 		o.Words = []string{"slowly"} // each write comes to rest
 	}
 	return o
+}
+
+// through is a write that a client of the cache makes.
+func (g *generator) through() Operation {
+	name := pick(g, names...)
+	switch verb := pick(g, "create", "update", "update", "delete"); verb {
+	case "delete":
+		return Operation{Verb: verb, What: name}
+	default:
+		return Operation{Verb: verb, Writes: []Write{{Name: name, Attrs: g.attrs()}}}
+	}
 }
 
 func (g *generator) touch() Operation { return Operation{Verb: "touch", N: 1 + g.rand.IntN(5)} }
@@ -255,6 +270,7 @@ func (g *generator) list() Operation {
 		o.Query.Limit = 1 + g.rand.IntN(4)
 		g.reads = append(g.reads, o.What)
 	}
+	g.asked = append(g.asked, o.What)
 	return o
 }
 
@@ -270,7 +286,9 @@ func (g *generator) next() Operation {
 }
 
 func (g *generator) get() Operation {
-	return Operation{Verb: "get", What: g.client("r"), At: g.version(), Query: Query{In: pick(g, names...), One: true}}
+	o := Operation{Verb: "get", What: g.client("r"), At: g.version(), Query: Query{In: pick(g, names...), One: true}}
+	g.asked = append(g.asked, o.What)
+	return o
 }
 
 func (g *generator) stall() Operation {
@@ -292,6 +310,14 @@ func (g *generator) leave() Operation {
 		return g.watch()
 	}
 	return Operation{Verb: pick(g, "end", "cancel"), What: pick(g, g.watches...)}
+}
+
+// leaveRead has one of the last reads end before its answer, if it has none yet.
+func (g *generator) leaveRead() Operation {
+	if len(g.asked) == 0 {
+		return g.get()
+	}
+	return Operation{Verb: "cancel", What: pick(g, g.asked[max(0, len(g.asked)-3):]...)}
 }
 
 // The faults.
@@ -352,6 +378,20 @@ func (g *generator) holdRequests() Operation {
 
 func (g *generator) restore() Operation {
 	return Operation{Verb: "restore", At: Version{Set: true, Relative: true, Value: -1 - g.rand.IntN(6)}}
+}
+
+// overtake has the storage go back, and then past the version that it had reached,
+// before the cache can find out by a version that falls.
+func (g *generator) overtake() Operation {
+	back := 1 + g.rand.IntN(6)
+	g.add(Operation{Verb: "hold", What: "events"})
+	g.add(Operation{Verb: "restore", At: Version{Set: true, Relative: true, Value: -back}})
+	for range back + g.rand.IntN(3) {
+		g.add(pick(g, g.put, g.put, g.remove, g.txn, g.through)())
+	}
+	g.add(Operation{Verb: "touch", N: 1 + g.rand.IntN(back)})
+	g.add(g.breakWatches())
+	return Operation{Verb: "release", What: "events"}
 }
 
 func (g *generator) skip() Operation {

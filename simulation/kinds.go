@@ -9,8 +9,8 @@ import (
 
 // kinds are all kinds of operations that coverage tells apart.
 var kinds = slices.Concat(
-	[]string{"put", "remove", "txn", "fill", "touch", "elapse", "progress", "compact", "restore", "skip", "corrupt", "poison", "start", "stop"},
-	[]string{"hold client", "release client", "take", "end", "cancel"},
+	[]string{"put", "remove", "txn", "fill", "touch", "create", "update", "delete", "elapse", "progress", "compact", "restore", "skip", "corrupt", "poison", "start", "stop"},
+	[]string{"hold client", "release client", "take", "end", "cancel", "cancel read"},
 	[]string{"hold events", "hold revision", "hold request", "release fault", "fail request", "hang", "hang stale"},
 	[]string{"break", "break expired", "break with an error", "break always"},
 	withVersions("watch", "watch with state", "watch without state", "get", "list"),
@@ -34,6 +34,10 @@ func (o Operation) kind() string {
 	switch o.Verb {
 	case "hold", "release":
 		return o.Verb + " " + o.target()
+	case "cancel":
+		if strings.HasPrefix(o.What, "r") {
+			return "cancel read"
+		}
 	case "fail":
 		return "fail request"
 	case "hang":

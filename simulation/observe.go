@@ -85,6 +85,10 @@ func (d *driver) observeWatch(w *watching, fills int64) {
 		if w.over && s.kind == "closed" {
 			continue
 		}
+		if s.encoded != "" {
+			d.fail("%s: %s was encoded as %s", w.watcher.name, s.text, s.encoded)
+			return
+		}
 		if wrong := w.see(s, d.history); wrong != "" {
 			d.fail("%s: %s: %s", w.watcher.name, s.text, wrong)
 			return
@@ -149,7 +153,10 @@ func (d *driver) observeRead(r *reading) {
 		d.result.Trace.observed(r.reader.name, a)
 		d.judgeRead(r, a)
 	default:
-		if time.Since(r.began) > bound && !d.faults.holds(r.began) && !r.gone {
+		if r.gone {
+			d.fail("%s has not ended with its context", r.reader.name)
+		}
+		if time.Since(r.began) > bound && !d.faults.holds(r.began) {
 			d.fail("%s was not answered within %v", r.reader.name, bound)
 		}
 	}
@@ -161,7 +168,7 @@ func (d *driver) judgeRead(r *reading, a answer) {
 	case a.took > bound && !d.faults.holds(r.began):
 		d.fail("%s was answered after %v", r.reader.name, a.took)
 	case r.lost || d.lost || r.cache != d.caches:
-	case a.err == nil && r.stopped && time.Since(r.began) == a.took && a.took == 0 && d.stopped && r.floor == 0:
+	case a.err == nil && r.late:
 		d.fail("%s was answered by a stopped cache", r.reader.name)
 	case a.err == nil || (notFound && !r.list):
 		if wrong := r.judge(a, d.history); wrong != "" {

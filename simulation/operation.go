@@ -19,7 +19,7 @@ type Operation struct {
 	What string
 	// Words are the rest of the command line.
 	Words []string
-	// Writes are those of put, remove and txn.
+	// Writes are those of put, txn, create and update.
 	Writes []Write
 	// At is the resourceVersion that the operation names.
 	At Version
@@ -185,7 +185,7 @@ type Setup struct {
 	History, Bookmarks, Parked, Initial    time.Duration
 	Idle, Budget, Checks                   time.Duration
 	NoProgress, Carry, Lazy, List, NoStale bool
-	GetFromStorage, Indexes                bool
+	GetFromStorage, Indexes, Share         bool
 }
 
 func (s Setup) words() (out []string) {
@@ -206,7 +206,7 @@ func (s Setup) words() (out []string) {
 	for _, f := range []struct {
 		name string
 		set  bool
-	}{{"no-progress", s.NoProgress}, {"carry", s.Carry}, {"lazy", s.Lazy}, {"list-storage", s.List}, {"no-stale-reads", s.NoStale}, {"get-from-storage", s.GetFromStorage}, {"indexes", s.Indexes}} {
+	}{{"no-progress", s.NoProgress}, {"carry", s.Carry}, {"lazy", s.Lazy}, {"list-storage", s.List}, {"no-stale-reads", s.NoStale}, {"get-from-storage", s.GetFromStorage}, {"indexes", s.Indexes}, {"share-equal-parts", s.Share}} {
 		if f.set {
 			out = append(out, f.name)
 		}

@@ -35,6 +35,7 @@ type readRule struct {
 	floor   uint64 // what the cache had reached then
 	lost    bool
 	stopped bool
+	late    bool // the cache was stopped before it was asked
 	gone    bool
 	fills   int64
 	state   pageState

@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/klog/v2"
 
+	"github.com/kube-watchcache/watchcache/internal/race"
 	"github.com/kube-watchcache/watchcache/simulation"
 )
 
@@ -155,7 +156,7 @@ func TestSchedules(t *testing.T) {
 	if *all {
 		n = deterministicSchedules
 	}
-	if raceDetector {
+	if race.Enabled {
 		n = 0
 	} else {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
@@ -177,7 +178,7 @@ func TestRacingSchedules(t *testing.T) {
 // picks the next goroutine at random: between two points of rest Go's scheduler
 // then does the same each time.
 func TestSameSeedSameTrace(t *testing.T) {
-	if raceDetector {
+	if race.Enabled {
 		t.Skip("the race detector schedules goroutines at random; make test runs this in its step 'simulation'")
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))

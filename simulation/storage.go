@@ -33,7 +33,9 @@ type store struct {
 type clientMark struct{}
 
 func newStore() *store {
-	return &store{Store: memstore.New(poddata.Prefix, poddata.New)}
+	s := &store{Store: memstore.New(poddata.Prefix, poddata.New)}
+	s.Decodes = true
+	return s
 }
 
 // WatchProgress reports whether the storage answers progress requests.

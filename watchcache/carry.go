@@ -58,8 +58,15 @@ func (s *State) Carry(elements []*Element, rv uint64, received int64, deleted fu
 	s.mu.rv, s.mu.complete, s.mu.closed = rv, rv, rv
 	s.latest.Store(nil)
 	s.newest.Store(nil)
-	s.mu.interruptions = slices.DeleteFunc(s.mu.interruptions, func(i interruption) bool { return i.to <= s.mu.window.dropped })
+	s.mu.interruptions = slices.DeleteFunc(s.mu.interruptions, func(i interruption) bool {
+		past := i.to <= s.mu.window.dropped
+		if past {
+			s.mu.forgotten = max(s.mu.forgotten, i.to)
+		}
+		return past
+	})
 	s.mu.interruptions = append(s.mu.interruptions, interruption{from: c.from, to: rv})
+	s.mu.floors.carried(rv)
 	s.trimLocked(new(Applied))
 	return len(c.events), nil
 }
@@ -138,14 +145,16 @@ func (s *State) HideBefore(rv uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.interruptions = append(s.mu.interruptions, interruption{to: rv})
+	s.mu.floors.carried(rv)
 }
 
 // Skipped reports whether rv lies in a part of the history that a list has skipped
-// (Carry), or that is hidden (HideBefore), as far as the window reaches back.
+// (Carry), or that is hidden (HideBefore). Of versions before the last of these parts
+// that the window has left behind, Skipped says that they are; 0 never is.
 func (s *State) Skipped(rv uint64) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.interruptedLocked(rv)
+	return s.interruptedLocked(rv) || (rv > 0 && rv < s.mu.forgotten)
 }
 
 // interruptedLocked reports whether rv is in a part of the history that was not

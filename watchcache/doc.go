@@ -46,6 +46,11 @@
 //
 // Every event has a position, one more than its predecessor's. Two events may
 // share a resourceVersion (a transaction over several keys), never a position.
+// A reader of a part of the history, a [Slice], goes on from below the window as
+// long as no event of its slice has left the window: [State.PositionFor] and
+// [State.Resume] know the last event that has left it for each value of
+// [Config.Floors].
+//
 // Replace skips one position, so that a reader that waits at the old end of the
 // window finds its position gone instead of reading on over a gap.
 //

@@ -49,6 +49,7 @@ var driverKeys = []string{"/r/ns1/a", "/r/ns1/b", "/r/ns1/c", "/r/ns11/a", "/r/n
 func newDriver(tb testing.TB, t *checker, choose func(string, int) int) *driver {
 	config := smallConfig
 	config.MinEvents = choose("MinEvents", 5)
+	config.Floors, config.FloorValues = floorsByValueAndName, []int{100, 0, 1, 2}[choose("floor values", 4)]
 	config.CeilingBytes = []int64{0, 1, 15_000, 24_000}[choose("ceiling", 4)]
 	if choose("a window that never is too large", 3) == 0 {
 		config.WindowBytes = 1 << 40
@@ -300,8 +301,9 @@ func (d *driver) check(whole bool) {
 func (d *driver) checkStats() {
 	req, m, stats := d.t.require(), d.model, d.state.Stats()
 	req.Equal(watchcache.Stats{
-		Superseded: stats.Superseded, // see TestKept
-		RV:         m.shown, OldestRV: m.dropped, Objects: len(m.latest().elements), ObjectBytes: m.objectBytes(),
+		Superseded:  stats.Superseded,                                // see TestKept
+		FloorValues: stats.FloorValues, FloorBytes: stats.FloorBytes, // see TestFloorsAreBounded
+		RV: m.shown, OldestRV: m.dropped, Objects: len(m.latest().elements), ObjectBytes: m.objectBytes(),
 		WindowEvents: len(m.window()), WindowBytes: m.windowBytes(), WindowCapacity: stats.WindowCapacity,
 		Since: m.since, IndexBytes: stats.IndexBytes,
 		Start: m.start, Oldest: m.first(), Next: m.next(),
@@ -376,6 +378,8 @@ func (d *driver) checkPositions() {
 		req.NoError(err)
 		req.Equal(m.after(rv), p)
 	}
+
+	d.checkFloors()
 
 	p = m.first() - min(m.first(), 3) + watchcache.Position(d.choose("since", 4+len(m.window())))
 	room := d.choose("room", 2+len(m.window()))

@@ -94,14 +94,13 @@ func valuesOf(set fields.Set, names []string) ([]string, bool) {
 	if len(set) != len(names) {
 		return nil, false
 	}
-	for _, name := range names {
-		if _, ok := set[name]; !ok {
-			return nil, false
-		}
-	}
 	values := make([]string, len(names))
 	for i, name := range names {
-		values[i] = set[name]
+		value, ok := set[name]
+		if !ok {
+			return nil, false
+		}
+		values[i] = value
 	}
 	return values, true
 }

@@ -129,6 +129,10 @@ type Stats struct {
 	// Superseded is the sum, in bytes, of all elements that have ever left the
 	// state.
 	Superseded int64
+	// FloorValues is how many values the floors remember, and FloorBytes an estimate
+	// of the memory that they take, in bytes.
+	FloorValues int
+	FloorBytes  int64
 	// Oldest and Next are the positions of the oldest kept event and of the next
 	// event to come, Start that of the first one since the last Replace.
 	Start, Oldest, Next Position
@@ -139,7 +143,9 @@ func (s *State) Stats() Stats {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	w := &s.mu.window
+	values, floorBytes := s.mu.floors.count()
 	return Stats{
+		FloorValues: values, FloorBytes: floorBytes,
 		RV: s.mu.complete, OldestRV: w.dropped,
 		Objects: s.mu.trees.primary.Len(), ObjectBytes: s.mu.bytes,
 		WindowEvents: w.len(), WindowBytes: w.kept(), WindowCapacity: len(w.ring), Superseded: w.superseded,

@@ -5,7 +5,6 @@ package watchcache
 import (
 	"fmt"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,6 +32,12 @@ type Config struct {
 	// Indexes are the indexes that the state keeps, for reads by value. Their
 	// names must be unique.
 	Indexes []Index
+	// Floors are the attributes by whose values the state remembers which events
+	// have left the window, so that a reader of a part of the history (Slice) goes on
+	// although other parts have filled the window. Their Values depend on keys, labels
+	// and fields only. FloorValues is how many values are remembered of each.
+	Floors      []Index
+	FloorValues int
 }
 
 // State is the current state of one resource and the window of its recent
@@ -47,6 +52,7 @@ type State struct {
 		sync.RWMutex
 		trees  trees
 		window window
+		floors floors
 		// rv is the highest resourceVersion that the source has reported. complete is
 		// the resourceVersion that the state shows: the source is known, or with
 		// Change.Whole assumed, to have reported everything up to it. complete is rv,
@@ -56,6 +62,8 @@ type State struct {
 		rv, complete, closed uint64
 		// interruptions are those within the window's range.
 		interruptions []interruption
+		// forgotten is the end of the last interruption that is no longer among them.
+		forgotten uint64
 		// compacted is the highest resourceVersion that the source is known to have
 		// compacted: lower versions can't be read there.
 		compacted uint64
@@ -67,7 +75,7 @@ type State struct {
 		// use it, so that no later reader gets a snapshot of a history that has
 		// ended.
 		kept *keptSnapshots
-		// scratch is where setElementLocked gathers index values.
+		// scratch is where setElementLocked and floors gather values.
 		scratch [valuesRoom]string
 	}
 
@@ -90,6 +98,7 @@ func New(config Config) *State {
 	s := &State{config: config}
 	s.mu.trees = newTrees(len(config.Indexes))
 	s.mu.window = newWindow(0, 0)
+	s.mu.floors = newFloors(len(config.Floors), 0)
 	s.mu.kept = new(keptSnapshots)
 	return s
 }
@@ -207,37 +216,21 @@ func (s *State) Progress(rv uint64) error {
 // the same key the one with the higher RV stays, of equal ones the last;
 // duplicates is the number of elements left out.
 func (s *State) Replace(elements []*Element, rv uint64) (duplicates int) {
-	built := newTrees(len(s.config.Indexes))
-	var bytes int64
-	scratch := make([]string, 0, valuesRoom)
-	// Lists come in the order of their keys. Filled from the end, the trees
-	// take half the memory: nodes are split where they have no room to spare.
-	for _, e := range slices.Backward(elements) {
-		found, exists := built.primary.Get(item{key: e.Key})
-		if exists {
-			duplicates++
-			if found.element.RV >= e.RV {
-				continue
-			}
-			bytes -= found.element.bytes()
-		}
-		e.seal()
-		built.set(s.config.Indexes, e, found.element, scratch)
-		bytes += e.bytes()
-	}
+	built := build(s.config.Indexes, elements)
 
 	s.mu.Lock()
 	s.mu.window.superseded += s.mu.bytes
-	s.mu.trees, s.mu.bytes = built, bytes
+	s.mu.trees, s.mu.bytes = built.trees, built.bytes
 	s.mu.rv, s.mu.complete, s.mu.closed, s.mu.compacted = rv, rv, rv, 0
 	s.mu.window.reset(rv, s.now.Load())
+	s.mu.floors = newFloors(len(s.config.Floors), rv)
 	s.mu.cloned, s.published = false, nil
 	s.mu.kept = new(keptSnapshots)
-	s.mu.interruptions = nil
+	s.mu.interruptions, s.mu.forgotten = nil, 0
 	s.latest.Store(nil)
 	s.newest.Store(nil)
 	s.mu.Unlock()
-	return duplicates
+	return built.duplicates
 }
 
 // Compacted tells the state that the source has compacted the versions below
@@ -306,6 +299,7 @@ func (s *State) trimLocked(applied *Applied) {
 			break
 		}
 		oldest.Element.checkSeal()
+		s.mu.floors.raise(&s.config, oldest, s.mu.scratch[:0])
 		w.evict()
 		applied.Evicted++
 		if !expired {

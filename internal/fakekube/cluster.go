@@ -34,11 +34,15 @@ var informed = map[string]string{
 }
 
 // Cluster answers what an aggregated server asks of a kube-apiserver. The
-// cluster knows the tokens alice and bob, lets alice do everything, and has one
-// namespace, lab.
+// cluster knows the tokens alice and bob.
 type Cluster struct {
 	// ClientCA is the authority, in PEM, of the clients and of the front proxy.
 	ClientCA string
+	// Allows says who may do what; nil: alice may do everything, and nobody else
+	// anything.
+	Allows func(authorizationv1.SubjectAccessReviewSpec) bool
+	// Namespaces are those that there are; nil: lab.
+	Namespaces []string
 }
 
 // ServeHTTP implements http.Handler.
@@ -56,6 +60,9 @@ func (c Cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		var review authorizationv1.SubjectAccessReview
 		decode(r, &review)
 		review.Status.Allowed = review.Spec.User == "alice"
+		if c.Allows != nil {
+			review.Status.Allowed = c.Allows(review.Spec)
+		}
 		encode(w, review)
 	case resource == authentication:
 		encode(w, c.configMap())
@@ -93,7 +100,14 @@ func (c Cluster) configMap() corev1.ConfigMap {
 func (c Cluster) initial(r *http.Request, resource string) []any {
 	switch resource {
 	case "namespaces":
-		return []any{c.object(r, resource, "lab")}
+		if c.Namespaces == nil {
+			return []any{c.object(r, resource, "lab")}
+		}
+		var all []any
+		for _, name := range c.Namespaces {
+			all = append(all, c.object(r, resource, name))
+		}
+		return all
 	case "configmaps":
 		return []any{c.configMap()}
 	default:

@@ -46,7 +46,7 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 	token, remaining, err := "", (*int64)(nil), error(nil)
 	for i, k := range keys {
 		if matches, err := opts.Predicate.Matches(state[k]); err == nil && matches {
-			items.Set(reflect.Append(items, reflect.ValueOf(state[k]).Elem()))
+			items.Set(reflect.Append(items, reflect.ValueOf(s.decoded(state[k])).Elem()))
 		}
 		if limit := opts.Predicate.Limit; limit > 0 && int64(items.Len()) == limit && i+1 < len(keys) {
 			token, remaining, err = storage.PrepareContinueToken(k, key, int64(rv), int64(len(keys)), true, opts)

@@ -19,6 +19,10 @@ import (
 
 // Store is the storage. All methods are safe for concurrent use.
 type Store struct {
+	// Decodes: each watch and list brings objects of its own, as those of a storage
+	// do that decodes what it has read. Set before the store is used.
+	Decodes bool
+
 	prefix    string
 	versioner storage.APIObjectVersioner
 	newObject func() runtime.Object
@@ -175,54 +179,90 @@ func (s *Store) Create(ctx context.Context, key string, obj, out runtime.Object,
 
 // Delete implements storage.Interface.
 func (s *Store) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
-	validate storage.ValidateObjectFunc, _ runtime.Object, _ storage.DeleteOptions) error {
+	validate storage.ValidateObjectFunc, suggestion runtime.Object, _ storage.DeleteOptions) error {
 	if err := s.request(ctx, "delete"); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := s.mu.objects[key]
-	if before == nil {
-		return storage.NewKeyNotFoundError(key, 0)
-	}
-	if err := preconditions.Check(key, before); err != nil {
-		return err
-	}
-	if err := validate(ctx, before); err != nil {
-		return err
-	}
-	rv := s.mu.rv + 1
-	s.writeLocked(change{rv: rv, key: key, before: before})
-	return assign(out, s.at(before, rv))
+	return s.tryLocked(key, suggestion, func(before runtime.Object) (commit func() error, err error) {
+		if before == nil {
+			return nil, storage.NewKeyNotFoundError(key, 0)
+		}
+		if err := preconditions.Check(key, before); err != nil {
+			return nil, err
+		}
+		if err := validate(ctx, before); err != nil {
+			return nil, err
+		}
+		return func() error {
+			rv := s.mu.rv + 1
+			s.writeLocked(change{rv: rv, key: key, before: before})
+			return assign(out, s.at(before, rv))
+		}, nil
+	})
 }
 
 // GuaranteedUpdate implements storage.Interface.
 func (s *Store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool,
-	preconditions *storage.Preconditions, update storage.UpdateFunc, _ runtime.Object) error {
+	preconditions *storage.Preconditions, update storage.UpdateFunc, suggestion runtime.Object) error {
 	if err := s.request(ctx, "update"); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := s.mu.objects[key]
-	if before == nil {
-		if !ignoreNotFound {
-			return storage.NewKeyNotFoundError(key, 0)
+	return s.tryLocked(key, suggestion, func(before runtime.Object) (commit func() error, err error) {
+		if before == nil {
+			if !ignoreNotFound {
+				return nil, storage.NewKeyNotFoundError(key, 0)
+			}
+			before = s.newObject()
+		} else if err := preconditions.Check(key, before); err != nil {
+			return nil, err
 		}
-		before = s.newObject()
-	} else if err := preconditions.Check(key, before); err != nil {
-		return err
+		rv, err := s.versioner.ObjectResourceVersion(before)
+		if err != nil {
+			return nil, err
+		}
+		after, _, err := update(before.DeepCopyObject(), storage.ResponseMeta{ResourceVersion: rv})
+		if err != nil {
+			return nil, err
+		}
+		return func() error {
+			s.putLocked(key, after.DeepCopyObject())
+			return assign(out, s.mu.objects[key])
+		}, nil
+	})
+}
+
+// tryLocked makes a write of the state that is suggested, and of the current one if
+// that fails or if the two have different resourceVersions. As in etcd's storage,
+// only the resourceVersions are compared: a suggestion that has the current version
+// is taken for the current state.
+func (s *Store) tryLocked(key string, suggestion runtime.Object, write func(before runtime.Object) (commit func() error, err error)) error {
+	current := s.mu.objects[key]
+	if suggestion != nil {
+		if commit, err := write(suggestion); err == nil && s.versionOf(suggestion) == s.versionOf(current) {
+			return commit()
+		}
 	}
-	rv, err := s.versioner.ObjectResourceVersion(before)
+	commit, err := write(current)
 	if err != nil {
 		return err
 	}
-	after, _, err := update(before.DeepCopyObject(), storage.ResponseMeta{ResourceVersion: rv})
-	if err != nil {
-		return err
+	return commit()
+}
+
+// versionOf returns the resourceVersion of an object, 0 for nil.
+func (s *Store) versionOf(object runtime.Object) uint64 {
+	if object == nil {
+		return 0
 	}
-	s.putLocked(key, after.DeepCopyObject())
-	return assign(out, s.mu.objects[key])
+	rv, err := s.versioner.ObjectResourceVersion(object)
+	if err != nil {
+		panic(fmt.Sprintf("memstore: %v", err))
+	}
+	return rv
 }
 
 // Get implements storage.Interface.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 )
@@ -83,6 +84,14 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 	s.mu.Unlock()
 	go w.run(initial)
 	return w, nil
+}
+
+// decoded returns what a reader gets of a stored object.
+func (s *Store) decoded(object runtime.Object) runtime.Object {
+	if s.Decodes {
+		return object.DeepCopyObject()
+	}
+	return object
 }
 
 func (s *Store) bookmark(rv uint64) watch.Event {
@@ -182,6 +191,7 @@ func (w *storageWatch) partsOf(rv uint64) int {
 }
 
 func (w *storageWatch) send(event watch.Event) bool {
+	event.Object = w.store.decoded(event.Object)
 	select {
 	case w.result <- event:
 		return true

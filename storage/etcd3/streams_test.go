@@ -6,7 +6,9 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,23 +28,30 @@ import (
 	"github.com/kube-watchcache/watchcache/storage/etcd3/embedded"
 )
 
-// muteStreams lets the first watch streams of stores hang: nothing is sent to
-// etcd and nothing comes from it.
+// muteStreams lets the watch streams of some callers hang: nothing is sent to etcd
+// and nothing comes from it. The client opens the streams of several watches in any
+// order.
 type muteStreams struct {
-	mute          int32
+	mute          []string // what these callers gave as metadata
 	opened, ended atomic.Int32
 }
 
 func (m *muteStreams) open(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	if md, _ := metadata.FromOutgoingContext(ctx); path.Base(method) != "Watch" || len(md.Get("watchcache-stream")) == 0 {
+	md, _ := metadata.FromOutgoingContext(ctx)
+	ids := md.Get("watchcache-stream")
+	if path.Base(method) != "Watch" || len(ids) == 0 {
 		return streamer(ctx, desc, cc, method, opts...)
 	}
 	context.AfterFunc(ctx, func() { m.ended.Add(1) })
 	stream, err := streamer(ctx, desc, cc, method, opts...)
-	if err == nil && m.opened.Add(1) <= m.mute {
+	if err != nil {
+		return nil, err
+	}
+	m.opened.Add(1)
+	if _, caller, _ := strings.Cut(ids[0], " "); slices.Contains(m.mute, caller) {
 		return muteStream{stream}, nil
 	}
-	return stream, err
+	return stream, nil
 }
 
 type muteStream struct{ grpc.ClientStream }
@@ -67,7 +76,7 @@ func watchOn(t *testing.T, s storage.Interface, stream, rv string) (watch.Interf
 // stopped, with its stream.
 func TestWatchThatHangsIsReplaced(t *testing.T) {
 	srv := startEtcd(t, embedded.Config{})
-	streams := &muteStreams{mute: 2}
+	streams := &muteStreams{mute: []string{"1", "2"}}
 	b := open(t, etcd3.Config{Endpoints: srv.Endpoints(), DialOptions: []grpc.DialOption{grpc.WithChainStreamInterceptor(streams.open)}})
 	s := newStore(t, b, pods("pods"))
 	rv := strconv.FormatInt(bump(t, b), 10)
@@ -108,5 +117,6 @@ func TestStoreSaysWhetherItStreams(t *testing.T) {
 		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.WatchList, enabled)
 		s := newStore(t, newBackend(t), pods("pods"))
 		require.Equal(t, !enabled, watchlist.DoesClientNotSupportWatchListSemantics(s))
+		require.True(t, s.(interface{ PrefersLists() bool }).PrefersLists(), "a cache lists it in any case")
 	}
 }

@@ -47,7 +47,10 @@ type dispatcher struct {
 	// failure is the error that ends watchers that are live, or become so; nil if
 	// there is none.
 	failure atomic.Pointer[storageFailure]
-	cursor  watchcache.Position
+	// everyone is closed, and nil again, once all watchers were sent a bookmark that
+	// Fanout.Bookmark wants.
+	everyone atomic.Pointer[chan struct{}]
+	cursor   watchcache.Position
 	// last is the resourceVersion of the last event that was dispatched, through
 	// the one up to which everything was: of last's revision more may come.
 	last, through uint64
@@ -140,6 +143,10 @@ func (d *dispatcher) dispatchEvents(ctx context.Context) {
 			continue
 		}
 		d.sendFailures()
+		if done := d.everyone.Swap(nil); done != nil {
+			d.send(d.registry.bookmarksOfAll(d.marked[:0]))
+			close(*done)
+		}
 		select {
 		case <-d.wake:
 		case <-ticker.C():
@@ -307,7 +314,12 @@ func (d *dispatcher) tick() {
 // room for it and nothing newer; the others are asked again an interval later.
 func (d *dispatcher) sendBookmarks(now time.Duration) {
 	d.late.Store(false)
-	due, rv := d.registry.bookmarksDue(now, d.marked[:0])
+	d.send(d.registry.bookmarksDue(now, d.marked[:0]))
+}
+
+// send sends a bookmark at rv to watchers that are not past it, and ends what
+// bookmarksDue or bookmarksOfAll has begun.
+func (d *dispatcher) send(due []*watcher, rv uint64) {
 	for _, w := range due {
 		if w.isPast(rv) {
 			continue

@@ -240,6 +240,41 @@ func (f *Fanout) Skipped(from, to uint64) {
 // the owner of Config.Tasks.
 func (f *Fanout) Close() { f.registry.close() }
 
+// takenPause is the time between two looks at whether clients have taken their
+// bookmarks.
+const takenPause = 10 * time.Millisecond
+
+// Bookmark sends a bookmark to each live watcher that has asked for bookmarks, at the
+// resourceVersion up to which everything was dispatched, and returns when the clients
+// have taken what was sent to them, or the context is done.
+func (f *Fanout) Bookmark(ctx context.Context) error {
+	sent := make(chan struct{})
+	for !f.dispatcher.everyone.CompareAndSwap(nil, &sent) {
+		if other := f.dispatcher.everyone.Load(); other != nil {
+			sent = *other
+			break
+		}
+	}
+	f.dispatcher.wakeUp()
+	select {
+	case <-sent:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-f.done:
+		return nil
+	}
+	for f.registry.unread() > 0 {
+		select {
+		case <-f.clock.After(takenPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-f.done:
+			return nil
+		}
+	}
+	return nil
+}
+
 // Counts returns how many watchers are live and how many catch up.
 func (f *Fanout) Counts() (live, catchingUp int) { return f.registry.counts() }
 

@@ -374,10 +374,43 @@ func (r *registry) bookmarksDue(now time.Duration, to []*watcher) (out []*watche
 	defer r.mu.Unlock()
 	r.mu.sending = true
 	r.mu.bookmarks.due(now, func(w *watcher) {
-		if w.live && r.mu.rv > 0 && r.mu.rv >= w.shown && w.position <= r.mu.cursor {
+		if r.takesBookmarkLocked(w) {
 			to = append(to, w)
 		}
 		r.mu.bookmarks.schedule(w, now.Truncate(time.Second)+time.Second)
 	})
 	return to, r.mu.rv
+}
+
+// bookmarksOfAll is bookmarksDue for all watchers that have asked for bookmarks,
+// whether one is due or not. Their next ones come when they are due.
+func (r *registry) bookmarksOfAll(to []*watcher) (out []*watcher, rv uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.sending = true
+	for w := range r.mu.all {
+		if w.bookmarks && r.takesBookmarkLocked(w) {
+			to = append(to, w)
+		}
+	}
+	return to, r.mu.rv
+}
+
+// takesBookmarkLocked reports whether a watcher has everything up to the
+// resourceVersion that was dispatched, and nothing after it.
+func (r *registry) takesBookmarkLocked(w *watcher) bool {
+	return w.live && r.mu.rv > 0 && r.mu.rv >= w.shown && w.position <= r.mu.cursor
+}
+
+// unread returns how many live watchers have something in their channels that their
+// clients have not taken.
+func (r *registry) unread() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for w := range r.mu.all {
+		if w.live && len(w.result) > 0 {
+			n++
+		}
+	}
+	return n
 }

@@ -258,8 +258,11 @@ func (r *replayer) replay() bool {
 			var err error
 			n, _, err = r.state.Since(position, events[:])
 			if err != nil {
-				r.metrics.Expired()
-				return r.fail(apierrors.NewResourceExpired("the watch fell behind the events that are kept: " + err.Error()))
+				if err = r.resume(position); err != nil {
+					r.metrics.Expired()
+					return r.fail(apierrors.NewResourceExpired("the watch fell behind the events that are kept: " + err.Error()))
+				}
+				continue
 			}
 			to = position + watchcache.Position(n)
 		}
@@ -282,6 +285,27 @@ func (r *replayer) replay() bool {
 			return false
 		}
 	}
+}
+
+// resume goes on at the oldest event that there is, because the one at the position
+// has left the window, if none that is for the watcher has left with it.
+func (r *replayer) resume(from watchcache.Position) error {
+	at, beyond, err := r.state.Resume(from, r.indexes.Slice(&r.watcher.group.Query))
+	if err != nil {
+		return err
+	}
+	r.next.Store(uint64(at))
+	r.at.Store(uint64(at))
+	if beyond {
+		r.metrics.BeyondWindow()
+	}
+	return nil
+}
+
+// isWhole reports whether the window has all that the watcher is still to look at.
+func (r *replayer) isWhole() bool {
+	_, _, err := r.state.Resume(r.position(), r.indexes.Slice(&r.watcher.group.Query))
+	return err == nil
 }
 
 // farBehind reports whether the replayer is to look up what may affect its watcher

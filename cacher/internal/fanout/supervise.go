@@ -146,7 +146,7 @@ func (s *supervisor) judge(r *replayer, now time.Duration, oldest watchcache.Pos
 		}
 	}
 	switch {
-	case r.position() < oldest:
+	case r.position() < oldest && !r.isWhole():
 		return metrics.EndExpired, true
 	case s.parked > 0 && now-r.since >= s.parked:
 		return metrics.EndParked, true

@@ -51,6 +51,8 @@ type Indexes struct {
 	triggers storage.IndexerFuncs
 	served   map[attribute]*servedIndex
 	ofState  []watchcache.Index
+	// floors are the attributes that the state remembers evicted events by.
+	floors []attribute
 }
 
 // servedIndex is an index that reads are served from.
@@ -75,6 +77,7 @@ func NewIndexes(config Config) *Indexes {
 		x.ofState = append(x.ofState, watchcache.Index{Name: name, Values: indexByLabel(label)})
 		x.served[attribute{byLabel, label}] = &servedIndex{name: name}
 	}
+	x.floors = x.floorAttributes()
 	return x
 }
 

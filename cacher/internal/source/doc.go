@@ -8,11 +8,12 @@
 // their events on to the Reflector and opens the next one, resume.go decides
 // whether a broken watch is worth resuming, judge.go what the error of one says
 // about the storage, furthest.go how far the watches have come, and ahead.go
-// keeps a watch open while the Reflector lists.
+// keeps a watch open while the Reflector lists. fill.go has the way of a whole
+// state, listed or streamed, which goes past the Reflector.
 //
 // The package owns Source.mu, which guards the watch that was opened before a
-// list, is held for a pointer, and is never held while another lock is taken or
-// a storage is called.
+// list and the last whole state, is held for a pointer, and is never held while
+// another lock is taken or a storage is called.
 //
 // Its goroutines are counted in Config.Tasks, whose owner awaits them:
 //   - one for each watch of the Reflector (stream.run), started by

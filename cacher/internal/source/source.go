@@ -13,8 +13,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
@@ -32,6 +30,9 @@ type Config struct {
 	Storage storage.Interface
 	Prefix  string
 	NewList func() runtime.Object
+	// NewFill makes what takes the objects of the storage's whole state, each time that
+	// it is listed or streamed. Filled has it once the Reflector has listed.
+	NewFill func() Fill
 	// Resource names the resource. The resource is part of what tells the
 	// storage's watches apart.
 	Resource string
@@ -82,7 +83,8 @@ type Source struct {
 
 	mu struct {
 		sync.Mutex
-		ahead *ahead
+		ahead  *ahead
+		filled Fill
 	}
 }
 
@@ -148,27 +150,20 @@ func (s *Source) Listed() {
 	}
 }
 
-// ListWithContext lists the storage at its latest version, whatever version the
-// Reflector asks for.
+// ListWithContext lists the storage into a Fill, at its latest version, whatever
+// version the Reflector asks for, and returns a list without items.
 func (s *Source) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	// The Reflector does not await its list calls; Config.Tasks does.
 	if !s.config.Tasks.Begin() {
 		return nil, tasks.ErrStopped
 	}
 	defer s.config.Tasks.End()
-	if options.Continue == "" && options.ResourceVersionMatch != metav1.ResourceVersionMatchExact {
-		s.config.Begins()
-		s.watchAhead(ctx)
+	if options.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
+		// client-go can compare a streamed state with a list of it, for tests
+		// (KUBE_WATCHLIST_INCONSISTENCY_DETECTOR). The Reflector has nothing to compare.
+		return s.emptyList(options.ResourceVersion)
 	}
-	list := s.config.NewList()
-	err := s.config.Storage.GetList(ctx, s.config.Prefix, storage.ListOptions{
-		Predicate: storage.SelectionPredicate{
-			Label: labels.Everything(), Field: fields.Everything(),
-			Limit: options.Limit, Continue: options.Continue,
-		},
-		Recursive: true,
-	}, list)
-	return list, err
+	return s.list(ctx, options.Limit)
 }
 
 // errNotStreamed makes the Reflector list.
@@ -206,6 +201,7 @@ func (s *stream) first(options metav1.ListOptions) (*Watch, error) {
 			return nil, errNotStreamed
 		}
 		s.source.config.Begins()
+		s.fill = s.source.newFill()
 		return s.source.open(s.ctx, options)
 	}
 	listed, _ := strconv.ParseUint(options.ResourceVersion, 10, 64)

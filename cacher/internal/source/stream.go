@@ -61,6 +61,10 @@ type stream struct {
 	// initial is true until the initial events are complete. Before that the
 	// watch can't be resumed.
 	initial bool
+	// fill has the initial events, nil once they are complete; shown is when the
+	// Reflector was last shown one of them.
+	fill  Fill
+	shown time.Time
 	// skip is the resourceVersion of the list before the stream: what a watch
 	// from before the list brings up to there is in the list.
 	skip uint64
@@ -188,13 +192,7 @@ func (s *stream) passInitial(from *Watch) (failure watch.Event, ok bool) {
 func (s *stream) passOne(from *Watch, silence <-chan time.Time) (failure watch.Event, ok bool) {
 	select {
 	case event, open := <-from.ResultChan():
-		switch {
-		case !open:
-			return ended, false
-		case event.Type == watch.Error:
-			return event, false
-		}
-		return s.passEvent(from, event)
+		return s.passReceived(from, event, open)
 	case <-from.hung:
 		return hung, false
 	case <-silence:
@@ -209,6 +207,20 @@ func (s *stream) passOne(from *Watch, silence <-chan time.Time) (failure watch.E
 	}
 }
 
+// passReceived passes on what was received from the storage's watch: an event if it
+// is open.
+func (s *stream) passReceived(from *Watch, event watch.Event, open bool) (failure watch.Event, ok bool) {
+	switch {
+	case !open:
+		return ended, false
+	case event.Type == watch.Error:
+		return event, false
+	case s.initial && event.Type != watch.Bookmark:
+		return s.take(from, event)
+	}
+	return s.passEvent(from, event)
+}
+
 func (s *stream) passEvent(from *Watch, event watch.Event) (failure watch.Event, ok bool) {
 	rv, version, end := versionOf(event)
 	if s.initial && event.Type == watch.Bookmark && !end {
@@ -217,6 +229,10 @@ func (s *stream) passEvent(from *Watch, event watch.Event) (failure watch.Event,
 	if version != 0 && version <= s.skip {
 		from.heard.Add(1)
 		return watch.Event{}, true
+	}
+	if s.initial {
+		s.source.setFilled(s.fill, s)
+		s.fill = nil
 	}
 	from.busy.Store(true)
 	sent := s.send(event)

@@ -27,6 +27,8 @@ import (
 // The handler is for one request, whose goroutine alone fills the list.
 type Answer struct {
 	resource schema.GroupVersionResource
+	// gzip: the server, of itself, compresses a long answer.
+	gzip bool
 
 	mu struct {
 		sync.Mutex
@@ -118,7 +120,7 @@ func (f *Fill) Complete(elements []*watchcache.Element) bool {
 		}
 		return customJSON.Encode(list, w)
 	}
-	made := f.store.answers.format.assemble(&listing{elements: elements, store: f.store}, l, whole)
+	made := f.store.answers.format.assemble(&listing{elements: elements, store: f.store, compressed: f.answer.gzip}, l, whole)
 	if made == nil {
 		return false
 	}

@@ -41,8 +41,8 @@ func (l *Listings) Answer(next http.Handler, asked func(*http.Request) (Asked, b
 			next.ServeHTTP(w, r)
 			return
 		}
-		answer := &Answer{resource: what.Resource}
-		held := &answerWriter{ResponseWriter: w, answer: answer, gzip: what.Gzip}
+		answer := &Answer{resource: what.Resource, gzip: what.Gzip}
+		held := &answerWriter{ResponseWriter: w, answer: answer}
 		before := w.Header().Clone()
 		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(held), r.WithContext(context.WithValue(r.Context(), answerKey{}, answer)))
 		if held.end() {
@@ -68,7 +68,6 @@ func (s *Store) refuseAnswers(why string) {
 type answerWriter struct {
 	http.ResponseWriter
 	answer *Answer
-	gzip   bool
 
 	begun bool
 	// held: the server writes the list without items. Nothing of that is passed on.
@@ -179,7 +178,8 @@ func (w *answerWriter) hold(p []byte) (int, error) {
 // write writes the list to the client, compressed where the server would.
 func (w *answerWriter) write() error {
 	begin, length := w.list.beginning()
-	if !w.gzip || length <= compressedFrom {
+	w.list.once = !checkEach
+	if !w.answer.gzip || length <= compressedFrom {
 		w.ResponseWriter.WriteHeader(http.StatusOK)
 		return w.list.writePlain(w.ResponseWriter)
 	}

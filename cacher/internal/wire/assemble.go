@@ -18,12 +18,15 @@ var errFrame = errors.New("the encoder does not put items next to each other as 
 // assembly is a list about to be written: what stands around the items, and the
 // chunks with the items.
 type assembly struct {
-	format    *format
+	format *format
+	// store keeps the chunks; nil if the list is only to be compared.
 	store     *Store
 	response  *response
 	frame     *frame
 	separator []byte
 	parts     []part
+	// once: the list is not written again.
+	once bool
 }
 
 // assemble returns the encoding of a list, or nil if the list is to be left to
@@ -51,19 +54,21 @@ func (f *format) assemble(noted *listing, l *learner, whole func(io.Writer) erro
 	if passing(parts) > len(noted.elements)/2 {
 		return nil
 	}
+	l.store, l.compressed = noted.store, noted.response != nil || noted.compressed
 	a, err := l.assemble(f, parts)
 	switch {
 	case errors.Is(err, errFrame):
 		f.refuse(err)
+		noted.store.forget(f)
 		return nil
 	case err != nil:
-		return nil // and the encoder says so itself
+		return nil // and the encoder says so itself, unless there is no room
 	case !f.proven.Load() || checkEach:
 		if !f.prove(a.writePlain, whole) {
+			noted.store.forget(f)
 			return nil
 		}
 	}
-	noted.store.keep(parts)
 	a.store, a.response = noted.store, noted.response
 	return a
 }
@@ -89,6 +94,15 @@ func (f *format) refuse(why error) {
 // of the list, and refuses the format if they differ. kept writes slices that
 // do not change afterwards.
 func (f *format) prove(kept, whole func(io.Writer) error) bool {
+	if !f.sameAs(kept, whole) {
+		return false
+	}
+	f.proven.Store(true)
+	return true
+}
+
+// sameAs is prove for a part of a list.
+func (f *format) sameAs(kept, whole func(io.Writer) error) bool {
 	c, err := comparisonWith(kept)
 	if err != nil {
 		return false
@@ -103,7 +117,6 @@ func (f *format) prove(kept, whole func(io.Writer) error) bool {
 		}
 		return false
 	}
-	f.proven.Store(true)
 	return true
 }
 
@@ -125,6 +138,7 @@ func (a *assembly) beginning() (begin []byte, length int) {
 // write writes the list, compressed if w is that of a response which is to be.
 func (a *assembly) write(w io.Writer) error {
 	begin, length := a.beginning()
+	a.once = !checkEach
 	return a.response.write(w, begin, length, a)
 }
 
@@ -162,9 +176,17 @@ func (a *assembly) writeItems(w io.Writer) error {
 		if err := writePieces(w, pieces, but); err != nil {
 			return err
 		}
+		a.release(p)
 	}
 	_, err := w.Write(a.frame.tail)
 	return err
+}
+
+// release lets go of a part that was written: a client may take long to read the rest.
+func (a *assembly) release(p *part) {
+	if a.once {
+		*p = part{}
+	}
 }
 
 // plain returns the plain bytes of a part, and keeps them if they were given up.

@@ -165,9 +165,9 @@ func (c *chunk) position(id identity, from int) int {
 
 // newChunk makes the chunk of a part: of the items that the previous chunk has,
 // and of the next ones of missing for all others. A chunk that is not worth keeping
-// refers to the bytes of both. newChunk returns nil if missing does not have the
+// refers to the bytes of both, unless whole. newChunk returns nil if missing does not have the
 // items, or the previous chunk can't be read.
-func newChunk(f *format, p *part, missing *cutter) *chunk {
+func newChunk(f *format, p *part, missing *cutter, whole bool) *chunk {
 	made := emptyChunk(place{f, p.elements[0].Key}, p.ids)
 	var previous []byte
 	if p.previous != nil {
@@ -196,7 +196,7 @@ func newChunk(f *format, p *part, missing *cutter) *chunk {
 		}
 		made.ends[i] = end
 	}
-	if !p.keep {
+	if !p.keep && !whole {
 		made.content.Store(&content{pieces: pieces})
 		return made
 	}

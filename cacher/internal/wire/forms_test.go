@@ -32,8 +32,9 @@ type formed struct {
 	elements []*watchcache.Element
 	newList  func([]*watchcache.Element) apiruntime.Object
 	encoder  map[syntax]*listEncoder
-	// encoded counts the objects whose metadata was encoded.
-	encoded int
+	// encoded counts the objects whose metadata was encoded, longest is how many were
+	// encoded at once at most.
+	encoded, longest int
 	// now is what cells tell; table changes the Table that the registry makes.
 	now   int
 	table func(*metav1.Table) error
@@ -97,29 +98,32 @@ func unstructuredList(elements []*watchcache.Element) apiruntime.Object {
 // countingMeta counts the metadata that is encoded.
 type countingMeta struct {
 	apiruntime.NegotiatedSerializer
-	count *int
+	f *formed
 }
 
 func (s countingMeta) EncoderForVersion(e apiruntime.Encoder, gv apiruntime.GroupVersioner) apiruntime.Encoder {
-	return countingMetaEncoder{s.NegotiatedSerializer.EncoderForVersion(e, gv), s.count}
+	return countingMetaEncoder{s.NegotiatedSerializer.EncoderForVersion(e, gv), s.f}
 }
 
 type countingMetaEncoder struct {
 	apiruntime.Encoder
-	count *int
+	f *formed
 }
 
 func (e countingMetaEncoder) Encode(object apiruntime.Object, w io.Writer) error {
+	count := 0
 	switch object := object.(type) {
 	case *metav1.PartialObjectMetadataList:
-		*e.count += len(object.Items)
+		count = len(object.Items)
 	case *metav1.Table:
 		for _, row := range object.Rows {
 			if row.Object.Object != nil {
-				*e.count++
+				count++
 			}
 		}
 	}
+	e.f.encoded += count
+	e.f.longest = max(e.f.longest, count)
 	return e.Encoder.Encode(object, w)
 }
 
@@ -150,7 +154,7 @@ func (f *formed) registryTable(_ context.Context, list apiruntime.Object) (*meta
 func (f *formed) list(t *testing.T, s syntax, asTable bool, change ...func(apiruntime.Object)) int {
 	t.Helper()
 	list := f.newList(f.elements)
-	form := &Form{Serializer: countingMeta{apihelpers.GetMetaInternalVersionCodecs(), &f.encoded}}
+	form := &Form{Serializer: countingMeta{apihelpers.GetMetaInternalVersionCodecs(), f}}
 	if asTable {
 		form.Table = f.registryTable
 	}
@@ -354,4 +358,17 @@ func TestWantedLists(t *testing.T) {
 	require.Nil(t, l.form(second))
 	require.Empty(t, l.mu.wanted)
 	require.Nil(t, form.list, "the list may go")
+}
+
+// No encoder is given a whole Table, from the first one on: it would need several
+// times the memory of the whole.
+func TestTablesAreEncodedSomeRowsAtATime(t *testing.T) {
+	if checkEach {
+		t.Skip("with invariants each list is encoded for comparison")
+	}
+	f := newFormed(3000, pod, podList)
+	for range 3 {
+		f.list(t, jsonSyntax, true)
+		require.LessOrEqual(t, f.longest, batchItems+maxChunkItems)
+	}
 }

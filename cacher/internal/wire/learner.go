@@ -4,6 +4,7 @@ package wire
 
 import (
 	"bytes"
+	"errors"
 	"reflect"
 	"slices"
 
@@ -24,6 +25,13 @@ type learner struct {
 	// subset returns a list with the metadata of the one that is to be written, and
 	// of its items those at the given positions.
 	subset func(positions []int) (runtime.Object, error)
+	// store keeps chunks as they are made; nil if nothing is kept. compressed: the list
+	// is likely to be sent compressed.
+	store      *Store
+	compressed bool
+	// whole: all chunks have their bytes in one piece, and the list is written of them
+	// whether there is room to keep them or not.
+	whole bool
 	// buffer and positions are reused for each batch.
 	buffer    bytes.Buffer
 	positions []int
@@ -96,8 +104,28 @@ func (l *learner) assemble(f *format, parts []part) (*assembly, error) {
 
 // complete makes the chunks that are missing, in batches of parts.
 func (l *learner) complete(f *format, frame *frame, separator []byte, parts []part) error {
-	begin, size := 0, int64(0)
+	begin, size, homeless := 0, int64(0), 0
 	l.positions = l.positions[:0]
+	finish := func(end int) error {
+		if err := l.make(f, frame, separator, parts[begin:end]); err != nil {
+			return err
+		}
+		homeless += l.keep(parts[begin:end], len(separator))
+		if homeless == 0 || l.whole {
+			return nil
+		}
+		// Others that nobody has would find no room either.
+		for i := range parts[end:] {
+			if p := &parts[end+i]; p.previous == nil {
+				p.keep = false
+			}
+		}
+		last := &parts[len(parts)-1]
+		if homeless+passing(parts[end:]) > (last.first+len(last.elements))/2 {
+			return errRoom
+		}
+		return nil
+	}
 	for i := range parts {
 		p := &parts[i]
 		if p.chunk != nil {
@@ -110,13 +138,37 @@ func (l *learner) complete(f *format, frame *frame, separator []byte, parts []pa
 			}
 		}
 		if len(l.positions) >= batchItems || size >= batchBytes {
-			if err := l.make(f, frame, separator, parts[begin:i+1]); err != nil {
+			if err := finish(i + 1); err != nil {
 				return err
 			}
 			begin, size, l.positions = i+1, 0, l.positions[:0]
 		}
 	}
-	return l.make(f, frame, separator, parts[begin:])
+	return finish(len(parts))
+}
+
+// errRoom is why a list is left to the server's own encoder: there is no room to keep
+// most of it, and the list would be in memory as a whole until the client has read it.
+var errRoom = errors.New("there is no room for the bytes of a list")
+
+// keep keeps the chunks that were just made, and returns how many items there is no
+// room for. Of a list that is to be compressed, these are compressed at once.
+func (l *learner) keep(parts []part, separator int) (homeless int) {
+	if l.store == nil {
+		return 0
+	}
+	homeless = l.store.keep(parts)
+	if homeless == 0 || !l.compressed || l.whole {
+		return homeless
+	}
+	for i := range parts {
+		if p := &parts[i]; p.keep && !l.store.has(p.chunk) {
+			plain := p.chunk.content.Load().plain
+			l.store.keepCompressed(p.chunk, deflate(plain[:len(plain)-separator]))
+		}
+	}
+	l.store.share.Settle()
+	return 0
 }
 
 // make makes the chunks that are missing of parts, of which positions are the
@@ -137,7 +189,7 @@ func (l *learner) make(f *format, frame *frame, separator []byte, parts []part) 
 	referred := false
 	for i := range parts {
 		if p := &parts[i]; p.chunk == nil {
-			if p.chunk = newChunk(f, p, &cutter); p.chunk == nil {
+			if p.chunk = newChunk(f, p, &cutter, l.whole); p.chunk == nil {
 				return errFrame
 			}
 			referred = referred || p.chunk.content.Load().pieces != nil

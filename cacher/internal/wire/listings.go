@@ -41,6 +41,8 @@ type listing struct {
 	elements []*watchcache.Element
 	store    *Store
 	response *response // nil if the list is not for one that may be compressed
+	// compressed: the list is to be compressed, by whoever writes it.
+	compressed bool
 	// cleanup forgets the listing when the list is gone. Listings.mu guards it.
 	cleanup runtime.Cleanup
 }

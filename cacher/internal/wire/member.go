@@ -106,7 +106,10 @@ func (a *assembly) writeMember(w io.Writer, begin []byte) error {
 func (a *assembly) member(begin []byte) *member {
 	return &member{
 		begin: begin, separator: a.separator, tail: a.frame.tail, chunks: len(a.parts),
-		deflated: func(i int) (*deflated, error) { return a.deflated(&a.parts[i]), nil },
+		deflated: func(i int) (*deflated, error) {
+			defer a.release(&a.parts[i])
+			return a.deflated(&a.parts[i]), nil
+		},
 	}
 }
 

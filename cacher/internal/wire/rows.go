@@ -42,7 +42,10 @@ func (t *keptTable) writeMember(w io.Writer, begin []byte) error {
 	var rows bytes.Buffer
 	m := &member{
 		begin: begin, separator: t.separator, tail: t.frame.tail, chunks: len(t.metadata.parts),
-		deflated: func(i int) (*deflated, error) { return t.deflated(&t.metadata.parts[i], &rows) },
+		deflated: func(i int) (*deflated, error) {
+			defer t.metadata.release(&t.metadata.parts[i])
+			return t.deflated(&t.metadata.parts[i], &rows)
+		},
 	}
 	defer t.metadata.store.share.Settle()
 	if checkEach {

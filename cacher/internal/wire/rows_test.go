@@ -90,7 +90,8 @@ func TestCompressedTables(t *testing.T) {
 		"unstructured": newFormed(800, unstructuredPod, unstructuredList),
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.False(t, f.compressed(t), "nothing is kept for a list that nobody has repeated")
+			require.True(t, f.compressed(t), "the first Table is put together of what is encoded some rows at a time")
+			require.Zero(t, f.store.Bytes(), "nothing is kept for a list that nobody has repeated")
 			require.True(t, f.compressed(t))
 			require.Empty(t, f.rows(t), "rows are kept when they are needed again")
 			require.True(t, f.compressed(t))

@@ -166,24 +166,47 @@ func (s *Store) admit(f *format, parts []part, now int64) {
 }
 
 // keep keeps the chunks that were made for a list's parts, as far as there is
-// room for them.
-func (s *Store) keep(parts []part) {
+// room for them, and returns how many items there is none for.
+func (s *Store) keep(parts []part) (homeless int) {
 	s.mu.Lock()
 	for i := range parts {
-		if p := &parts[i]; p.keep && p.chunk.queued == nil {
-			s.put(p.chunk)
+		if p := &parts[i]; p.keep && p.chunk.queued == nil && !s.put(p.chunk) {
+			homeless += len(p.ids)
 		}
 	}
 	s.mu.Unlock()
 	s.share.Settle()
+	return homeless
 }
 
-func (s *Store) put(c *chunk) {
+// has reports whether a chunk is kept.
+func (s *Store) has(c *chunk) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return c.queued != nil
+}
+
+// forget drops the chunks of a format that was refused.
+func (s *Store) forget(f *format) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for e := s.mu.queue.Front(); e != nil; {
+		c := e.Value.(*chunk)
+		e = e.Next()
+		if c.at.format == f {
+			s.drop(c)
+		}
+	}
+}
+
+// put keeps a chunk, unless one with the same items is kept. put returns false if
+// there is no room.
+func (s *Store) put(c *chunk) bool {
 	now := s.lists.Load()
 	variants := s.mu.chunks[c.at]
 	for _, other := range variants {
 		if slices.Equal(other.ids, c.ids) {
-			return // another list was quicker
+			return true // another list was quicker
 		}
 	}
 	for i := len(variants) - 1; i >= 0; i-- {
@@ -193,12 +216,13 @@ func (s *Store) put(c *chunk) {
 	}
 	if !s.makeRoom(c.size()) {
 		s.mu.crowded = now
-		return
+		return false
 	}
 	c.used.Store(now)
 	c.queued = s.mu.queue.PushBack(c)
 	s.mu.chunks[c.at] = append([]*chunk{c}, s.mu.chunks[c.at]...)
 	s.share.Add(c.size())
+	return true
 }
 
 // complete adds to what is kept of a chunk, plain or compressed: as far as there

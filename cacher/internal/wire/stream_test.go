@@ -95,73 +95,79 @@ func runsOf(i *Initial, elements []*watchcache.Element) (runs []*Run) {
 // flushed and left out, and with or without room to keep it.
 func TestStreams(t *testing.T) {
 	for round := range uint64(40) {
-		random := rand.New(rand.NewPCG(round, 1))
-		events, lists := bytebudget.New([]int64{-1, 1, 50_000, 1 << 20}[random.IntN(4)])
-		store := NewStore(lists)
-		l := &Listings{}
-		var elements []*watchcache.Element
-		for i := range random.IntN(150) {
-			elements = append(elements, element(i, 1))
+		t.Run(fmt.Sprint(round), func(t *testing.T) { requireStreams(t, rand.New(rand.NewPCG(round, 1))) })
+	}
+}
+
+// requireStreams opens some watches of a resource that changes, and compares what
+// their clients read with what was written.
+func requireStreams(t *testing.T, random *rand.Rand) {
+	t.Helper()
+	events, lists := bytebudget.New([]int64{-1, 1, 50_000, 1 << 20}[random.IntN(4)])
+	store := NewStore(lists)
+	l := &Listings{}
+	var elements []*watchcache.Element
+	for i := range random.IntN(150) {
+		elements = append(elements, element(i, 1))
+	}
+	var live [][]byte
+	for i := range 20 {
+		live = append(live, []byte(strings.Repeat(fmt.Sprint("live", i), random.IntN(100))))
+	}
+	for watch := range 6 {
+		if random.IntN(3) == 0 && len(elements) > 0 {
+			at := random.IntN(len(elements))
+			elements[at] = element(at, watch+2)
 		}
-		var live [][]byte
-		for i := range 20 {
-			live = append(live, []byte(strings.Repeat(fmt.Sprint("live", i), random.IntN(100))))
-		}
-		for watch := range 6 {
-			if random.IntN(3) == 0 && len(elements) > 0 {
-				at := random.IntN(len(elements))
-				elements[at] = element(at, watch+2)
+		lengths, compressed := random.IntN(2) == 0, random.IntN(3) > 0
+		var want bytes.Buffer
+		toWant := &framing{&want, lengths}
+		got := served(t, l, compressed, func(ctx context.Context, w http.ResponseWriter) {
+			initial := store.Initial(ctx)
+			if random.IntN(4) > 0 {
+				initial.Direct()
 			}
-			lengths, compressed := random.IntN(2) == 0, random.IntN(3) > 0
-			var want bytes.Buffer
-			toWant := &framing{&want, lengths}
-			got := served(t, l, compressed, func(ctx context.Context, w http.ResponseWriter) {
-				initial := store.Initial(ctx)
-				if random.IntN(4) > 0 {
-					initial.Direct()
+			out := &framing{w, lengths}
+			flush := func() {
+				if random.IntN(4) == 0 {
+					w.(http.Flusher).Flush()
 				}
-				out := &framing{w, lengths}
-				flush := func() {
-					if random.IntN(4) == 0 {
-						w.(http.Flusher).Flush()
+			}
+			id := []string{"json", "protobuf"}[random.IntN(2)]
+			leavesOut := random.IntN(3) == 0
+			for _, run := range runsOf(initial, elements) {
+				for at, e := range run.Elements() {
+					if leavesOut && random.IntN(20) == 0 {
+						continue
 					}
-				}
-				id := []string{"json", "protobuf"}[random.IntN(2)]
-				leavesOut := random.IntN(3) == 0
-				for _, run := range runsOf(initial, elements) {
-					for at, e := range run.Elements() {
-						if leavesOut && random.IntN(20) == 0 {
-							continue
-						}
-						_, ok, err := run.Write(at, id, encodeEvent, out)
-						require.NoError(t, err)
-						if !ok {
-							require.NoError(t, encodeEvent(e, out))
-						}
-						require.NoError(t, encodeEvent(e, toWant))
-						flush()
-						if random.IntN(50) == 0 {
-							_, err := out.Write([]byte("between\n"))
-							require.NoError(t, err)
-							_, _ = toWant.Write([]byte("between\n"))
-						}
-					}
-				}
-				for range random.IntN(40) {
-					p := live[random.IntN(len(live))]
-					if random.IntN(2) == 0 {
-						l.events.Keep(p, func(int64) {})
-					}
-					_, err := out.Write(p)
+					_, ok, err := run.Write(at, id, encodeEvent, out)
 					require.NoError(t, err)
-					_, _ = toWant.Write(p)
+					if !ok {
+						require.NoError(t, encodeEvent(e, out))
+					}
+					require.NoError(t, encodeEvent(e, toWant))
 					flush()
+					if random.IntN(50) == 0 {
+						_, err := out.Write([]byte("between\n"))
+						require.NoError(t, err)
+						_, _ = toWant.Write([]byte("between\n"))
+					}
 				}
-			})
-			require.Equal(t, want.String(), string(got), "round %d, watch %d, compressed %v, lengths %v", round, watch, compressed, lengths)
-			require.LessOrEqual(t, lists.Kept(), max(0, lists.Allowance()))
-			require.Zero(t, events.Kept())
-		}
+			}
+			for range random.IntN(40) {
+				p := live[random.IntN(len(live))]
+				if random.IntN(2) == 0 {
+					l.events.Keep(p, func(int64) {})
+				}
+				_, err := out.Write(p)
+				require.NoError(t, err)
+				_, _ = toWant.Write(p)
+				flush()
+			}
+		})
+		require.Equal(t, want.String(), string(got), "watch %d, compressed %v, lengths %v", watch, compressed, lengths)
+		require.LessOrEqual(t, lists.Kept(), max(0, lists.Allowance()))
+		require.Zero(t, events.Kept())
 	}
 }
 

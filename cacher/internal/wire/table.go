@@ -41,11 +41,10 @@ func (m *forming) table() (func(io.Writer) error, error) {
 	case err != nil || made == nil:
 		return whole, nil // which says so itself
 	case !f.proven.Load() || checkEach:
-		if !f.prove(copying(made.writePlain), whole) {
+		if !m.proveTable(f, table, made) {
 			return whole, nil
 		}
 	}
-	noted.store.keep(made.metadata.parts)
 	return made.write, nil
 }
 
@@ -86,6 +85,29 @@ func (m *forming) wholeTable(table *metav1.Table, w io.Writer) error {
 	return m.stock(&made, w)
 }
 
+// proveTable compares the table with what the server's own encoder makes of it, some
+// rows at a time: the encoder needs several times the memory of what it encodes at
+// once. A format that differs is refused.
+func (m *forming) proveTable(f *format, table *metav1.Table, made *keptTable) bool {
+	parts := made.metadata.parts
+	for len(parts) > 0 {
+		n, rows := 0, 0
+		for n < len(parts) && rows < batchItems {
+			rows += len(parts[n].elements)
+			n++
+		}
+		some, first := *table, parts[0].first
+		some.Rows = table.Rows[first : first+rows]
+		kept := copying(func(w io.Writer) error { return made.writeRows(w, made.frame.head, parts[:n]) })
+		if !f.sameAs(kept, func(w io.Writer) error { return m.wholeTable(&some, w) }) {
+			return false
+		}
+		parts = parts[n:]
+	}
+	f.proven.Store(true)
+	return true
+}
+
 // keptTable is a Table about to be written: what stands around the rows, their
 // cells, and the chunks with the metadata.
 type keptTable struct {
@@ -102,8 +124,10 @@ type keptTable struct {
 // noObject is how a row ends that has no object.
 const noObject = `"object":null}`
 
-// keptTable returns the Table of the list with metadata from chunks; nil if
-// most of it would have to be encoded and is not worth keeping.
+// keptTable returns the Table of the list with metadata from chunks, which are made
+// of some objects at a time whether they are worth keeping or not: the server's own
+// encoder of a Table needs several times the memory of the whole. keptTable returns
+// nil if the metadata's format can't be put together.
 func (m *forming) keptTable(table *metav1.Table, noted *listing, items reflect.Value) (*keptTable, error) {
 	metadata := m.metadataFormat(m.syntax)
 	if metadata.refused.Load() {
@@ -111,10 +135,9 @@ func (m *forming) keptTable(table *metav1.Table, noted *listing, items reflect.V
 	}
 	parts := cut(noted.elements)
 	noted.store.lookUp(metadata, parts)
-	if passing(parts) > len(noted.elements)/2 {
-		return nil, nil
-	}
-	filled, err := m.learner(items, m.stock).assemble(metadata, parts)
+	metadataLearner := m.learner(items, m.stock)
+	metadataLearner.store, metadataLearner.whole = noted.store, true
+	filled, err := metadataLearner.assemble(metadata, parts)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +188,9 @@ const tableBuffer = 64 << 10
 
 // write writes the table, compressed if w is that of a response which is to be.
 func (t *keptTable) write(w io.Writer) error {
-	return t.response.write(w, t.frame.head, t.length(), t)
+	length := t.length()
+	t.metadata.once = !checkEach
+	return t.response.write(w, t.frame.head, length, t)
 }
 
 // length is how long the whole table is, in bytes.
@@ -186,18 +211,18 @@ func (t *keptTable) writePlain(w io.Writer) error {
 	if _, err := w.Write(head[:first]); err != nil {
 		return err
 	}
-	return t.writeRows(w, head[first:])
+	return t.writeRows(w, head[first:], t.metadata.parts)
 }
 
 // writeItems writes what follows the beginning of the table.
-func (t *keptTable) writeItems(w io.Writer) error { return t.writeRows(w, nil) }
+func (t *keptTable) writeItems(w io.Writer) error { return t.writeRows(w, nil, t.metadata.parts) }
 
-// writeRows writes the table from its first row on, after the rest of the beginning.
-func (t *keptTable) writeRows(w io.Writer, before []byte) error {
+// writeRows writes the rows of parts and the end of the table, after the rest of the beginning.
+func (t *keptTable) writeRows(w io.Writer, before []byte, parts []part) error {
 	buffer := bytes.NewBuffer(make([]byte, 0, tableBuffer+tableBuffer/4))
 	buffer.Write(before)
-	for i := range t.metadata.parts {
-		p := &t.metadata.parts[i]
+	for i := range parts {
+		p := &parts[i]
 		plain, err := t.metadata.plain(p)
 		if err != nil {
 			return err
@@ -214,6 +239,7 @@ func (t *keptTable) writeRows(w io.Writer, before []byte) error {
 				buffer.Reset()
 			}
 		}
+		t.metadata.release(p)
 	}
 	buffer.Write(t.frame.tail)
 	_, err := w.Write(buffer.Bytes())

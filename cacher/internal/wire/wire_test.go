@@ -344,3 +344,25 @@ func TestListThatIsFilledAgain(t *testing.T) {
 	require.NotNil(t, earlier[9].Value())
 	runtime.KeepAlive(list)
 }
+
+// A list that has more than there is room for is not put together in memory: what does
+// not fit is left to the server's encoder, which writes item by item.
+func TestListsBeyondTheBudgetAreNotHeld(t *testing.T) {
+	if checkEach {
+		t.Skip("with invariants each list is encoded for comparison")
+	}
+	r := newResource(100_000, 3000) // about 1,050,000 bytes
+	whole := 0
+	r.spoil = func(list *metav1.PartialObjectMetadataList, written []byte) []byte {
+		if len(list.Items) == len(r.elements) {
+			whole++
+		}
+		return written
+	}
+	for range 3 * protected {
+		whole = 0
+		require.Less(t, r.list(t, r.elements), 3000+1000, "the whole, and what was encoded until there was no room")
+		require.Equal(t, 2, whole, "once for the comparison of this test, and once for the client")
+	}
+	require.Positive(t, r.store.Bytes(), "what fits is kept")
+}

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cacher_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/memstore"
+	"github.com/kube-watchcache/watchcache/internal/poddata"
+)
+
+// bringing is a storage that brings its state in another way.
+type bringing struct {
+	*memstore.Store
+	// stream makes the initial events of a watch from those of the Store, which
+	// come in the order of their keys. The last one is the bookmark.
+	stream func(initial []watch.Event) []watch.Event
+	// page bounds the items of a list, 0: the request does. pages counts the lists,
+	// and listed, unless nil, is called after each one.
+	page   int64
+	pages  atomic.Int32
+	listed func(ctx context.Context, page int32) error
+}
+
+func (b *bringing) GetList(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
+	if opts.Predicate.Limit > 0 && b.page > 0 {
+		opts.Predicate.Limit = min(opts.Predicate.Limit, b.page)
+	}
+	if err := b.Store.GetList(ctx, key, opts, into); err != nil {
+		return err
+	}
+	n := b.pages.Add(1)
+	if b.listed != nil {
+		return b.listed(ctx, n)
+	}
+	return nil
+}
+
+func (b *bringing) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	w, err := b.Store.Watch(ctx, key, opts)
+	if err != nil || opts.SendInitialEvents == nil || b.stream == nil {
+		return w, err
+	}
+	var initial []watch.Event
+	for event := range w.ResultChan() {
+		if initial = append(initial, event); event.Type == watch.Bookmark {
+			break
+		}
+	}
+	result := make(chan watch.Event)
+	brought := watch.NewProxyWatcher(result)
+	go func() {
+		defer close(result)
+		defer w.Stop()
+		send := func(event watch.Event) bool {
+			select {
+			case result <- event:
+				return true
+			case <-brought.StopChan():
+			case <-ctx.Done():
+			}
+			return false
+		}
+		for _, event := range b.stream(initial) {
+			if !send(event) {
+				return
+			}
+		}
+		for event := range w.ResultChan() {
+			if !send(event) {
+				return
+			}
+		}
+	}()
+	return brought, nil
+}
+
+// manyObjects is more Pods than fit one batch.
+const manyObjects = 1500
+
+func storeOfMany() *memstore.Store {
+	store := newStore()
+	for i := range manyObjects {
+		put(store, poddata.Pod(fmt.Sprintf("ns-%02d/pod-%04d", i%7, i)))
+	}
+	return store
+}
+
+// startFilled starts a cache, and returns when nothing moves any more.
+func startFilled(t *testing.T, store *bringing, list bool, change func(*cacher.Config)) *cacher.Cacher {
+	t.Helper()
+	config := podConfig(store)
+	config.ConsistencyCheckInterval = -1
+	config.ListStorage = list
+	if change != nil {
+		change(&config)
+	}
+	c, err := cacher.New(config)
+	require.NoError(t, err)
+	t.Cleanup(c.Stop)
+	synctest.Wait()
+	return c
+}
+
+// podsOf returns the Pods of a list at the latest version.
+func podsOf(t *testing.T, of storage.Interface) []example.Pod {
+	t.Helper()
+	var list example.PodList
+	require.NoError(t, of.GetList(t.Context(), "/pods/", storage.ListOptions{Predicate: storage.Everything, Recursive: true}, &list))
+	return list.Items
+}
+
+// However storage brings its state, the cache has the objects that storage has,
+// each once and in the order of keys, and follows it from there on.
+func TestStateBroughtInAnyWay(t *testing.T) {
+	shuffled := func(initial []watch.Event) []watch.Event {
+		objects := initial[:len(initial)-1]
+		rand.Shuffle(len(objects), func(i, j int) { objects[i], objects[j] = objects[j], objects[i] })
+		return initial
+	}
+	twice := func(initial []watch.Event) []watch.Event {
+		return append(append([]watch.Event{}, initial[:len(initial)-1]...), initial...)
+	}
+	for name, tc := range map[string]struct {
+		list   bool
+		page   int64
+		stream func([]watch.Event) []watch.Event
+	}{
+		"streamed":                  {},
+		"streamed in another order": {stream: shuffled},
+		"streamed twice over":       {stream: twice},
+		"listed":                    {list: true},
+		"listed in pages":           {list: true, page: 100},
+		"listed in pages of one":    {list: true, page: 1},
+	} {
+		for _, share := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, share %v", name, share), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := &bringing{Store: storeOfMany(), page: tc.page, stream: tc.stream}
+					c := startFilled(t, store, tc.list, func(config *cacher.Config) { config.ShareEqualParts = share })
+					require.True(t, c.Ready(), "the cache is not ready: %v", c.Status().LastError)
+					if tc.list && tc.page > 0 {
+						require.EqualValues(t, (manyObjects+tc.page-1)/tc.page, store.pages.Load(), "pages")
+					}
+					want := podsOf(t, store.Store)
+					require.Len(t, want, manyObjects)
+					assert.Equal(t, want, podsOf(t, c))
+					w := watchPods(t, c, "/pods/", fmt.Sprint(c.Status().ResourceVersion))
+					put(store.Store, poddata.Pod("a/after"))
+					expectReceived(t, w, fmt.Sprintf("ADDED a/after@%d", manyObjects+2))
+				})
+			})
+		}
+	}
+}
+
+// A storage may send changes before it tells the end of its state, as a cache
+// does whose state is streamed at a version that it has still to reach.
+func TestChangesBeforeTheEndOfTheState(t *testing.T) {
+	at := func(typ watch.EventType, name, rv string) watch.Event {
+		pod := poddata.Pod(name)
+		pod.ResourceVersion = rv
+		return watch.Event{Type: typ, Object: pod}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		store := &bringing{Store: newStore(poddata.Pod("a/deleted"), poddata.Pod("a/kept"), poddata.Pod("a/modified"), poddata.Pod("a/recreated"))}
+		store.stream = func(initial []watch.Event) []watch.Event {
+			end := initial[len(initial)-1]
+			bookmark := end.Object.DeepCopyObject()
+			if err := store.Versioner().UpdateObject(bookmark, 20); err != nil {
+				panic(err)
+			}
+			if err := storage.AnnotateInitialEventsEndBookmark(bookmark); err != nil {
+				panic(err)
+			}
+			return append(initial[:len(initial)-1],
+				at(watch.Deleted, "a/recreated", "10"), at(watch.Modified, "a/modified", "11"), at(watch.Deleted, "a/deleted", "12"),
+				at(watch.Added, "a/recreated", "13"), at(watch.Added, "a/added", "14"), at(watch.Added, "a/brief", "15"), at(watch.Deleted, "a/brief", "16"),
+				watch.Event{Type: watch.Bookmark, Object: bookmark})
+		}
+		c := startFilled(t, store, false, nil)
+		require.True(t, c.Ready(), "the cache is not ready: %v", c.Status().LastError)
+		var list example.PodList
+		require.NoError(t, c.GetList(t.Context(), "/pods/", storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true}, &list))
+		var got []string
+		for _, pod := range list.Items {
+			got = append(got, pod.Name+"@"+pod.ResourceVersion)
+		}
+		assert.Equal(t, "added@14 kept@3 modified@11 recreated@13", strings.Join(got, " "))
+		assert.Equal(t, "20", list.ResourceVersion)
+	})
+}
+
+// A list whose next page is compacted is listed again in one, at one version.
+func TestPageThatIsCompacted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &bringing{Store: storeOfMany(), page: 400}
+		store.listed = func(_ context.Context, page int32) error {
+			if page == 2 {
+				store.Remove("/pods/ns-00/pod-0000") // was on the first page
+				store.Compact(put(store.Store, poddata.Pod("a/new")))
+			}
+			return nil
+		}
+		c := startFilled(t, store, true, nil)
+		require.True(t, c.Ready(), "the cache is not ready: %v", c.Status().LastError)
+		assert.EqualValues(t, 3, store.pages.Load(), "two pages, and all in one")
+		assert.Equal(t, podsOf(t, store.Store), podsOf(t, c))
+	})
+}
+
+// A list that fails, or an object of which nothing can be made, wherever it is
+// among the others, leaves nothing behind for the next list.
+func TestStateThatCannotBeTaken(t *testing.T) {
+	for _, list := range []bool{false, true} {
+		for _, at := range []int{0, manyObjects / 2, manyObjects - 1} {
+			t.Run(fmt.Sprintf("list %v, object %d", list, at), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := &bringing{Store: storeOfMany(), page: 600}
+					var broken atomic.Bool
+					broken.Store(true)
+					c := startFilled(t, store, list, func(config *cacher.Config) {
+						keyOf := config.KeyFunc
+						config.KeyFunc = func(object runtime.Object) (string, error) {
+							if object.(*example.Pod).Name == fmt.Sprintf("pod-%04d", at) && broken.Load() {
+								return "", errors.New("no key today")
+							}
+							return keyOf(object)
+						}
+					})
+					require.False(t, c.Ready())
+					require.NotNil(t, c.Status().LastError)
+					require.Contains(t, c.Status().LastError.Message, "no key today")
+					broken.Store(false)
+					elapse(time.Minute)
+					require.True(t, c.Ready(), "the cache is not ready: %v", c.Status().LastError)
+					assert.Equal(t, podsOf(t, store.Store), podsOf(t, c))
+				})
+			})
+		}
+	}
+}
+
+// Stop in the middle of a list returns although the storage is slow, and nothing
+// that was started is left (synctest would say so).
+func TestStopInTheMiddleOfAList(t *testing.T) {
+	for _, list := range []bool{false, true} {
+		t.Run(fmt.Sprintf("list %v", list), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &bringing{Store: storeOfMany(), page: 400}
+				store.listed = func(ctx context.Context, page int32) error {
+					if page < 2 {
+						return nil
+					}
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				store.stream = func(initial []watch.Event) []watch.Event { return initial[:manyObjects-100] }
+				c := startFilled(t, store, list, nil)
+				require.False(t, c.Ready())
+				c.Stop()
+				require.False(t, c.Ready())
+			})
+		})
+	}
+}
+
+// A storage that streams its state and then fails, again and again, is listed.
+func TestStreamThatFailsBeforeItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &bringing{Store: storeOfMany()}
+		status := apierrors.NewInternalError(errors.New("broken")).Status()
+		store.stream = func(initial []watch.Event) []watch.Event {
+			return append(initial[:manyObjects-1:manyObjects-1], watch.Event{Type: watch.Error, Object: &status}, initial[manyObjects])
+		}
+		c := startFilled(t, store, false, nil)
+		elapse(time.Minute)
+		require.True(t, c.Ready(), "the cache is not ready: %v", c.Status().LastError)
+		assert.Equal(t, podsOf(t, store.Store), podsOf(t, c))
+		assert.Positive(t, store.pages.Load(), "lists")
+	})
+}

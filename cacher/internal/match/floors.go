@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package match
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/kube-watchcache/watchcache/watchcache"
+)
+
+// floorAttributes returns the attributes that the state remembers evicted events by:
+// key prefixes below the resource's, such as a namespace's, and the fields and labels
+// that the resource's author has indexed.
+func (x *Indexes) floorAttributes() []attribute {
+	all := []attribute{{kind: byScope}}
+	for at := range x.served {
+		all = append(all, at)
+	}
+	for field := range x.triggers {
+		all = append(all, attribute{byField, field})
+	}
+	slices.SortFunc(all, func(a, b attribute) int { return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name)) })
+	return slices.Compact(all)
+}
+
+// Floors returns what the state is to remember evicted events by. Fields and labels
+// are taken as selectors see them, and not from the functions that index objects.
+func (x *Indexes) Floors() []watchcache.Index {
+	all := make([]watchcache.Index, len(x.floors))
+	for i, at := range x.floors {
+		all[i] = watchcache.Index{Name: at.name, Values: func(e *watchcache.Element, dst []string) []string {
+			if at.kind == byScope {
+				x.scopesOf(e.Key, func(prefix string) { dst = append(dst, prefix) })
+				return dst
+			}
+			if value, ok := x.value(at, e); ok {
+				dst = append(dst, value)
+			}
+			return dst
+		}}
+	}
+	return all
+}
+
+// Slice returns the part of the history that a query is for, as far as the state
+// can tell parts apart. An event outside of the slice does not affect the query.
+func (x *Indexes) Slice(q *Query) *watchcache.Slice {
+	of := new(watchcache.Slice)
+	require := func(at attribute, values []string) {
+		if i := slices.Index(x.floors, at); i >= 0 {
+			of.Required = append(of.Required, watchcache.Requirement{Floor: i, Values: values})
+		}
+	}
+	if !q.recursive {
+		of.Key = q.key
+	}
+	// The prefix that says most is the longest one.
+	scope := ""
+	x.scopesOf(q.key, func(prefix string) { scope = prefix })
+	if scope != "" {
+		require(attribute{kind: byScope}, []string{scope})
+	}
+	for _, e := range q.equalities {
+		if len(e.values) > 0 {
+			require(e.attribute, e.values)
+		}
+	}
+	return of
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+// Fill takes the objects of the storage's whole state, each as soon as it is there.
+// The Reflector, which would gather them in a store of its own first, is told of the
+// end only. One goroutine uses a Fill.
+type Fill interface {
+	// Add takes an object of the state.
+	Add(object runtime.Object)
+	// Change takes an event that is no such object: a storage may send changes
+	// before it tells the end of its state. Objects that are added afterwards came
+	// after the change.
+	Change(event watch.Event)
+}
+
+// Filled returns what the state is in that the Reflector has listed last, and keeps
+// nothing of it; nil if there is none.
+func (s *Source) Filled() Fill {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	filled := s.mu.filled
+	s.mu.filled = nil
+	return filled
+}
+
+// newFill begins another state. One that the Reflector has not taken is dropped.
+func (s *Source) newFill() Fill {
+	s.Filled()
+	return s.config.NewFill()
+}
+
+// setFilled notes that the whole state is in fill, which by fills: the Reflector's last
+// watch, or nil, a list. One that the Reflector has left is too late.
+func (s *Source) setFilled(fill Fill, by *stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stream.Load() == by {
+		s.mu.filled = fill
+	}
+}
+
+// list lists the storage into a Fill, in pages of so many objects, 0: in one. The
+// objects of a page are in the Fill while the next page is read. list returns an
+// empty list, at the resourceVersion of the state.
+func (s *Source) list(ctx context.Context, page int64) (runtime.Object, error) {
+	if former := s.stream.Swap(nil); former != nil {
+		former.cancel()
+	}
+	s.config.Begins()
+	s.watchAhead(ctx)
+	fill := s.newFill()
+	version, next := "", ""
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err // also if storage does not look at ctx
+		}
+		list := s.config.NewList()
+		err := s.config.Storage.GetList(ctx, s.config.Prefix, storage.ListOptions{
+			Predicate: storage.SelectionPredicate{
+				Label: labels.Everything(), Field: fields.Everything(), Limit: page, Continue: next,
+			},
+			Recursive: true,
+		}, list)
+		if apierrors.IsResourceExpired(err) && page > 0 && next != "" {
+			return s.list(ctx, 0) // a list in one is at one version, whatever is compacted meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		of, err := meta.ListAccessor(list)
+		if err != nil {
+			return nil, err
+		}
+		if version == "" {
+			version = of.GetResourceVersion()
+		}
+		// Each object on its own: an object would keep its page in memory.
+		if err := meta.EachListItemWithAlloc(list, func(object runtime.Object) error {
+			fill.Add(object)
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+		if next = of.GetContinue(); next == "" {
+			break
+		}
+	}
+	s.setFilled(fill, nil)
+	return s.emptyList(version)
+}
+
+// emptyList returns a list without items at the resourceVersion.
+func (s *Source) emptyList(version string) (runtime.Object, error) {
+	list := s.config.NewList()
+	of, err := meta.ListAccessor(list)
+	if err != nil {
+		return nil, err
+	}
+	of.SetResourceVersion(version)
+	return list, nil
+}
+
+const (
+	// takenAtOnce bounds the initial events that are taken before the stream looks
+	// whether it is to end.
+	takenAtOnce = 256
+	// shownEvery is how often the Reflector is shown one of them: it says in the log
+	// when it was told of none for ten seconds.
+	shownEvery = 5 * time.Second
+)
+
+// take takes an event that comes before the end of the initial events, and those
+// that the storage has ready after it.
+func (s *stream) take(from *Watch, event watch.Event) (failure watch.Event, ok bool) {
+	from.busy.Store(true)
+	defer from.busy.Store(false)
+	for n := 1; ; n++ {
+		last := event
+		if event.Type == watch.Added {
+			s.fill.Add(event.Object)
+		} else {
+			s.fill.Change(event)
+		}
+		var open, ready bool
+		if n < takenAtOnce {
+			select {
+			case event, open = <-from.ResultChan():
+				ready = true
+			default:
+			}
+		}
+		switch {
+		case !ready:
+			return s.took(from, last)
+		case !open || event.Type == watch.Error || event.Type == watch.Bookmark:
+			if failure, ok = s.took(from, last); !ok {
+				return failure, false
+			}
+			return s.passReceived(from, event, open)
+		}
+	}
+}
+
+// took notes that events were taken, of which the Reflector is shown the last one
+// from time to time.
+func (s *stream) took(from *Watch, last watch.Event) (failure watch.Event, ok bool) {
+	now := s.source.config.Clock.Now()
+	from.hears(now)
+	s.pause, s.broken = 0, time.Time{}
+	if s.shown.IsZero() {
+		s.shown = now
+	}
+	if now.Sub(s.shown) >= shownEvery {
+		s.shown = now
+		if !s.send(watch.Event{Type: watch.Added, Object: last.Object}) {
+			return Failure(s.ctx.Err()), false
+		}
+	}
+	return watch.Event{}, true
+}

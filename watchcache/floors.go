@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcache
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Slice is the part of the history that a reader is for. An event is for the reader
+// only if, for each of Required, the event has one of the values, before or after
+// the change; and only if the event is of the key, if Key is not "".
+type Slice struct {
+	Key      string
+	Required []Requirement
+}
+
+// Requirement is a condition on the values that an event has by one of
+// Config.Floors, given by its place there.
+type Requirement struct {
+	Floor  int
+	Values []string
+}
+
+// floors remember of the events that have left the window which values they had:
+// for each value the last of these events. A reader whose slice has a later start
+// has missed nothing, although the window does not reach back as far as the reader
+// needs. Every event that is evicted raises the floors of its values, those before
+// the change included, because an object that leaves a selection is an event for
+// those who select it.
+//
+// A floor has no more than Config.FloorValues values. Forgetting others raises the
+// base of all values that the floor does not have: a reader is told that its events
+// are gone although they may not be, and never the reverse.
+//
+// The lock of the State guards them.
+type floors struct {
+	of []floor // parallel to Config.Floors
+	// base is the lowest resourceVersion from which on everything that has left the
+	// window is in the floors.
+	base uint64
+}
+
+// floor has the floors of the values of one attribute.
+type floor struct {
+	values map[string]*eviction
+	base   eviction // of the values that are not in values
+	bytes  int64    // of the keys of values
+}
+
+// eviction is the last event that has left the window of those with some value: its
+// resourceVersion, and the position after it. The zero value stands for none.
+type eviction struct {
+	rv    uint64
+	after Position
+}
+
+func newFloors(n int, rv uint64) floors { return floors{of: make([]floor, n), base: rv} }
+
+// raise notes that an event leaves the window.
+func (f *floors) raise(config *Config, e *Event, scratch []string) {
+	at := eviction{rv: e.RV, after: e.Position + 1}
+	alike := e.Previous == nil || e.Element.SelectsAs(e.Previous)
+	for i := range f.of {
+		attribute := &config.Floors[i]
+		values := attribute.Values(e.Element, scratch[:0])
+		if !alike {
+			values = attribute.Values(e.Previous, values)
+		}
+		for _, value := range values {
+			f.of[i].raise(value, at, config.FloorValues)
+		}
+	}
+}
+
+func (f *floor) raise(value string, at eviction, most int) {
+	if found := f.values[value]; found != nil {
+		*found = at
+		return
+	}
+	if most <= 0 {
+		f.base = at
+		return
+	}
+	if len(f.values) >= most {
+		f.forget()
+	}
+	if f.values == nil {
+		f.values = make(map[string]*eviction)
+	}
+	value = strings.Clone(value) // the value may be a part of a longer string
+	f.values[value] = &at
+	f.bytes += int64(len(value))
+}
+
+// forget forgets the half of the values whose last events are the oldest, and
+// raises the base to the last of these events.
+func (f *floor) forget() {
+	after := make([]Position, 0, len(f.values))
+	for _, at := range f.values {
+		after = append(after, at.after)
+	}
+	slices.Sort(after)
+	highest := after[len(after)/2]
+	for value, at := range f.values {
+		if at.after > highest {
+			continue
+		}
+		f.base = eviction{rv: max(f.base.rv, at.rv), after: max(f.base.after, at.after)}
+		f.bytes -= int64(len(value))
+		delete(f.values, value)
+	}
+}
+
+// last returns the last event that has left the window and may have had one of the
+// values.
+func (f *floor) last(values []string) (last eviction) {
+	for _, value := range values {
+		at := f.base
+		if found := f.values[value]; found != nil {
+			at = *found
+		}
+		last = eviction{rv: max(last.rv, at.rv), after: max(last.after, at.after)}
+	}
+	return last
+}
+
+// last returns the last event that has left the window and may be for the slice:
+// the earliest that one of its requirements allows. ok is false if none of them
+// says anything.
+func (f *floors) last(of *Slice) (last eviction, ok bool) {
+	for _, required := range of.Required {
+		if required.Floor >= len(f.of) {
+			continue
+		}
+		at := f.of[required.Floor].last(required.Values)
+		if !ok || at.after < last.after {
+			last, ok = at, true
+		}
+	}
+	return last, ok
+}
+
+// carried notes that the history between two resourceVersions was skipped, so that
+// the floors say nothing of the versions below rv.
+func (f *floors) carried(rv uint64) { f.base = max(f.base, rv) }
+
+// count returns how many values the floors have, and an estimate of the memory
+// that they take, in bytes.
+func (f *floors) count() (values int, bytes int64) {
+	const perValue = 64 // a slot of the map with some room, and what it refers to
+	for i := range f.of {
+		values += len(f.of[i].values)
+		bytes += f.of[i].bytes + int64(len(f.of[i].values))*perValue
+	}
+	return values, bytes
+}
+
+// PositionFor is PositionAfter for a reader of a slice. If events after rv have left
+// the window, but none that is for the reader, the position is that of the oldest
+// event there is, and beyond is true; the reader must skip events at or below rv.
+func (s *State) PositionFor(rv uint64, of *Slice) (p Position, beyond bool, err error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	w := &s.mu.window
+	switch {
+	case s.interruptedLocked(rv):
+	case rv >= w.dropped:
+		return w.after(rv), false, nil
+	case rv >= s.mu.floors.base && s.wholeLocked(rv, of):
+		return w.first, true, nil
+	}
+	return 0, false, expired(rv, w.dropped)
+}
+
+// wholeLocked reports whether the window has all events of a slice after rv, which
+// is not below the base of the floors.
+func (s *State) wholeLocked(rv uint64, of *Slice) bool {
+	if of.Key != "" {
+		// An object that is there was last changed at its own resourceVersion.
+		if found, exists := s.mu.trees.primary.Get(item{key: of.Key}); exists && found.element.RV <= rv {
+			return true
+		}
+	}
+	last, ok := s.mu.floors.last(of)
+	return ok && last.rv <= rv
+}
+
+// Resume returns the position at which a reader of a slice that has seen everything
+// before p goes on: p, or, if p has left the window but no event from p on that is
+// for the reader, the position of the oldest event there is, and beyond is true. The
+// error is ErrExpired if events for the reader have left the window, or Replace was
+// called since p was given out.
+func (s *State) Resume(p Position, of *Slice) (at Position, beyond bool, err error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	w := &s.mu.window
+	if p >= w.first {
+		return p, false, nil
+	}
+	if p >= w.start {
+		if last, ok := s.mu.floors.last(of); ok && last.after <= p {
+			return w.first, true, nil
+		}
+	}
+	return 0, false, fmt.Errorf("position %d is older than the oldest kept, %d: %w", p, w.first, ErrExpired)
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcache_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kube-watchcache/watchcache/watchcache"
+)
+
+// floorsByValueAndName are by the label "value", and by the name in the key.
+var floorsByValueAndName = []watchcache.Index{indexes[0], {Name: "name", Values: func(e *watchcache.Element, dst []string) []string {
+	return append(dst, nameOf(e))
+}}}
+
+func nameOf(e *watchcache.Element) string { return e.Key[len(e.Key)-1:] }
+
+// byValue and byName are slices by one requirement.
+func byValue(values ...string) *watchcache.Slice {
+	return &watchcache.Slice{Required: []watchcache.Requirement{{Floor: 0, Values: values}}}
+}
+
+func byName(values ...string) *watchcache.Slice {
+	return &watchcache.Slice{Required: []watchcache.Requirement{{Floor: 1, Values: values}}}
+}
+
+// isFor reports whether an event is for a slice, as the documentation of Slice has it.
+func isFor(of *watchcache.Slice, e *watchcache.Event) bool {
+	if of.Key != "" && e.Element.Key != of.Key {
+		return false
+	}
+	for _, required := range of.Required {
+		has := func(e *watchcache.Element) bool {
+			if e == nil {
+				return false
+			}
+			found := floorsByValueAndName[required.Floor].Values(e, nil)
+			return slices.ContainsFunc(found, func(v string) bool { return slices.Contains(required.Values, v) })
+		}
+		if !has(e.Element) && !has(e.Previous) {
+			return false
+		}
+	}
+	return true
+}
+
+// checkFloors asks for the positions of readers of all kinds of slices, and looks
+// through everything that has happened since the last Replace to see whether they
+// may be given one.
+func (d *driver) checkFloors() {
+	req, m := d.t.require(), d.model
+	value, name := []string{"0", "1", "2", "3"}[d.choose("floor value", 4)], []string{"a", "b", "c", "d"}[d.choose("floor name", 4)]
+	both := byValue(value)
+	both.Required = append(both.Required, byName(name).Required...)
+	key := &watchcache.Slice{Key: driverKeys[d.choose("floor key", len(driverKeys))]}
+	keyOrName := &watchcache.Slice{Key: key.Key, Required: byName(key.Key[len(key.Key)-1:]).Required}
+	for i, of := range []*watchcache.Slice{byValue(value), byValue(value, "1"), byName(name), both, key, keyOrName, {}, byValue()} {
+		exact := i < 3 && m.config.FloorValues == 100
+		evicted := func(which func(e *watchcache.Event) bool) bool {
+			return slices.ContainsFunc(m.events[:m.kept], func(e *watchcache.Event) bool { return which(e) && isFor(of, e) })
+		}
+		base := m.versions[0].rv
+		rv := base - min(base, 2) + uint64(d.choose("floor rv", 4+int(m.latest().rv-base)))
+		missed := rv < base || evicted(func(e *watchcache.Event) bool { return e.RV > rv })
+		p, beyond, err := d.state.PositionFor(rv, of)
+		switch {
+		case rv >= m.dropped:
+			req.NoError(err)
+			req.False(beyond)
+			req.Equal(m.after(rv), p)
+		case err == nil:
+			req.False(missed, "a reader of %+v at %d has missed events", of, rv)
+			req.True(beyond)
+			req.Equal(m.first(), p)
+		default:
+			req.ErrorIs(err, watchcache.ErrExpired)
+			req.True(missed || !exact, "a reader of %+v at %d has missed nothing", of, rv)
+		}
+
+		at := m.start - min(m.start, 2) + watchcache.Position(d.choose("floor position", 3+len(m.events)))
+		missed = at < m.start || evicted(func(e *watchcache.Event) bool { return e.Position >= at })
+		p, beyond, err = d.state.Resume(at, of)
+		switch {
+		case at >= m.first():
+			req.NoError(err)
+			req.False(beyond)
+			req.Equal(at, p)
+		case err == nil:
+			req.False(missed, "a reader of %+v at position %d has missed events", of, at)
+			req.True(beyond)
+			req.Equal(m.first(), p)
+		default:
+			req.ErrorIs(err, watchcache.ErrExpired)
+			req.True(missed || !exact, "a reader of %+v at position %d has missed nothing", of, at)
+		}
+	}
+}
+
+// quietState has a state whose window holds two events, and is dispatched up to its
+// end after each of the changes.
+func quietState(t *testing.T, values int, rv uint64, changes ...watchcache.Change) *watchcache.State {
+	s := watchcache.New(watchcache.Config{History: time.Hour, WindowBytes: 1, Floors: floorsByValueAndName, FloorValues: values})
+	s.Replace(nil, rv)
+	flush(t, s, changes...)
+	return s
+}
+
+// flush applies changes and has all but the last one leave the window.
+func flush(t *testing.T, s *watchcache.State, changes ...watchcache.Change) {
+	t.Helper()
+	for _, c := range changes {
+		apply(t, s, c)
+		s.Dispatched(s.Stats().Next)
+	}
+	s.Trim(0)
+	require.Equal(t, 1, s.Stats().WindowEvents)
+}
+
+// noise are n changes of one object, from a resourceVersion on.
+func noise(rv uint64, n int) (changes []watchcache.Change) {
+	for i := range n {
+		changes = append(changes, modified("/noisy", rv+uint64(i), "noisy"))
+	}
+	return changes
+}
+
+func requirePosition(t *testing.T, s *watchcache.State, rv uint64, of *watchcache.Slice, whole bool) {
+	t.Helper()
+	_, beyond, err := s.PositionFor(rv, of)
+	if !whole {
+		require.ErrorIs(t, err, watchcache.ErrExpired)
+		return
+	}
+	require.NoError(t, err)
+	require.True(t, beyond, "it has not left the window")
+}
+
+// A reader whose values have not changed since its version goes on; one that has
+// missed a change of them, their coming and their going included, does not.
+func TestFloors(t *testing.T) {
+	s := quietState(t, 100, 1,
+		added("/a", 2, "x"), modified("/a", 3, "y"), deleted("/a", 4, "y"), added("/noisy", 5, "noisy"),
+	)
+	flush(t, s, noise(6, 10)...)
+	for _, of := range []struct {
+		slice *watchcache.Slice
+		floor uint64
+	}{
+		{byValue("x"), 3}, {byValue("y"), 4}, {byValue("x", "y"), 4}, {byName("a"), 4}, {byValue("none"), 1}, {byName("y"), 14},
+	} {
+		for rv := uint64(0); rv < 14; rv++ {
+			requirePosition(t, s, rv, of.slice, rv >= of.floor)
+			if rv < 2 {
+				continue
+			}
+			// The event at rv is at this position.
+			at := s.Stats().Start + watchcache.Position(rv-2)
+			_, beyond, err := s.Resume(at, of.slice)
+			if rv <= of.floor {
+				require.ErrorIs(t, err, watchcache.ErrExpired)
+				continue
+			}
+			require.NoError(t, err)
+			require.True(t, beyond)
+		}
+	}
+	requirePosition(t, s, 4, &watchcache.Slice{}, false)
+	requirePosition(t, s, 4, &watchcache.Slice{Key: "/a"}, false) // gone, nobody knows since when
+	requirePosition(t, s, 13, &watchcache.Slice{Required: []watchcache.Requirement{{Floor: 7, Values: []string{"x"}}}}, false)
+}
+
+// A reader of one object that is there has missed nothing since its last change.
+func TestFloorOfAnObject(t *testing.T) {
+	s := quietState(t, 0, 1, added("/a", 2, "x"), modified("/a", 4, "x"), added("/noisy", 5, "noisy"))
+	flush(t, s, noise(6, 10)...)
+	of := &watchcache.Slice{Key: "/a"}
+	requirePosition(t, s, 3, of, false)
+	requirePosition(t, s, 4, of, true)
+	requirePosition(t, s, 5, &watchcache.Slice{Key: "/noisy"}, false)
+	requirePosition(t, s, 5, &watchcache.Slice{Key: "/none"}, false)
+}
+
+// A list that is carried, and hidden versions, hide what came before them from
+// readers that begin at a version, and not from those that have a position.
+func TestFloorsAfterMissedEvents(t *testing.T) {
+	for name, miss := range map[string]func(s *watchcache.State, rv uint64){
+		"carried": func(s *watchcache.State, rv uint64) {
+			_, err := s.Carry([]*watchcache.Element{element("/noisy", rv, "noisy")}, rv, 0, func(e *watchcache.Element) *watchcache.Element { return e })
+			require.NoError(t, err)
+		},
+		"hidden": func(s *watchcache.State, rv uint64) { s.HideBefore(rv) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := quietState(t, 100, 1, added("/noisy", 2, "noisy"))
+			p := s.Stats().Next
+			flush(t, s, noise(3, 10)...)
+			requirePosition(t, s, 7, byValue("quiet"), true)
+			miss(s, 20)
+			flush(t, s, noise(21, 10)...)
+			requirePosition(t, s, 19, byValue("quiet"), false)
+			requirePosition(t, s, 20, byValue("quiet"), true)
+			_, beyond, err := s.Resume(p, byValue("quiet"))
+			require.NoError(t, err)
+			require.True(t, beyond)
+			miss(s, 40)
+			flush(t, s, noise(41, 10)...)
+			miss(s, 60)
+			requirePosition(t, s, 7, byValue("quiet"), false)
+			requirePosition(t, s, 19, byValue("quiet"), false)
+			require.True(t, s.Skipped(19), "it was skipped before the last list")
+			require.False(t, s.Skipped(0))
+		})
+	}
+}
+
+// After a list no position and no version from before it is of use.
+func TestFloorsEndWithAList(t *testing.T) {
+	s := quietState(t, 100, 5, added("/noisy", 6, "noisy"))
+	p := s.Stats().Next
+	flush(t, s, noise(7, 10)...)
+	s.Replace(nil, 30)
+	flush(t, s, added("/noisy", 31, "noisy"), modified("/noisy", 32, "noisy"))
+	requirePosition(t, s, 29, byValue("quiet"), false)
+	requirePosition(t, s, 30, byValue("quiet"), true)
+	_, _, err := s.Resume(p, byValue("quiet"))
+	require.ErrorIs(t, err, watchcache.ErrExpired)
+}
+
+// The floors of more values than are remembered are those of the last ones; readers
+// of the others are refused from where theirs may have been forgotten.
+func TestFloorsAreBounded(t *testing.T) {
+	const most = 100
+	var changes []watchcache.Change
+	for i := range 1000 {
+		changes = append(changes, added("/"+strconv.Itoa(i), uint64(i+2), fmt.Sprint("v", i)))
+	}
+	s := quietState(t, most, 1, changes...)
+	require.LessOrEqual(t, s.Stats().FloorValues, most+10, "with the ten names")
+	require.Positive(t, s.Stats().FloorBytes)
+	refused := 0
+	for i := range 990 {
+		floor, of := uint64(i+2), byValue(fmt.Sprint("v", i))
+		_, _, err := s.PositionFor(floor-1, of)
+		require.ErrorIs(t, err, watchcache.ErrExpired)
+		if _, _, err := s.PositionFor(floor, of); err != nil {
+			refused++
+		}
+	}
+	require.Less(t, refused, 990-most/4, "at least the last half of %d values is remembered", most)
+	_, _, err := s.PositionFor(2, byValue("none"))
+	require.ErrorIs(t, err, watchcache.ErrExpired, "it may be one of those that were forgotten")
+}
