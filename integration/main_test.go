@@ -6,26 +6,12 @@
 package integration
 
 import (
-	"flag"
-	"io"
 	"os"
 	"testing"
-
-	"k8s.io/klog/v2"
 
 	"github.com/kube-watchcache/watchcache/integration/internal/child"
 )
 
-// The libraries' logs while objects are made unreadable and servers are stopped
-// are shown only with -v.
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if !testing.Verbose() {
-		klog.LogToStderr(false)
-		klog.SetOutput(io.Discard)
-	}
-	os.Exit(child.InTempDir("integration", func(dir string) int {
-		binaries = dir
-		return m.Run()
-	}))
+	os.Exit(child.Main(m, "integration", func(dir string) { binaries = dir }))
 }

@@ -6,19 +6,17 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kube-watchcache/watchcache/integration/internal/longform"
 )
 
-// Environment variables of the long form, which make chaos sets.
-const (
-	durationVariable = "CHAOS_DURATION"
-	seedVariable     = "CHAOS_SEED"
-)
+// long is the long form.
+var long = longform.Form{Target: "chaos", Name: "CHAOS"}
 
 // calm is how long nothing goes wrong between two faults.
 const calm = time.Second
@@ -37,6 +35,8 @@ func TestFixedFaults(t *testing.T) {
 		"a server is killed",
 		"all members are killed",
 		"clients' connections stall",
+		"etcd has no space left",
+		"clients' connections overtake each other",
 		"the history is compacted and all members are defragmented",
 	)
 	require.NoError(t, err)
@@ -54,37 +54,17 @@ func TestFixedFaults(t *testing.T) {
 
 // TestRandomFaults is the long form.
 func TestRandomFaults(t *testing.T) {
-	duration, seed := longOnly(t)
+	asked := long.Only(t)
 	noLeaks(t)
 	dir, err := os.MkdirTemp("", "watchcache-chaos-")
 	require.NoError(t, err)
-	again := fmt.Sprintf("make chaos DURATION=%v SEED=%d", duration, seed)
-	fmt.Printf("again with: %s\nreport and timeline in %s\n", again, dir)
-	r := newRun(t, seed)
-	r.execute(dir, again, func(ctx context.Context) {
-		for end := time.Now().Add(duration); time.Now().Before(end); {
-			r.next(ctx, faults[r.random.IntN(len(faults))])
+	fmt.Printf("again with: %s\nreport and timeline in %s\n", asked.Again, dir)
+	r := newRun(t, asked.Seed)
+	r.execute(dir, asked.Again, func(ctx context.Context) {
+		for end := time.Now().Add(asked.Duration); time.Now().Before(end); {
+			r.next(ctx, r.draw()...)
 		}
 	})
-}
-
-// longOnly skips a test of the long form, and says how to run it; otherwise it
-// returns how long faults go on, and the seed of all choices.
-func longOnly(t *testing.T) (time.Duration, uint64) {
-	t.Helper()
-	value := os.Getenv(durationVariable)
-	if value == "" {
-		fmt.Printf("%s: skipped, it is the long form: make chaos DURATION=30m\n", t.Name())
-		t.Skipf("%s is not set", durationVariable)
-	}
-	duration, err := time.ParseDuration(value)
-	require.NoError(t, err, durationVariable)
-	seed := uint64(time.Now().UnixNano())
-	if value := os.Getenv(seedVariable); value != "" {
-		seed, err = strconv.ParseUint(value, 10, 64)
-		require.NoError(t, err, seedVariable)
-	}
-	return duration, seed
 }
 
 // execute runs the load while chaos lasts, judges what came of it, writes the
@@ -108,10 +88,21 @@ func (r *run) execute(dir, again string, chaos func(context.Context)) {
 	assert.Positive(r.t, v.events, "events judged")
 }
 
-// next lets a fault happen, and then nothing for a while.
-func (r *run) next(ctx context.Context, f fault) {
+// draw draws a fault, or two that happen at the same time at different places.
+func (r *run) draw() []fault {
+	drawn := []fault{faults[r.random.IntN(len(faults))]}
+	if r.random.IntN(3) == 0 {
+		if other := faults[r.random.IntN(len(faults))]; other.at != drawn[0].at {
+			drawn = append(drawn, other)
+		}
+	}
+	return drawn
+}
+
+// next lets faults happen, and then nothing for a while.
+func (r *run) next(ctx context.Context, together ...fault) {
 	r.t.Helper()
-	require.NoError(r.t, r.cause(ctx, f))
+	require.NoError(r.t, r.cause(ctx, together...))
 	r.quiet(ctx)
 	hold(ctx, calm)
 }

@@ -75,14 +75,19 @@ func selectionOf(i int) judge.Selection {
 // clients is the load on all servers, and what came of it. Its goroutines are
 // started by start, end with its context and are awaited by stop.
 type clients struct {
-	run    *run
+	run *run
+	// epoch tells apart what is written before and after a backup was restored.
+	epoch  int
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 	// reached is the highest version that was acknowledged to any writer.
 	reached atomic.Int64
 	known   [keys]atomic.Int64 // of each key, the version that was seen last
 	// gate is held for reading by each write under way.
-	gate     sync.RWMutex
+	gate sync.RWMutex
+	// hurried is closed when slow clients have to read on.
+	hurried  chan struct{}
+	hurry    func()
 	watchers []*watcher
 	counts   counts
 	mu       struct {
@@ -99,7 +104,22 @@ type counts struct {
 	writes, unanswered, reads, unread, events, opened, expired, broken, refused atomic.Int64
 }
 
-func newClients(r *run) *clients { return &clients{run: r} }
+func newClients(r *run, epoch int) *clients {
+	c := &clients{run: r, epoch: epoch, hurried: make(chan struct{})}
+	c.hurry = sync.OnceFunc(func() { close(c.hurried) })
+	return c
+}
+
+// dawdle holds a slow client up for d, unless it has to hurry.
+func (c *clients) dawdle(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.hurried:
+	case <-ctx.Done():
+	}
+}
 
 // start starts the load. Each client has connections of its own; n numbers the
 // clients of the whole run.
@@ -122,6 +142,7 @@ func (c *clients) start(t *testing.T) {
 		}
 		for i := range watchersEach {
 			w := newWatcher(c, fmt.Sprintf("%d of %s", i, s.name), s.devices(t), selectionOf(i), startOf(i))
+			w.pause = pauseOf(i)
 			c.watchers = append(c.watchers, w)
 			c.tasks.Go(func() { w.run(ctx) })
 		}
@@ -193,6 +214,15 @@ func (c *clients) noteRead(r judge.Read) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.reads = append(c.mu.reads, r)
+}
+
+// begin notes what is there before the load begins.
+func (c *clients) begin(items map[string]judge.Item) {
+	for key, item := range items {
+		op := judge.Op{Client: -1, Verb: judge.Put, Key: key, Content: item.Content, RV: item.RV, Outcome: judge.OK, Call: c.now()}
+		op.Return = c.now()
+		c.noteWrite(op)
+	}
 }
 
 // noteOdd notes an answer that nothing explains.

@@ -17,31 +17,44 @@ import (
 // fault is one thing that goes wrong, for a time, and then is right again.
 type fault struct {
 	name string
+	// at says what is hit: faults at different places happen at the same time, too.
+	at place
 	// least and most are how long it lasts.
 	least, most time.Duration
 	// inject makes the fault and returns what ends it.
 	inject func(ctx context.Context, r *run) (undo func(context.Context) error, err error)
 }
 
+// place is what a fault hits.
+type place int
+
+const (
+	atMembers place = iota
+	atServers       // and at connections of theirs
+)
+
 // faults are all of them.
 var faults = []fault{
-	{"a follower is killed", time.Second, 6 * time.Second, killMembers(follower)},
-	{"the leader is killed", time.Second, 6 * time.Second, killMembers(leader)},
-	{"two members are killed", time.Second, 5 * time.Second, killMembers(two)},
-	{"all members are killed", time.Second, 5 * time.Second, killMembers(everyone)},
-	{"a follower is paused", time.Second, 8 * time.Second, pauseMembers(follower)},
-	{"the leader is paused", time.Second, 8 * time.Second, pauseMembers(leader)},
-	{"all members are paused", time.Second, 6 * time.Second, pauseMembers(everyone)},
-	{"a follower is cut off from its peers", time.Second, 8 * time.Second, isolate(follower)},
-	{"the leader is cut off from its peers", time.Second, 8 * time.Second, isolate(leader)},
-	{"the history is compacted and all members are defragmented", 0, time.Second, compact},
-	{"a server is killed", 0, 2 * time.Second, killServer},
-	{"a server's connections to etcd are cut", time.Second, 4 * time.Second, cutLines},
-	{"a server's connections to etcd are silent", time.Second, 8 * time.Second, silenceLines},
-	{"a server's connections to etcd are slow", time.Second, 5 * time.Second, delayLines},
-	{"clients are cut off in the middle of a message", 0, time.Second, cutClients},
-	{"clients' connections stall", time.Second, 6 * time.Second, stallClients},
-	{"clients' connections are slow", time.Second, 5 * time.Second, delayClients},
+	{"a follower is killed", atMembers, time.Second, 6 * time.Second, killMembers(follower)},
+	{"the leader is killed", atMembers, time.Second, 6 * time.Second, killMembers(leader)},
+	{"two members are killed", atMembers, time.Second, 5 * time.Second, killMembers(two)},
+	{"all members are killed", atMembers, time.Second, 5 * time.Second, killMembers(everyone)},
+	{"a follower is paused", atMembers, time.Second, 8 * time.Second, pauseMembers(follower)},
+	{"the leader is paused", atMembers, time.Second, 8 * time.Second, pauseMembers(leader)},
+	{"all members are paused", atMembers, time.Second, 6 * time.Second, pauseMembers(everyone)},
+	{"a follower is cut off from its peers", atMembers, time.Second, 8 * time.Second, isolate(follower)},
+	{"the leader is cut off from its peers", atMembers, time.Second, 8 * time.Second, isolate(leader)},
+	{"the history is compacted and all members are defragmented", atMembers, 0, time.Second, compact},
+	{"a server is killed", atServers, 0, 2 * time.Second, killServer},
+	{"a server's connections to etcd are cut", atServers, time.Second, 4 * time.Second, cutLines},
+	{"a server's connections to etcd are silent", atServers, time.Second, 8 * time.Second, silenceLines},
+	{"a server's connections to etcd are slow", atServers, time.Second, 5 * time.Second, delayLines},
+	{"clients are cut off in the middle of a message", atServers, 0, time.Second, cutClients},
+	{"clients' connections stall", atServers, time.Second, 6 * time.Second, stallClients},
+	{"clients' connections are slow", atServers, time.Second, 5 * time.Second, delayClients},
+	{"a server's connections to etcd overtake each other", atServers, time.Second, 6 * time.Second, reorderLines},
+	{"clients' connections overtake each other", atServers, time.Second, 6 * time.Second, reorderClients},
+	{"etcd has no space left", atMembers, 500 * time.Millisecond, 4 * time.Second, fillUp},
 }
 
 // named gives the faults of the names, in this order.
@@ -237,26 +250,63 @@ func delayClients(_ context.Context, r *run) (func(context.Context) error, error
 	return heal(s), nil
 }
 
-// cause lets one fault happen.
-func (r *run) cause(ctx context.Context, f fault) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+// uneven draws delays that differ much from each other.
+func (r *run) uneven() func() time.Duration {
+	random := rand.New(rand.NewPCG(r.random.Uint64(), 0)) // the proxies call it
+	return func() time.Duration { return time.Duration(random.IntN(300)) * time.Millisecond }
+}
+
+func reorderLines(_ context.Context, r *run) (func(context.Context) error, error) {
+	s := r.anyServer()
+	for _, line := range s.lines {
+		line.DelayEach(r.uneven())
+	}
+	return heal(s), nil
+}
+
+func reorderClients(_ context.Context, r *run) (func(context.Context) error, error) {
+	s := r.anyServer()
+	s.front.DelayEach(r.uneven())
+	return heal(s), nil
+}
+
+// cause lets one fault happen, or several at the same time: each begins in the
+// middle of the one before, and ends after it.
+func (r *run) cause(ctx context.Context, together ...fault) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*patience)
 	defer cancel()
-	length := f.length(r.random)
-	began := time.Now()
-	undo, err := f.inject(ctx, r)
-	if err != nil {
-		if undo != nil {
-			err = errors.Join(err, undo(ctx))
+	var undoing []func() error
+	for i, f := range together {
+		length := f.length(r.random)
+		if i+1 < len(together) {
+			length /= 2
 		}
-		return fmt.Errorf("%s: %w", f.name, err)
+		began := time.Now()
+		undo, err := f.inject(ctx, r)
+		if undo != nil {
+			undoing = append(undoing, func() error {
+				err := undo(ctx)
+				r.timeline.mark(f.name, began, time.Now())
+				if err != nil {
+					return fmt.Errorf("%s: ending it: %w", f.name, err)
+				}
+				return nil
+			})
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("%s: %w", f.name, err), all(undoing))
+		}
+		hold(ctx, length)
 	}
-	hold(ctx, length)
-	err = undo(ctx)
-	r.timeline.mark(f.name, began, time.Now())
-	if err != nil {
-		return fmt.Errorf("%s: ending it: %w", f.name, err)
+	return all(undoing)
+}
+
+// all calls them in this order, and joins what fails.
+func all(calls []func() error) (err error) {
+	for _, call := range calls {
+		err = errors.Join(err, call())
 	}
-	return nil
+	return err
 }
 
 // quiet waits until the cluster answers again, so that the next fault is one that

@@ -6,16 +6,16 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kube-watchcache/watchcache/integration/internal/usage"
 )
 
 func TestUsageExceeds(t *testing.T) {
-	before := usage{streams: 2, goroutines: []float64{100, 100}, heap: []float64{8 << 20, 8 << 20}}
+	before := used{streams: 2, servers: []usage.Server{{Goroutines: 100}, {Goroutines: 100}}}
 	require.NoError(t, before.exceeds(before))
-	require.ErrorContains(t, usage{streams: 2 + moreStreams + 1}.exceeds(before), "streams of watches")
-	leaking := usage{goroutines: []float64{100, 100 + moreGoroutines + 1}, heap: before.heap}
-	require.ErrorContains(t, leaking.exceeds(before), "server 1 has 161 goroutines")
-	fat := usage{goroutines: before.goroutines, heap: []float64{(8 << 20) + moreHeap + 1, 0}}
-	require.ErrorContains(t, fat.exceeds(before), "server 0 uses")
+	require.ErrorContains(t, used{streams: 2 + moreStreams + 1}.exceeds(before), "streams of watches")
+	leaking := used{servers: []usage.Server{{Goroutines: 100}, {Goroutines: 1000}}}
+	require.ErrorContains(t, leaking.exceeds(before), "server B: the server has 1000 goroutines")
 }
 
 // TestNamedFaults: a schedule with a name that no fault has is refused.

@@ -3,14 +3,11 @@
 package chaos
 
 import (
-	"flag"
-	"io"
 	"os"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
-	"k8s.io/klog/v2"
 
 	"github.com/kube-watchcache/watchcache/integration/internal/apiserver"
 	"github.com/kube-watchcache/watchcache/integration/internal/child"
@@ -23,19 +20,8 @@ const patience = time.Minute
 // testserver is the server under test. TestMain sets it.
 var testserver apiserver.Program
 
-// TestMain silences client-go, whose log of servers that are away is noise unless
-// somebody looks.
 func TestMain(m *testing.M) {
-	flag.Parse()
-	klog.InitFlags(nil)
-	if !testing.Verbose() {
-		klog.LogToStderr(false)
-		klog.SetOutput(io.Discard)
-	}
-	os.Exit(child.InTempDir("chaos", func(dir string) int {
-		testserver = apiserver.NewProgram(dir)
-		return m.Run()
-	}))
+	os.Exit(child.Main(m, "chaos", func(dir string) { testserver = apiserver.NewProgram(dir) }))
 }
 
 // noLeaks fails the test for each goroutine that it starts from now on and that

@@ -53,6 +53,8 @@ type run struct {
 	direct   *clientv3.Client // past all proxies
 	clients  *clients
 	timeline *timeline
+	// unfollow ends reading on in etcd's history, and the timeline.
+	unfollow func()
 	history  struct {
 		sync.Mutex
 		*judge.History
@@ -73,7 +75,7 @@ func newRun(t *testing.T, seed uint64) *run {
 	for _, name := range []string{"A", "B"} {
 		r.servers = append(r.servers, r.newServer(name))
 	}
-	r.clients = newClients(r)
+	r.clients = newClients(r, 0)
 	r.timeline = newTimeline(r)
 	return r
 }
@@ -112,10 +114,11 @@ func (r *run) start() {
 	var tasks sync.WaitGroup
 	tasks.Go(func() { every(ctx, recordInterval, func() { _, _ = r.record(ctx) }) })
 	tasks.Go(func() { r.timeline.follow(ctx) })
-	r.t.Cleanup(func() {
+	r.unfollow = func() {
 		cancel()
 		tasks.Wait()
-	})
+	}
+	r.t.Cleanup(r.unfollow)
 }
 
 // record reads on in etcd's history. An attempt may fail while the cluster does

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/kube-watchcache/watchcache/integration/internal/judge"
 )
@@ -30,6 +29,7 @@ func (r *run) settle(ctx context.Context, pictures string) (v verdict) {
 	r.t.Helper()
 	resume := sync.OnceFunc(r.clients.pauseWrites())
 	defer resume()
+	r.clients.hurry()
 	r.await(ctx, "the last writes fail", func() error { return r.clients.touchAll(ctx) })
 	upTo := r.recorded(ctx)
 	v.violations = r.awaitWatchers(ctx, upTo)
@@ -45,44 +45,27 @@ func (r *run) settle(ctx context.Context, pictures string) (v verdict) {
 }
 
 // awaitWatchers returns which watchers do not get what they must have.
-func (r *run) awaitWatchers(ctx context.Context, upTo int64) (found judge.Violations) {
+func (r *run) awaitWatchers(ctx context.Context, upTo int64) judge.Violations {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	tick := time.NewTicker(retryPause)
-	defer tick.Stop()
-	for {
-		found = r.late(upTo)
-		if len(found) == 0 {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return found
-		}
-	}
+	return judge.Await(ctx, retryPause, func() judge.Violations { return r.late(upTo) })
 }
 
 func (r *run) late(upTo int64) (found judge.Violations) {
-	r.history.Lock()
-	defer r.history.Unlock()
 	for _, s := range r.servers {
 		if !s.Alive() {
 			s.Suspect = true
 			found.Add(judge.Complete, "server %s has ended:\n%s", s.name, s.Log())
 		}
 	}
+	var followers []judge.Follower
 	for _, w := range r.clients.watchers {
-		switch _, to := w.seen(); {
-		case to == 0:
-			found.Add(judge.Complete, "watch %s of %v: it never began", w.name, w.selection)
-		default:
-			if late := r.history.Expect(w.selection, to, upTo); len(late) > 0 {
-				found.Add(judge.Complete, "watch %s of %v: %d events above %d have not come, %v after the last write; the first is %v", w.name, w.selection, len(late), to, patience, late[0])
-			}
-		}
+		_, to := w.seen()
+		followers = append(followers, judge.Follower{Name: w.name, Selection: w.selection, To: to})
 	}
-	return found
+	r.history.Lock()
+	defer r.history.Unlock()
+	return append(found, judge.Incomplete(r.history.History, upTo, followers...)...)
 }
 
 // judge holds all that the clients saw to etcd's history.

@@ -34,6 +34,14 @@ const (
 
 func startOf(i int) start { return start(i/2) % starts }
 
+// pauseOf makes a few of the clients slow, so slow that events heap up before them.
+func pauseOf(i int) time.Duration {
+	if i%7 == 3 {
+		return 250 * time.Millisecond
+	}
+	return 0
+}
+
 // watchSeconds is how long a timedWatch goes on.
 const watchSeconds = 4
 
@@ -46,7 +54,9 @@ type watcher struct {
 	client    *versioned.Clientset
 	selection judge.Selection
 	start     start
-	mu        struct {
+	// pause is how long the client takes for each event, until it has to hurry.
+	pause time.Duration
+	mu    struct {
 		sync.Mutex
 		streams []judge.Stream
 		// resumable: the client has the state of the last version that it has seen.
@@ -96,6 +106,9 @@ func (w *watcher) once(ctx context.Context) error {
 			return apierrors.FromObject(event.Object)
 		}
 		w.take(event)
+		if w.pause > 0 {
+			w.clients.dawdle(ctx, w.pause)
+		}
 	}
 	return nil
 }

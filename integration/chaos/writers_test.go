@@ -46,7 +46,7 @@ func (w *writer) write(ctx context.Context) {
 	defer cancel()
 	w.n++
 	i := w.random.IntN(keys)
-	op := judge.Op{Client: w.id, Key: keyOf(i), Content: fmt.Sprintf("write-%d-%d", w.id, w.n), Expect: w.clients.known[i].Load(), Call: w.clients.now()}
+	op := judge.Op{Client: w.id, Key: keyOf(i), Content: fmt.Sprintf("write-%d-%d-%d", w.clients.epoch, w.id, w.n), Expect: w.clients.known[i].Load(), Call: w.clients.now()}
 	switch draw := w.random.IntN(100); {
 	case op.Expect == 0 || draw < 20:
 		op.Verb = judge.Create
@@ -152,7 +152,7 @@ func (w *txnWriter) write(ctx context.Context) {
 			op.Verb = judge.Delete
 			then = append(then, clientv3.OpDelete(at))
 		} else {
-			op.Content = fmt.Sprintf("txn-%d-%d-%d", w.id, w.n, i)
+			op.Content = fmt.Sprintf("txn-%d-%d-%d-%d", w.clients.epoch, w.id, w.n, i)
 			value, err := withModel(got.Kvs[0].Value, op.Content, flips[w.random.IntN(len(flips))])
 			if err != nil {
 				w.clients.noteOdd(judge.Linear, "%s: %v", op.Key, err)

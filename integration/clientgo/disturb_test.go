@@ -64,11 +64,13 @@ func (fx *fixture) cutAfter(t *testing.T, n int) {
 // flushed is what flushWindow writes.
 const flushedNamespace, flushedName = "flush", "one"
 
-// flushWindow writes, in a namespace of its own, until a watch can't be resumed at
-// or before resourceVersion any more, and is told 410.
+// flushWindow writes, in a namespace of its own, until the window has neither
+// resourceVersion nor anything that was written before the call. A watch of a
+// namespace in which something was written after resourceVersion can't be resumed
+// there any more, and is told 410.
 func (fx *fixture) flushWindow(t *testing.T, resourceVersion string) {
 	t.Helper()
-	rv := number(t, resourceVersion)
+	rv := max(number(t, resourceVersion), uint64(fx.revision(t)))
 	ctx := within(t)
 	for fx.cacher().Status().OldestResourceVersion <= rv {
 		require.NoError(t, ctx.Err())

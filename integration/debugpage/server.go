@@ -41,6 +41,7 @@ import (
 	fleetv1 "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1"
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/generated/openapi"
 	registry "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/registry/device"
+	"github.com/kube-watchcache/watchcache/integration/internal/authority"
 	"github.com/kube-watchcache/watchcache/internal/memstore"
 	"github.com/kube-watchcache/watchcache/server"
 )
@@ -61,14 +62,14 @@ type Server struct {
 	// Store is where the devices are, below "/fleet.example.com/devices/".
 	Store *memstore.Store
 
-	authority authority
+	authority authority.Authority
 	cancel    context.CancelFunc
 	ended     chan error // gets the result of the goroutine that serves
 }
 
 // Start returns a server that serves. The caller calls Stop.
 func Start(options ...cacher.Option) (*Server, error) {
-	ca, err := newAuthority()
+	ca, err := authority.New()
 	if err != nil {
 		return nil, err
 	}
@@ -99,13 +100,13 @@ func (s *Server) Stop() error {
 
 // Client returns a client with the user's certificate; "" is one without any.
 func (s *Server) Client(name string) (*http.Client, error) {
-	config := &tls.Config{RootCAs: s.authority.pool()}
+	config := &tls.Config{RootCAs: s.authority.Pool()}
 	if name != "" {
-		pair, err := s.authority.sign(name, false)
+		pair, err := s.authority.Sign(name, false)
 		if err != nil {
 			return nil, err
 		}
-		config.Certificates = []tls.Certificate{pair.certificate}
+		config.Certificates = []tls.Certificate{pair.Certificate}
 	}
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}, nil
 }
@@ -157,17 +158,17 @@ func (m memory) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) 
 
 // protect lets the users in by certificate, and nobody else.
 func (s *Server) protect(listener net.Listener, config *genericapiserver.Config) error {
-	clients, err := dynamiccertificates.NewStaticCAContent("clients", s.authority.pem)
+	clients, err := dynamiccertificates.NewStaticCAContent("clients", s.authority.PEM)
 	if err != nil {
 		return err
 	}
-	own, err := s.authority.sign("127.0.0.1", true)
+	own, err := s.authority.Sign("127.0.0.1", true)
 	if err != nil {
 		return err
 	}
 	serving := genericoptions.NewSecureServingOptions()
 	serving.Listener, serving.BindAddress = listener, net.IPv4(127, 0, 0, 1)
-	if serving.ServerCert.GeneratedCert, err = dynamiccertificates.NewStaticCertKeyContent("server", own.certPEM, own.keyPEM); err != nil {
+	if serving.ServerCert.GeneratedCert, err = dynamiccertificates.NewStaticCertKeyContent("server", own.CertPEM, own.KeyPEM); err != nil {
 		return err
 	}
 	if err := serving.WithLoopback().ApplyTo(&config.SecureServing, &config.LoopbackClientConfig); err != nil {

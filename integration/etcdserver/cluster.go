@@ -17,6 +17,9 @@ import (
 	"github.com/kube-watchcache/watchcache/integration/internal/proxy"
 )
 
+// quota is how large the database of a cluster's member may become, in bytes.
+const quota = 64 << 20
+
 // Cluster is several etcd members, each a process with a proxy before its peer
 // URL and one before its client URL. Its methods, and those of its members, are
 // for one goroutine at a time, but for Endpoints, Direct and the proxies.
@@ -111,6 +114,7 @@ func newClusterOnce(ctx context.Context, b binary, members int, dir string) (_ *
 			"--initial-cluster=" + strings.Join(peers, ","),
 			"--log-level=error",
 			"--unsafe-no-fsync",
+			fmt.Sprintf("--quota-backend-bytes=%d", quota),
 		}}
 	}
 	if err := c.StartAll(ctx); err != nil {
@@ -186,6 +190,22 @@ func (c *Cluster) StartAll(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// ReplaceData stops all members, calls change for the data folder of each, and
+// starts them again on what is there then.
+func (c *Cluster) ReplaceData(ctx context.Context, change func(data string) error) error {
+	for _, m := range c.members {
+		if err := m.Stop(ctx); err != nil {
+			return err
+		}
+	}
+	for _, m := range c.members {
+		if err := change(m.Data()); err != nil {
+			return err
+		}
+	}
+	return c.StartAll(ctx)
 }
 
 // Leader gives the leader, as the members that answer see it.

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
 
@@ -17,46 +16,25 @@ import (
 
 	"github.com/kube-watchcache/watchcache/integration/internal/apiserver"
 	"github.com/kube-watchcache/watchcache/integration/internal/judge"
+	"github.com/kube-watchcache/watchcache/integration/internal/longform"
 )
 
-// Environment variables of the long form, which make faults sets.
-const (
-	durationVariable = "FAULTS_DURATION"
-	seedVariable     = "FAULTS_SEED"
-)
-
-// longOnly skips a test of the long form, and says how to run it; otherwise it
-// returns how long the test may go on, and the seed of its choices.
-func longOnly(t *testing.T) (time.Duration, uint64) {
-	t.Helper()
-	value := os.Getenv(durationVariable)
-	if value == "" {
-		fmt.Printf("%s: skipped, it is a part of the long form: make faults DURATION=30m\n", t.Name())
-		t.Skipf("%s is not set", durationVariable)
-	}
-	duration, err := time.ParseDuration(value)
-	require.NoError(t, err, durationVariable)
-	seed := uint64(time.Now().UnixNano())
-	if value := os.Getenv(seedVariable); value != "" {
-		seed, err = strconv.ParseUint(value, 10, 64)
-		require.NoError(t, err, seedVariable)
-	}
-	return duration, seed
-}
+// long is the long form.
+var long = longform.Form{Target: "faults", Name: "FAULTS"}
 
 // TestRandomFaults runs random faults, on any member, for half of the time under
 // our cache and as many under the shipped one.
 func TestRandomFaults(t *testing.T) {
-	duration, seed := longOnly(t)
+	asked := long.Only(t)
 	noLeaks(t)
-	fmt.Printf("again with: make faults DURATION=%v SEED=%d\n", duration, seed)
-	schedule := shuffled(rand.New(rand.NewPCG(seed, 0)), 10_000)
+	fmt.Printf("again with: %s\n", asked.Again)
+	schedule := shuffled(rand.New(rand.NewPCG(asked.Seed, 0)), 10_000)
 	var done table
 	for _, cache := range []string{apiserver.Ours, apiserver.Shipped} {
 		t.Run(cache, func(t *testing.T) {
 			trial := newTrial(t, cache)
-			trial.random = rand.New(rand.NewPCG(seed, 1))
-			end := time.Now().Add(duration / 2)
+			trial.random = rand.New(rand.NewPCG(asked.Seed, 1))
+			end := time.Now().Add(asked.Duration / 2)
 			for i, f := range schedule {
 				if cache == apiserver.Ours && time.Now().After(end) {
 					schedule = schedule[:i]
@@ -72,20 +50,24 @@ func TestRandomFaults(t *testing.T) {
 // TestRestoredBackup puts an older state of all members back. The writes since
 // then are undone, and the cache must find that out.
 func TestRestoredBackup(t *testing.T) {
-	longOnly(t)
+	long.Only(t)
 	noLeaks(t)
 	for _, cache := range []string{apiserver.Ours, apiserver.Shipped} {
 		t.Run(cache, func(t *testing.T) {
 			tr := newTrial(t, cache)
 			backup := t.TempDir()
+			replaceData := func(change func(string) error) {
+				t.Helper()
+				tr.must(tr.cluster.ReplaceData(tr.within(), change))
+			}
 			resume := tr.traffic.writer.pause()
-			tr.replaceData(func(data string) error {
+			replaceData(func(data string) error {
 				return os.CopyFS(filepath.Join(backup, filepath.Base(data)), os.DirFS(data))
 			})
 			resume()
 			hold(tail)
 			tr.traffic.writer.pause()
-			tr.replaceData(func(data string) error {
+			replaceData(func(data string) error {
 				if err := os.RemoveAll(data); err != nil {
 					return err
 				}
@@ -117,17 +99,4 @@ func TestRestoredBackup(t *testing.T) {
 			fmt.Printf("backup restored, %s: the right state after %v\n", cache, time.Since(restored).Round(time.Millisecond))
 		})
 	}
-}
-
-// replaceData stops all members, calls change for the data of each, and starts
-// them.
-func (tr *trial) replaceData(change func(data string) error) {
-	tr.t.Helper()
-	for _, m := range tr.cluster.Members() {
-		tr.must(m.Stop(tr.within()))
-	}
-	for _, m := range tr.cluster.Members() {
-		tr.must(change(m.Data()))
-	}
-	tr.must(tr.cluster.StartAll(tr.within()))
 }

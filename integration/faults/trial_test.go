@@ -5,6 +5,7 @@ package faults
 import (
 	"context"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 	"time"
 
@@ -146,22 +147,10 @@ func (tr *trial) settle() (out report) {
 }
 
 // awaitRecovery returns what has not recovered in time.
-func (tr *trial) awaitRecovery(ctx context.Context, upTo int64) (found judge.Violations) {
+func (tr *trial) awaitRecovery(ctx context.Context, upTo int64) judge.Violations {
 	ctx, cancel := context.WithTimeout(ctx, caughtUp)
 	defer cancel()
-	tick := time.NewTicker(probeInterval)
-	defer tick.Stop()
-	for {
-		found = tr.missing(upTo)
-		if len(found) == 0 {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return found
-		}
-	}
+	return judge.Await(ctx, probeInterval, func() judge.Violations { return tr.missing(upTo) })
 }
 
 // missing is what is not as it should be.
@@ -181,13 +170,8 @@ func (tr *trial) missing(upTo int64) (found judge.Violations) {
 			found.Add(judge.Complete, "%s fails %v after the fault", p.path, caughtUp)
 		}
 	}
-	for _, w := range tr.traffic.watchers {
-		to := w.to()
-		if to == 0 {
-			found.Add(judge.Complete, "watch of %v: it never began", w.selection)
-		} else if late := tr.history.Expect(w.selection, to, upTo); len(late) > 0 {
-			found.Add(judge.Complete, "watch of %v: %d events above %d are missing %v after the fault", w.selection, len(late), to, caughtUp)
-		}
+	for i, w := range tr.traffic.watchers {
+		found = append(found, judge.Incomplete(tr.history, upTo, judge.Follower{Name: strconv.Itoa(i), Selection: w.selection, To: w.to()})...)
 	}
 	return found
 }

@@ -72,6 +72,7 @@ var panelData = map[string][]shown{
 	"watchers/The slowest watcher, in events/A":  {of(expiring, "watcher", "worst"), of(goodOrder, "watcher", "worst")},
 	"watchers/Watchers/A":                        {of(goodOrder, "state", "live"), of(goodOrder, "state", "parked"), of(expiring, "state", "parked")},
 	"watchers/Expired/A":                         {of(expiring)},
+	"watchers/Expired/B":                         {of(expiring)},
 	"watchers/Watches ended/A":                   {of(expiring, "reason", "expired"), of(relisting, "reason", "relist"), of(undecodable, "reason", "failed")},
 	"watchers/Memory held for watchers/A":        {of(goodOrder, "part", "window")},
 	"reads/Reads by decision/A": {

@@ -210,7 +210,8 @@ func (s *site) burst(ctx context.Context) error {
 }
 
 // neverReading opens watches whose clients never read, and writes until the events
-// for all of them have left the window. The watches stay open until ctx ends.
+// for all of them have left the window. The watches stay open until ctx ends. Then a
+// watch of a namespace in which nothing happens resumes from before the window.
 func neverReading(ctx context.Context, s *site) error {
 	const watchers = 8
 	for range watchers {
@@ -220,11 +221,31 @@ func neverReading(ctx context.Context, s *site) error {
 		}
 		defer slow.Close()
 	}
-	err := s.repeat(ctx, s.burst, fmt.Sprintf("%s >= %d", s.series(metrics.NameExpired), watchers))
-	if err == nil {
-		<-ctx.Done()
+	client, err := versioned.NewForConfig(s.server.Config)
+	if err != nil {
+		return err
 	}
-	return err
+	devices := client.FleetV1().Devices("quiet")
+	quiet, err := devices.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return ignoreEnd(ctx, err)
+	}
+	if err := s.repeat(ctx, s.burst, fmt.Sprintf("%s >= %d", s.series(metrics.NameExpired), watchers)); err != nil {
+		return err
+	}
+	resume := func(ctx context.Context) error {
+		watch, err := devices.Watch(ctx, metav1.ListOptions{ResourceVersion: quiet.ResourceVersion})
+		if err != nil {
+			return err
+		}
+		watch.Stop()
+		return pause(ctx)
+	}
+	if err := s.repeat(ctx, resume, s.series(metrics.NameBeyondWindow)+" > 0"); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
 }
 
 // compactions cuts the server off etcd again and again while etcd compacts what the

@@ -88,9 +88,46 @@ func (p Program) Start(t testing.TB, cache string, endpoints []string, flags ...
 		// History goes when the test says so.
 		"--etcd-compaction-interval=0",
 	}, flags...)}
+	s.begin(t, cache)
+	s.Config, err = clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "kubeconfig"))
+	require.NoError(t, err)
+	s.Config.QPS = -1 // no client-side limit
+	// The server comes back where its clients look for it.
+	s.args = append(s.args, "--secure-port="+s.Config.Host[strings.LastIndex(s.Config.Host, ":")+1:])
+	return s
+}
+
+// StartAggregated starts a server with the cache on the etcd endpoints that asks
+// the cluster of a kubeconfig who may do what, and returns when it serves. Config
+// has no user. The server is killed with the test. flags are further ones.
+func (p Program) StartAggregated(t testing.TB, cache string, endpoints []string, kubeconfig string, flags ...string) *Process {
+	t.Helper()
+	path, err := p.Path()
+	require.NoError(t, err)
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // somebody else may take the port between the look and the use
+	require.NoError(t, err)
+	address := listener.Addr().(*net.TCPAddr)
+	require.NoError(t, listener.Close())
+	certificates := filepath.Join(t.TempDir(), "certificates")
+	s := &Process{path: path, args: append([]string{
+		cache, "--etcd-servers=" + strings.Join(endpoints, ","), "--etcd-compaction-interval=0",
+		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", address.Port), "--cert-dir=" + certificates,
+		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
+	}, flags...)}
+	s.Config = &rest.Config{
+		Host: fmt.Sprintf("https://127.0.0.1:%d", address.Port), QPS: -1,
+		TLSClientConfig: rest.TLSClientConfig{CAFile: filepath.Join(certificates, "apiserver.crt")},
+	}
+	s.begin(t, cache)
+	return s
+}
+
+// begin starts the process, and has it killed with the test.
+func (s *Process) begin(t testing.TB, cache string) {
+	t.Helper()
 	t.Cleanup(func() {
 		s.Kill()
-		if s.Suspect {
+		if s.Suspect || t.Failed() {
 			t.Logf("the end of the output of the server (%s):\n%s", cache, s.Log())
 		}
 	})
@@ -99,12 +136,6 @@ func (p Program) Start(t testing.TB, cache string, endpoints []string, flags ...
 	s.Suspect = true
 	require.NoError(t, s.Start(ctx))
 	s.Suspect = false
-	s.Config, err = clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "kubeconfig"))
-	require.NoError(t, err)
-	s.Config.QPS = -1 // no client-side limit
-	// The server comes back where its clients look for it.
-	s.args = append(s.args, "--secure-port="+s.Config.Host[strings.LastIndex(s.Config.Host, ":")+1:])
-	return s
 }
 
 // Start starts the process, which does not run, and returns when it says that it

@@ -74,22 +74,30 @@ func (h *History) Extend(ctx context.Context, client *clientv3.Client) (int64, e
 	if err != nil {
 		return 0, err
 	}
+	return put.Header.Revision, h.ExtendTo(ctx, client, put.Header.Revision)
+}
+
+// ExtendTo is Extend to a revision that somebody else has made.
+func (h *History) ExtendTo(ctx context.Context, client *clientv3.Client, to int64) error {
+	if h.rev >= to {
+		return nil
+	}
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	for response := range client.Watch(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithRev(h.rev+1)) {
 		if err := response.Err(); err != nil {
-			return 0, err
+			return err
 		}
 		for _, event := range response.Events {
 			if err := h.take(event); err != nil {
-				return 0, err
+				return err
 			}
 		}
-		if h.rev >= put.Header.Revision {
-			return put.Header.Revision, nil
+		if h.rev >= to {
+			return nil
 		}
 	}
-	return 0, fmt.Errorf("reading etcd's history from revision %d: the watch ended: %w", h.rev+1, ctx.Err())
+	return fmt.Errorf("reading etcd's history from revision %d: the watch ended: %w", h.rev+1, ctx.Err())
 }
 
 func (h *History) take(event *clientv3.Event) error {

@@ -55,9 +55,6 @@ func Streams(h *History, upTo int64, streams ...Stream) (out Violations) {
 	return out
 }
 
-// Late are the events that a watch which has seen the version has still to get.
-func Late(h *History, s Selection, seen, upTo int64) []Event { return h.Expect(s, seen, upTo) }
-
 type streamJudge struct {
 	history *History
 	stream  *Stream

@@ -80,6 +80,9 @@ type way struct {
 	to    io.Writer
 	named bool // the client's name is known, or of no use
 	down  bool // from the target to the client
+	// delay was drawn in the era of the proxy.
+	delay time.Duration
+	era   int
 }
 
 // Write implements io.Writer. Write passes b on when the proxy lets it.
@@ -87,7 +90,7 @@ func (w *way) Write(b []byte) (int, error) {
 	if err := w.identify(b); err != nil {
 		return 0, err
 	}
-	gate, delay := w.proxy.gate()
+	gate, delay := w.proxy.gate(w)
 	if delay > 0 {
 		timer := time.NewTimer(delay)
 		defer timer.Stop()

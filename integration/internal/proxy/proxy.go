@@ -38,8 +38,11 @@ type Proxy struct {
 		closed bool
 		// gate, unless nil, is what everything on its way waits for.
 		gate chan struct{}
-		// delay is how long each piece waits before it is passed on.
-		delay time.Duration
+		// delay draws how long each piece of a connection waits before it is passed
+		// on, when the connection asks first; nil: it does not wait. Each Delay and
+		// Heal makes another era, in which connections ask again.
+		delay func() time.Duration
+		era   int
 		// refuses is true while every connection is closed at once; barred are
 		// the clients whose connections are.
 		refuses bool
@@ -99,10 +102,17 @@ func (p *Proxy) Silence() {
 }
 
 // Delay holds each piece of what goes through back for d, until Heal.
-func (p *Proxy) Delay(d time.Duration) {
+func (p *Proxy) Delay(d time.Duration) { p.DelayEach(func() time.Duration { return d }) }
+
+// DelayEach holds what goes through back, until Heal: each connection, each way,
+// for as long as draw says when the first piece comes, so that what is sent on one
+// overtakes what was sent before on another. draw is called by one goroutine at a
+// time.
+func (p *Proxy) DelayEach(draw func() time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.delay = d
+	p.mu.delay = draw
+	p.mu.era++
 }
 
 // Refuse breaks all connections, and every new one, until Heal.
@@ -125,7 +135,7 @@ func (p *Proxy) Bar(client string) {
 	}
 }
 
-// Heal ends Silence, Delay, Refuse and Bar.
+// Heal ends Silence, Delay, DelayEach, Refuse and Bar.
 func (p *Proxy) Heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,7 +143,8 @@ func (p *Proxy) Heal() {
 		close(p.mu.gate)
 		p.mu.gate = nil
 	}
-	p.mu.delay, p.mu.refuses = 0, false
+	p.mu.delay, p.mu.refuses = nil, false
+	p.mu.era++
 	clear(p.mu.barred)
 }
 
@@ -246,10 +257,16 @@ func (p *Proxy) remove(l *link) {
 }
 
 // gate is what a piece on its way has to wait for.
-func (p *Proxy) gate() (gate chan struct{}, delay time.Duration) {
+func (p *Proxy) gate(w *way) (gate chan struct{}, delay time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.mu.gate, p.mu.delay
+	if w.era != p.mu.era {
+		w.era, w.delay = p.mu.era, 0
+		if p.mu.delay != nil {
+			w.delay = p.mu.delay()
+		}
+	}
+	return p.mu.gate, w.delay
 }
 
 func (p *Proxy) isBarred(client string) bool {

@@ -195,3 +195,30 @@ func TestCutAfterBreaksInTheMiddle(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "se", string(rest))
 }
+
+// TestDelayEach: each way of each connection draws once, and again after Heal.
+func TestDelayEach(t *testing.T) {
+	p := echo(t, nil)
+	drawn := 0
+	draw := func() time.Duration {
+		drawn++
+		return time.Duration(drawn)
+	}
+	p.DelayEach(draw)
+	one, other := dial(t, p), dial(t, p)
+	for range 3 {
+		for _, c := range []*client{one, other} {
+			answer, err := c.ask("hello\n")
+			require.NoError(t, err)
+			require.Equal(t, "hello\n", answer)
+		}
+	}
+	p.Heal()
+	_, err := one.ask("healed\n")
+	require.NoError(t, err)
+	require.Equal(t, 4, drawn)
+	p.DelayEach(draw)
+	_, err = one.ask("again\n")
+	require.NoError(t, err)
+	require.Equal(t, 6, drawn)
+}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package debugpage
+// Package authority signs certificates for the servers and the users of tests.
+package authority
 
 import (
 	"crypto/ecdsa"
@@ -18,46 +19,49 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// authority signs the certificates of the server and of its users.
-type authority struct {
+// Authority signs the certificates of a server and of its users.
+type Authority struct {
+	// PEM is its own certificate.
+	PEM         []byte
 	key         *ecdsa.PrivateKey
 	certificate *x509.Certificate
-	pem         []byte
 }
 
-// signed is a certificate and its key.
-type signed struct {
-	certificate     tls.Certificate
-	certPEM, keyPEM []byte
+// Signed is a certificate and its key.
+type Signed struct {
+	Certificate     tls.Certificate
+	CertPEM, KeyPEM []byte
 }
 
-func newAuthority() (authority, error) {
+// New returns an authority of its own.
+func New() (Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return authority{}, err
+		return Authority{}, err
 	}
 	own, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "test authority"}, key)
 	if err != nil {
-		return authority{}, err
+		return Authority{}, err
 	}
-	return authority{key: key, certificate: own, pem: pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: own.Raw})}, nil
+	return Authority{key: key, certificate: own, PEM: pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: own.Raw})}, nil
 }
 
-func (a authority) pool() *x509.CertPool {
+// Pool is for those who trust the authority.
+func (a Authority) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.certificate)
 	return pool
 }
 
-// sign makes a certificate of a user, or of a server on the loopback address.
-func (a authority) sign(name string, server bool) (signed, error) {
+// Sign makes a certificate of a user, or of a server on the loopback address.
+func (a Authority) Sign(name string, server bool) (Signed, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return signed{}, err
+		return Signed{}, err
 	}
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
 	if err != nil {
-		return signed{}, err
+		return Signed{}, err
 	}
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, SerialNumber: serial,
@@ -70,13 +74,13 @@ func (a authority) sign(name string, server bool) (signed, error) {
 	}
 	raw, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
 	if err != nil {
-		return signed{}, err
+		return Signed{}, err
 	}
 	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
 	if err != nil {
-		return signed{}, err
+		return Signed{}, err
 	}
-	out := signed{certPEM: pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: raw}), keyPEM: keyPEM}
-	out.certificate, err = tls.X509KeyPair(out.certPEM, out.keyPEM)
+	out := Signed{CertPEM: pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: raw}), KeyPEM: keyPEM}
+	out.Certificate, err = tls.X509KeyPair(out.CertPEM, out.KeyPEM)
 	return out, err
 }

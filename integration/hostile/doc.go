@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hostile has clients that mean harm, and careless ones, over HTTPS against
+// the example server as a process:
+//
+//   - access: nobody reads without a certificate, and a user who is bound to a
+//     namespace reads nothing of another one, whatever the path, the selector, the
+//     continue token, and whatever bytes are kept of lists that others may see;
+//   - limits: slow and oversized requests meet the limits of k8s.io/apiserver;
+//   - churn: watches of every kind and with every option are opened and dropped by
+//     the thousand, some of which are never read, and leave nothing behind. The
+//     short form is a part of make test, the long one is make churn DURATION=10m.
+package hostile
