@@ -29,6 +29,12 @@ const (
 	pollInterval = 100 * time.Millisecond
 )
 
+// The watch caches that --watch-cache-implementation names.
+const (
+	ours    = "ours"
+	shipped = "shipped"
+)
+
 // binaries is where the tests build; TestMain makes and removes it.
 var binaries string
 
@@ -41,7 +47,7 @@ func program(variable, name, dir, pkg string) *child.Program {
 }
 
 var (
-	kubeAPIServer = program("WATCHCACHE_KUBE_APISERVER_BINARY", "kube-apiserver", ".", "k8s.io/kubernetes/cmd/kube-apiserver")
+	kubeAPIServer = program("WATCHCACHE_KUBE_APISERVER_BINARY", "kube-apiserver", ".", "./apiserver")
 	fleet         = program("WATCHCACHE_FLEET_BINARY", "fleet", root, "./examples/apiserver")
 	widgets       = program("WATCHCACHE_WIDGETS_BINARY", "widgets", root+"/examples/minimal", ".")
 )
@@ -71,8 +77,8 @@ type cluster struct {
 	address string
 }
 
-// startCluster starts a cluster, which ends with the test.
-func startCluster(t *testing.T) *cluster {
+// startCluster starts a cluster on a watch cache, which ends with the test.
+func startCluster(t *testing.T, on string) *cluster {
 	t.Helper()
 	for _, tool := range []string{"kubectl", "openssl", "bash"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -87,7 +93,7 @@ func startCluster(t *testing.T) *cluster {
 	c.sh(t, certificates)
 	port := freePort(t, "127.0.0.1")
 	c.url = "https://127.0.0.1:" + strconv.Itoa(port)
-	c.run(t, kubeAPIServer,
+	c.run(t, kubeAPIServer, "--watch-cache-implementation="+on,
 		"--etcd-servers="+c.etcd[0], "--bind-address=127.0.0.1", "--secure-port="+strconv.Itoa(port),
 		"--advertise-address="+c.address, "--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.0.0.0/24",
 		"--tls-cert-file=serving.crt", "--tls-private-key-file=serving.key", "--client-ca-file=ca.crt", "--authorization-mode=RBAC",

@@ -40,11 +40,17 @@ spec:
     schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, x-kubernetes-preserve-unknown-fields: true}}}}
 `
 
-// TestInACluster runs both examples as parts of one cluster.
+// TestInACluster runs both examples as parts of one cluster, whose own kube-apiserver
+// is on either cache.
 func TestInACluster(t *testing.T) {
-	c := startCluster(t)
-	t.Run("deploy", func(t *testing.T) { testDeploy(t, c) })
-	t.Run("minimal", func(t *testing.T) { testMinimal(t, c) })
+	for _, on := range []string{ours, shipped} {
+		t.Run(on, func(t *testing.T) {
+			c := startCluster(t, on)
+			t.Run("caches", func(t *testing.T) { testCaches(t, c, on) })
+			t.Run("deploy", func(t *testing.T) { testDeploy(t, c) })
+			t.Run("minimal", func(t *testing.T) { testMinimal(t, c) })
+		})
+	}
 }
 
 func (c *cluster) apply(t *testing.T, manifest string) {

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+const (
+	kubernetes = "k8s.io/kubernetes"
+	watchcache = "github.com/kube-watchcache/watchcache"
+	suites     = watchcache + "/integration/kubernetes"
+)
+
+// environment is that of the go command in the copy: its go.mod is completed from the
+// go.sum files of Kubernetes and of this repository. Without cgo, as published.
+func environment() []string {
+	return append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod -buildvcs=false", "CGO_ENABLED=0")
+}
+
+// prepare makes the copy of Kubernetes, and etcd beside it, unless both are there.
+func (s *settings) prepare() (dir string, err error) {
+	var module struct{ Version, Dir string }
+	out, err := exec.Command("go", "mod", "download", "-json", kubernetes).Output()
+	if err != nil {
+		return "", fmt.Errorf("go mod download %s: %w", kubernetes, err)
+	}
+	if err := json.Unmarshal(out, &module); err != nil {
+		return "", err
+	}
+	dir = filepath.Join(s.dir, module.Version)
+	stamp, err := s.stamp(module.Version)
+	if err != nil {
+		return "", err
+	}
+	if was, _ := os.ReadFile(filepath.Join(dir, "watchcache.stamp")); !bytes.Equal(was, stamp) {
+		fmt.Fprintf(os.Stderr, "copying %s %s to %s\n", kubernetes, module.Version, dir)
+		if err := s.copyModule(module.Dir, dir); err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(filepath.Join(dir, "watchcache.stamp"), stamp, 0o644); err != nil {
+			return "", err
+		}
+	}
+	etcd := exec.Command("go", "build", "-C", s.root, "-o", filepath.Join(s.dir, "bin", "etcd"), "go.etcd.io/etcd/server/v3")
+	etcd.Env, etcd.Stderr = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0"), os.Stderr
+	if err := etcd.Run(); err != nil {
+		return "", fmt.Errorf("compile etcd: %w", err)
+	}
+	return dir, nil
+}
+
+// stamp is what a copy is made of.
+func (s *settings) stamp(version string) ([]byte, error) {
+	stamp := fmt.Appendln(nil, version, s.root, insertions, sources())
+	for _, name := range []string{"go.mod", "go.sum", "integration/kubernetes/go.mod", "integration/kubernetes/go.sum"} {
+		file, err := os.ReadFile(filepath.Join(s.root, name))
+		if err != nil {
+			return nil, err
+		}
+		stamp = append(stamp, file...)
+	}
+	return stamp, nil
+}
+
+func (s *settings) copyModule(from, dir string) error {
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
+		return err
+	}
+	// The module cache is read-only, and so is what is copied from it; published modules
+	// have no scripts that may be run, which some tests do. A vendor folder and a
+	// workspace would be used instead of go.mod.
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() || strings.HasSuffix(path, ".sh") && !strings.Contains(path, "not-executable") {
+			return os.Chmod(path, 0o755)
+		}
+		return os.Chmod(path, 0o644)
+	})
+	for _, name := range []string{"vendor", "staging", "go.work", "go.work.sum"} {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, name)))
+	}
+	if err != nil {
+		return err
+	}
+	if err := patch(dir); err != nil {
+		return err
+	}
+	return s.writeModule(dir)
+}
+
+// writeModule gives the copy a go.mod whose libraries are the published ones that this
+// module has, in the place of Kubernetes' staging folders, and this repository.
+func (s *settings) writeModule(dir string) error {
+	ours := filepath.Join(s.root, "integration/kubernetes")
+	var mod struct {
+		Replace []struct {
+			Old, New struct{ Path, Version string }
+		}
+	}
+	out, err := exec.Command("go", "mod", "edit", "-json", filepath.Join(ours, "go.mod")).Output()
+	if err != nil {
+		return fmt.Errorf("go mod edit: %w", err)
+	}
+	if err := json.Unmarshal(out, &mod); err != nil {
+		return err
+	}
+	edit := []string{"mod", "edit", "-require=" + watchcache + "@v0.0.0", "-replace=" + watchcache + "=" + s.root,
+		"-require=" + suites + "@v0.0.0", "-replace=" + suites + "=" + ours}
+	for _, r := range mod.Replace {
+		if strings.HasPrefix(r.Old.Path, "k8s.io/") {
+			edit = append(edit, "-replace="+r.Old.Path+"="+r.New.Path+"@"+r.New.Version)
+		}
+	}
+	if err := command(dir, "go", edit...); err != nil {
+		return err
+	}
+	sums := map[string]bool{}
+	for _, file := range []string{filepath.Join(dir, "go.sum"), filepath.Join(s.root, "go.sum"), filepath.Join(ours, "go.sum")} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		for _, line := range strings.SplitAfter(string(text), "\n") {
+			sums[line] = true
+		}
+	}
+	var all []string
+	for line := range sums {
+		all = append(all, line)
+	}
+	slices.Sort(all)
+	if err := os.WriteFile(filepath.Join(dir, "go.sum"), []byte(strings.Join(all, "")), 0o644); err != nil {
+		return err
+	}
+	return command(dir, "go", "list", "-deps", "-test", "-f", "{{if .Error}}{{.Error}}{{end}}", "./cmd/kube-apiserver/app", "./test/integration/job")
+}
+
+func command(dir, name string, args ...string) error {
+	c := exec.Command(name, args...)
+	c.Dir, c.Env, c.Stderr = dir, environment(), os.Stderr
+	if err := c.Run(); err != nil {
+		return fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// insertion is text that is put before a line of a file of Kubernetes.
+type insertion struct {
+	file string
+	// before is the only line of the file that is so, without what it is indented by.
+	before string
+	text   string
+}
+
+// The three places where the tests' servers are configured.
+var insertions = []insertion{{
+	// The servers of package app/testing, and of test/integration/etcd.
+	file:   "cmd/kube-apiserver/app/config.go",
+	before: "c.Aggregator = aggregator",
+	text:   "if err := useWatchCache(aggregator, kubeAPIs.ControlPlane.Generic, apiExtensions); err != nil {\nreturn nil, err\n}\n",
+}, {
+	// A server of the built-in APIs alone.
+	file:   "test/integration/framework/test_server.go",
+	before: "if setup.ModifyServerConfig != nil {",
+	text:   "if err := app.UseWatchCache(kubeAPIServerConfig.ControlPlane.Generic); err != nil {\nt.Fatal(err)\n}\n",
+}, {
+	// A control plane without pods and nodes.
+	file:   "pkg/controlplane/apiserver/samples/generic/server/config.go",
+	before: "c.Aggregator = aggregator",
+	text:   "if err := useWatchCache(aggregator, kubeAPIs.Generic, apiExtensions); err != nil {\nreturn nil, err\n}\n",
+}}
+
+// The line that a server writes is counted: tests whose servers are not on the cache
+// would say nothing.
+const serverLine = "The watch cache of this server is"
+
+const chainSource = `package %s
+
+import (
+	"fmt"
+	"os"
+
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	aggregator "k8s.io/kube-aggregator/pkg/apiserver"
+
+	"github.com/kube-watchcache/watchcache/integration/kubernetes/install"
+)
+
+func useWatchCache(front *aggregator.Config, builtin *genericapiserver.Config, custom *apiextensions.Config) error {
+	implementation, err := install.FromEnvironment()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(os.Stderr, "` + serverLine + `", implementation)
+	return install.Chain(implementation, front, builtin, custom)
+}
+`
+
+const aloneSource = `
+// UseWatchCache puts a server without a chain on the watch cache.
+func UseWatchCache(config *genericapiserver.Config) error {
+	implementation, err := install.FromEnvironment()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(os.Stderr, "` + serverLine + `", implementation)
+	return install.Builtin(implementation, config)
+}
+`
+
+// sources are the files that are added.
+func sources() map[string]string {
+	return map[string]string{
+		"cmd/kube-apiserver/app/watchcache.go":                            fmt.Sprintf(chainSource, "app") + aloneSource,
+		"pkg/controlplane/apiserver/samples/generic/server/watchcache.go": fmt.Sprintf(chainSource, "server"),
+	}
+}
+
+// patch changes the copy of Kubernetes in dir.
+func patch(dir string) error {
+	for _, i := range insertions {
+		path := filepath.Join(dir, i.file)
+		source, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		changed, err := i.apply(string(source))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, []byte(changed), 0o644); err != nil {
+			return err
+		}
+	}
+	for name, source := range sources() {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(source), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (i insertion) apply(source string) (string, error) {
+	lines := strings.SplitAfter(source, "\n")
+	at := -1
+	for n, line := range lines {
+		if strings.TrimSpace(line) != i.before {
+			continue
+		}
+		if at >= 0 {
+			return "", fmt.Errorf("%s has the line %q more than once: this version of Kubernetes needs another place", i.file, i.before)
+		}
+		at = n
+	}
+	if at < 0 {
+		return "", fmt.Errorf("%s has no line %q: this version of Kubernetes needs another place", i.file, i.before)
+	}
+	return strings.Join(lines[:at], "") + i.text + strings.Join(lines[at:], ""), nil
+}
