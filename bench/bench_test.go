@@ -134,3 +134,19 @@ func TestReport(t *testing.T) {
 	require.NoError(t, json.Unmarshal(out.Bytes(), &back))
 	require.Equal(t, r, back)
 }
+
+// The rows of growth say what they measure at other numbers than these.
+func TestGrowth(t *testing.T) {
+	small := toy
+	small.objects = 1000
+	for _, row := range growthRows() {
+		t.Run(row.name, func(t *testing.T) {
+			results, _, err := measureRow(t.Context(), row, settings{pairs: 1, size: small, resting: math.MaxInt})
+			require.NoError(t, err)
+			require.Len(t, results, len(row.figures))
+			for _, r := range results {
+				require.Equal(t, 1, r.Ours.N, "%s: ours was not measured", r.Figure)
+			}
+		})
+	}
+}

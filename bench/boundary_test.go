@@ -89,9 +89,16 @@ func TestBoundary(t *testing.T) {
 		require.Len(t, r.Shares, 5)
 	})
 	t.Run("events", func(t *testing.T) {
-		s.breakdown, s.subjects = false, []subject{ours, shipped}
+		s.breakdown, s.subjects = false, []subject{ours, shipped, floor}
 		results := measured(t, "an event to 200 watchers, 20/s")
-		require.InEpsilon(t, 3600, byFigure(results, figureWire).Ours.Median, 0.1, "a delivery is an object")
+		wire := byFigure(results, figureWire)
+		require.InEpsilon(t, 3600, wire.Ours.Median, 0.1, "a delivery is an object")
+		require.InEpsilon(t, wire.Ours.Median, wire.Floor.Median, 0.1, "the floor sends the same")
+	})
+	t.Run("lists of the floor", func(t *testing.T) {
+		s.subjects = []subject{ours, shipped, floor}
+		wire := byFigure(measured(t, "LIST rv=0, JSON, gzip"), figureWire)
+		require.InEpsilon(t, wire.Ours.Median, wire.Floor.Median, 0.1, "the floor sends the same")
 	})
 	t.Run("compressed events", func(t *testing.T) {
 		results := measured(t, "an event to 200 watchers that began with the state of a label, gzip, 20/s")
@@ -100,7 +107,7 @@ func TestBoundary(t *testing.T) {
 	t.Run("report", func(t *testing.T) {
 		var out bytes.Buffer
 		require.NoError(t, r.markdown(&out))
-		require.Contains(t, out.String(), "| work | ours | shipped | plain | ours / shipped | plain / shipped | goal | |\n")
+		require.Contains(t, out.String(), "| work | ours | shipped | plain | floor | ours / shipped | plain / shipped | ours / floor | goal | |\n")
 		require.Regexp(t, `\| LIST rv=0, JSON, 100 changes/s, 4 lists/s: CPU less that of the changes \| .* \| – \| – \|\n\| – CPU \| `, out.String())
 		require.Regexp(t, `\n\| watch with the initial state, 20 at once \| ours \| \S+ .s \| \d+ %, `, out.String())
 		require.Contains(t, out.String(), "| TLS and frames | garbage collection | the rest |\n")

@@ -55,6 +55,8 @@ func (c *cached) close() {
 type cacheOptions struct {
 	labelIndex bool // keep an index of appLabel
 	share      bool // share equal parts of objects, in ours
+	// over is the storage, nil: the backend.
+	over storage.Interface
 	// kind is what is cached, nil: the Pods of pods.go.
 	kind *realistic.Kind
 }
@@ -75,6 +77,14 @@ func (o cacheOptions) resource() (resource, error) {
 	}
 	codec, err := podCodec()
 	return resource{podResource, prefix, podKey, podAttrs, newPod, newPodList, codec}, err
+}
+
+// storage returns what the cache is over.
+func (o cacheOptions) storage(b *backend) storage.Interface {
+	if o.over != nil {
+		return o.over
+	}
+	return b
 }
 
 // start starts a cache, which is not ready yet.
@@ -140,7 +150,7 @@ func startOurs(b *backend, r resource, o cacheOptions) (*cached, func(context.Co
 		return nil, nil, err
 	}
 	config := cacher.Config{
-		Storage: b, Versioner: b.versioner, GroupResource: r.name, EventsHistoryWindow: historyWindow,
+		Storage: o.storage(b), Versioner: b.versioner, GroupResource: r.name, EventsHistoryWindow: historyWindow,
 		ResourcePrefix: r.prefix, KeyFunc: r.key, GetAttrsFunc: r.attrs,
 		NewFunc: r.object, NewListFunc: r.newList, Codec: r.codec, Metrics: m, ShareEqualParts: o.share,
 	}
@@ -156,7 +166,7 @@ func startOurs(b *backend, r resource, o cacheOptions) (*cached, func(context.Co
 
 func startShipped(b *backend, r resource, o cacheOptions) (*cached, func(context.Context) error, error) {
 	config := shippedcacher.Config{
-		Storage: b, Versioner: b.versioner, GroupResource: r.name, EventsHistoryWindow: historyWindow,
+		Storage: o.storage(b), Versioner: b.versioner, GroupResource: r.name, EventsHistoryWindow: historyWindow,
 		ResourcePrefix: r.prefix, KeyFunc: r.key, GetAttrsFunc: r.attrs,
 		NewFunc: r.object, NewListFunc: r.newList, Codec: r.codec,
 	}
@@ -173,7 +183,7 @@ func startShipped(b *backend, r resource, o cacheOptions) (*cached, func(context
 	if err != nil {
 		return nil, nil, err
 	}
-	delegator := shippedcacher.NewCacheDelegator(c, b)
+	delegator := shippedcacher.NewCacheDelegator(c, o.storage(b))
 	var once sync.Once
 	stop := func() {
 		once.Do(func() {

@@ -180,11 +180,19 @@ func (r result) verdict() string {
 
 // String returns the result in one line.
 func (r result) String() string {
-	name, third, ratioName, toThird := "floor", r.Floor, "ours/floor", r.ToFloor
+	text := fmt.Sprintf("%s; %s: ours %s, shipped %s", r.Work, r.Figure, r.Ours.text(r.Unit), r.Shipped.text(r.Unit))
 	if r.Plain.N > 0 {
-		name, third, ratioName, toThird = "plain", r.Plain, "plain/shipped", r.PlainToShipped
+		text += fmt.Sprintf(", plain %s", r.Plain.text(r.Unit))
 	}
-	return fmt.Sprintf("%s; %s: ours %s, shipped %s, %s %s, ours/shipped %s, %s %s, goal %s: %s",
-		r.Work, r.Figure, r.Ours.text(r.Unit), r.Shipped.text(r.Unit), name, third.text(r.Unit),
-		r.ToShipped.text(ratio), ratioName, toThird.text(ratio), r.Goal, r.verdict())
+	if r.Floor.N > 0 {
+		text += fmt.Sprintf(", floor %s", r.Floor.text(r.Unit))
+	}
+	text += ", ours/shipped " + r.ToShipped.text(ratio)
+	if r.Plain.N > 0 {
+		text += ", plain/shipped " + r.PlainToShipped.text(ratio)
+	}
+	if r.Floor.N > 0 {
+		text += ", ours/floor " + r.ToFloor.text(ratio)
+	}
+	return text + fmt.Sprintf(", goal %s: %s", r.Goal, r.verdict())
 }

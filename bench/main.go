@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -38,6 +39,8 @@ type settings struct {
 	profile  string
 	// boundary: the rows over HTTPS are measured, and not those in the process.
 	boundary bool
+	// growth: what things cost beside many others is measured, and nothing else.
+	growth bool
 	// breakdown: profiles are taken of them.
 	breakdown bool
 	// flags are more flags for the servers with our cache.
@@ -52,8 +55,9 @@ func parse(args []string, errOut io.Writer) (settings, error) {
 	rows := flags.String("rows", "", "measure the rows whose names match this regular expression")
 	pairs := flags.Int("pairs", 5, "how often each subject is measured, in turn")
 	objects := flags.Int("objects", full.objects, fmt.Sprintf("objects in the cache; with -boundary the default is %d", fullBoundary.objects))
-	subjects := flags.String("subjects", "", "measure only these, for profiles: ours, shipped, floor, with -boundary plain, separated by commas")
+	subjects := flags.String("subjects", "", "measure only these, for profiles: ours, shipped, floor, with -boundary also plain, separated by commas")
 	overHTTPS := flags.Bool("boundary", false, "measure servers over HTTPS, each a process, and not caches in this process")
+	growing := flags.Bool("growth", false, "measure what an object, a read, an event and a watcher cost beside few and many others; takes 6 GB of memory")
 	breakdown := flags.Bool("breakdown", true, "with -boundary: say from a profile into what the CPU time goes")
 	ourFlags := flags.String("flags", "", "with -boundary: more flags for the servers with our cache, separated by spaces")
 	repeats := flags.Int("repeats", full.repeats, "how often requests are repeated in a measurement, in percent")
@@ -62,7 +66,7 @@ func parse(args []string, errOut io.Writer) (settings, error) {
 	if err := flags.Parse(args); err != nil {
 		return settings{}, err
 	}
-	s := settings{pairs: *pairs, size: full, out: *out, profile: *profile, boundary: *overHTTPS, breakdown: *breakdown, flags: strings.Fields(*ourFlags)}
+	s := settings{pairs: *pairs, size: full, out: *out, profile: *profile, boundary: *overHTTPS, growth: *growing, breakdown: *breakdown, flags: strings.Fields(*ourFlags)}
 	if s.boundary {
 		s.size = fullBoundary
 	}
@@ -81,6 +85,8 @@ func parse(args []string, errOut io.Writer) (settings, error) {
 		return s, fmt.Errorf("unknown argument %q: there are only flags", flags.Arg(0))
 	case s.pairs < 1:
 		return s, fmt.Errorf("-pairs is %d: want at least 1", s.pairs)
+	case s.boundary && s.growth:
+		return s, errors.New("-growth and -boundary: want one of them")
 	case s.boundary && s.size.objects < 5:
 		return s, fmt.Errorf("-objects is %d: want at least 5", s.size.objects)
 	case !s.boundary && (s.size.objects < namespaces || s.size.objects%namespaces != 0):
@@ -152,8 +158,11 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 // removes that.
 func (s settings) table() (chosen []row, done func(), err error) {
 	all := table()
-	if s.boundary {
+	switch {
+	case s.boundary:
 		all = boundaryTable(servers{}, s.size)
+	case s.growth:
+		all = growthRows()
 	}
 	chosen, err = s.choose(all)
 	if err != nil || !s.boundary {

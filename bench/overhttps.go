@@ -15,7 +15,7 @@ import (
 )
 
 // forms is which server each subject is.
-var forms = map[subject]form.Form{ours: form.Ours, installed: form.Plain, shipped: form.Shipped}
+var forms = map[subject]form.Form{ours: form.Ours, installed: form.Plain, shipped: form.Shipped, floor: form.Floor}
 
 // servers is how the servers of the boundary are run.
 type servers struct {

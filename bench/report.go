@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -72,11 +73,12 @@ func (r report) markdown(out io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "`%s`, %s, %s, %d cores, GOMAXPROCS %d; load averages %q before, %q after (the measurement's own load included).\n\n",
 		m.Command, m.Go, m.Platform, m.Cores, m.GOMAXPROCS, m.LoadBefore, m.LoadAfter)
-	third, ratioName := "floor", "ours / floor"
-	if r.Boundary {
-		third, ratioName = "plain", "plain / shipped"
+	columns := r.columns()
+	b.WriteString("| work")
+	for _, c := range columns {
+		b.WriteString(" | " + c.name)
 	}
-	fmt.Fprintf(&b, "| work | ours | shipped | %s | ours / shipped | %s | goal | |\n|---|---|---|---|---|---|---|---|\n", third, ratioName)
+	b.WriteString(" | goal | |\n|---|---|---" + strings.Repeat("|---", len(columns)) + "|\n")
 	last := ""
 	for _, x := range r.Results {
 		work := x.Work
@@ -87,15 +89,36 @@ func (r report) markdown(out io.Writer) error {
 			}
 		}
 		last = x.Work
-		value, toThird := x.Floor, x.ToFloor
-		if r.Boundary {
-			value, toThird = x.Plain, x.PlainToShipped
+		fmt.Fprintf(&b, "| %s", work)
+		for _, c := range columns {
+			of, u := c.of(x)
+			fmt.Fprintf(&b, " | %s", of.text(u))
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s |\n", work,
-			x.Ours.text(x.Unit), x.Shipped.text(x.Unit), value.text(x.Unit),
-			x.ToShipped.text(ratio), toThird.text(ratio), x.Goal, x.verdict())
+		fmt.Fprintf(&b, " | %s | %s |\n", x.Goal, x.verdict())
 	}
 	sharesTable(&b, r.Shares, r.Results)
 	_, err := io.WriteString(out, b.String())
 	return err
+}
+
+// column is a column of the report.
+type column struct {
+	name string
+	of   func(result) (spread, unit)
+}
+
+func (r report) columns() []column {
+	columns := []column{
+		{"ours", func(x result) (spread, unit) { return x.Ours, x.Unit }},
+		{"shipped", func(x result) (spread, unit) { return x.Shipped, x.Unit }},
+		{"plain", func(x result) (spread, unit) { return x.Plain, x.Unit }},
+		{"floor", func(x result) (spread, unit) { return x.Floor, x.Unit }},
+		{"ours / shipped", func(x result) (spread, unit) { return x.ToShipped, ratio }},
+		{"plain / shipped", func(x result) (spread, unit) { return x.PlainToShipped, ratio }},
+		{"ours / floor", func(x result) (spread, unit) { return x.ToFloor, ratio }},
+	}
+	if !r.Boundary {
+		columns = slices.DeleteFunc(columns, func(c column) bool { return strings.HasPrefix(c.name, "plain") })
+	}
+	return columns
 }

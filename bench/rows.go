@@ -145,10 +145,7 @@ func startAndStopRows() []row {
 			open: resuming{watchers: 5000, events: 5000, selector: selector}.open,
 		}
 	}
-	return []row{{
-		name: "time to ready, per object", figures: cpu(ofShipped(0.7)), subjects: withShippedAndFloor,
-		open: ready{repeats: 5}.open,
-	}, {
+	return append(readyRows(), []row{{
 		name: "event to a watcher while 200 others a second start at rv=0 and don't read",
 		figures: []figure{
 			{name: "median latency", unit: nanoseconds, goal: noGoal()},
@@ -177,5 +174,5 @@ func startAndStopRows() []row {
 			},
 			subjects: withShipped,
 			open:     stopping{watchers: 1000, stalled: 10}.open,
-		}}
+		}}...)
 }

@@ -58,7 +58,7 @@ func sharesTable(b *strings.Builder, all []shares, results []result) {
 func medianCPU(results []result, s shares) spread {
 	for _, r := range results {
 		if r.Work == s.Work && r.Figure == figureCPU {
-			of := map[subject]spread{ours: r.Ours, shipped: r.Shipped, installed: r.Plain}[s.Subject]
+			of := map[subject]spread{ours: r.Ours, shipped: r.Shipped, installed: r.Plain, floor: r.Floor}[s.Subject]
 			return spread{N: of.N, Median: of.Median, Min: of.Median, Max: of.Median}
 		}
 	}

@@ -15,52 +15,6 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// ready measures the time that it takes to fill a cache, for each object.
-type ready struct{ repeats int }
-
-func (m ready) open(_ context.Context, s size) (*work, error) {
-	pods := makePods(s.objects)
-	n := s.of(m.repeats, s.repeats)
-	return fresh(func(ctx context.Context, sub subject) ([]float64, error) {
-		if sub == floor {
-			return m.describe(n, pods)
-		}
-		each, err := cost(n*len(pods), func() error {
-			for range n {
-				c, err := open(ctx, sub, newBackend(pods), cacheOptions{})
-				if err != nil {
-					return err
-				}
-				err = readOne(ctx, c, pods)
-				c.close()
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		return []float64{each}, err
-	}), nil
-}
-
-// describe computes the key and the attributes of each object, which every
-// cache must.
-func (m ready) describe(n int, pods []*corev1.Pod) ([]float64, error) {
-	each, err := cost(n*len(pods), func() error {
-		for i := range n * len(pods) {
-			pod := pods[i%len(pods)]
-			if _, err := podKey(pod); err != nil {
-				return err
-			}
-			if _, _, err := podAttrs(pod); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return []float64{each}, err
-}
-
 // heldUp measures how long an event takes to an established watcher while
 // others begin with the whole state, one after the other. They don't read, so
 // that what is measured is their beginning.

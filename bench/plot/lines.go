@@ -12,11 +12,14 @@ import (
 	"strings"
 )
 
-// lines is a plot of figures of several rows of one kind against the number of
-// objects in their names. Both axes are logarithmic.
+// lines is a plot of figures of several rows of one kind against the number in their
+// names. Both axes are logarithmic.
 type lines struct {
 	title string
-	// rows finds the rows; its only group is the number of objects.
+	unit  unit
+	// of is what there is a number of.
+	of string
+	// rows finds the rows; its only group is the number.
 	rows   *regexp.Regexp
 	series []series
 }
@@ -26,6 +29,8 @@ type series struct {
 	figure, subject string
 	dashed          bool
 	label           string
+	// partly: the figure was not measured in all rows.
+	partly bool
 }
 
 // The measures of a plot of lines, in pixels.
@@ -62,6 +67,9 @@ func (l lines) points(report figures, s series) ([]point, error) {
 			return nil, fmt.Errorf("%q: %w", work, err)
 		}
 		value, ok := byFigure[s.figure][s.subject]
+		if !ok && s.partly {
+			continue
+		}
 		if !ok || value.median <= 0 {
 			return nil, fmt.Errorf("the table has no %q of %q, %s", s.figure, work, s.subject)
 		}
@@ -112,19 +120,19 @@ func (l lines) svg(report figures) (string, error) {
 	var b, told strings.Builder
 	for value := y.least; value <= y.most*1.01; value *= 10 {
 		fmt.Fprintf(&b, `<line class="axis" x1="%d" y1="%.1f" x2="%d" y2="%.1f"/>`, linesLeft, y.at(value), linesRight, y.at(value))
-		fmt.Fprintf(&b, `<text class="quiet" x="%d" y="%.1f" text-anchor="end">%s</text>`+"\n", linesLeft-8, y.at(value)+4, duration.text(value))
+		fmt.Fprintf(&b, `<text class="quiet" x="%d" y="%.1f" text-anchor="end">%s</text>`+"\n", linesLeft-8, y.at(value)+4, l.unit.text(value))
 	}
 	for _, p := range all[0] {
 		fmt.Fprintf(&b, `<line class="axis" x1="%.1f" y1="%d" x2="%.1f" y2="%d"/>`, x.at(p.objects), linesTop, x.at(p.objects), linesBottom)
 		fmt.Fprintf(&b, `<text class="quiet" x="%.1f" y="%d" text-anchor="middle">%.0f</text>`+"\n", x.at(p.objects), linesBottom+20, p.objects)
 	}
-	fmt.Fprintf(&b, `<text class="quiet" x="%d" y="%d" text-anchor="middle">objects</text>`+"\n", (linesLeft+linesRight)/2, linesBottom+40)
+	fmt.Fprintf(&b, `<text class="quiet" x="%d" y="%d" text-anchor="middle">%s</text>`+"\n", (linesLeft+linesRight)/2, linesBottom+40, html.EscapeString(l.of))
 	labels := l.labels(all, y)
 	for i, s := range l.series {
 		s.draw(&b, all[i], x, y, labels[i])
 		fmt.Fprintf(&told, "%s:", s.label)
 		for _, p := range all[i] {
-			fmt.Fprintf(&told, " %s for %.0f,", duration.text(p.median), p.objects)
+			fmt.Fprintf(&told, " %s for %.0f,", l.unit.text(p.median), p.objects)
 		}
 		told.WriteString(" ")
 	}

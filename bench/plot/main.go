@@ -8,7 +8,8 @@
 //	go run ./bench/plot
 //
 // writes burst.svg and fanout.svg into docs/images, lists.svg if there is a report of
-// lists of several numbers of objects over HTTPS, and tuning-*.svg.
+// lists of several numbers of objects over HTTPS, growth-*.svg if there is one of
+// bench -growth, and tuning-*.svg.
 package main
 
 import (
@@ -18,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 )
 
 func main() {
@@ -74,19 +76,69 @@ func draw(report string) (map[string]string, error) {
 		}
 		plots[name] = svg
 	}
-	if lists.measured(figures) {
-		svg, err := lists.svg(figures)
-		if err != nil {
-			return nil, fmt.Errorf("lists.svg: %w", err)
+	for name, of := range logarithmic {
+		if !of.measured(figures) {
+			continue
 		}
-		plots["lists.svg"] = svg
+		svg, err := of.svg(figures)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		plots[name] = svg
 	}
 	return plots, nil
+}
+
+// logarithmic is the plots of what was measured with several numbers of one kind, by
+// the names of their files.
+var logarithmic = map[string]lines{
+	"lists.svg": lists, "growth-objects.svg": growthObjects, "growth-watchers.svg": growthWatchers, "growth-memory.svg": growthMemory,
+}
+
+// manyObjects and manyWatchers find the rows of bench -growth.
+var (
+	manyObjects  = regexp.MustCompile(`^([0-9,]+) objects$`)
+	manyWatchers = regexp.MustCompile(`^([0-9,]+) watchers, [0-9]+ match$`)
+)
+
+// growthObjects is the CPU time of one of each beside so many objects.
+var growthObjects = lines{
+	title: "CPU time of one, by the number of objects", unit: duration, of: "objects", rows: manyObjects,
+	series: both("ready, each object", "event", "GET", "LIST of a namespace, each object"),
+}
+
+// growthWatchers is the CPU time of one event, of which ten watchers are told.
+var growthWatchers = lines{
+	title: "CPU time of an event, by the number of watchers", unit: duration, of: "watchers", rows: manyWatchers,
+	series: []series{
+		{figure: "CPU", subject: shipped, label: "shipped", partly: true},
+		{figure: "CPU", subject: ours, label: "ours"},
+	},
+}
+
+// growthMemory is the memory that a cache takes for an object.
+var growthMemory = lines{
+	title: "Heap of an object beyond it, by the number of objects", unit: octets, of: "objects", rows: manyObjects,
+	series: both("heap of an object beyond it"),
+}
+
+// both is a line for each figure of each cache, by the figure's first word; every
+// other figure's are dashed.
+func both(figures ...string) (all []series) {
+	for i, figure := range figures {
+		word, _, _ := strings.Cut(figure, " ")
+		for _, subject := range []string{shipped, ours} {
+			all = append(all, series{figure: figure, subject: subject, dashed: i%2 > 0, label: subject + ", " + strings.TrimSuffix(word, ",")})
+		}
+	}
+	return all
 }
 
 // lists is the CPU time of a server for a LIST over HTTPS.
 var lists = lines{
 	title: "CPU time of a LIST over HTTPS",
+	unit:  duration,
+	of:    "objects",
 	rows:  regexp.MustCompile(`^LIST rv=0 of ([0-9,]+) devices$`),
 	series: []series{
 		{figure: "CPU, JSON", subject: shipped, label: "shipped, JSON"},

@@ -138,3 +138,20 @@ func TestCurves(t *testing.T) {
 	_, err = c.svg("## Bad\n\n| x | y |\n|---|---|\n| 0 |\n| 1 | 2 |\n")
 	require.ErrorContains(t, err, "has 1 cells, and there are 2 columns")
 }
+
+// A line ends where its cache was measured last, if it may; memory has its own unit.
+func TestLinesOfGrowth(t *testing.T) {
+	report := parse("| work | ours | shipped | floor | ours / shipped | ours / floor | goal | |\n|---|---|---|---|---|---|---|---|\n" +
+		"| 10 watchers, 10 match: CPU less pacing | 1 µs | 2 µs | – | – | – | – | – |\n" +
+		"| – CPU | 10 µs | 10 µs | – | – | – | – | – |\n" +
+		"| 10 watchers, idle: memory | 4000 B | 7000 B | – | – | – | – | – |\n" +
+		"| 100,000 watchers, 100 match: CPU | 100 µs | – | – | – | – | – | – |\n")
+	svg, err := growthWatchers.svg(report)
+	require.NoError(t, err)
+	require.NoError(t, xml.Unmarshal([]byte(svg), new(struct{})))
+	require.Contains(t, svg, `<polyline class="line ours" points="76.0,366.0 590.0,44.0"/>`)
+	require.Contains(t, svg, `<polyline class="line shipped" points="76.0,366.0"/>`)
+	require.Contains(t, svg, ">watchers</text>")
+	require.False(t, growthObjects.measured(report))
+	require.Equal(t, "314 B", octets.text(314))
+}

@@ -29,12 +29,15 @@ type unit int
 const (
 	percent unit = iota
 	duration
+	octets
 )
 
 func (u unit) text(value float64) string {
 	switch {
 	case u == percent:
 		return fmt.Sprintf("%.3g %%", value)
+	case u == octets:
+		return fmt.Sprintf("%.4g B", value)
 	case value >= 1e9:
 		return fmt.Sprintf("%.3g s", value/1e9)
 	case value >= 1e6:

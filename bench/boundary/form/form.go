@@ -14,6 +14,9 @@ const (
 	Plain Form = "plain"
 	// Ours is the server with server.Install and server.InstallAPIGroup.
 	Ours Form = "ours"
+	// Floor is Ours under a handler that writes the bytes of its lists and watches
+	// from memory, with no filter around it.
+	Floor Form = "floor"
 )
 
 // EndpointsFile is the file in a server's run directory that has the endpoints,

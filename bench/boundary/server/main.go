@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command server is the server that bench measures over HTTPS: the API of the
-// example server, standalone, in one of three forms.
+// example server, standalone, in one of four forms.
 //
 //	server --form=shipped ...  # server.Install is left out: the cacher of k8s.io/apiserver
 //	server --form=plain ...    # server.Install, and the API group without a second line
 //	server --form=ours ...     # server.Install and server.InstallAPIGroup
+//	server --form=floor ...    # ours, whose bytes are written with nothing around them
 //
 // The other flags are those of the example server. The forms differ in nothing
 // else.
@@ -42,7 +43,7 @@ func main() {
 func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	options := server.NewOptions()
 	flags := pflag.NewFlagSet("server", pflag.ContinueOnError)
-	which := flags.String("form", "", "shipped, plain or ours")
+	which := flags.String("form", "", "shipped, plain, ours or floor")
 	sets := options.Flags()
 	for _, topic := range sets.Order {
 		flags.AddFlagSet(sets.FlagSets[topic])
@@ -51,9 +52,9 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		return err
 	}
 	switch form.Form(*which) {
-	case form.Shipped, form.Plain, form.Ours:
+	case form.Shipped, form.Plain, form.Ours, form.Floor:
 	default:
-		return fmt.Errorf("--form %q: want shipped, plain or ours", *which)
+		return fmt.Errorf("--form %q: want shipped, plain, ours or floor", *which)
 	}
 	options.Standalone = true
 	options.Complete()

@@ -65,7 +65,7 @@ func newServer(options *server.Options, env *devserver.Environment, which form.F
 		group.VersionedResourcesStorageMap[version] = resources
 	}
 	installGroup := generic.InstallAPIGroup
-	if which == form.Ours {
+	if which == form.Ours || which == form.Floor {
 		installGroup = func(group *genericapiserver.APIGroupInfo) error { return watchcache.InstallAPIGroup(generic, group) }
 	}
 	if err := installGroup(&group); err != nil {
@@ -73,6 +73,9 @@ func newServer(options *server.Options, env *devserver.Environment, which form.F
 	}
 	if which != form.Shipped {
 		err = watchcache.AddReadinessHook(generic)
+	}
+	if which == form.Floor {
+		generic.Handler.FullHandlerChain = newFloor(generic.Handler.FullHandlerChain)
 	}
 	return generic, err
 }
