@@ -8,7 +8,7 @@ ARGS    ?=
 # Repetitions of `make race`, and what it repeats.
 COUNT   ?= 5
 PKGS    ?= ./watchcache/... ./cacher/... ./storage/... ./server/... ./metrics/...
-# How long `make faults` and `make chaos` go on, and the seed of their choices;
+# How long `make faults`, `make chaos` and `make churn` go on, and the seed of their choices;
 # empty: the short form.
 DURATION ?=
 SEED     ?=
@@ -18,6 +18,11 @@ VERSION ?=
 BASE    ?=
 # What `make benchmarks` runs.
 BENCH   ?= .
+# What `make kubernetes-test` runs of Kubernetes' test/integration, and on which cache.
+PACKAGES       ?=
+IMPLEMENTATION ?= ours
+# What `make verify-kubernetes` runs: some minutes of tests.
+KUBERNETES_SUBSET = secrets events podgc storageclasses ttlcontroller
 
 # The race detector needs a C compiler. Without one the tests run all the same,
 # and say so; with CI=true that is an error.
@@ -33,7 +38,7 @@ STEP = hack/step.sh
 PLAINSTEP = CGO_ENABLED=0 $(STEP)
 
 .DEFAULT_GOAL := help
-.PHONY: help alerts run test soak schedules racing programs on-etcd beside race lint vet static generate bench tuning benchmarks dashboards observe build verify conformance clientgo backends browser kubernetes e2e faults chaos mutants mutation release-check compiler clean
+.PHONY: help alerts run test soak schedules racing programs on-etcd beside race lint vet static generate bench tuning benchmarks dashboards observe build verify conformance clientgo backends browser kubernetes kubernetes-test verify-kubernetes e2e faults chaos churn mutants mutation release-check compiler clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -46,12 +51,18 @@ run: ## serve the example API server with an etcd inside it, on 127.0.0.1 (ARGS=
 # Integration runs alone and in its own folder, because only there does go test
 # show what the tests print: the etcd in use and the number of conformance
 # suites. The invariants tag changes our own packages only, so the second pass
-# reuses the first one's build of everything else. Allocations and heap are
-# counted in a third one, without the race detector, which allocates itself; the
-# burst to 1,000 watchers has its full size there. Each step says what it took.
+# reuses the first one's build of everything else; the tests of wire, which encode
+# and compress much, run in it only. Allocations and heap are counted in a third
+# one, without the race detector, which allocates itself; the burst to 1,000
+# watchers has its full size there. The commands of examples/minimal are tried
+# without the race detector and without cgo, so that the server that they compile
+# shares its build with these; so are all lists of the servers with and without
+# InstallAPIGroup, of which the first pass compares a share. Each step says what it took.
 test: compiler programs ## run every test once with the race detector, then the state machine, the cacher and conformance with invariants checked
-	@$(STEP) "unit tests" $(GO) test $(TESTFLAGS) $$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | grep -Ev '/integration(/faults|/chaos|/observe)?$$')
+	@$(STEP) "unit tests" $(GO) test $(TESTFLAGS) $$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | grep -Ev '/integration(/faults|/chaos|/observe|/minimal|/hostile)?$$|/cacher/internal/wire$$')
 	@$(STEP) "unit tests with invariants" $(GO) test $(TESTFLAGS) -tags invariants ./watchcache/... ./cacher/...
+	@$(PLAINSTEP) "tests without the race detector" $(GO) test -vet=off -count=1 -ldflags=-w -timeout $(TIMEOUT) ./integration/minimal ./cacher/internal/wire
+	@$(PLAINSTEP) "lists to the byte" $(GO) test -vet=off -count=1 -ldflags=-w -timeout $(TIMEOUT) -run 'AreTheSameToTheByte$$' ./server
 	@$(PLAINSTEP) "allocations and heap" $(GO) test -vet=off -count=1 -ldflags=-w -run 'Allocations|Heap|ClonesNothing|NeverReading' ./watchcache ./cacher ./internal/heapsize
 	@$(MAKE) --no-print-directory -j2 --output-sync=target schedules racing
 	@$(MAKE) --no-print-directory -j2 --output-sync=target on-etcd beside
@@ -74,6 +85,7 @@ on-etcd:
 beside: backends
 	@$(STEP) "make observe" $(GO) test -C integration/observe $(TESTFLAGS)
 	@$(STEP) "page in a browser" $(GO) test -C integration/browser $(TESTFLAGS) ./...
+	@$(PLAINSTEP) "hostile clients" $(GO) test -C integration/hostile -vet=off -count=1 -ldflags=-w -timeout $(TIMEOUT)
 
 # What the tests run as processes is compiled before, so that no time that a
 # test may take includes it. Each command is what a test then finds compiled:
@@ -100,7 +112,10 @@ faults: compiler ## break a cluster of three etcd members under a server, beside
 	cd integration/faults && FAULTS_DURATION=$(DURATION) FAULTS_SEED=$(SEED) $(GO) test $(RACE) -vet=off -count=1 -timeout 24h
 
 chaos: compiler ## break three etcd members and two servers at random under load, judge all that clients saw, leave a report (DURATION=30m SEED=1; without: the short form)
-	cd integration/chaos && CHAOS_DURATION=$(DURATION) CHAOS_SEED=$(SEED) $(GO) test $(RACE) -vet=off -count=1 -timeout 24h $(if $(DURATION),-run '^TestRandomFaults$$' -v)
+	cd integration/chaos && CHAOS_DURATION=$(DURATION) CHAOS_SEED=$(SEED) $(GO) test $(RACE) -vet=off -count=1 -timeout 24h $(if $(DURATION),-run '^Test(RandomFaults|RestoredBackup)$$' -v)
+
+churn: compiler ## open and drop 10,000 watches a minute over HTTPS, with every option, and see that nothing is left of them (DURATION=10m SEED=1)
+	cd integration/hostile && CHURN_DURATION=$(or $(DURATION),10m) CHURN_SEED=$(SEED) $(GO) test $(RACE) -vet=off -count=1 -timeout 24h -run '^TestChurn$$' -v
 
 soak: compiler ## run random schedules against the cache until Ctrl-C, then print what they reached (ARGS="-first 1000000")
 	cd simulation && $(GO) test $(RACE) -vet=off -count=1 -timeout 0 -run '^TestSoak$$' -v . -args -soak $(ARGS)
@@ -121,11 +136,20 @@ browser: compiler ## test /debug/watchcache in chromium, which is installed if i
 	@hack/chromium.sh || [ "$$CI" != true ]
 	@$(STEP) "page in a browser" $(GO) test -C integration/browser $(TESTFLAGS) ./...
 
-# kube-apiserver takes about ten minutes to compile when nothing is cached.
-kubernetes: ## run both examples in a cluster of a real kube-apiserver, which is compiled first (WATCHCACHE_KUBE_APISERVER_BINARY: one that is there)
-	@$(STEP) "examples in a cluster" $(GO) test -C integration/kubernetes -vet=off -count=1 -timeout 60m .
+# kube-apiserver takes about ten minutes to compile when nothing is cached, and so do
+# Kubernetes' tests, whose copy of Kubernetes is another one to the compiler.
+kubernetes: ## run both examples in clusters of a kube-apiserver on our cache and on the shipped one, which is compiled first (WATCHCACHE_KUBE_APISERVER_BINARY: one that is there)
+	@$(STEP) "examples in a cluster" env GOWORK=off $(GO) test -C integration/kubernetes -vet=off -count=1 -timeout 60m ./...
 
-# Vet and staticcheck look at the race build, which is the one that the tests
+kubernetes-test: ## run Kubernetes' own integration tests (PACKAGES="job apiserver/apply" IMPLEMENTATION=ours|shipped ARGS="-keep")
+	@cd integration/kubernetes && GOWORK=off CGO_ENABLED=0 $(GO) run ./suites -implementation "$(IMPLEMENTATION)" -packages "$(PACKAGES)" $(ARGS)
+
+verify-kubernetes: ## run the quick ones of Kubernetes' own integration tests on our cache
+	@$(PLAINSTEP) "table of Kubernetes' tests" env GOWORK=off $(GO) test -C integration/kubernetes -vet=off -count=1 ./suites
+	@$(STEP) "Kubernetes' own tests" $(MAKE) --no-print-directory kubernetes-test PACKAGES="$(KUBERNETES_SUBSET)"
+
+# The two packages of integration/kubernetes that import Kubernetes are compiled by
+# make kubernetes only. Vet and staticcheck look at the race build, which is the one that the tests
 # need anyway. What only one of the two builds uses is not unused.
 lint: vet static ## check formatting, vet, staticcheck, the public API, links in Markdown pages, and that generated files are fresh
 
@@ -139,7 +163,7 @@ vet: ## the first half of lint: formatting and vet, which compiles for the tests
 	@$(STEP) "vet customresources" $(GO) vet -C integration/customresources $(RACE) ./...
 	@$(STEP) "vet kine" $(GO) vet -C integration/kine $(RACE) ./...
 	@$(STEP) "vet browser" $(GO) vet -C integration/browser $(RACE) ./...
-	@$(STEP) "vet kubernetes" $(GO) vet -C integration/kubernetes $(RACE) ./...
+	@$(STEP) "vet kubernetes" $(GO) vet -C integration/kubernetes $(RACE) . ./suites
 
 static: ## the other half of lint
 	@$(PLAINSTEP) "compile staticcheck" $(GO) build -C hack/tools -o ../../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
