@@ -31,7 +31,7 @@ func FuzzAnswers(f *testing.F) {
 	}{
 		{"pods", "", asJSON}, {"pods", "limit=7", asProtobuf}, {"namespaces/ns1/pods", "resourceVersion=0&limit=3", asKubectl},
 		{"namespaces/ns1/pods/x27", "", asTable}, {"pods", "fieldSelector=metadata.name%3Dx27", asInformer}, {"pods", "labelSelector=app+in+(a,b)&pretty=1", asYAML},
-		{"pods", "resourceVersionMatch=Exact&resourceVersion=3", asPartialProtobuf}, {"pods", "resourceVersion=99999999&timeout=1s", asJSON},
+		{"pods", "resourceVersionMatch=Exact&resourceVersion=3", asPartialProtobuf}, {"pods", "resourceVersion=99999999", asJSON},
 		{"pods", "continue=AAAA", asTable}, {"namespaces/ns1%2f..%2fns2/pods", "", asJSON}, {"namespaces//pods", "", asJSON}, {"pods/", "", asJSON},
 		{"namespaces/ns1/../ns2/pods", "", asJSON}, {"pods", "sendInitialEvents=true", asJSON}, {"pods", "limit=-1&limit=2", "*/*"},
 		{"pods", "includeObject=Object&limit=9223372036854775807", asTable}, {"pods", "labelSelector=%00", "application/json;as=Table"}, {"pods", ";=;", ",,;q=2"},
@@ -43,6 +43,9 @@ func FuzzAnswers(f *testing.F) {
 		parsed, err := url.Parse(s.with.URL + asked)
 		if err != nil || !strings.HasPrefix(path.Clean(parsed.Path), root) || strings.Contains(parsed.Path, "watch") || parsed.Query().Has("watch") {
 			return // no request, one to another handler, or one that does not end
+		}
+		if parsed.Query().Has("timeout") {
+			return // the server's filter may cut the answer off while it is written
 		}
 		if r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.with.URL+asked, nil); err != nil || r.URL.Fragment != "" {
 			return
