@@ -38,7 +38,7 @@ STEP = hack/step.sh
 PLAINSTEP = CGO_ENABLED=0 $(STEP)
 
 .DEFAULT_GOAL := help
-.PHONY: help alerts run test soak schedules racing programs on-etcd beside race lint vet static generate bench tuning benchmarks dashboards observe build verify conformance clientgo backends browser kubernetes kubernetes-test verify-kubernetes e2e faults chaos churn mutants mutation release-check compiler clean
+.PHONY: help alerts run test soak schedules racing programs on-etcd beside race lint vet static generate bench tuning benchmarks dashboards observe build verify conformance clientgo backends browser kubernetes kubernetes-test verify-kubernetes e2e faults chaos churn mutants mutation release-check versions compiler clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -206,7 +206,11 @@ build: ## compile everything, and the example server to bin/apiserver
 	$(GO) build ./...
 	$(GO) build -o bin/apiserver ./examples/apiserver
 
-verify: lint test ## lint, then test: what CI runs
+verify: lint test versions ## lint and test, which is what CI runs, then the other minors of Kubernetes
+
+# Without cgo and the race detector: nothing else compiles these libraries.
+versions: ## compile and vet the module on the other minor versions of Kubernetes that it holds (docs/versions.md)
+	@$(PLAINSTEP) "other minors of Kubernetes" $(GO) run ./hack/versions check
 
 clean: ## remove what the targets above leave in the tree: bin/ and .run/
 	rm -rf bin .run

@@ -41,13 +41,28 @@ func Decorator(opts ...Option) generic.StorageDecorator {
 		sizeEstimation: utilfeature.DefaultFeatureGate.Enabled(features.SizeBasedListCostEstimate),
 		listStorage:    !utilfeature.DefaultFeatureGate.Enabled(features.WatchList),
 	}
+	return asStorageDecorator(d.decorate)
+}
+
+// asStorageDecorator and openRaw are the one place of this package with the
+// signatures of generic.StorageDecorator and of generic.NewRawStorage, which
+// k8s.io/apiserver changes from one minor version to another: docs/versions.md says
+// how the next one is added. Each parameter becomes a field of request.
+func asStorageDecorator(decorate func(request) (storage.Interface, factory.DestroyFunc, error)) generic.StorageDecorator {
 	return func(
 		config *storagebackend.ConfigForResource, resourcePrefix string,
 		keyFunc func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
 		attrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers,
 	) (storage.Interface, factory.DestroyFunc, error) {
-		return d.decorate(request{config, resourcePrefix, keyFunc, newFunc, newListFunc, attrs, triggers, indexers})
+		return decorate(request{
+			config: config, prefix: resourcePrefix, keyOf: keyFunc, newObject: newFunc, newList: newListFunc,
+			attrs: attrs, triggers: triggers, indexers: indexers,
+		})
 	}
+}
+
+func openRaw(open RawStorageFunc, r request) (storage.Interface, factory.DestroyFunc, error) {
+	return open(r.config, r.newObject, r.newList, r.prefix)
 }
 
 // decorator makes the storages of one Decorator.
@@ -74,7 +89,7 @@ func (d *decorator) decorate(r request) (storage.Interface, factory.DestroyFunc,
 }
 
 func (d *decorator) raw(r request) (storage.Interface, factory.DestroyFunc, error) {
-	raw, destroy, err := d.options.rawStorage(r.config, r.newObject, r.newList, r.prefix)
+	raw, destroy, err := openRaw(d.options.rawStorage, r)
 	if err != nil {
 		return nil, nil, fmt.Errorf("the storage of %s: %w", r.config.GroupResource, err)
 	}

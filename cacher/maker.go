@@ -5,9 +5,9 @@ package cacher
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
@@ -29,9 +29,17 @@ type keyed struct {
 	object runtime.Object
 }
 
+// wrapped is an object of a storage's watch together with the time at which it was
+// decoded: storage.WatchEventWithRecordTime, which k8s.io/apiserver has since v0.37.
+type wrapped interface {
+	runtime.Object
+	RecordTime() time.Time
+	Unwrap() runtime.Object
+}
+
 // key takes what the storage's watch or list brought for an object.
 func (m *maker) key(obj any) (keyed, error) {
-	if timed, ok := obj.(storage.WatchEventWithRecordTime); ok {
+	if timed, ok := obj.(wrapped); ok {
 		obj = timed.Unwrap()
 	}
 	object, ok := obj.(runtime.Object)

@@ -126,6 +126,12 @@ func (o *observer) until(t *testing.T, key string) (events []event) {
 	}
 }
 
+// wrapped is storage.WatchEventWithRecordTime, which k8s.io/apiserver has since v0.37.
+type wrapped interface {
+	RecordTime() time.Time
+	Unwrap() runtime.Object
+}
+
 // seen turns what came into an event.
 func seen(t *testing.T, what string, e watch.Event) event {
 	t.Helper()
@@ -136,7 +142,7 @@ func seen(t *testing.T, what string, e watch.Event) event {
 	if c, ok := object.(runtime.CacheableObject); ok {
 		object = c.GetObject()
 	}
-	if timed, ok := object.(storage.WatchEventWithRecordTime); ok {
+	if timed, ok := object.(wrapped); ok {
 		object = timed.Unwrap()
 	}
 	pod, ok := object.(*example.Pod)

@@ -57,6 +57,14 @@ for module in examples/*/go.mod; do
 done
 go test -vet=off -count=1 -run '^Example' $(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... |
   grep -Ev '/(bench|dashboards|examples|hack|integration|internal)(/|$)') || problem "an example does not print what it says"
+for modfile in hack/versions/*.mod; do
+  [ -e "$modfile" ] || continue
+  say "the minor of $modfile"
+  minor="$(basename "$modfile" .mod)"
+  held="$(awk '$1 == "k8s.io/apiserver" { print $2; exit }' "$modfile")"
+  grep -E '^\|' docs/versions.md | grep -qF "$held" || problem "docs/versions.md has no row with k8s.io/apiserver $held, which $modfile requires"
+  go run ./hack/versions -minor "$minor" build || problem "the public packages do not compile with $modfile"
+done
 say "pages"
 go test -vet=off -count=1 ./hack/arrows || problem "the tests of pages and of the tree's shape fail"
 

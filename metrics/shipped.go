@@ -111,7 +111,7 @@ var passedCounters = []passedCounter{
 		return s.ended[EndExpired].Load() + s.ended[EndParked].Load() + s.ended[EndStalled].Load() + s.ended[EndHeavy].Load()
 	}},
 	{shipped.WatchCacheInitializations, nil, func(s *series) uint64 { return sum(s.relists[:]) }},
-	{shipped.WatchCacheInitializationErrors, nil, func(s *series) uint64 { return s.fillsFailed.Load() }},
+	{shippedFillErrors, nil, func(s *series) uint64 { return s.fillsFailed.Load() }},
 	{shipped.ConsistentReadTotal, []string{"true", "false"}, func(s *series) uint64 {
 		return pickRead(&s.reads, VerbList, DecisionConsistent).Load() + s.listsElsewhere[FallbackNone].Load()
 	}},
@@ -225,7 +225,7 @@ func (s *series) passOnLocked(id identity) {
 		}
 	}
 	for _, d := range m.mu.fills {
-		shipped.WatchCacheInitializationDuration.WithLabelValues(id.group, id.resource).Observe(d.Seconds())
+		shippedFillSeconds.WithLabelValues(id.group, id.resource).Observe(d.Seconds())
 	}
 	m.mu.fills = nil
 	if m.readWait.Load() != nil {

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build !k8s36
+
+// COMPATIBILITY.md compares with the shipped cacher of the newest Kubernetes that is held.
+
 package metrics_test
 
 import (

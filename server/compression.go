@@ -9,7 +9,6 @@ import (
 	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/features"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -36,7 +35,7 @@ func addCompression(config *genericapiserver.Config, installed *installation) {
 func mayCompressList(r *http.Request) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
 	return ok && info.IsResourceRequest && info.Verb == "list" && r.Method == http.MethodGet &&
-		responsewriters.ContentEncodingSupported(r, features.APIResponseCompression) == "gzip"
+		answersCompressed(r)
 }
 
 // asksForWatch reports whether a request is for a watch of a group that InstallAPIGroup
@@ -51,7 +50,7 @@ func (i *installation) asksForWatch(r *http.Request) (watch, compressed bool) {
 	if _, ok := i.groups.Load(schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}); !ok {
 		return false, false
 	}
-	if responsewriters.ContentEncodingSupported(r, features.WatchListCompression) != "gzip" {
+	if !watchesCompressed(r) {
 		return true, false
 	}
 	var opts metainternalversion.ListOptions

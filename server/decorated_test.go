@@ -36,7 +36,6 @@ func (anything) PrepareForCreate(context.Context, runtime.Object)               
 func (anything) Validate(context.Context, runtime.Object) field.ErrorList         { return nil }
 func (anything) WarningsOnCreate(context.Context, runtime.Object) []string        { return nil }
 func (anything) Canonicalize(runtime.Object)                                      {}
-func (anything) AllowCreateOnUpdate(context.Context) bool                         { return false }
 func (anything) PrepareForUpdate(context.Context, runtime.Object, runtime.Object) {}
 func (anything) ValidateUpdate(context.Context, runtime.Object, runtime.Object) field.ErrorList {
 	return nil
@@ -44,7 +43,6 @@ func (anything) ValidateUpdate(context.Context, runtime.Object, runtime.Object) 
 func (anything) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
 	return nil
 }
-func (anything) AllowUnconditionalUpdate(context.Context) bool { return true }
 
 // decorate is a registry's Decorator. Like most, it looks at the Go type, and
 // leaves objects of other types alone.

@@ -290,7 +290,7 @@ func TestCorruptObject(t *testing.T) {
 			require.Error(t, err)
 			require.Equal(t, enabled, storage.IsCorruptObject(err), err)
 			err = s.Delete(testContext(t), "/pods/ns/bad", &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil,
-				storage.DeleteOptions{ExpectTransformOrDecodeError: true})
+				deleteUnreadable)
 			require.Equal(t, enabled, err == nil, err)
 		})
 	}

@@ -57,10 +57,6 @@ func (strategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object
 
 func (strategy) Canonicalize(runtime.Object) {}
 
-func (strategy) AllowCreateOnUpdate(context.Context) bool { return false }
-
-func (strategy) AllowUnconditionalUpdate(context.Context) bool { return true }
-
 // GetResetFields names what PrepareForCreate and PrepareForUpdate reset, so that
 // server-side apply gives nobody ownership of it.
 func (strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {

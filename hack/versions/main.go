@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Versions checks the main module against the Kubernetes minors that it holds beside
+// the one of go.mod, and makes what is released for them. From the root:
+//
+//	go run ./hack/versions build        compile the public packages
+//	go run ./hack/versions check        that, and vet everything with its tests
+//	go run ./hack/versions test [ARGS]  run the tests of packages (ARGS are go test's)
+//	go run ./hack/versions tidy         write hack/versions/k8s*.mod and .sum again
+//	go run ./hack/versions tree DIR     write the tree of a release into an empty folder
+//	go run ./hack/versions release NAME put that tree into a commit on the branch NAME
+//
+// With -minor k8s36 the command is for one of them. docs/versions.md has the rule.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// held are the minors beside that of go.mod.
+var held = []minor{{tag: "k8s36", kubernetes: "v0.36.6"}}
+
+// minor is a minor version of Kubernetes that the same sources hold.
+type minor struct {
+	tag        string // the build tag, and the name of modfile and sums
+	kubernetes string // of the modules of k8s.io that go.mod requires in its own minor
+}
+
+func (m minor) modfile() string { return filepath.Join("hack", "versions", m.tag+".mod") }
+func (m minor) sums() string    { return filepath.Join("hack", "versions", m.tag+".sum") }
+
+// goTool runs a go command for the minor, with its tag and its requirements.
+func (m minor) goTool(args ...string) error {
+	cmd := exec.Command("go", m.flagged(args)...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("go %s: %w", args[0], err)
+	}
+	return nil
+}
+
+func (m minor) flagged(args []string) []string {
+	return slices.Concat(args[:1], []string{"-tags=" + m.tag, "-mod=readonly", "-modfile=" + m.modfile()}, args[1:])
+}
+
+func main() {
+	only := flag.String("minor", "", "one of the held minors by its tag, as k8s36; empty: all")
+	flag.Parse()
+	if err := run(*only, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "versions:", err)
+		os.Exit(1)
+	}
+}
+
+func run(only string, args []string) error {
+	if len(args) == 0 {
+		return errors.New("want build, check, test, tidy, tree or release")
+	}
+	minors, err := chosen(only)
+	if err != nil {
+		return err
+	}
+	for _, m := range minors {
+		if err := m.do(args[0], args[1:]); err != nil {
+			return fmt.Errorf("for Kubernetes %s (%s): %w", m.kubernetes, m.tag, err)
+		}
+	}
+	return nil
+}
+
+func chosen(only string) (out []minor, err error) {
+	for _, m := range held {
+		if only == "" || only == m.tag {
+			out = append(out, m)
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("-minor %q is none of those that are held", only)
+	}
+	return out, nil
+}
+
+func (m minor) do(command string, args []string) error {
+	switch {
+	case command == "test" && len(args) == 0:
+		return errors.New("test: want the arguments of go test")
+	case (command == "tree" || command == "release") && len(args) != 1:
+		return fmt.Errorf("%s: want one argument", command)
+	case command != "test" && command != "tree" && command != "release" && len(args) > 0:
+		return fmt.Errorf("%s takes no arguments", command)
+	}
+	switch command {
+	case "build":
+		return m.build()
+	case "check":
+		if err := m.build(); err != nil {
+			return err
+		}
+		packages, err := m.packages()
+		if err != nil {
+			return err
+		}
+		if err := m.goTool(append([]string{"vet"}, packages...)...); err != nil {
+			return fmt.Errorf("packages and tests: %w", err)
+		}
+		return nil
+	case "test":
+		return m.goTool(append([]string{"test", "-vet=off"}, args...)...)
+	case "tidy":
+		return m.tidy()
+	case "tree":
+		return m.tree(".", args[0])
+	case "release":
+		return m.release(".", args[0])
+	}
+	return fmt.Errorf("%q is none of build, check, test, tidy, tree and release", command)
+}
+
+// build compiles the public packages, which is what a user compiles.
+func (m minor) build() error {
+	if err := m.requirements(); err != nil {
+		return err
+	}
+	all, err := m.packages()
+	if err != nil {
+		return err
+	}
+	packages := public(all)
+	fmt.Printf("versions: %d public packages on Kubernetes %s\n", len(packages), m.kubernetes)
+	if err := m.goTool(append([]string{"build"}, packages...)...); err != nil {
+		return fmt.Errorf("public packages: %w", err)
+	}
+	return nil
+}
+
+const module = "github.com/kube-watchcache/watchcache"
+
+// leftOut are the folders that an older minor does not have: code that the generators
+// of the newest Kubernetes have written for its client-go, and what needs this code.
+var leftOut = []string{
+	"bench/", "integration/",
+	"examples/apiserver/pkg/generated/clientset/", "examples/apiserver/pkg/generated/informers/", "examples/apiserver/pkg/generated/listers/",
+}
+
+// packages returns the packages of the module that the minor holds.
+func (m minor) packages() ([]string, error) {
+	listed, err := output("go", m.flagged([]string{"list", "-find", "./..."})...)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(strings.Fields(listed), func(p string) bool {
+		return inAny(strings.TrimPrefix(p, module+"/")+"/", leftOut)
+	}), nil
+}
+
+// public leaves out the folders that docs/versions.md calls not public.
+func public(packages []string) (out []string) {
+	for _, p := range packages {
+		first, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(p, module), "/"), "/")
+		switch first {
+		case "bench", "dashboards", "examples", "hack", "integration", "internal":
+		default:
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func output(name string, args ...string) (string, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w", name, args[0], err)
+	}
+	return string(out), nil
+}

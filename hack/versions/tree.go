@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"go/build/constraint"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// tree writes the main module as it is released for the minor: without the modules
+// inside it, this command and what is left out, with the held
+// go.mod and go.sum, without the files of other minors. No user needs a build tag then.
+func (m minor) tree(root, into string) error {
+	if entries, err := os.ReadDir(into); err == nil && len(entries) > 0 {
+		return fmt.Errorf("%s is not empty", into)
+	}
+	listed, err := git(root, nil, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	if err != nil {
+		return err
+	}
+	files := strings.FieldsFunc(listed, func(r rune) bool { return r == 0 })
+	inner := append([]string{"hack/versions/"}, leftOut...)
+	for _, f := range files {
+		if path.Base(f) == "go.mod" && f != "go.mod" {
+			inner = append(inner, path.Dir(f)+"/")
+		}
+	}
+	for _, f := range files {
+		if inAny(f, inner) {
+			continue
+		}
+		var change func([]byte) ([]byte, bool, error)
+		if strings.HasSuffix(f, ".go") {
+			change = m.choose
+		}
+		from := filepath.Join(root, filepath.FromSlash(f))
+		if _, err := os.Lstat(from); os.IsNotExist(err) {
+			continue // deleted, and not committed yet
+		}
+		if err := copyFile(from, filepath.Join(into, filepath.FromSlash(f)), change); err != nil {
+			return err
+		}
+	}
+	for name, from := range map[string]string{"go.mod": m.modfile(), "go.sum": m.sums()} {
+		if _, err := os.Stat(filepath.Join(root, from)); os.IsNotExist(err) {
+			continue // before the first tidy
+		}
+		if err := copyFile(filepath.Join(root, from), filepath.Join(into, name), nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func inAny(file string, folders []string) bool {
+	for _, folder := range folders {
+		if strings.HasPrefix(file, folder) {
+			return true
+		}
+	}
+	return false
+}
+
+// choose returns a source file as the minor has it, and whether the minor has it.
+func (m minor) choose(source []byte) (out []byte, has bool, err error) {
+	before, rest := []byte(nil), source
+	for len(rest) > 0 {
+		line, after, _ := bytes.Cut(rest, []byte("\n"))
+		if bytes.HasPrefix(line, []byte("package ")) {
+			break
+		}
+		if !constraint.IsGoBuild(string(line)) {
+			before, rest = source[:len(source)-len(after)], after
+			continue
+		}
+		expr, err := constraint.Parse(string(line))
+		if err != nil {
+			return nil, false, err
+		}
+		if !mentions(expr, m.tag) {
+			break
+		}
+		switch expr.String() {
+		case m.tag:
+			return append(bytes.Clone(before), bytes.TrimPrefix(after, []byte("\n"))...), true, nil
+		case "!" + m.tag:
+			return nil, false, nil
+		}
+		return nil, false, fmt.Errorf("%s: want %s or !%s alone", line, m.tag, m.tag)
+	}
+	return source, true, nil
+}
+
+func mentions(expr constraint.Expr, tag string) (found bool) {
+	expr.Eval(func(t string) bool {
+		found = found || t == tag
+		return false
+	})
+	// Eval need not look at both sides of || and &&.
+	expr.Eval(func(t string) bool {
+		found = found || t == tag
+		return true
+	})
+	return found
+}
+
+// copyFile copies a file, changed if change is not nil. change may leave it out.
+func copyFile(from, to string, change func([]byte) ([]byte, bool, error)) error {
+	info, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	content, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	if change != nil {
+		has := false
+		if content, has, err = change(content); err != nil {
+			return fmt.Errorf("%s: %w", from, err)
+		} else if !has {
+			return nil
+		}
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(to, content, info.Mode().Perm())
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"go/ast"
+	"go/build/constraint"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The modfiles that are checked in are what tidy writes from go.mod, as far as that
+// shows without the modules. After a change of go.mod, tidy is due.
+func TestModfilesFollowGoMod(t *testing.T) {
+	t.Chdir("../..")
+	for _, m := range held {
+		require.NoError(t, m.requirements())
+		_, err := os.Stat(m.sums())
+		require.NoError(t, err)
+	}
+}
+
+func TestCompare(t *testing.T) {
+	m := minor{tag: "k8s36", kubernetes: "v0.36.6"}
+	ours := []requirement{
+		{Path: "k8s.io/apiserver", Version: "v0.37.2"}, {Path: "k8s.io/kms", Version: "v0.37.2", Indirect: true},
+		{Path: "k8s.io/utils", Version: "v0.0.2"}, {Path: "go.etcd.io/etcd/client/v3", Version: "v3.7.3"}, {Path: "x.org/y", Version: "v1.0.0", Indirect: true},
+	}
+	good := func() []requirement {
+		return []requirement{
+			{Path: "k8s.io/apiserver", Version: "v0.36.6"}, {Path: "k8s.io/kms", Version: "v0.36.6", Indirect: true},
+			{Path: "k8s.io/utils", Version: "v0.0.1"}, {Path: "go.etcd.io/etcd/client/v3", Version: "v3.7.3"},
+		}
+	}
+	require.Empty(t, m.compare(ours, good()))
+	require.Empty(t, m.compare(ours, good()[:3]), "no package that is held needs it")
+	for name, change := range map[string]func([]requirement) []requirement{
+		"a requirement is not raised": func(r []requirement) []requirement { r[3].Version = "v3.7.2"; return r },
+		"a requirement is missing":    func(r []requirement) []requirement { return r[1:] },
+		"another patch version":       func(r []requirement) []requirement { r[0].Version = "v0.36.5"; return r },
+		"a module of the newest":      func(r []requirement) []requirement { r[1].Version = "v0.37.2"; return r },
+	} {
+		require.Len(t, m.compare(ours, change(good())), 1, name)
+	}
+}
+
+func TestChoose(t *testing.T) {
+	m := minor{tag: "k8s36"}
+	for source, want := range map[string]string{
+		"package a\n": "package a\n",
+		"// License\n\n//go:build k8s36\n\npackage a\n":  "// License\n\npackage a\n",
+		"//go:build k8s36\n\n// Doc.\npackage a\n":       "// Doc.\npackage a\n",
+		"// License\n\n//go:build !k8s36\n\npackage a\n": "",
+		"//go:build invariants\n\npackage a\n":           "//go:build invariants\n\npackage a\n",
+		"package a\n\n//go:build k8s36\n":                "package a\n\n//go:build k8s36\n",
+	} {
+		got, has, err := m.choose([]byte(source))
+		require.NoError(t, err, source)
+		require.Equal(t, want != "", has, source)
+		if has {
+			require.Equal(t, want, string(got), source)
+		}
+	}
+	for _, source := range []string{"//go:build k8s36 && linux\n\npackage a\n", "//go:build linux || !k8s36\n\npackage a\n", "//go:build k8s36 &&\n\npackage a\n"} {
+		_, _, err := m.choose([]byte(source))
+		require.Error(t, err, source)
+	}
+}
+
+// The tree of a release needs no tag, and has the requirements of its minor.
+func TestTree(t *testing.T) {
+	t.Chdir("../..")
+	for _, m := range held {
+		dir := filepath.Join(t.TempDir(), "tree")
+		require.NoError(t, m.tree(".", dir))
+		require.Error(t, m.tree(".", dir), "it is not empty")
+		for name, from := range map[string]string{"go.mod": m.modfile(), "go.sum": m.sums(), "README.md": "README.md"} {
+			want, err := os.ReadFile(from)
+			require.NoError(t, err)
+			got, err := os.ReadFile(filepath.Join(dir, name))
+			require.NoError(t, err)
+			require.Equal(t, string(want), string(got))
+		}
+		for _, gone := range append([]string{"examples/minimal", "hack/versions"}, leftOut...) {
+			require.NoDirExists(t, filepath.Join(dir, gone))
+		}
+		require.NoError(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+			if err == nil && filepath.Ext(path) == ".go" {
+				require.Nil(t, constraintOf(t, path, m.tag), path)
+			}
+			return err
+		}))
+	}
+}
+
+// A release is a commit behind the one before it, and changes nothing else.
+func TestRelease(t *testing.T) {
+	dir := t.TempDir()
+	command := func(args ...string) string {
+		out, err := git(dir, nil, append([]string{"-c", "user.name=a", "-c", "user.email=a@example.com"}, args...)...)
+		require.NoError(t, err)
+		return out
+	}
+	write := func(name, text string) {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	}
+	t.Setenv("GIT_AUTHOR_NAME", "a")
+	t.Setenv("GIT_AUTHOR_EMAIL", "a@example.com")
+	t.Setenv("GIT_COMMITTER_NAME", "a")
+	t.Setenv("GIT_COMMITTER_EMAIL", "a@example.com")
+	m := minor{tag: "k8s36", kubernetes: "v0.36.6"}
+	write("go.mod", "module a\n")
+	write("old.go", "//go:build k8s36\n\npackage a\n")
+	write("new.go", "//go:build !k8s36\n\npackage a\n")
+	write(m.modfile(), "module a // 36\n")
+	write(m.sums(), "sums\n")
+	command("init", "-q", "-b", "main")
+	require.Error(t, m.release(dir, "release-0.36"), "nothing is committed")
+	command("add", "--all")
+	command("commit", "-q", "-m", "first")
+	require.NoError(t, m.release(dir, "release-0.36"))
+	require.Equal(t, "go.mod\ngo.sum\nold.go", command("ls-tree", "-r", "--name-only", "release-0.36"))
+	require.Equal(t, "package a", command("show", "release-0.36:old.go"))
+	require.Equal(t, "module a // 36", command("show", "release-0.36:go.mod"))
+	first := command("rev-parse", "release-0.36")
+	require.NoError(t, m.release(dir, "release-0.36"))
+	require.Equal(t, first, command("rev-parse", "release-0.36^"))
+	require.Empty(t, command("status", "--porcelain"))
+	write("old.go", "package b\n")
+	require.ErrorContains(t, m.release(dir, "release-0.36"), "old.go")
+}
+
+// constraintOf returns the constraint of a file that mentions the tag.
+func constraintOf(t *testing.T, path, tag string) constraint.Expr {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments|parser.PackageClauseOnly)
+	require.NoError(t, err)
+	for _, group := range file.Comments {
+		for _, comment := range group.List {
+			if comment.Pos() < file.Package && constraint.IsGoBuild(comment.Text) {
+				expr, err := constraint.Parse(comment.Text)
+				require.NoError(t, err)
+				if mentions(expr, tag) {
+					return expr
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// A package declares the same names with the tag and without. A name that was added on
+// one side only is found without a compiler, and without Kubernetes.
+func TestBothSidesDeclareTheSame(t *testing.T) {
+	t.Chdir("../..")
+	for _, m := range held {
+		listed, err := git(".", nil, "ls-files", "--cached", "--others", "--exclude-standard", "*.go")
+		require.NoError(t, err)
+		declared := map[string]map[bool][]string{} // by folder and whether of a test, then by side
+		for path := range strings.Lines(listed) {
+			path = strings.TrimSpace(path)
+			if _, err := os.Stat(path); err != nil {
+				continue // deleted, and not committed yet
+			}
+			expr := constraintOf(t, path, m.tag)
+			if expr == nil || strings.HasSuffix(path, "shipped_table_test.go") { // a test for the newest alone
+				continue
+			}
+			unit := filepath.Dir(path)
+			if strings.HasSuffix(path, "_test.go") {
+				unit += " (tests)"
+			}
+			if declared[unit] == nil {
+				declared[unit] = map[bool][]string{}
+			}
+			side := expr.Eval(func(tag string) bool { return tag == m.tag })
+			declared[unit][side] = append(declared[unit][side], namesIn(t, path)...)
+		}
+		require.NotEmpty(t, declared)
+		for unit, sides := range declared {
+			slices.Sort(sides[true])
+			slices.Sort(sides[false])
+			require.Equal(t, sides[false], sides[true], "%s: with %s, and without", unit, m.tag)
+		}
+	}
+}
+
+// namesIn returns the names that a file declares in its package, and methods.
+func namesIn(t *testing.T, path string) (out []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+	require.NoError(t, err)
+	for _, d := range file.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			out = append(out, d.Name.Name)
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				switch s := s.(type) {
+				case *ast.TypeSpec:
+					out = append(out, s.Name.Name)
+				case *ast.ValueSpec:
+					for _, name := range s.Names {
+						if name.Name != "_" {
+							out = append(out, name.Name)
+						}
+					}
+				}
+			}
+		}
+	}
+	return out
+}
