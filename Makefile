@@ -18,7 +18,8 @@ VERSION ?=
 BASE    ?=
 # What `make benchmarks` runs.
 BENCH   ?= .
-# What `make kubernetes-test` runs of Kubernetes' test/integration, and on which cache.
+# What `make kubernetes-test` runs of Kubernetes' test/integration, and on which cache,
+# or on both: "ours shipped".
 PACKAGES       ?=
 IMPLEMENTATION ?= ours
 # What `make verify-kubernetes` runs: some minutes of tests.
@@ -141,7 +142,7 @@ browser: compiler ## test /debug/watchcache in chromium, which is installed if i
 kubernetes: ## run both examples in clusters of a kube-apiserver on our cache and on the shipped one, which is compiled first (WATCHCACHE_KUBE_APISERVER_BINARY: one that is there)
 	@$(STEP) "examples in a cluster" env GOWORK=off $(GO) test -C integration/kubernetes -vet=off -count=1 -timeout 60m ./...
 
-kubernetes-test: ## run Kubernetes' own integration tests (PACKAGES="job apiserver/apply" IMPLEMENTATION=ours|shipped ARGS="-keep")
+kubernetes-test: ## run Kubernetes' own integration tests (PACKAGES="job apiserver/apply" IMPLEMENTATION="ours shipped" ARGS="-keep -jobs 3")
 	@cd integration/kubernetes && GOWORK=off CGO_ENABLED=0 $(GO) run ./suites -implementation "$(IMPLEMENTATION)" -packages "$(PACKAGES)" $(ARGS)
 
 verify-kubernetes: ## run the quick ones of Kubernetes' own integration tests on our cache

@@ -6,6 +6,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,14 +30,19 @@ func environment() []string {
 	return append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod -buildvcs=false", "CGO_ENABLED=0")
 }
 
-// prepare makes the copy of Kubernetes, and etcd beside it, unless both are there.
-func (s *settings) prepare() (dir string, err error) {
-	var module struct{ Version, Dir string }
-	out, err := exec.Command("go", "mod", "download", "-json", kubernetes).Output()
+// published is where the go command has Kubernetes, which it downloads if it has not.
+func published(ctx context.Context) (module struct{ Version, Dir string }, err error) {
+	out, err := exec.CommandContext(ctx, "go", "mod", "download", "-json", kubernetes).Output()
 	if err != nil {
-		return "", fmt.Errorf("go mod download %s: %w", kubernetes, err)
+		return module, fmt.Errorf("go mod download %s: %w", kubernetes, err)
 	}
-	if err := json.Unmarshal(out, &module); err != nil {
+	return module, json.Unmarshal(out, &module)
+}
+
+// prepare makes the copy of Kubernetes, and etcd beside it, unless both are there.
+func (s *settings) prepare(ctx context.Context) (dir string, err error) {
+	module, err := published(ctx)
+	if err != nil {
 		return "", err
 	}
 	dir = filepath.Join(s.dir, module.Version)
@@ -44,16 +50,26 @@ func (s *settings) prepare() (dir string, err error) {
 	if err != nil {
 		return "", err
 	}
+	lock, err := s.share()
+	if err != nil {
+		return "", err
+	}
 	if was, _ := os.ReadFile(filepath.Join(dir, "watchcache.stamp")); !bytes.Equal(was, stamp) {
+		if err := lock.exclusive(); err != nil {
+			return "", err
+		}
 		fmt.Fprintf(os.Stderr, "copying %s %s to %s\n", kubernetes, module.Version, dir)
-		if err := s.copyModule(module.Dir, dir); err != nil {
+		if err := s.copyModule(ctx, module.Dir, dir); err != nil {
 			return "", err
 		}
 		if err := os.WriteFile(filepath.Join(dir, "watchcache.stamp"), stamp, 0o644); err != nil {
 			return "", err
 		}
+		if err := lock.shared(); err != nil {
+			return "", err
+		}
 	}
-	etcd := exec.Command("go", "build", "-C", s.root, "-o", filepath.Join(s.dir, "bin", "etcd"), "go.etcd.io/etcd/server/v3")
+	etcd := exec.CommandContext(ctx, "go", "build", "-C", s.root, "-o", filepath.Join(s.dir, "bin", "etcd"), "go.etcd.io/etcd/server/v3")
 	etcd.Env, etcd.Stderr = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0"), os.Stderr
 	if err := etcd.Run(); err != nil {
 		return "", fmt.Errorf("compile etcd: %w", err)
@@ -74,7 +90,7 @@ func (s *settings) stamp(version string) ([]byte, error) {
 	return stamp, nil
 }
 
-func (s *settings) copyModule(from, dir string) error {
+func (s *settings) copyModule(ctx context.Context, from, dir string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
@@ -102,19 +118,19 @@ func (s *settings) copyModule(from, dir string) error {
 	if err := patch(dir); err != nil {
 		return err
 	}
-	return s.writeModule(dir)
+	return s.writeModule(ctx, dir)
 }
 
 // writeModule gives the copy a go.mod whose libraries are the published ones that this
 // module has, in the place of Kubernetes' staging folders, and this repository.
-func (s *settings) writeModule(dir string) error {
+func (s *settings) writeModule(ctx context.Context, dir string) error {
 	ours := filepath.Join(s.root, "integration/kubernetes")
 	var mod struct {
 		Replace []struct {
 			Old, New struct{ Path, Version string }
 		}
 	}
-	out, err := exec.Command("go", "mod", "edit", "-json", filepath.Join(ours, "go.mod")).Output()
+	out, err := exec.CommandContext(ctx, "go", "mod", "edit", "-json", filepath.Join(ours, "go.mod")).Output()
 	if err != nil {
 		return fmt.Errorf("go mod edit: %w", err)
 	}
@@ -128,7 +144,7 @@ func (s *settings) writeModule(dir string) error {
 			edit = append(edit, "-replace="+r.Old.Path+"="+r.New.Path+"@"+r.New.Version)
 		}
 	}
-	if err := command(dir, "go", edit...); err != nil {
+	if err := command(ctx, dir, "go", edit...); err != nil {
 		return err
 	}
 	sums := map[string]bool{}
@@ -149,11 +165,11 @@ func (s *settings) writeModule(dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, "go.sum"), []byte(strings.Join(all, "")), 0o644); err != nil {
 		return err
 	}
-	return command(dir, "go", "list", "-deps", "-test", "-f", "{{if .Error}}{{.Error}}{{end}}", "./cmd/kube-apiserver/app", "./test/integration/job")
+	return command(ctx, dir, "go", "list", "-deps", "-test", "-f", "{{if .Error}}{{.Error}}{{end}}", "./cmd/kube-apiserver/app", "./test/integration/job")
 }
 
-func command(dir, name string, args ...string) error {
-	c := exec.Command(name, args...)
+func command(ctx context.Context, dir, name string, args ...string) error {
+	c := exec.CommandContext(ctx, name, args...)
 	c.Dir, c.Env, c.Stderr = dir, environment(), os.Stderr
 	if err := c.Run(); err != nil {
 		return fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)

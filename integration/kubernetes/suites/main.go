@@ -8,13 +8,15 @@
 //
 // The tests are those of the module that go.mod names, in a copy that differs in where
 // servers are configured only: see patch.go. The copy stays, so that a second run
-// compiles what has changed.
+// compiles what has changed. The tests of a package are compiled once for both caches,
+// while those of the package before it run.
 //
-//	go run ./suites -implementation ours -packages "job apiserver/apply"
+//	go run ./suites -implementation "ours shipped" -packages "job apiserver/apply"
 //	go run ./suites -table
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -22,6 +24,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -34,33 +37,40 @@ const (
 
 // settings are the flags.
 type settings struct {
-	implementation string
-	packages       []string
-	run            string // of the tests' names, a regular expression
-	dir            string // where the copy, the programs and the logs are
-	root           string // of this repository
-	timeout        time.Duration
-	keep           bool
+	implementations []string
+	packages        []string
+	run             string // of the tests' names, a regular expression
+	dir             string // where the copy, the programs and the logs are
+	root            string // of this repository
+	timeout         time.Duration
+	jobs            int // packages whose tests run at the same time
+	keep            bool
 }
 
 func main() {
 	var s settings
-	var packages string
+	var implementations, packages string
 	var onlyTable, verify bool
-	flag.StringVar(&s.implementation, "implementation", ours, "the watch cache under the tests: ours or shipped")
+	flag.StringVar(&implementations, "implementation", ours, "the watch cache under the tests: ours, shipped, or both, separated by a space or a comma")
 	flag.StringVar(&packages, "packages", "", "folders of test/integration, separated by spaces or commas")
 	flag.StringVar(&s.run, "run", "", "the tests to run, as go test's -run")
 	flag.StringVar(&s.dir, "dir", defaultDir(), "the folder of the copy, of what is compiled, and of the logs")
 	flag.DurationVar(&s.timeout, "timeout", 20*time.Minute, "the time that the tests of one package may take")
+	flag.IntVar(&s.jobs, "jobs", 1, "how many packages have their tests run at the same time")
 	flag.BoolVar(&s.keep, "keep", false, "keep the counts in results.tsv and write the table")
 	flag.BoolVar(&onlyTable, "table", false, "write the table from results.tsv, and run nothing")
 	flag.BoolVar(&verify, "verify", false, "check that the table is that of results.tsv, and run nothing")
 	flag.Parse()
-	s.packages = strings.FieldsFunc(packages, func(r rune) bool { return r == ' ' || r == ',' })
+	s.implementations, s.packages = names(implementations), names(packages)
 	if err := s.do(onlyTable, verify); err != nil {
 		fmt.Fprintln(os.Stderr, "suites:", err)
 		os.Exit(1)
 	}
+}
+
+// names are those in a flag's value.
+func names(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ' ' || r == ',' })
 }
 
 func defaultDir() string {
@@ -73,43 +83,34 @@ func (s *settings) do(onlyTable, verify bool) error {
 		return fmt.Errorf("go list -m of the repository: %w; run in integration/kubernetes", err)
 	}
 	s.root = strings.TrimSpace(string(out))
-	switch {
-	case onlyTable, verify:
+	if onlyTable || verify {
 		return s.writeTable(verify)
-	case s.implementation != ours && s.implementation != shipped:
-		return fmt.Errorf("-implementation is %q: choose %q or %q", s.implementation, ours, shipped)
-	case len(s.packages) == 0:
-		return errors.New("-packages is empty: name folders of test/integration")
 	}
-	copied, err := s.prepare()
+	if err := s.validate(); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	copied, err := s.prepare(ctx)
 	if err != nil {
 		return err
 	}
-	interrupted := make(chan os.Signal, 1)
-	signal.Notify(interrupted, os.Interrupt)
-	var failed []string
-	for _, pkg := range s.packages {
-		counted, err := s.test(copied, pkg, interrupted)
-		if err != nil {
-			return fmt.Errorf("%s: %w", pkg, err)
-		}
-		fmt.Println(counted)
-		if s.keep {
-			if err := s.keepResult(counted); err != nil {
-				return err
-			}
-		}
-		if unexplained := counted.unexplained(); len(unexplained) > 0 {
-			failed = append(failed, fmt.Sprintf("%s: %s", pkg, strings.Join(unexplained, ", ")))
+	return s.all(ctx, copied)
+}
+
+func (s *settings) validate() error {
+	for n, name := range s.implementations {
+		if name != ours && name != shipped || slices.Contains(s.implementations[:n], name) {
+			return fmt.Errorf("-implementation is %q: choose %q, %q or both", strings.Join(s.implementations, " "), ours, shipped)
 		}
 	}
-	if s.keep {
-		if err := s.writeTable(false); err != nil {
-			return err
-		}
-	}
-	if len(failed) > 0 {
-		return fmt.Errorf("failed on %s:\n%s", s.implementation, strings.Join(failed, "\n"))
+	switch {
+	case len(s.implementations) == 0:
+		return fmt.Errorf("-implementation is empty: choose %q, %q or both", ours, shipped)
+	case len(s.packages) == 0:
+		return errors.New("-packages is empty: name folders of test/integration")
+	case s.jobs < 1:
+		return fmt.Errorf("-jobs is %d: at least one package at a time has its tests run", s.jobs)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,16 +21,12 @@ import (
 // event is a line of go tool test2json.
 type event struct{ Action, Test, Output string }
 
-// test compiles and runs the tests of a package, and returns what they came to. Each test
+// test runs the tests of a package on one cache, and returns what they came to. Each test
 // that fails is run once more, by itself: Kubernetes' tests wait for some things for ten
 // seconds, in which a busy machine does not start a server. The whole output is in files
-// beside the program; that of tests that fail is printed.
-func (s *settings) test(copied, pkg string, interrupted <-chan os.Signal) (*result, error) {
-	program := filepath.Join(s.dir, "bin", strings.ReplaceAll(pkg, "/", "-")+".test")
-	if err := command(copied, "go", "test", "-c", "-vet=off", "-ldflags=-w -s", "-o", program, "./test/integration/"+pkg); err != nil {
-		return nil, err
-	}
-	r, err := s.run1(copied, pkg, program, s.run, interrupted)
+// in the folder of -dir; that of tests that fail goes to failures.
+func (s *settings) test(ctx context.Context, p program, implementation string, failures io.Writer) (*result, error) {
+	r, err := s.run1(ctx, p, implementation, s.run, failures)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +37,7 @@ func (s *settings) test(copied, pkg string, interrupted <-chan os.Signal) (*resu
 		if test == wholePackage {
 			only = s.run
 		}
-		again, err := s.run1(copied, pkg, program, only, interrupted)
+		again, err := s.run1(ctx, p, implementation, only, failures)
 		switch {
 		case err != nil:
 			return nil, err
@@ -57,22 +54,21 @@ func (s *settings) test(copied, pkg string, interrupted <-chan os.Signal) (*resu
 }
 
 // run1 runs the tests of a program whose names match only.
-func (s *settings) run1(copied, pkg, program, only string, interrupted <-chan os.Signal) (*result, error) {
-	dir := filepath.Join(copied, "test/integration", pkg)
-	logs, err := os.CreateTemp(s.dir, fmt.Sprintf("%s.%s.*.log", strings.ReplaceAll(pkg, "/", "-"), s.implementation))
+func (s *settings) run1(ctx context.Context, p program, implementation, only string, failures io.Writer) (*result, error) {
+	logs, err := os.CreateTemp(s.dir, fmt.Sprintf("%s.%s.*.log", flat(p.pkg), implementation))
 	if err != nil {
 		return nil, err
 	}
 	defer logs.Close()
-	args := []string{"tool", "test2json", program, "-test.v=test2json", "-test.timeout=" + s.timeout.String()}
+	args := []string{"tool", "test2json", p.path, "-test.v=test2json", "-test.timeout=" + s.timeout.String()}
 	if only != "" {
 		args = append(args, "-test.run="+only)
 	}
 	tests := exec.Command("go", args...)
-	tests.Dir = dir
+	tests.Dir = p.dir
 	tests.Env = append(environment(),
 		"PATH="+filepath.Join(s.dir, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"),
-		"WATCH_CACHE_IMPLEMENTATION="+s.implementation,
+		"WATCH_CACHE_IMPLEMENTATION="+implementation,
 		// Nothing listens there: the tests are to start an etcd of their own, and not to
 		// use one that happens to run.
 		"KUBE_INTEGRATION_ETCD_URL=http://127.0.0.1:1",
@@ -94,17 +90,17 @@ func (s *settings) run1(copied, pkg, program, only string, interrupted <-chan os
 		select {
 		case <-done:
 			stopped <- false
-		case <-interrupted:
+		case <-ctx.Done():
 			stopped <- true
 			_ = syscall.Kill(-tests.Process.Pid, syscall.SIGKILL)
 		}
 	}()
-	r := &result{pkg: pkg, implementation: s.implementation}
-	readErr := r.read(output, logs, os.Stdout)
+	r := &result{pkg: p.pkg, implementation: implementation}
+	readErr := r.read(output, logs, failures)
 	waitErr := tests.Wait()
 	close(done)
 	if <-stopped {
-		return nil, fmt.Errorf("interrupted")
+		return nil, ctx.Err()
 	}
 	if readErr != nil {
 		return nil, readErr

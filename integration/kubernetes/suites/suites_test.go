@@ -7,10 +7,10 @@ package main
 import (
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -41,10 +41,10 @@ func TestTableIsFresh(t *testing.T) {
 
 // Every place that is patched is in the version of Kubernetes that go.mod names.
 func TestPatchFits(t *testing.T) {
-	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", kubernetes).Output()
+	module, err := published(t.Context())
 	require.NoError(t, err)
 	for _, i := range insertions {
-		source, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(out)), i.file))
+		source, err := os.ReadFile(filepath.Join(module.Dir, i.file))
 		require.NoError(t, err)
 		changed, err := i.apply(string(source))
 		require.NoError(t, err)
@@ -106,4 +106,68 @@ func TestPartIsNoResult(t *testing.T) {
 	require.ErrorContains(t, s.keepResult(&result{pkg: "job"}), "a part of the tests of job")
 	s.run = ""
 	require.ErrorContains(t, s.keepResult(&result{pkg: "job", passed: 3}), "no server of these tests")
+}
+
+// A run that needs another copy does not take away the one of a run that is under way.
+func TestCopyInUse(t *testing.T) {
+	s := settings{dir: t.TempDir()}
+	first, err := s.share()
+	require.NoError(t, err)
+	second, err := s.share()
+	require.NoError(t, err, "two runs share a copy")
+	require.ErrorContains(t, second.exclusive(), "another run uses the copy")
+	require.NoError(t, first.file.Close())
+	require.NoError(t, second.exclusive())
+}
+
+func TestSettings(t *testing.T) {
+	s := settings{implementations: names("ours, shipped"), packages: names("job"), jobs: 1}
+	require.NoError(t, s.validate())
+	for name, s := range map[string]settings{
+		`-implementation is "ours ours"`: {implementations: names("ours ours"), packages: names("job"), jobs: 1},
+		`-implementation is "none"`:      {implementations: names("none"), packages: names("job"), jobs: 1},
+		`-implementation is empty`:       {packages: names("job"), jobs: 1},
+		`-packages is empty`:             {implementations: names("ours"), packages: names(" ,"), jobs: 1},
+		`-jobs is 0`:                     {implementations: names("ours"), packages: names("job")},
+	} {
+		require.ErrorContains(t, s.validate(), name)
+	}
+}
+
+// Every package is compiled once and runs on each cache; one that does not compile, or
+// whose tests fail, does not keep the others from being run.
+func TestAll(t *testing.T) {
+	dir := t.TempDir()
+	root := filepath.Join(dir, "repository")
+	write := func(name, text string) {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+	testing := func(name, body string) {
+		write("copy/test/integration/"+name+"/x_test.go", "package x\n\nimport (\"os\"; \"testing\")\n\nfunc TestX(t *testing.T) {\n"+body+"\n}\n")
+	}
+	const says = "println(`" + serverLine + "`, os.Getenv(`WATCH_CACHE_IMPLEMENTATION`))"
+	write("copy/go.mod", "module example.com/copy\n\ngo 1.26\n")
+	testing("broken", "no Go")
+	testing("good/part", says)
+	testing("fails", says+"\nif os.Getenv(`WATCH_CACHE_IMPLEMENTATION`) == `ours` { t.Fatal(`on ours`) }")
+	write("repository/integration/kubernetes/suites/results.tsv", "")
+	write("repository/docs/kubernetes.md", begin+end)
+
+	s := settings{implementations: names("ours shipped"), packages: names("broken good/part fails"), dir: filepath.Join(dir, "run"),
+		root: root, timeout: time.Minute, jobs: 2, keep: true}
+	require.NoError(t, os.MkdirAll(filepath.Join(s.dir, "bin"), 0o755))
+	err := s.all(t.Context(), filepath.Join(dir, "copy"))
+	require.ErrorContains(t, err, "broken on ours: ")
+	require.ErrorContains(t, err, "broken on shipped: ")
+	require.ErrorContains(t, err, "fails on ours: TestX")
+	require.NotContains(t, err.Error(), "good/part")
+	require.NotContains(t, err.Error(), "fails on shipped")
+	kept, err := os.ReadFile(s.file(resultsFile))
+	require.NoError(t, err)
+	require.Equal(t, "fails\tours\t0\tTestX\t\nfails\tshipped\t1\t\t\ngood/part\tours\t1\t\t\ngood/part\tshipped\t1\t\t\n", string(kept))
+	page, err := os.ReadFile(filepath.Join(root, "docs/kubernetes.md"))
+	require.NoError(t, err)
+	require.Contains(t, string(page), "| fails | 0/1 | 1/1 |")
 }
