@@ -8,6 +8,7 @@ import (
 	"bytes"
 	_ "embed"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +22,8 @@ type result struct {
 	pkg, implementation string
 	passed              int
 	failed, skipped     []string
+	// ran are the tests that began, in whatever way they ended.
+	ran map[string]bool
 	// again are those of the passed that failed before they were run by themselves.
 	again []string
 	// servers is how many servers were made that say what their watch cache is.
@@ -41,6 +44,16 @@ func (r *result) String() string {
 		text += ", FAILED: " + strings.Join(r.failed, " ")
 	}
 	return text
+}
+
+// add takes over what a further run of the same package came to.
+func (r *result) add(some *result) {
+	r.passed += some.passed
+	r.failed = append(r.failed, some.failed...)
+	r.skipped = append(r.skipped, some.skipped...)
+	maps.Copy(r.ran, some.ran)
+	r.servers += some.servers
+	r.took += some.took
 }
 
 func (r *result) share() string { return fmt.Sprintf("%d/%d", r.passed, r.passed+len(r.failed)) }

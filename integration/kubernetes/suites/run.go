@@ -6,6 +6,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -21,19 +23,37 @@ import (
 // event is a line of go tool test2json.
 type event struct{ Action, Test, Output string }
 
-// test runs the tests of a package on one cache, and returns what they came to. Each test
-// that fails is run once more, by itself: Kubernetes' tests wait for some things for ten
-// seconds, in which a busy machine does not start a server. The whole output is in files
-// in the folder of -dir; that of tests that fail goes to failures.
+// test runs the tests of a package on one cache, and returns what they came to. A program
+// that ends amid its tests, as one does whose server dies, is run again with those that
+// are left. Each test that fails is run once more, by itself: Kubernetes' tests wait for
+// some things for ten seconds, in which a busy machine does not start a server. The whole
+// output is in files in the folder of -dir; that of tests that fail goes to failures.
 func (s *settings) test(ctx context.Context, p program, implementation string, failures io.Writer) (*result, error) {
-	r, err := s.run1(ctx, p, implementation, s.run, failures)
+	tests, err := s.list(ctx, p, implementation)
 	if err != nil {
 		return nil, err
+	}
+	r := &result{pkg: p.pkg, implementation: implementation, ran: map[string]bool{}}
+	for only, left := s.run, tests; ; only = exactly(left...) {
+		some, err := s.run1(ctx, p, implementation, only, failures)
+		if err != nil {
+			return nil, err
+		}
+		r.add(some)
+		before := len(left)
+		left = slices.DeleteFunc(slices.Clone(tests), func(test string) bool { return r.ran[test] })
+		if len(left) == 0 {
+			break
+		}
+		if len(left) == before {
+			r.failed = append(r.failed, left...)
+			break
+		}
 	}
 	failed := r.failed
 	r.failed = nil
 	for _, test := range failed {
-		only := "^" + test + "$"
+		only := exactly(test)
 		if test == wholePackage {
 			only = s.run
 		}
@@ -45,12 +65,51 @@ func (s *settings) test(ctx context.Context, p program, implementation string, f
 			r.failed = append(r.failed, test)
 		case test == wholePackage:
 			r.again = append(r.again, test)
+		case again.passed+len(again.skipped) == 0:
+			r.failed = append(r.failed, test)
 		default:
-			r.passed++
+			r.passed += again.passed
+			r.skipped = append(r.skipped, again.skipped...)
 			r.again = append(r.again, test)
 		}
+		r.servers += again.servers
+		r.took += again.took
 	}
 	return r, nil
+}
+
+// exactly is the value of -test.run for these tests.
+func exactly(tests ...string) string { return "^(" + strings.Join(tests, "|") + ")$" }
+
+// list returns the tests that are to be run.
+func (s *settings) list(ctx context.Context, p program, implementation string) (tests []string, err error) {
+	only, _, _ := strings.Cut(s.run, "/")
+	list := exec.CommandContext(ctx, p.path, "-test.list="+cmp.Or(only, "."))
+	list.Dir, list.Env = p.dir, s.testEnvironment(implementation)
+	out, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("list the tests of %s: %w", p.pkg, err)
+	}
+	for line := range strings.Lines(string(out)) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "Test") {
+			tests = append(tests, line)
+		}
+	}
+	if len(tests) == 0 {
+		return nil, fmt.Errorf("%s has no test whose name matches %q", p.pkg, s.run)
+	}
+	return tests, nil
+}
+
+// testEnvironment is that of a program of tests.
+func (s *settings) testEnvironment(implementation string) []string {
+	return append(environment(),
+		"PATH="+filepath.Join(s.dir, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"),
+		"WATCH_CACHE_IMPLEMENTATION="+implementation,
+		// Nothing listens there: the tests are to start an etcd of their own, and not to
+		// use one that happens to run.
+		"KUBE_INTEGRATION_ETCD_URL=http://127.0.0.1:1",
+		"ETCD_UNSAFE_NO_FSYNC=true")
 }
 
 // run1 runs the tests of a program whose names match only.
@@ -65,14 +124,7 @@ func (s *settings) run1(ctx context.Context, p program, implementation, only str
 		args = append(args, "-test.run="+only)
 	}
 	tests := exec.Command("go", args...)
-	tests.Dir = p.dir
-	tests.Env = append(environment(),
-		"PATH="+filepath.Join(s.dir, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"),
-		"WATCH_CACHE_IMPLEMENTATION="+implementation,
-		// Nothing listens there: the tests are to start an etcd of their own, and not to
-		// use one that happens to run.
-		"KUBE_INTEGRATION_ETCD_URL=http://127.0.0.1:1",
-		"ETCD_UNSAFE_NO_FSYNC=true")
+	tests.Dir, tests.Env = p.dir, s.testEnvironment(implementation)
 	tests.Stderr = logs
 	// A group of its own, so that the tests and their etcd end with this process.
 	tests.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -95,10 +147,12 @@ func (s *settings) run1(ctx context.Context, p program, implementation, only str
 			_ = syscall.Kill(-tests.Process.Pid, syscall.SIGKILL)
 		}
 	}()
-	r := &result{pkg: p.pkg, implementation: implementation}
+	r := &result{ran: map[string]bool{}}
 	readErr := r.read(output, logs, failures)
 	waitErr := tests.Wait()
 	close(done)
+	// The etcd of a program that has died is still there.
+	_ = syscall.Kill(-tests.Process.Pid, syscall.SIGKILL)
 	if <-stopped {
 		return nil, ctx.Err()
 	}
@@ -163,7 +217,7 @@ func (r *result) count(e event, said map[string]string, open map[string]bool, fa
 		}
 	case part:
 	case e.Action == "run":
-		open[test] = true
+		open[test], r.ran[test] = true, true
 	case e.Action == "pass":
 		r.passed++
 		delete(open, test)
