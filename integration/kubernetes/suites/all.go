@@ -7,6 +7,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -47,7 +48,7 @@ func (s *settings) compile(ctx context.Context, copied string, to chan<- program
 // not compile does not keep the others from being run.
 func (s *settings) all(ctx context.Context, copied string) error {
 	ctx, cancel := context.WithCancel(ctx)
-	compiled := make(chan program)
+	compiled := make(chan program, 2) // so many wait for their tests to be run
 	var running sync.WaitGroup
 	running.Go(func() { s.compile(ctx, copied, compiled) })
 	report := report{settings: s}
@@ -78,7 +79,11 @@ func (s *settings) on(ctx context.Context, p program, implementation string) (st
 		return name, nil, nil, p.err
 	}
 	var failures bytes.Buffer
-	r, err := s.test(ctx, p, implementation, &failures)
+	if s.again {
+		r, err := s.testAgain(ctx, p, implementation, &failures)
+		return name, r, failures.Bytes(), err
+	}
+	r, err := s.test(ctx, p, implementation, s.run, &failures)
 	return name, r, failures.Bytes(), err
 }
 
@@ -101,7 +106,7 @@ func (r *report) add(name string, counted *result, failures []byte, err error) {
 			r.failed = append(r.failed, name+": "+strings.Join(unexplained, ", "))
 		}
 		if r.keep {
-			err = r.keepResult(counted)
+			err = errors.Join(r.keepResult(counted), r.writeTable(false))
 		}
 	}
 	if err != nil {
@@ -111,11 +116,6 @@ func (r *report) add(name string, counted *result, failures []byte, err error) {
 }
 
 func (r *report) err() error {
-	if r.keep {
-		if err := r.writeTable(false); err != nil {
-			return err
-		}
-	}
 	if len(r.failed) > 0 {
 		return fmt.Errorf("failed:\n%s", strings.Join(r.failed, "\n"))
 	}

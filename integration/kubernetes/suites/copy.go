@@ -69,12 +69,34 @@ func (s *settings) prepare(ctx context.Context) (dir string, err error) {
 			return "", err
 		}
 	}
+	if err := s.linkTestdata(ctx, dir); err != nil {
+		return "", err
+	}
 	etcd := exec.CommandContext(ctx, "go", "build", "-C", s.root, "-o", filepath.Join(s.dir, "bin", "etcd"), "go.etcd.io/etcd/server/v3")
 	etcd.Env, etcd.Stderr = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0"), os.Stderr
 	if err := etcd.Run(); err != nil {
 		return "", fmt.Errorf("compile etcd: %w", err)
 	}
 	return dir, nil
+}
+
+// linkTestdata puts the published k8s.io/api where a test of package etcd looks for what
+// earlier versions have stored: the module has no staging folder.
+func (s *settings) linkTestdata(ctx context.Context, dir string) error {
+	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/api")
+	list.Dir, list.Env = dir, environment()
+	out, err := list.Output()
+	if err != nil {
+		return fmt.Errorf("go list -m k8s.io/api: %w", err)
+	}
+	link := filepath.Join(dir, "staging/src/k8s.io/api")
+	if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
+		return err
+	}
+	if err := os.Symlink(strings.TrimSpace(string(out)), link); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
 }
 
 // stamp is what a copy is made of.

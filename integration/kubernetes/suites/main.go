@@ -45,6 +45,7 @@ type settings struct {
 	timeout         time.Duration
 	jobs            int // packages whose tests run at the same time
 	keep            bool
+	again           bool // only the tests that have failed when they were kept
 }
 
 func main() {
@@ -58,6 +59,7 @@ func main() {
 	flag.DurationVar(&s.timeout, "timeout", 20*time.Minute, "the time that the tests of one package may take")
 	flag.IntVar(&s.jobs, "jobs", 1, "how many packages have their tests run at the same time")
 	flag.BoolVar(&s.keep, "keep", false, "keep the counts in results.tsv and write the table")
+	flag.BoolVar(&s.again, "again", false, "run only the tests that results.tsv has as failed, and keep what they come to now")
 	flag.BoolVar(&onlyTable, "table", false, "write the table from results.tsv, and run nothing")
 	flag.BoolVar(&verify, "verify", false, "check that the table is that of results.tsv, and run nothing")
 	flag.Parse()
@@ -105,6 +107,8 @@ func (s *settings) validate() error {
 		}
 	}
 	switch {
+	case s.again && s.run != "":
+		return errors.New("-again runs the tests that have failed: leave out -run")
 	case len(s.implementations) == 0:
 		return fmt.Errorf("-implementation is empty: choose %q, %q or both", ours, shipped)
 	case len(s.packages) == 0:

@@ -8,12 +8,14 @@ import (
 	"bytes"
 	_ "embed"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -127,8 +129,17 @@ func (s *settings) keepResult(r *result) error {
 	if r.servers == 0 && len(r.failed) == 0 {
 		return fmt.Errorf("%s: no server of these tests says what its watch cache is; the tests say nothing about it", r.pkg)
 	}
-	text, err := os.ReadFile(s.file(resultsFile))
-	if err != nil && !os.IsNotExist(err) {
+	// Another run may keep a result at the same time.
+	file, err := os.OpenFile(s.file(resultsFile), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if err := (folderLock{file}).flock(syscall.LOCK_EX); err != nil {
+		return err
+	}
+	text, err := io.ReadAll(file)
+	if err != nil {
 		return err
 	}
 	all, err := parseResults(text)

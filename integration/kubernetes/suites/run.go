@@ -28,13 +28,13 @@ type event struct{ Action, Test, Output string }
 // are left. Each test that fails is run once more, by itself: Kubernetes' tests wait for
 // some things for ten seconds, in which a busy machine does not start a server. The whole
 // output is in files in the folder of -dir; that of tests that fail goes to failures.
-func (s *settings) test(ctx context.Context, p program, implementation string, failures io.Writer) (*result, error) {
-	tests, err := s.list(ctx, p, implementation)
+func (s *settings) test(ctx context.Context, p program, implementation, only string, failures io.Writer) (*result, error) {
+	tests, err := s.list(ctx, p, implementation, only)
 	if err != nil {
 		return nil, err
 	}
 	r := &result{pkg: p.pkg, implementation: implementation, ran: map[string]bool{}}
-	for only, left := s.run, tests; ; only = exactly(left...) {
+	for only, left := only, tests; ; only = exactly(left...) {
 		some, err := s.run1(ctx, p, implementation, only, failures)
 		if err != nil {
 			return nil, err
@@ -53,11 +53,11 @@ func (s *settings) test(ctx context.Context, p program, implementation string, f
 	failed := r.failed
 	r.failed = nil
 	for _, test := range failed {
-		only := exactly(test)
+		alone := exactly(test)
 		if test == wholePackage {
-			only = s.run
+			alone = only
 		}
-		again, err := s.run1(ctx, p, implementation, only, failures)
+		again, err := s.run1(ctx, p, implementation, alone, failures)
 		switch {
 		case err != nil:
 			return nil, err
@@ -78,12 +78,41 @@ func (s *settings) test(ctx context.Context, p program, implementation string, f
 	return r, nil
 }
 
+// testAgain runs the tests that have failed when they were kept, and returns what the
+// package has come to with that.
+func (s *settings) testAgain(ctx context.Context, p program, implementation string, failures io.Writer) (*result, error) {
+	text, err := os.ReadFile(s.file(resultsFile))
+	if err != nil {
+		return nil, err
+	}
+	kept, err := parseResults(text)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(kept, func(r *result) bool { return r.pkg == p.pkg && r.implementation == implementation })
+	switch {
+	case i < 0:
+		return nil, fmt.Errorf("%s has no result to begin with: run it without -again", resultsFile)
+	case len(kept[i].failed) == 0:
+		return nil, fmt.Errorf("%s has no test that has failed", resultsFile)
+	case slices.Contains(kept[i].failed, wholePackage):
+		return s.test(ctx, p, implementation, s.run, failures)
+	}
+	r, err := s.test(ctx, p, implementation, exactly(kept[i].failed...), failures)
+	if err != nil {
+		return nil, err
+	}
+	r.passed += kept[i].passed
+	r.skipped = append(kept[i].skipped, r.skipped...)
+	return r, nil
+}
+
 // exactly is the value of -test.run for these tests.
 func exactly(tests ...string) string { return "^(" + strings.Join(tests, "|") + ")$" }
 
 // list returns the tests that are to be run.
-func (s *settings) list(ctx context.Context, p program, implementation string) (tests []string, err error) {
-	only, _, _ := strings.Cut(s.run, "/")
+func (s *settings) list(ctx context.Context, p program, implementation, only string) (tests []string, err error) {
+	only, _, _ = strings.Cut(only, "/")
 	list := exec.CommandContext(ctx, p.path, "-test.list="+cmp.Or(only, "."))
 	list.Dir, list.Env = p.dir, s.testEnvironment(implementation)
 	out, err := list.Output()
@@ -96,7 +125,7 @@ func (s *settings) list(ctx context.Context, p program, implementation string) (
 		}
 	}
 	if len(tests) == 0 {
-		return nil, fmt.Errorf("%s has no test whose name matches %q", p.pkg, s.run)
+		return nil, fmt.Errorf("%s has no test whose name matches %q", p.pkg, only)
 	}
 	return tests, nil
 }

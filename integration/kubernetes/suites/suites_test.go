@@ -182,4 +182,13 @@ func TestLast(t *testing.T) { t.Skip("for no reason")`)
 	page, err := os.ReadFile(filepath.Join(root, "docs/kubernetes.md"))
 	require.NoError(t, err)
 	require.Contains(t, string(page), "| fails | 0/1 | 1/1 |")
+
+	// What has failed is run again by itself.
+	testing("fails", says+"\nif len(os.Args) == 0 { t.Fatal() }\n}\n\nfunc TestNew(t *testing.T) {")
+	s.packages, s.implementations, s.again = names("fails"), names(ours), true
+	require.NoError(t, s.all(t.Context(), filepath.Join(dir, "copy")))
+	kept, err = os.ReadFile(s.file(resultsFile))
+	require.NoError(t, err)
+	require.Contains(t, string(kept), "fails\tours\t1\t\t\n")
+	require.ErrorContains(t, s.all(t.Context(), filepath.Join(dir, "copy")), "has no test that has failed")
 }
