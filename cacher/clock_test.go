@@ -4,73 +4,30 @@ package cacher_test
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
-	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/utils/clock"
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/internal/memstore"
+	"github.com/kube-watchcache/watchcache/internal/setclock"
 )
-
-// setClock is the clock of a machine whose time of day is set: its times say
-// another time of day from then on, and pass as before.
-type setClock struct {
-	clock.RealClock
-	by    atomic.Int64 // seconds
-	stood atomic.Int64 // nanoseconds that have passed at once
-}
-
-// monotonic is the layout of a time.Time that has a monotonic reading, which
-// those of a bubble don't have. TestSetClock checks that it is still so.
-type monotonic struct {
-	wall uint64
-	ext  int64
-	loc  *time.Location
-}
-
-func (c *setClock) Now() time.Time {
-	now := time.Now().Add(time.Duration(c.stood.Load()))
-	seconds := uint64(now.Unix() + c.by.Load() - time.Date(1885, 1, 1, 0, 0, 0, 0, time.UTC).Unix())
-	forged := monotonic{wall: 1<<63 | seconds<<30 | uint64(now.Nanosecond()), ext: now.UnixNano()}
-	return *(*time.Time)(unsafe.Pointer(&forged))
-}
-
-func (c *setClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
-
-func (c *setClock) set(by time.Duration) { c.by.Add(int64(by / time.Second)) }
-
-func TestSetClock(t *testing.T) {
-	for _, by := range []time.Duration{-24 * time.Hour, 24 * time.Hour} {
-		synctest.Test(t, func(t *testing.T) {
-			c := &setClock{}
-			before := c.Now()
-			c.set(by)
-			elapse(time.Second)
-			after := c.Now()
-			assert.Equal(t, time.Second, after.Sub(before), "set by %v: the time that has passed", by)
-			assert.Equal(t, int64(by/time.Second)+1, after.Unix()-before.Unix(), "set by %v: the time of day went from %v to %v", by, before, after)
-		})
-	}
-}
 
 // REGRESSIONS 63 and 92: bookmarks come at their interval, neither late nor at
 // once, when the machine's clock is set while the watch is open.
 func TestBookmarksWhenTheClockIsSet(t *testing.T) {
 	for name, by := range map[string]time.Duration{"back": -24 * time.Hour, "forward": 24 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
-			clock := &setClock{}
+			clock := &setclock.Clock{}
 			inBubble(t, func() *memstore.Store { return newStore() }, func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) {
 				w := watchPods(t, c, "/pods/", "1", withBookmarks)
 				synctest.Wait()
 				elapse(cacher.DefaultBookmarkInterval / 2)
-				clock.set(by)
+				clock.Set(by)
 				elapse(cacher.DefaultBookmarkInterval/2 - 2*time.Second)
 				expectReceived(t, w)
 				for range 3 {
@@ -89,12 +46,12 @@ func TestBookmarksWhenTheClockIsSet(t *testing.T) {
 func TestWindowWhenTheClockIsSet(t *testing.T) {
 	for name, by := range map[string]time.Duration{"back": -24 * time.Hour, "forward": 24 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
-			clock := &setClock{}
+			clock := &setclock.Clock{}
 			inBubble(t, func() *memstore.Store { return newStore() }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
 				const events = 1000
 				burst(store, events)
 				elapse(2 * time.Second)
-				clock.set(by)
+				clock.Set(by)
 				elapse(2 * time.Second)
 				burst(store, events)
 				elapse(cacher.DefaultEventsHistoryWindow - 10*time.Second)
@@ -111,7 +68,7 @@ func TestWindowWhenTheClockIsSet(t *testing.T) {
 func TestBookmarkBeforeDeadlineWhenTheClockIsSet(t *testing.T) {
 	for name, by := range map[string]time.Duration{"back": -time.Hour, "forward": time.Hour} {
 		t.Run(name, func(t *testing.T) {
-			clock := &setClock{}
+			clock := &setclock.Clock{}
 			inBubble(t, func() *memstore.Store { return newStore() }, func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) {
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 				defer cancel()
@@ -120,8 +77,34 @@ func TestBookmarkBeforeDeadlineWhenTheClockIsSet(t *testing.T) {
 				w, err := c.Watch(ctx, "/pods/", opts)
 				require.NoError(t, err)
 				elapse(5 * time.Second)
-				clock.set(by)
+				clock.Set(by)
 				elapse(12 * time.Second)
+				expectReceived(t, w)
+				elapse(2500 * time.Millisecond)
+				expectReceived(t, w, "BOOKMARK@1")
+				elapse(time.Second)
+				expectReceived(t, w, "closed")
+			}, func(config *cacher.Config) { config.Clock = clock })
+		})
+	}
+}
+
+// REGRESSIONS 92: so does the last bookmark of a request that begins after the clock
+// was set.
+func TestBookmarkBeforeDeadlineAfterTheClockWasSet(t *testing.T) {
+	for name, by := range map[string]time.Duration{"back": -time.Hour, "forward": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			clock := &setclock.Clock{}
+			inBubble(t, func() *memstore.Store { return newStore() }, func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) {
+				elapse(5 * time.Second)
+				clock.Set(by)
+				ctx, cancel := clock.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
+				opts := everything("1")
+				opts.Predicate.AllowWatchBookmarks = true
+				w, err := c.Watch(ctx, "/pods/", opts)
+				require.NoError(t, err)
+				elapse(17 * time.Second)
 				expectReceived(t, w)
 				elapse(2500 * time.Millisecond)
 				expectReceived(t, w, "BOOKMARK@1")
@@ -157,11 +140,11 @@ func TestBookmarksDueBeforeTheFirstTick(t *testing.T) {
 // A machine that stood still for a hundred years has its watchers get one
 // bookmark each, and costs no walk over all the seconds of those years.
 func TestBookmarksAfterAStandstill(t *testing.T) {
-	clock := &setClock{}
+	clock := &setclock.Clock{}
 	inBubble(t, func() *memstore.Store { return newStore() }, func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) {
 		w := watchPods(t, c, "/pods/", "1", withBookmarks)
 		synctest.Wait()
-		clock.stood.Add(int64(100 * 365 * 24 * time.Hour))
+		clock.Stand(100 * 365 * 24 * time.Hour)
 		elapse(5 * time.Second)
 		expectReceived(t, w, "BOOKMARK@1")
 		elapse(cacher.DefaultBookmarkInterval)

@@ -235,6 +235,24 @@ func TestGetFindsARestoredBackup(t *testing.T) {
 	}
 }
 
+// The version that a storage has told is forgotten once it was listed after it had
+// gone back.
+func TestToldVersionGoesBackWithTheStorage(t *testing.T) {
+	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		for range 5 {
+			put(store, poddata.Pod("a/one")) // up to 7
+		}
+		expectList(t, c, "/pods/", "", "a/one@7")
+		require.EqualValues(t, 7, c.Status().StorageResourceVersion)
+		store.Restore(2)
+		store.BreakWatches(nil)
+		elapse(5 * time.Minute)
+		s := c.Status()
+		require.EqualValues(t, 2, s.ResourceVersion)
+		require.EqualValues(t, 2, s.StorageResourceVersion, "the storage's version")
+	})
+}
+
 // Two keys of one name: a cache can't be made to agree with storage, GETs are
 // answered as storage has it, and storage is not listed over and over.
 func TestGetOfTwoKeysOfOneName(t *testing.T) {

@@ -33,6 +33,7 @@ type seen struct {
 	content string // of an object, without its version
 	end     bool   // of the initial events
 	code    int32  // of an error
+	at      time.Time
 	// encoded is the serialization that watchers share, if it is not that of the object.
 	encoded string
 }
@@ -148,6 +149,7 @@ func (w *watcher) got(event watch.Event, ok bool) {
 	if ok {
 		news = seeEvent(event)
 	}
+	news.at = time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mu.news = append(w.mu.news, news)
@@ -213,7 +215,9 @@ type answer struct {
 	names     []string
 	token     string
 	remaining int64 // -1: not told
-	took      time.Duration
+	// encoded is what is wrong with the encoding of a list, "" if nothing.
+	encoded string
+	took    time.Duration
 }
 
 // reader is a client that reads once.
@@ -234,7 +238,8 @@ func startRead(ctx context.Context, cancel context.CancelFunc, name string, read
 	return r
 }
 
-func listPods(ctx context.Context, c *cacher.Cacher, key string, opts storage.ListOptions) (a answer) {
+// listPods lists. encoded returns what is wrong with the encoding of the list.
+func listPods(ctx context.Context, c *cacher.Cacher, key string, opts storage.ListOptions, encoded func(runtime.Object) string) (a answer) {
 	pods := &example.PodList{}
 	a.remaining = -1
 	if a.err = c.GetList(ctx, key, opts, pods); a.err != nil {
@@ -250,7 +255,7 @@ func listPods(ctx context.Context, c *cacher.Cacher, key string, opts storage.Li
 		a.items = append(a.items, show(pod, pod.ResourceVersion))
 		a.names = append(a.names, pod.Namespace+"/"+pod.Name)
 	}
-	a.token = pods.Continue
+	a.token, a.encoded = pods.Continue, encoded(pods)
 	if pods.RemainingItemCount != nil {
 		a.remaining = *pods.RemainingItemCount
 	}

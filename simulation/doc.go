@@ -25,7 +25,9 @@
 //     the watch ends, for a reason that the schedule has given.
 //   - A watch with initial events brings the state of one version that is as new
 //     as was asked for, and the mark at its end names that version.
-//   - A bookmark is neither below what was sent nor above what was.
+//   - A bookmark is neither below what was sent nor above what was. While nothing is
+//     wrong, bookmarks come at their interval, whatever the time of day is set to.
+//   - A list that is encoded from kept bytes has the bytes of the server's own encoder.
 //   - A read shows one version, whole, which is as new as was asked for. A read at
 //     resourceVersion 0 never goes back. Pages show one version.
 //   - A request ends in bounded virtual time, with an answer unless the schedule
@@ -52,6 +54,8 @@
 // history that is gone: they are only held to resourceVersions that do not fall.
 //
 // Goroutines of the cache are not scheduled step by step: between two points of
-// rest the Go scheduler decides. Not part of schedules are clocks that are set, kept
-// bytes of lists, and the sharing of caches between stores.
+// rest the Go scheduler decides, and a select of several channels that are ready picks
+// one at random: about one seed in 500 has more than one trace. Not part of schedules is
+// the sharing of caches between stores. Racing schedules set no clock and encode no
+// list.
 package simulation

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
+	"github.com/kube-watchcache/watchcache/internal/setclock"
 )
 
 // Result is what came of a schedule.
@@ -53,6 +54,8 @@ type driver struct {
 	store   *store
 	history *history
 	setup   Setup
+	clock   *setclock.Clock
+	keeping *keeping
 	cacher  *cacher.Cacher
 	// caches counts the caches that were started; stopped: the last one is.
 	caches  int
@@ -83,6 +86,10 @@ type driver struct {
 	// restless: an operation has not come to rest.
 	restless bool
 
+	// calmSince is since when the cache has had to do all that it promises, the zero
+	// time if it has not.
+	calmSince time.Time
+
 	status cacher.Status
 	told   condition // the last that is in the trace
 }
@@ -112,6 +119,7 @@ func (d *driver) failed() bool { return d.result.Violation != "" }
 
 func (d *driver) run(operations []Operation) {
 	d.store, d.history = newStore(), newHistory()
+	d.clock, d.keeping = &setclock.Clock{}, newKeeping()
 	d.faults.releases, d.twins = map[string]func(){}, map[string]bool{}
 	d.racing = slices.ContainsFunc(operations, func(o Operation) bool { return o.Together })
 	d.history.anyInParts = d.racing
@@ -160,6 +168,9 @@ func (d *driver) start(setup Setup) {
 		ParkedTimeout: setup.Parked, InitialEventsTimeout: setup.Initial, IdleTimeout: setup.Idle, DispatchBudget: setup.Budget,
 		ConsistencyCheckInterval: setup.Checks, CarryWatchersOverRelist: setup.Carry, LazyStart: setup.Lazy, ListStorage: setup.List, ShareEqualParts: setup.Share,
 		ConsistentGetFromStorage: setup.GetFromStorage, DisableShippedMetrics: true,
+	}
+	if !d.racing {
+		config.Clock, config.Lists, config.EncodingBytes = d.clock, d.keeping.lists, setup.Keep
 	}
 	if setup.NoStale {
 		config.StaleReads = -1
@@ -235,15 +246,21 @@ func (d *driver) finish() {
 	d.leaks()
 }
 
-// recoveries is how many times a minute may pass until the cache must have found
-// out that its storage has another history.
+// recoveries is how many pauses of up to a minute there may be until the cache must
+// have found out that its storage has another history.
 const recoveries = 6
 
 func (d *driver) recover() {
 	for range recoveries {
+		// No longer than it takes until no fault has an effect any more, if that is all
+		// that there is to recover from.
 		pause := time.Minute
-		if d.calm() {
-			pause = 10 * time.Second // there is nothing to recover from
+		if d.racing {
+			if d.calm() {
+				pause = 10 * time.Second
+			}
+		} else if trouble := time.Until(d.faults.calmFrom); !d.lost && d.status.Ready && trouble < pause {
+			pause = max(10*time.Second, trouble+time.Second)
 		}
 		d.elapse(pause)
 		d.observe(Operation{Verb: "elapse", For: pause})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 
@@ -28,6 +29,12 @@ func (d *driver) do(o Operation) {
 		d.stop()
 	case "elapse":
 		time.Sleep(o.For)
+	case "clock":
+		by, err := time.ParseDuration(o.What)
+		if err != nil {
+			d.fail("the clock is set: %v", err)
+		}
+		d.clock.Set(by)
 	case "put", "txn":
 		d.write(o.Writes)
 	case "remove":
@@ -120,9 +127,11 @@ func (d *driver) ask(o Operation) {
 		}
 		rule.endMark = o.Query.Initial == "yes" && o.Query.Bookmarks
 		rule.least = d.least(asked, from)
+		rule.ahead = from > d.status.ResourceVersion || (asked == "" && d.history.rv > d.status.ResourceVersion)
 		if o.For > 0 {
 			rule.deadline = time.Now().Add(o.For)
-			ctx, cancel = context.WithTimeout(context.Background(), o.For)
+			cancel() // nobody has it
+			ctx, cancel = d.clock.WithTimeout(context.Background(), o.For)
 		}
 		if rule.stalled = o.Query.Silent; rule.stalled {
 			rule.stalledSince = time.Now()
@@ -175,9 +184,14 @@ func (d *driver) read(ctx context.Context, cancel context.CancelFunc, o Operatio
 		opts.ResourceVersionMatch, opts.Predicate.Limit = rule.match, int64(rule.limit)
 	}
 	c, key := d.cacher, rule.selection.key
+	encoded := func(list runtime.Object) string { return "" }
+	if format := o.Query.Encoded; format != "" {
+		k := d.keeping
+		encoded = func(list runtime.Object) string { return k.compare(list, format) }
+	}
 	d.reads = append(d.reads, &reading{cache: d.caches, readRule: rule, reader: startRead(ctx, cancel, o.What, func(ctx context.Context) answer {
 		if rule.list {
-			return listPods(ctx, c, key, opts)
+			return listPods(ctx, c, key, opts, encoded)
 		}
 		return getPod(ctx, c, rule.name, storage.GetOptions{ResourceVersion: rule.asked})
 	})})
@@ -239,6 +253,7 @@ func (d *driver) setReading(w *watching, yes bool) {
 	}
 	if w.stalled = !yes; yes {
 		w.stalledFor += time.Since(w.stalledSince)
+		w.readsSince = time.Now()
 	} else {
 		w.stalledSince = time.Now()
 	}

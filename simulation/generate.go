@@ -22,6 +22,7 @@ const (
 func Generate(seed uint64, kind Kind) []Operation {
 	g := &generator{kind: kind, rand: rand.New(rand.NewPCG(seed, uint64(kind)+1))}
 	g.mood()
+	g.out = make([]Operation, 0, g.length+10)
 	for range g.rand.IntN(4) {
 		g.add(g.put())
 	}
@@ -49,6 +50,9 @@ type generator struct {
 	asked   []string
 	faults  []string
 	clients int
+	// kept: lists are encoded, in formats, as those before.
+	kept   bool
+	before []Query
 	// weights are how often each operation comes in this schedule.
 	weights []weighted
 	total   int
@@ -108,6 +112,15 @@ func (g *generator) mood() {
 	add(2, g.leaveRead)
 	add(1, g.compact)
 	add(1, func() Operation { return Operation{Verb: "progress"} })
+	if g.kind == Deterministic {
+		if g.chance(15) {
+			add(3, g.setClock)
+		}
+		if g.kept = g.chance(15); g.kept {
+			add(4, g.fill)
+			add(30, g.encoded)
+		}
+	}
 	if g.chance(35) {
 		return
 	}
@@ -147,6 +160,9 @@ func (g *generator) start() {
 	s.Checks = pick(g, 30*time.Second, 30*time.Second, time.Minute)
 	s.NoProgress, s.Carry, s.Lazy = g.chance(8), g.chance(25), g.chance(8)
 	s.List, s.NoStale, s.GetFromStorage, s.Indexes, s.Share = g.chance(20), g.chance(20), g.chance(8), g.chance(60), g.chance(25)
+	if g.kept {
+		s.Keep = pick[int64](g, 0, 0, 1500, 4000, 12_000)
+	}
 	g.add(Operation{Verb: "start", Setup: *s})
 }
 
@@ -185,7 +201,11 @@ func (g *generator) txn() Operation {
 }
 
 func (g *generator) fill() Operation {
-	o := Operation{Verb: "fill", What: pick(g, namespaces...), N: 2 + g.rand.IntN(pick(g, 8, 40, 140))}
+	sizes := []int{8, 40, 140}
+	if g.kind == Deterministic {
+		sizes = []int{8, 8, 8, 40, 140} // each write costs as much as an operation
+	}
+	o := Operation{Verb: "fill", What: pick(g, namespaces...), N: 2 + g.rand.IntN(pick(g, sizes...))}
 	if g.kind == Deterministic {
 		o.Words = []string{"slowly"} // each write comes to rest
 	}
@@ -206,8 +226,15 @@ func (g *generator) through() Operation {
 func (g *generator) touch() Operation { return Operation{Verb: "touch", N: 1 + g.rand.IntN(5)} }
 
 func (g *generator) elapse() Operation {
-	return Operation{Verb: "elapse", For: pick(g, 20*time.Millisecond, 200*time.Millisecond, time.Second, 2*time.Second, 3500*time.Millisecond,
-		6*time.Second, 12*time.Second, 70*time.Second)}
+	const long = 70 * time.Second
+	pauses := []time.Duration{20 * time.Millisecond, 200 * time.Millisecond, time.Second, 2 * time.Second, 3500 * time.Millisecond, 6 * time.Second, 12 * time.Second}
+	if g.kind == Racing {
+		return Operation{Verb: "elapse", For: pick(g, append(pauses, long)...)}
+	}
+	if g.chance(6) { // a second costs as much to run as one of a short pause
+		return Operation{Verb: "elapse", For: long}
+	}
+	return Operation{Verb: "elapse", For: pick(g, pauses...)}
 }
 
 // version is a resourceVersion of any kind: none, 0, old, current, to come.
@@ -272,6 +299,34 @@ func (g *generator) list() Operation {
 	}
 	g.asked = append(g.asked, o.What)
 	return o
+}
+
+// encoded is a list of some objects that is sent to a client. Often it is the same
+// as one before.
+func (g *generator) encoded() Operation {
+	o := Operation{Verb: "list", What: g.client("r"), At: pick(g, Version{}, Version{Set: true}, Version{Set: true, Relative: true})}
+	if len(g.before) > 0 && g.chance(70) {
+		o.Query = pick(g, g.before...)
+		return o
+	}
+	o.Query.Encoded = pick(g, "json", "protobuf")
+	if g.chance(40) {
+		o.Query.In = pick(g, namespaces...) + "/"
+	}
+	switch {
+	case g.chance(10):
+		o.Query.Labels = pick(g, selectors...)
+	case g.chance(10):
+		o.Query.Limit = 4 + g.rand.IntN(12)
+		g.reads = append(g.reads, o.What)
+	}
+	g.asked, g.before = append(g.asked, o.What), append(g.before, o.Query)
+	return o
+}
+
+// setClock sets the time of day.
+func (g *generator) setClock() Operation {
+	return Operation{Verb: "clock", What: pick(g, "+24h", "-24h", "+1m", "-1m", "+3s", "-3s")}
 }
 
 // next continues a list.

@@ -9,12 +9,12 @@ import (
 
 // kinds are all kinds of operations that coverage tells apart.
 var kinds = slices.Concat(
-	[]string{"put", "remove", "txn", "fill", "touch", "create", "update", "delete", "elapse", "progress", "compact", "restore", "skip", "corrupt", "poison", "start", "stop"},
+	[]string{"put", "remove", "txn", "fill", "touch", "create", "update", "delete", "elapse", "clock forward", "clock back", "progress", "compact", "restore", "skip", "corrupt", "poison", "start", "stop"},
 	[]string{"hold client", "release client", "take", "end", "cancel", "cancel read"},
 	[]string{"hold events", "hold revision", "hold request", "release fault", "fail request", "hang", "hang stale"},
 	[]string{"break", "break expired", "break with an error", "break always"},
 	withVersions("watch", "watch with state", "watch without state", "get", "list"),
-	[]string{"list exactly", "list page", "list next page"},
+	[]string{"list exactly", "list page", "list next page", "list encoded"},
 )
 
 // versions are the kinds of resourceVersions that requests name.
@@ -38,6 +38,11 @@ func (o Operation) kind() string {
 		if strings.HasPrefix(o.What, "r") {
 			return "cancel read"
 		}
+	case "clock":
+		if strings.HasPrefix(o.What, "-") {
+			return "clock back"
+		}
+		return "clock forward"
 	case "fail":
 		return "fail request"
 	case "hang":
@@ -63,6 +68,8 @@ func (o Operation) kind() string {
 		return "watch" + o.At.kind()
 	case "list":
 		switch {
+		case o.Query.Encoded != "":
+			return "list encoded"
 		case o.Query.From != "":
 			return "list next page"
 		case o.Query.Match == "Exact":

@@ -3,6 +3,7 @@
 package simulation
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -25,7 +26,7 @@ func (d *driver) observe(o Operation) {
 		return
 	}
 	before := d.status
-	d.status, _ = d.cacher.StatusPage(cacher.WatcherQuery{}) // the query is valid
+	d.status = d.cacher.Status()
 	if d.status.ResourceVersion == 0 && !d.stopped {
 		// The cache has fallen asleep. The reasons that its watches were given before
 		// that stay right.
@@ -45,6 +46,12 @@ func (d *driver) observe(o Operation) {
 		}
 	}
 	d.observeStatus(before, fills)
+	switch {
+	case !d.calm():
+		d.calmSince = time.Time{}
+	case d.calmSince.IsZero():
+		d.calmSince = time.Now()
+	}
 	if o.Verb == "elapse" && o.For >= settling && d.calm() {
 		d.complete()
 		if n := d.store.Watches(); n > 1 {
@@ -167,6 +174,8 @@ func (d *driver) judgeRead(r *reading, a answer) {
 	switch {
 	case a.took > bound && !d.faults.holds(r.began):
 		d.fail("%s was answered after %v", r.reader.name, a.took)
+	case a.encoded != "":
+		d.fail("%s: %s", r.reader.name, a.encoded)
 	case r.lost || d.lost || r.cache != d.caches:
 	case a.err == nil && r.late:
 		d.fail("%s was answered by a stopped cache", r.reader.name)
@@ -242,6 +251,10 @@ func (d *driver) complete() {
 				d.fail("%s outlives the history that it was opened in", w.watcher.name)
 			}
 			continue
+		}
+		if late := w.late(d.calmSince, cmp.Or(d.setup.Bookmarks, cacher.DefaultBookmarkInterval)); late > 0 && !d.racing {
+			d.fail("%s has got no bookmark for %v", w.watcher.name, late)
+			return
 		}
 		if missing := w.missing(d.history); missing != "" {
 			d.fail("%s has not got %s", w.watcher.name, missing)

@@ -92,6 +92,9 @@ type Query struct {
 	Initial   string
 	// Silent: the client does not read.
 	Silent bool
+	// Encoded is the format that a list is encoded in, from kept bytes, if it is:
+	// "json" or "protobuf".
+	Encoded string
 }
 
 func (q Query) words() (out []string) {
@@ -101,7 +104,7 @@ func (q Query) words() (out []string) {
 	case q.In != "":
 		out = append(out, "in="+q.In)
 	}
-	for _, pair := range [][2]string{{"labels", q.Labels}, {"fields", q.Fields}, {"match", q.Match}, {"continue", q.From}, {"initial", q.Initial}} {
+	for _, pair := range [][2]string{{"labels", q.Labels}, {"fields", q.Fields}, {"match", q.Match}, {"continue", q.From}, {"initial", q.Initial}, {"encoded", q.Encoded}} {
 		if pair[1] != "" {
 			out = append(out, pair[0]+"="+pair[1])
 		}
@@ -186,6 +189,8 @@ type Setup struct {
 	Idle, Budget, Checks                   time.Duration
 	NoProgress, Carry, Lazy, List, NoStale bool
 	GetFromStorage, Indexes, Share         bool
+	// Keep is how many bytes of lists and events are kept, 0 for the default.
+	Keep int64
 }
 
 func (s Setup) words() (out []string) {
@@ -202,6 +207,9 @@ func (s Setup) words() (out []string) {
 	}
 	if s.WindowBytes != 0 {
 		out = append(out, fmt.Sprintf("window-bytes=%d", s.WindowBytes))
+	}
+	if s.Keep != 0 {
+		out = append(out, fmt.Sprintf("keep=%d", s.Keep))
 	}
 	for _, f := range []struct {
 		name string

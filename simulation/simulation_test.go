@@ -56,7 +56,7 @@ func TestMain(m *testing.M) {
 // The memory of schedules is collected after so many of them, or when there is more
 // than the limit of it.
 const (
-	collectEvery = 50
+	collectEvery = 150
 	heapLimit    = 1 << 30
 )
 

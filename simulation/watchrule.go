@@ -31,6 +31,7 @@ type watchRule struct {
 	all          []seen
 	last         uint64 // the highest version that was seen
 	bookmark     uint64 // the last one
+	bookmarkAt   time.Time
 	marked, over bool
 	failed       *seen
 	// store is what a client has that applies all that it is told, once the exact
@@ -41,6 +42,7 @@ type watchRule struct {
 	opened       time.Time
 	current      uint64 // the storage's version when it was asked for
 	oldest       uint64 // the cache's oldest version when it was asked for
+	ahead        bool   // the cache may not have reached the version then
 	fills        int64
 	openFills    int64 // when it was open
 	lost         bool  // the history that it began in is gone
@@ -48,6 +50,7 @@ type watchRule struct {
 	deadline     time.Time
 	stalled      bool // the client has not read for some time
 	stalledSince time.Time
+	readsSince   time.Time
 	stalledFor   time.Duration
 	troubled     bool // when it was asked for
 	undecodable  int
@@ -182,7 +185,7 @@ func (r *watchRule) seeBookmark(s seen, h *history) string {
 	if s.rv < r.last || s.rv < r.bookmark || (s.rv < r.from && r.from <= h.rv) {
 		return fmt.Sprintf("it is below what was seen (event %d, bookmark %d, asked for %d)", r.last, r.bookmark, r.from)
 	}
-	r.bookmark = s.rv
+	r.bookmark, r.bookmarkAt = s.rv, s.at
 	if r.store != nil {
 		return ""
 	}
@@ -200,6 +203,28 @@ func (r *watchRule) seeBookmark(s seen, h *history) string {
 	}
 	return ""
 }
+
+// late returns for how long a bookmark should have come, if none has, and 0 if that is
+// no longer than it may be: the client has read, and nothing was wrong, since the given
+// time.
+func (r *watchRule) late(since time.Time, interval time.Duration) time.Duration {
+	if !r.bookmarks || r.anyPart || (r.ahead && r.bookmark == 0) {
+		return 0
+	}
+	for _, at := range []time.Time{r.opened, r.readsSince, r.bookmarkAt} {
+		if at.After(since) {
+			since = at
+		}
+	}
+	if without := time.Since(since); without > interval+bookmarkSlack {
+		return without
+	}
+	return 0
+}
+
+// bookmarkSlack is how much later than after its interval a bookmark may come: they are
+// sent once a second.
+const bookmarkSlack = 2100 * time.Millisecond
 
 // complete returns the version up to which everything must have been sent before a
 // bookmark at rv. Storage without progress reports does not tell where a revision

@@ -81,6 +81,7 @@ var restricted = []struct {
 	{"internal/memstore/...", []string{"internal/...", "integration/...", "bench/...", "simulation/...", "conformance/..."}, "it is for tests"},
 	{"internal/poddata/...", []string{"internal/...", "integration/...", "bench/...", "simulation/...", "conformance/..."}, "it is for tests"},
 	{"internal/script/...", []string{"internal/...", "integration/..."}, "it is for tests"},
+	{"internal/setclock", []string{"internal/...", "simulation/..."}, "it is for tests"},
 	{"internal/realistic", []string{"internal/...", "integration/...", "bench/..."}, "it is for tests and measurements"},
 	{"internal/fakekube", []string{"integration/..."}, "it is for tests"},
 	{"internal/cachetest/...", []string{"internal/...", "integration/..."}, "it is for tests"},
