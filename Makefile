@@ -70,7 +70,7 @@ test: compiler programs ## run every test once with the race detector, then the 
 	@$(STEP) "faults" $(GO) test -C integration/faults $(TESTFLAGS)
 	@$(STEP) "chaos" $(GO) test -C integration/chaos $(TESTFLAGS)
 
-# Each takes one core for some two minutes.
+# Each takes one core for two to three minutes.
 schedules:
 	@$(PLAINSTEP) "simulation" $(GO) test -vet=off -count=1 -ldflags=-w -timeout $(TIMEOUT) -v -run '^(TestSchedules|TestSameSeedSameTrace)$$' ./simulation -args -all
 

@@ -122,7 +122,7 @@ func check(t *testing.T, seed uint64, kind simulation.Kind, coverage *simulation
 // them each kind. Racing ones cost seven times as much, with the race detector.
 // Without -all, a few deterministic ones run: they find most bugs in seconds.
 const (
-	deterministicSchedules = 60_000
+	deterministicSchedules = 90_000
 	racingSchedules        = 10_000
 	fewSchedules           = 4000
 )
