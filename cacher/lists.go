@@ -44,22 +44,47 @@ func (l *Lists) Compress(next http.Handler, accepts func(*http.Request) bool) ht
 	return l.listings.Compress(next, accepts)
 }
 
+// Answerable is a request for a list of custom resources that Lists.Answer may answer.
+type Answerable struct {
+	// Resource is what the request lists.
+	Resource schema.GroupVersionResource
+	// Gzip: the API server, of itself, compresses a long answer with gzip.
+	Gzip bool
+	// Form is how the list is wanted, nil if as the list itself in compact JSON.
+	Form *AnswerForm
+}
+
+// AnswerForm is a form in which a client wants a list of custom resources, of
+// meta.k8s.io in the version v1 or v1beta1.
+type AnswerForm struct {
+	Version string
+	// Encoder is the API server's own for the form: of compact JSON or, for
+	// metadata, of protobuf.
+	Encoder  runtime.Encoder
+	Protobuf bool
+	// Table: the list is wanted as a Table in JSON, and otherwise as a
+	// PartialObjectMetadataList. Objects: the rows have whole objects, and not their
+	// metadata.
+	Table, Objects bool
+}
+
 // Answer returns a handler that answers requests as next does, and lists of custom
 // resources from what was kept when earlier lists were encoded: lists that are
 // filled, as an unstructured.UnstructuredList, by caches with this Lists.
-// resource returns what such a request is for, and whether next would compress a
-// long answer with gzip; false for requests that next would not answer with a
-// list in compact JSON, and for those whose answer an audit log has. Put Answer
-// around the handler of the API, within everything that looks at the answer;
-// server.CustomResources does.
+// answerable describes such a request; it returns false for requests that next would
+// not answer with a list in the format that it says, and for those whose answer an
+// audit log has. Put Answer around the handler of the API, within everything that
+// looks at the answer; server.CustomResources does.
 //
 // The API's handler is given a list without its items, if the list read from the
 // cache is the one that it writes: Answer adds them. The handler itself counts an
-// answer without items, in the metric apiserver_response_sizes.
-func (l *Lists) Answer(next http.Handler, resource func(*http.Request) (of schema.GroupVersionResource, gzip, ok bool)) http.Handler {
+// answer without items, in the metric apiserver_response_sizes. For a Table the
+// handler is given all items, and writes a Table without objects: once it has read
+// the list, the query of its request has includeObject=None, and no Accept-Encoding.
+func (l *Lists) Answer(next http.Handler, answerable func(*http.Request) (Answerable, bool)) http.Handler {
 	return l.listings.Answer(next, func(r *http.Request) (wire.Asked, bool) {
-		of, gzip, ok := resource(r)
-		return wire.Asked{Resource: of, Gzip: gzip}, ok
+		asked, ok := answerable(r)
+		return wire.Asked{Resource: asked.Resource, Gzip: asked.Gzip, Form: (*wire.AskedForm)(asked.Form)}, ok
 	})
 }
 

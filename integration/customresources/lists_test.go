@@ -109,7 +109,7 @@ type fixture struct {
 	client          dynamic.Interface
 }
 
-func newFixture(t *testing.T) *fixture {
+func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	etcd, err := embedded.Start(t.Context(), embedded.Config{Dir: filepath.Join(t.TempDir(), "etcd"), UnsafeNoFsync: true})
 	require.NoError(t, err)
@@ -120,7 +120,7 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-func (f *fixture) define(t *testing.T, d *apiextensionsv1.CustomResourceDefinition) {
+func (f *fixture) define(t testing.TB, d *apiextensionsv1.CustomResourceDefinition) {
 	t.Helper()
 	client, err := clientset.NewForConfig(f.shipped.config)
 	require.NoError(t, err)
@@ -134,7 +134,7 @@ func (f *fixture) define(t *testing.T, d *apiextensionsv1.CustomResourceDefiniti
 }
 
 // await waits until a server serves a path.
-func (f *fixture) await(t *testing.T, s *server, path string) {
+func (f *fixture) await(t testing.TB, s *server, path string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return s.ask(t, path, "application/json", false).status == http.StatusOK }, patience, patience/1000)
 }
@@ -142,7 +142,7 @@ func (f *fixture) await(t *testing.T, s *server, path string) {
 func root(version string) string { return "/apis/" + group + "/" + version + "/" }
 
 // put creates an object, or replaces it.
-func (f *fixture) put(t *testing.T, plural, kind, namespace, name string, change int) {
+func (f *fixture) put(t testing.TB, plural, kind, namespace, name string, change int) {
 	t.Helper()
 	o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
 		"size": int64(change), "text": strings.Repeat("0123456789<>&é ", 300), "old": "not in v2",
@@ -151,6 +151,7 @@ func (f *fixture) put(t *testing.T, plural, kind, namespace, name string, change
 	o.SetNamespace(namespace)
 	o.SetName(name)
 	o.SetLabels(map[string]string{"app": []string{"a", "b"}[len(name)%2]})
+	o.SetAnnotations(map[string]string{"note": strings.Repeat("0123456789<>&é \"object\":null}", 120)})
 	objects := f.client.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}).Namespace(namespace)
 	if change > 0 {
 		was, err := objects.Get(t.Context(), name, metav1.GetOptions{})
@@ -207,10 +208,26 @@ func page(t *testing.T, a answer) (items []byte, m metav1.ListMeta) {
 
 const asJSON = "application/json"
 
-var otherForms = []string{
-	"application/yaml", "application/json;as=Table;g=meta.k8s.io;v=v1", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-	"application/vnd.kubernetes.protobuf", "text/plain", "",
-}
+// otherForms are what lists are asked for in beside JSON. keptForms are answered from
+// kept bytes.
+var (
+	otherForms = append([]string{
+		"application/yaml", "application/vnd.kubernetes.protobuf", "text/plain", "", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+		"application/yaml;as=Table;g=meta.k8s.io;v=v1", "application/yaml;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+		"application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1", "application/json;as=Table;g=meta.k8s.io;v=v2", asProtobufMetadata + "beta1",
+		// What client-go's clients of typed objects ask for, kubectl and the metadata client.
+		"application/vnd.kubernetes.protobuf,application/json",
+		"application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
+		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+	}, keptForms...)
+	keptForms = []string{asMetadata, asMetadata + "beta1", asProtobufMetadata, asTable, asTable + "beta1"}
+)
+
+const (
+	asMetadata         = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+	asProtobufMetadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+	asTable            = "application/json;as=Table;g=meta.k8s.io;v=v1"
+)
 
 func names(n int) (all []string) {
 	for i := range n {
@@ -268,29 +285,55 @@ func (f *fixture) compare(t *testing.T, version, plural string, round int) {
 			f.expectSame(t, scope+"?"+query, asJSON, (i+round)%2 == 1)
 		}
 		for _, accept := range otherForms {
-			f.expectSame(t, scope+"?resourceVersion=0", accept, false)
-			f.expectSame(t, scope, accept, true)
+			for _, query := range []string{"resourceVersion=0", "resourceVersion=0&labelSelector=app%3Da"} {
+				f.expectSame(t, scope+"?"+query, accept, false)
+				f.expectSame(t, scope+"?"+query, accept, true)
+			}
+		}
+		for i, accept := range keptForms {
+			query := []string{
+				"", "resourceVersionMatch=Exact&resourceVersion=" + list.ResourceVersion, "resourceVersion=0&fieldSelector=spec.food%3D%3Cbamboo%3E",
+				"resourceVersion=0&pretty=1", "resourceVersion=99999999&timeout=1ms", "continue=AAAA",
+			}[(2*i+round)%6]
+			f.expectSame(t, scope+"?"+query, accept, false)
+			f.expectSame(t, scope+"?"+query, accept, true)
+		}
+		for _, include := range []string{"Object", "None", "Metadata", "Nothing"} {
+			for _, accept := range []string{asTable, asTable + "beta1", asMetadata} {
+				f.expectSame(t, scope+"?resourceVersion=0&includeObject="+include, accept, false)
+				f.expectSame(t, scope+"?resourceVersion=0&labelSelector=app%3Da&includeObject="+include, accept, true)
+			}
 		}
 		f.expectSamePages(t, scope+"?limit=15", round%2 == 0)
 		f.expectSamePages(t, scope+"?limit=7&labelSelector=app%3Da", round%2 == 1)
 	}
-	f.expectServedFromKeptBytes(t, all)
+	all += "?resourceVersion=0&limit=0"
+	f.expectServedFromKeptBytes(t, all, asJSON, 1000)
+	for _, accept := range []string{asMetadata, asMetadata + "beta1", asProtobufMetadata} {
+		f.expectServedFromKeptBytes(t, all, accept, 1000)
+	}
+	const cells = 6000 // of a Table, with its columns
+	for _, accept := range []string{asTable, asTable + "beta1"} {
+		f.expectServedFromKeptBytes(t, all, accept, cells)
+		f.expectServedFromKeptBytes(t, all+"&includeObject=Metadata", accept, cells)
+		f.expectServedFromKeptBytes(t, all+"&includeObject=Object", accept, cells)
+	}
 }
 
 // expectServedFromKeptBytes asks for a list that was asked for before: the server's
-// own handler writes it without items.
-func (f *fixture) expectServedFromKeptBytes(t *testing.T, path string) {
+// own handler writes it without items, and a Table without objects.
+func (f *fixture) expectServedFromKeptBytes(t *testing.T, path, accept string, most int64) {
 	t.Helper()
 	for _, compressed := range []bool{false, true} {
 		own := int64(math.MaxInt64)
 		// Requests of the server to itself are counted, too.
 		for range 5 {
 			before := f.cached.encoded.Load()
-			got := f.cached.ask(t, path, asJSON, compressed)
+			got := f.cached.ask(t, path, accept, compressed)
 			require.Equal(t, http.StatusOK, got.status)
 			require.Greater(t, len(got.body), 100_000)
 			own = min(own, f.cached.encoded.Load()-before)
 		}
-		require.Less(t, own, int64(1000), "%s, gzip: %v", path, compressed)
+		require.Less(t, own, most, "%s as %s, gzip: %v", path, accept, compressed)
 	}
 }

@@ -53,6 +53,8 @@ const patience = 2 * time.Minute
 type server struct {
 	config *rest.Config
 	http   *http.Client
+	// handler is what answers requests, everything but the connection.
+	handler http.Handler
 	// encoded is how many bytes the server's own handlers have written.
 	encoded atomic.Int64
 }
@@ -82,7 +84,7 @@ func (s *server) count(config *genericapiserver.Config) {
 
 // serve runs a server of custom resources until the test ends: on the cache, or
 // without a line of ours.
-func serve(t *testing.T, etcd []string, cached bool) *server {
+func serve(t testing.TB, etcd []string, cached bool) *server {
 	t.Helper()
 	options := genericoptions.NewRecommendedOptions("/registry", apiserver.Codecs.LegacyCodec(apiextensionsv1.SchemeGroupVersion))
 	options.Etcd.StorageConfig.Transport.ServerList = etcd
@@ -123,7 +125,7 @@ func serve(t *testing.T, etcd []string, cached bool) *server {
 		cancel()
 		require.NoError(t, <-ended)
 	})
-	s.config = made.GenericAPIServer.LoopbackClientConfig
+	s.config, s.handler = made.GenericAPIServer.LoopbackClientConfig, made.GenericAPIServer.Handler
 	s.http, err = rest.HTTPClientFor(s.config)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
@@ -145,7 +147,7 @@ type answer struct {
 }
 
 // ask sends a GET, without what Go's client does about compression.
-func (s *server) ask(t *testing.T, path, accept string, compressed bool) answer {
+func (s *server) ask(t testing.TB, path, accept string, compressed bool) answer {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.config.Host+path, nil)
 	require.NoError(t, err)

@@ -27,8 +27,13 @@ type customServer struct {
 	listings Listings
 	store    *Store
 	elements []*watchcache.Element
+	// form is how the list is asked for.
+	form *AskedForm
 	// write writes the list.
-	write func(w http.ResponseWriter, list *unstructured.UnstructuredList)
+	write func(w http.ResponseWriter, r *http.Request, list *unstructured.UnstructuredList)
+	// age is a cell of each row of a Table. edit changes what is written in a form.
+	age  string
+	edit func([]byte) []byte
 	// asked counts requests, and written the items that write was given.
 	asked, written int
 }
@@ -46,7 +51,7 @@ func newCustomServer(n int) *customServer {
 	return s
 }
 
-func writeCustom(w http.ResponseWriter, list *unstructured.UnstructuredList) {
+func writeCustom(w http.ResponseWriter, _ *http.Request, list *unstructured.UnstructuredList) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
 	_ = customJSON.Encode(list, w)
@@ -70,16 +75,27 @@ func (s *customServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.asked++
 	list := s.list(r.Context())
 	s.written = len(list.Items)
-	s.write(w, list)
+	s.write(w, r, list)
 }
 
 func (s *customServer) get(t *testing.T, compressed bool) *httptest.ResponseRecorder {
 	t.Helper()
 	s.asked = 0
 	recorder := httptest.NewRecorder()
-	s.listings.Answer(s, func(*http.Request) (Asked, bool) { return Asked{pandas, compressed}, true }).
-		ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+	r := request(t, compressed)
+	s.listings.Answer(s, func(*http.Request) (Asked, bool) { return Asked{pandas, compressed, s.form}, true }).
+		ServeHTTP(recorder, r)
+	require.Equal(t, request(t, compressed).Header, r.Header, "nobody else sees what the server is asked")
+	require.Equal(t, "/?a=b", r.URL.String())
 	return recorder
+}
+
+func request(t *testing.T, compressed bool) *http.Request {
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/?a=b", nil)
+	if compressed {
+		r.Header.Set("Accept-Encoding", "gzip")
+	}
+	return r
 }
 
 // expect asks, and compares what a client reads.
@@ -87,7 +103,7 @@ func (s *customServer) expect(t *testing.T, compressed bool) {
 	t.Helper()
 	got := s.get(t, compressed)
 	want := httptest.NewRecorder()
-	s.write(want, s.list(t.Context()))
+	s.write(want, request(t, false), s.list(t.Context()))
 	body := got.Body.Bytes()
 	if got.Header().Get("Content-Encoding") == "gzip" {
 		require.Equal(t, "Accept-Encoding", got.Header().Get("Vary"))
@@ -116,24 +132,24 @@ func TestAnswers(t *testing.T) {
 
 // A server whose lists are others than expected answers as ever.
 func TestAnswersOfAnotherServer(t *testing.T) {
-	another := map[string]func(w http.ResponseWriter, list *unstructured.UnstructuredList){
-		"converts items": func(w http.ResponseWriter, list *unstructured.UnstructuredList) {
+	another := map[string]func(w http.ResponseWriter, _ *http.Request, list *unstructured.UnstructuredList){
+		"converts items": func(w http.ResponseWriter, _ *http.Request, list *unstructured.UnstructuredList) {
 			list = list.DeepCopy()
 			for i := range list.Items {
 				list.Items[i].SetAPIVersion("zoo.example.com/v2")
 			}
-			writeCustom(w, list)
+			writeCustom(w, nil, list)
 		},
-		"indents": func(w http.ResponseWriter, list *unstructured.UnstructuredList) {
+		"indents": func(w http.ResponseWriter, _ *http.Request, list *unstructured.UnstructuredList) {
 			var b bytes.Buffer
 			_ = customJSON.Encode(list, &b)
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write(bytes.ReplaceAll(b.Bytes(), []byte(":"), []byte(": ")))
 		},
-		"fails": func(w http.ResponseWriter, _ *unstructured.UnstructuredList) {
+		"fails": func(w http.ResponseWriter, _ *http.Request, _ *unstructured.UnstructuredList) {
 			http.Error(w, "no webhook", http.StatusInternalServerError)
 		},
-		"writes nothing": func(http.ResponseWriter, *unstructured.UnstructuredList) {},
+		"writes nothing": func(http.ResponseWriter, *http.Request, *unstructured.UnstructuredList) {},
 	}
 	for name, write := range another {
 		t.Run(name, func(t *testing.T) {
@@ -170,7 +186,7 @@ func TestAnswersAreForTheRequestsList(t *testing.T) {
 	for range 3 {
 		s.expect(t, false)
 	}
-	answer := &Answer{resource: pandas}
+	answer := &Answer{Asked: Asked{Resource: pandas}}
 	ctx := context.WithValue(t.Context(), answerKey{}, answer)
 	other := &unstructured.UnstructuredList{}
 	other.SetGroupVersionKind(pandas.GroupVersion().WithKind("PandaList"))

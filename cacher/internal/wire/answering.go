@@ -7,29 +7,22 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 	"k8s.io/klog/v2"
 )
 
-// Asked is what a handler of Listings.Answer knows of a request.
-type Asked struct {
-	Resource schema.GroupVersionResource
-	// Gzip: the server, of itself, compresses a long answer.
-	Gzip bool
-}
-
 // Answer returns a handler for the requests of next, which answers lists of
 // custom resources from kept bytes. asked reports for which requests next would
-// answer with a list in compact JSON that nobody else looks at, as an audit log
-// does. Answer stands within everything that looks at the response.
+// answer with a list, in the format that asked returns, that nobody else looks at,
+// as an audit log does. Answer stands within everything that looks at the response.
 //
-// The first list that could be answered so is written by next, and compared. A
-// server that has ever written another one is left alone.
+// The first list that could be answered so is written by next, and compared, for
+// each form. A server that has ever written another one is left alone.
 func (l *Listings) Answer(next http.Handler, asked func(*http.Request) (Asked, bool)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !l.answering.Load() {
@@ -41,10 +34,14 @@ func (l *Listings) Answer(next http.Handler, asked func(*http.Request) (Asked, b
 			next.ServeHTTP(w, r)
 			return
 		}
-		answer := &Answer{resource: what.Resource, gzip: what.Gzip}
+		answer := &Answer{Asked: what}
+		answer.request = r.WithContext(context.WithValue(r.Context(), answerKey{}, answer))
+		if answer.id().table {
+			answer.ownRequest()
+		}
 		held := &answerWriter{ResponseWriter: w, answer: answer}
 		before := w.Header().Clone()
-		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(held), r.WithContext(context.WithValue(r.Context(), answerKey{}, answer)))
+		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(held), answer.request)
 		if held.end() {
 			return
 		}
@@ -58,9 +55,11 @@ func (l *Listings) Answer(next http.Handler, asked func(*http.Request) (Asked, b
 // SwitchOnAnswers makes the handlers of Answer do something.
 func (l *Listings) SwitchOnAnswers() { l.answering.Store(true) }
 
-func (s *Store) refuseAnswers(why string) {
-	if s.answers.refused.CompareAndSwap(false, true) {
-		klog.ErrorS(errors.New(why), "Kept bytes can't be used for lists of one custom resource; each is encoded again for every request. Report it with the definition of the resource, please")
+// refuse leaves answers of this kind to the server, from now on.
+func (j *judgement) refuse(why string) {
+	if j.refused.CompareAndSwap(false, true) {
+		klog.ErrorS(errors.New(why), "Kept bytes can't be used for lists of one custom resource in one form; each is encoded again for every request. Report it with the definition of the resource, please",
+			"form", fmt.Sprintf("%+v", j.id))
 	}
 }
 
@@ -70,16 +69,17 @@ type answerWriter struct {
 	answer *Answer
 
 	begun bool
-	// held: the server writes the list without items. Nothing of that is passed on.
-	// got is what it has written, and want what it is expected to.
+	made  *answered // nil if the server writes the answer as ever
+	// held: the server writes a part of the answer. Nothing of that is passed on. got
+	// is what it has written.
 	held, broken, answered bool
-	list                   *assembly
-	store                  *Store
-	got, want              []byte
-	// compared is the whole list as it should be, if the server writes it whole, and
-	// zipped is what it has written, if that is compressed.
+	got                    []byte
+	// compared is the whole list as it should be, if the server writes it whole. wrote
+	// is what it has written, if that is compressed or a Table, and zipped if it is
+	// compressed.
 	compared *comparison
-	zipped   *bytes.Buffer
+	wrote    *bytes.Buffer
+	zipped   bool
 	failed   bool // a Write has failed, so that nothing can be compared
 }
 
@@ -88,7 +88,8 @@ var _ responsewriter.UserProvidedDecorator = (*answerWriter)(nil)
 // Unwrap implements responsewriter.UserProvidedDecorator.
 func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// maxProof is the length of the longest compressed list that is compared.
+// maxProof is the length of the longest list that is compared, if it is compressed
+// or a Table.
 const maxProof = 64 << 20
 
 // WriteHeader implements http.ResponseWriter.
@@ -100,15 +101,12 @@ func (w *answerWriter) WriteHeader(status int) {
 		return
 	}
 	w.begun = true
-	list, omitted, store := w.answer.outcome()
-	if list == nil {
+	if w.made = w.answer.outcome(); w.made == nil {
 		w.ResponseWriter.WriteHeader(status)
 		return
 	}
-	w.list, w.store = list, store
-	if omitted {
+	if w.made.partly {
 		w.held = true
-		w.want = append(bytes.Clone(list.frame.head), list.frame.tail...)
 		w.broken = status != http.StatusOK || w.Header().Get("Content-Encoding") != ""
 		return
 	}
@@ -120,16 +118,24 @@ func (w *answerWriter) WriteHeader(status int) {
 
 // compare prepares to compare the list that the server writes.
 func (w *answerWriter) compare() {
-	compared, err := comparisonWith(w.list.writePlain)
-	switch encoding := w.Header().Get("Content-Encoding"); {
-	case err != nil:
-		return
-	case encoding == "gzip":
-		w.zipped = &bytes.Buffer{}
-	case encoding != "":
+	switch encoding := w.Header().Get("Content-Encoding"); encoding {
+	case "":
+	case "gzip":
+		w.zipped = true
+	default:
 		return
 	}
+	compared := &comparison{}
+	if !w.made.table {
+		var err error
+		if compared, err = comparisonWith(w.made.list.writePlain); err != nil {
+			return
+		}
+	}
 	w.compared = compared
+	if w.zipped || w.made.table {
+		w.wrote = &bytes.Buffer{}
+	}
 }
 
 // Write implements http.ResponseWriter.
@@ -145,43 +151,67 @@ func (w *answerWriter) Write(p []byte) (int, error) {
 	case err != nil:
 		w.failed = true
 	case w.compared == nil:
-	case w.zipped == nil:
+	case w.wrote == nil:
 		_, _ = w.compared.Write(p) // which notes a difference
-	case w.zipped.Len()+len(p) > maxProof:
-		w.failed = true
-	default:
-		w.zipped.Write(p)
+	case w.wrote.Len()+len(p) > maxProof:
+		w.failed, w.wrote = true, &bytes.Buffer{}
+	case !w.failed:
+		w.wrote.Write(p)
 	}
 	return n, err
 }
 
-// hold takes what the server writes of the list without items. Once that is whole
-// and as expected, the list with its items takes its place.
+// hold takes what the server writes of a part of the answer. Once that is whole and as
+// expected, the answer takes its place.
 func (w *answerWriter) hold(p []byte) (int, error) {
-	w.got = append(w.got, p...)
-	if w.answered || w.broken || !bytes.HasPrefix(w.want, w.got) {
+	if w.broken || w.answered {
 		w.broken = true
-		w.got = nil
 		return len(p), nil
 	}
-	if len(w.got) < len(w.want) {
+	w.got = append(w.got, p...)
+	var whole written
+	switch {
+	case w.made.table:
+		if !bytes.HasSuffix(w.got, []byte(afterRows)) {
+			return len(p), nil // which is in the middle: no string of JSON has a line feed
+		}
+		table := w.made.withObjects(w.got)
+		if w.broken = table == nil; w.broken {
+			break
+		}
+		whole = table
+	case !bytes.HasPrefix(w.made.want, w.got):
+		w.broken = true
+	case len(w.got) < len(w.made.want):
+		return len(p), nil
+	default:
+		whole = w.made.list
+	}
+	w.got = nil
+	if w.broken {
 		return len(p), nil
 	}
 	w.answered = true
-	w.got = nil
-	if err := w.write(); err != nil {
+	if err := w.write(whole); err != nil {
 		return 0, err
 	}
 	return len(p), nil
 }
 
-// write writes the list to the client, compressed where the server would.
-func (w *answerWriter) write() error {
-	begin, length := w.list.beginning()
-	w.list.once = !checkEach
-	if !w.answer.gzip || length <= compressedFrom {
+// written is an answer about to be written.
+type written interface {
+	body
+	// beginning returns what precedes the items, and the length of the whole.
+	beginning() (begin []byte, length int)
+}
+
+// write writes the answer to the client, compressed where the server would.
+func (w *answerWriter) write(whole written) error {
+	begin, length := whole.beginning()
+	w.made.list.once = !checkEach
+	if !w.answer.Gzip || length <= compressedFrom {
 		w.ResponseWriter.WriteHeader(http.StatusOK)
-		return w.list.writePlain(w.ResponseWriter)
+		return whole.writePlain(w.ResponseWriter)
 	}
 	w.Header().Set("Content-Encoding", "gzip")
 	w.Header().Add("Vary", "Accept-Encoding")
@@ -190,7 +220,7 @@ func (w *answerWriter) write() error {
 	if _, err := w.ResponseWriter.Write(appendStored(member, begin, false)); err != nil {
 		return err
 	}
-	return w.list.writeMember(w.ResponseWriter, begin)
+	return whole.writeMember(w.ResponseWriter, begin)
 }
 
 // Flush implements http.Flusher.
@@ -207,13 +237,13 @@ func (w *answerWriter) Flush() {
 func (w *answerWriter) end() bool {
 	if w.held {
 		if w.broken || !w.answered {
-			w.store.refuseAnswers("the server writes a list without items otherwise than expected")
+			w.made.judged.refuse("the server writes a list without items otherwise than expected")
 		}
 		return w.answered
 	}
 	if !w.begun {
-		list, omitted, _ := w.answer.outcome()
-		return list == nil || !omitted
+		made := w.answer.outcome()
+		return made == nil || !made.partly
 	}
 	w.prove()
 	return true
@@ -224,19 +254,36 @@ func (w *answerWriter) prove() {
 	if w.compared == nil || w.failed {
 		return
 	}
-	if w.zipped != nil {
-		unzipped, err := gzip.NewReader(w.zipped)
-		if err == nil {
-			_, err = io.Copy(w.compared, unzipped)
+	switch same, ended := w.same(); {
+	case same:
+		w.made.judged.proven.Store(true)
+	case ended:
+		w.made.judged.refuse("a list put together of kept bytes differs from the same list as the server writes it")
+	}
+}
+
+// same compares what the server has written. ended is false if the client, or the
+// server, may have ended the answer in the middle.
+func (w *answerWriter) same() (same, ended bool) {
+	wrote := io.Reader(w.wrote)
+	if w.zipped {
+		unzipped, err := gzip.NewReader(w.wrote)
+		if err != nil {
+			return false, false
 		}
-		if err != nil && !w.compared.differs {
-			return // the client, or the server, has ended it in the middle
+		wrote = unzipped
+	}
+	if w.made.table {
+		whole, err := io.ReadAll(wrote)
+		if err != nil || !bytes.HasSuffix(whole, []byte(afterRows)) {
+			return false, false
+		}
+		return w.made.isTable(whole), true
+	}
+	if w.zipped {
+		if _, err := io.Copy(w.compared, wrote); err != nil && !w.compared.differs {
+			return false, false
 		}
 	}
-	switch {
-	case w.compared.same():
-		w.store.answers.proven.Store(true)
-	case w.compared.differs:
-		w.store.refuseAnswers("a list put together of kept bytes differs from the same list as the server writes it")
-	}
+	return w.compared.same(), w.compared.differs
 }

@@ -37,7 +37,8 @@
 // not used for ten minutes.
 //
 // Lists of custom resources, whose encoder is private to another module, are put
-// into what the server writes of them without items (answer.go, answering.go).
+// into what the server writes of them without items, or into a Table of which it
+// writes the cells (answer.go, answering.go, answeritems.go, answertable.go).
 //
 // The package owns the locks Listings.mu, Store.mu, Answer.mu, Run.mu, Event.mu and
 // chunk.compressing, and no goroutine.

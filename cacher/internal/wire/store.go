@@ -62,7 +62,7 @@ type Store struct {
 
 // NewStore returns an empty Store that keeps its share of bytes.
 func NewStore(share *bytebudget.Share) *Store {
-	s := &Store{share: share, answers: newAnswers()}
+	s := &Store{share: share}
 	s.mu.making = map[place]*making{}
 	share.OnShrink(s.shrink)
 	s.clear()

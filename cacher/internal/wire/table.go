@@ -188,10 +188,13 @@ const tableBuffer = 64 << 10
 
 // write writes the table, compressed if w is that of a response which is to be.
 func (t *keptTable) write(w io.Writer) error {
-	length := t.length()
+	begin, length := t.beginning()
 	t.metadata.once = !checkEach
-	return t.response.write(w, t.frame.head, length, t)
+	return t.response.write(w, begin, length, t)
 }
+
+// beginning returns what precedes the rows, and the length of the whole table.
+func (t *keptTable) beginning() (begin []byte, length int) { return t.frame.head, t.length() }
 
 // length is how long the whole table is, in bytes.
 func (t *keptTable) length() int {
