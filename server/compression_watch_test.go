@@ -20,6 +20,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/apis/example"
+	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
+	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/kube-watchcache/watchcache/cacher"
 )
@@ -283,5 +286,27 @@ func TestCompressedWatchesWithoutABudget(t *testing.T) {
 				require.LessOrEqual(t, s.cache.Status().EncodingBytes, max(0, budget))
 			}
 		})
+	}
+}
+
+// A watch over a connection that changes its protocol, a WebSocket, is left to the
+// server: what comes to the client then is no response.
+func TestWatchesThatUpgradeAreLeftAlone(t *testing.T) {
+	installed := &installation{}
+	installed.groups.Store(examplev1.SchemeGroupVersion, &servedGroup{})
+	for _, upgrade := range []string{"", "websocket", "SPDY/3.1"} {
+		for _, encoding := range []string{"gzip", "identity"} {
+			info := &request.RequestInfo{
+				IsResourceRequest: true, Verb: "watch", APIGroup: example.GroupName, APIVersion: "v1", Resource: "pods",
+			}
+			r := httptest.NewRequestWithContext(request.WithRequestInfo(t.Context(), info), http.MethodGet, withState, nil)
+			r.Header.Set("Accept-Encoding", encoding)
+			if upgrade != "" {
+				r.Header.Set("Upgrade", upgrade)
+			}
+			watch, compressed := installed.asksForWatch(r)
+			require.Equal(t, upgrade == "", watch)
+			require.Equal(t, upgrade == "" && encoding == "gzip" && serverCompressesWatches, compressed)
+		}
 	}
 }
