@@ -220,7 +220,7 @@ func (e *engine) listOptions(key string, opts storage.ListOptions) (readOptions,
 	o := readOptions{
 		list: true, recursive: opts.Recursive,
 		unset: opts.ResourceVersion == "", rv: rv, match: opts.ResourceVersionMatch,
-		limit: opts.Predicate.Limit, selective: !opts.Predicate.Empty(),
+		limit: opts.Predicate.Limit, selective: !match.IsEmpty(opts.Predicate),
 	}
 	if opts.Recursive && opts.Predicate.Continue != "" {
 		o.continues = true

@@ -5,6 +5,8 @@ package match
 import (
 	"strings"
 
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/watchcache"
@@ -30,11 +32,23 @@ type Query struct {
 // recursive, and a predicate. The predicate's selectors are analysed here and
 // nowhere else.
 func NewQuery(key string, recursive bool, predicate storage.SelectionPredicate) Query {
-	q := Query{key: key, recursive: recursive, predicate: predicate, everything: predicate.Empty()}
+	q := Query{key: key, recursive: recursive, predicate: predicate, everything: IsEmpty(predicate)}
 	if recursive && !q.everything {
 		q.equalities, q.nothing = equalitiesOf(&predicate)
 	}
 	return q
+}
+
+// IsEmpty reports whether a predicate selects everything. Before k8s.io/apiserver
+// v0.37 its own method Empty panics if a selector is nil.
+func IsEmpty(p storage.SelectionPredicate) bool {
+	if p.Label == nil {
+		p.Label = labels.Everything()
+	}
+	if p.Field == nil {
+		p.Field = fields.Everything()
+	}
+	return p.Empty()
 }
 
 // Key returns the key or key prefix.
