@@ -22,6 +22,8 @@ BENCH   ?= .
 # or on both: "ours shipped".
 PACKAGES       ?=
 IMPLEMENTATION ?= ours
+# How many fake nodes `make kubernetes-cluster` and `make kubernetes-load` have.
+NODES          ?= 1000
 # What `make verify-kubernetes` runs: some minutes of tests.
 KUBERNETES_SUBSET = secrets events podgc storageclasses ttlcontroller
 
@@ -39,7 +41,7 @@ STEP = hack/step.sh
 PLAINSTEP = CGO_ENABLED=0 $(STEP)
 
 .DEFAULT_GOAL := help
-.PHONY: help alerts run test soak schedules racing programs on-etcd beside race lint vet static generate bench tuning benchmarks dashboards observe build verify conformance clientgo backends browser kubernetes kubernetes-test verify-kubernetes e2e faults chaos churn mutants mutation release-check versions compiler clean
+.PHONY: help alerts run test soak schedules racing programs on-etcd beside race lint vet static generate bench tuning benchmarks dashboards observe build verify conformance clientgo backends browser kubernetes kubernetes-test kubernetes-binary kubernetes-cluster kubernetes-load verify-kubernetes e2e faults chaos churn mutants mutation release-check versions compiler clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -139,8 +141,18 @@ browser: compiler ## test /debug/watchcache in chromium, which is installed if i
 
 # kube-apiserver takes about ten minutes to compile when nothing is cached, and so do
 # Kubernetes' tests, whose copy of Kubernetes is another one to the compiler.
-kubernetes: ## run both examples in clusters of a kube-apiserver on our cache and on the shipped one, which is compiled first (WATCHCACHE_KUBE_APISERVER_BINARY: one that is there)
-	@$(STEP) "examples in a cluster" env GOWORK=off $(GO) test -C integration/kubernetes -vet=off -count=1 -timeout 60m ./...
+kubernetes: ## run both examples and whole clusters on a kube-apiserver with our cache and with the shipped one, compiled first (WATCHCACHE_KUBERNETES_BINARY: bin/kubernetes, if it is there)
+	@$(PLAINSTEP) "clusters" env GOWORK=off $(GO) test -C integration/kubernetes -vet=off -count=1 -timeout 60m ./...
+
+kubernetes-cluster: kubernetes-binary ## run a cluster with controllers, scheduler and fake nodes until Ctrl-C (IMPLEMENTATION=ours|shipped NODES=1000)
+	@exec bin/kubernetes up --dir=.run/kubernetes --implementation="$(IMPLEMENTATION)" --nodes=$(NODES) $(ARGS)
+
+kubernetes-load: kubernetes-binary ## put clusters on both caches under the same load by turns, and print what that took (NODES=1000 ARGS="--pods=20000 --rounds=2")
+	@exec bin/kubernetes load --dir=.run/kubernetes-load --nodes=$(NODES) $(ARGS)
+
+kubernetes-binary:
+	@echo "compiling Kubernetes; with an empty cache that takes ten minutes or more" >&2
+	@cd integration/kubernetes && GOWORK=off CGO_ENABLED=0 $(GO) build -ldflags=-w -o ../../bin/kubernetes ./cluster
 
 kubernetes-test: ## run Kubernetes' own integration tests (PACKAGES="job apiserver/apply" IMPLEMENTATION="ours shipped" ARGS="-keep -jobs 3")
 	@cd integration/kubernetes && GOWORK=off CGO_ENABLED=0 $(GO) run ./suites -implementation "$(IMPLEMENTATION)" -packages "$(PACKAGES)" $(ARGS)
@@ -149,7 +161,7 @@ verify-kubernetes: ## run the quick ones of Kubernetes' own integration tests on
 	@$(PLAINSTEP) "table of Kubernetes' tests" env GOWORK=off $(GO) test -C integration/kubernetes -vet=off -count=1 ./suites
 	@$(STEP) "Kubernetes' own tests" $(MAKE) --no-print-directory kubernetes-test PACKAGES="$(KUBERNETES_SUBSET)"
 
-# The two packages of integration/kubernetes that import Kubernetes are compiled by
+# The packages of integration/kubernetes that import Kubernetes are compiled by
 # make kubernetes only. Vet and staticcheck look at the race build, which is the one that the tests
 # need anyway. What only one of the two builds uses is not unused.
 lint: vet static ## check formatting, vet, staticcheck, the public API, links in Markdown pages, and that generated files are fresh
@@ -164,7 +176,7 @@ vet: ## the first half of lint: formatting and vet, which compiles for the tests
 	@$(STEP) "vet customresources" $(GO) vet -C integration/customresources $(RACE) ./...
 	@$(STEP) "vet kine" $(GO) vet -C integration/kine $(RACE) ./...
 	@$(STEP) "vet browser" $(GO) vet -C integration/browser $(RACE) ./...
-	@$(STEP) "vet kubernetes" $(GO) vet -C integration/kubernetes $(RACE) . ./suites
+	@$(STEP) "vet kubernetes" $(GO) vet -C integration/kubernetes $(RACE) . ./suites ./local ./nodes ./load
 
 static: ## the other half of lint
 	@$(PLAINSTEP) "compile staticcheck" $(GO) build -C hack/tools -o ../../bin/staticcheck honnef.co/go/tools/cmd/staticcheck

@@ -2,14 +2,15 @@
 
 // Command plot draws the plots of README.md and docs/figures.md from the tables of
 // docs/figures.md, which are the reports that bench has printed, and those of
-// docs/tuning.md from docs/tuning-figures.md, which bench/tuning has written: one
-// source for the numbers and the pictures.
+// docs/tuning.md from docs/tuning-figures.md, which bench/tuning has written, and those
+// of docs/kubernetes.md from the table that make kubernetes-load has printed: one source
+// for the numbers and the pictures.
 //
 //	go run ./bench/plot
 //
 // writes burst.svg and fanout.svg into docs/images, lists.svg if there is a report of
 // lists of several numbers of objects over HTTPS, growth-*.svg if there is one of
-// bench -growth, and tuning-*.svg.
+// bench -growth, tuning-*.svg, and kubernetes-*.svg if there is that table.
 package main
 
 import (
@@ -33,6 +34,7 @@ func run(args []string) error {
 	flags := flag.NewFlagSet("plot", flag.ContinueOnError)
 	from := flags.String("from", "docs/figures.md", "the page, or the report of bench, to take the table from")
 	runs := flags.String("tuning", "docs/tuning-figures.md", "the page to take the tables about tuning from")
+	load := flags.String("kubernetes", "docs/kubernetes.md", "the page to take the table about Kubernetes from")
 	to := flags.String("to", "docs/images", "the folder to write the plots to")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -52,6 +54,14 @@ func run(args []string) error {
 	more, err := drawTuning(string(figures))
 	if err != nil {
 		return fmt.Errorf("%s: %w", *runs, err)
+	}
+	maps.Copy(plots, more)
+	table, err := os.ReadFile(*load)
+	if err != nil {
+		return err
+	}
+	if more, err = drawKubernetes(string(table)); err != nil {
+		return fmt.Errorf("%s: %w", *load, err)
 	}
 	maps.Copy(plots, more)
 	if err := os.MkdirAll(*to, 0o755); err != nil {

@@ -36,6 +36,8 @@ func (u unit) text(value float64) string {
 	switch {
 	case u == percent:
 		return fmt.Sprintf("%.3g %%", value)
+	case u == octets && value >= 1e6:
+		return fmt.Sprintf("%.3g MB", value/1e6)
 	case u == octets:
 		return fmt.Sprintf("%.4g B", value)
 	case value >= 1e9:

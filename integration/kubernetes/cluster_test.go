@@ -47,16 +47,17 @@ func program(variable, name, dir, pkg string) *child.Program {
 }
 
 var (
-	kubeAPIServer = program("WATCHCACHE_KUBE_APISERVER_BINARY", "kube-apiserver", ".", "./apiserver")
-	fleet         = program("WATCHCACHE_FLEET_BINARY", "fleet", root, "./examples/apiserver")
-	widgets       = program("WATCHCACHE_WIDGETS_BINARY", "widgets", root+"/examples/minimal", ".")
+	// kubernetes is each server of Kubernetes, by its first argument, and etcd.
+	kubernetes = program("WATCHCACHE_KUBERNETES_BINARY", "cluster", ".", "./cluster")
+	fleet      = program("WATCHCACHE_FLEET_BINARY", "fleet", root, "./examples/apiserver")
+	widgets    = program("WATCHCACHE_WIDGETS_BINARY", "widgets", root+"/examples/minimal", ".")
 )
 
 // TestMain compiles before the clock of any test runs.
 func TestMain(m *testing.M) {
 	os.Exit(child.InTempDir("kubernetes", func(dir string) int {
 		binaries = dir
-		for _, p := range []*child.Program{kubeAPIServer, fleet, widgets} {
+		for _, p := range []*child.Program{kubernetes, fleet, widgets} {
 			if _, err := p.Path(); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				return 1
@@ -93,7 +94,7 @@ func startCluster(t *testing.T, on string) *cluster {
 	c.sh(t, certificates)
 	port := freePort(t, "127.0.0.1")
 	c.url = "https://127.0.0.1:" + strconv.Itoa(port)
-	c.run(t, kubeAPIServer, "--watch-cache-implementation="+on,
+	c.run(t, kubernetes, "kube-apiserver", "--watch-cache-implementation="+on,
 		"--etcd-servers="+c.etcd[0], "--bind-address=127.0.0.1", "--secure-port="+strconv.Itoa(port),
 		"--advertise-address="+c.address, "--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.0.0.0/24",
 		"--tls-cert-file=serving.crt", "--tls-private-key-file=serving.key", "--client-ca-file=ca.crt", "--authorization-mode=RBAC",

@@ -1,131 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command apiserver is a kube-apiserver with one flag more,
-// --watch-cache-implementation, which chooses its watch cache. All else is Kubernetes'.
+// --watch-cache-implementation, which chooses its watch cache.
 package main
 
 import (
-	"context"
 	"os"
 
-	"github.com/spf13/cobra"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-	genericapiserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/apiserver/pkg/server/flagz"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/cli"
-	cliflag "k8s.io/component-base/cli/flag"
-	"k8s.io/component-base/cli/globalflag"
-	basecompatibility "k8s.io/component-base/compatibility"
-	"k8s.io/component-base/featuregate"
-	"k8s.io/component-base/logs"
-	logsapi "k8s.io/component-base/logs/api/v1"
-	_ "k8s.io/component-base/logs/json/register"
-	_ "k8s.io/component-base/metrics/prometheus/clientgo"
-	_ "k8s.io/component-base/metrics/prometheus/version"
-	"k8s.io/component-base/term"
-	"k8s.io/component-base/version/verflag"
-	"k8s.io/klog/v2"
-	"k8s.io/kubernetes/cmd/kube-apiserver/app"
-	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 
-	"github.com/kube-watchcache/watchcache/integration/kubernetes/install"
-	watchcache "github.com/kube-watchcache/watchcache/server"
+	"github.com/kube-watchcache/watchcache/integration/kubernetes/control"
 )
 
-func main() {
-	watchcache.QuietGRPC()
-	os.Exit(cli.Run(command()))
-}
-
-// command is kube-apiserver's with the flag. The gates of logging are there already:
-// package app adds them.
-func command() *cobra.Command {
-	s := options.NewServerRunOptions()
-	implementation := install.Ours
-	sets := s.Flags()
-	sets.FlagSet("watch cache").Var(&implementation, "watch-cache-implementation", `the watch cache: "ours", of this repository, or "shipped", of k8s.io/apiserver`)
-	s.Flagz = flagz.NamedFlagSetsReader{FlagSets: sets}
-	verflag.AddFlags(sets.FlagSet("global"))
-	globalflag.AddGlobalFlags(sets.FlagSet("global"), "kube-apiserver", logs.SkipLoggingConfigurationFlags())
-	c := &cobra.Command{
-		Use:          "kube-apiserver",
-		Short:        "kube-apiserver on a watch cache of choice",
-		Args:         cobra.NoArgs,
-		SilenceUsage: true,
-		RunE: func(c *cobra.Command, _ []string) error {
-			verflag.PrintAndExitIfRequested()
-			completed, err := complete(c.Context(), s)
-			if err != nil {
-				return err
-			}
-			return run(c.Context(), completed, implementation)
-		},
-	}
-	c.SetContext(genericapiserver.SetupSignalContext())
-	for _, set := range sets.FlagSets {
-		c.Flags().AddFlagSet(set)
-	}
-	columns, _, _ := term.TerminalSize(c.OutOrStdout())
-	cliflag.SetUsageAndHelpFunc(c, sets, columns)
-	return c
-}
-
-// complete sets the gates and logging as the flags say, and checks the flags.
-func complete(ctx context.Context, s *options.ServerRunOptions) (options.CompletedOptions, error) {
-	registry := s.GenericServerRunOptions.ComponentGlobalsRegistry
-	if err := registry.Set(); err != nil {
-		return options.CompletedOptions{}, err
-	}
-	gates := registry.FeatureGateFor(basecompatibility.DefaultKubeComponent)
-	if err := logsapi.ValidateAndApply(s.Logs, gates); err != nil {
-		return options.CompletedOptions{}, err
-	}
-	rest.SetDefaultWarningHandler(rest.NoWarnings{}) // the server's requests to itself
-	completed, err := s.Complete(ctx)
-	if err != nil {
-		return completed, err
-	}
-	if mutable, ok := gates.(featuregate.MutableFeatureGate); ok {
-		mutable.AddMetrics()
-	} else {
-		utilfeature.DefaultMutableFeatureGate.AddMetrics()
-	}
-	registry.AddMetrics()
-	return completed, utilerrors.NewAggregate(completed.Validate())
-}
-
-// run makes the servers and serves until ctx ends.
-func run(ctx context.Context, completed options.CompletedOptions, implementation install.Implementation) (err error) {
-	if completed.InformerName, err = cache.NewInformerName("kube-apiserver"); err != nil {
-		return err
-	}
-	config, err := app.NewConfig(completed)
-	if err != nil {
-		return err
-	}
-	if err := install.Chain(implementation, config.Aggregator, config.KubeAPIs.ControlPlane.Generic, config.ApiExtensions); err != nil {
-		return err
-	}
-	klog.InfoS("The watch cache is chosen", "implementation", implementation)
-	ready, err := config.Complete()
-	if err != nil {
-		return err
-	}
-	servers, err := app.CreateServerChain(ready)
-	if err != nil {
-		return err
-	}
-	if implementation == install.Ours {
-		if err := watchcache.AddReadinessHook(servers.GenericAPIServer); err != nil {
-			return err
-		}
-	}
-	prepared, err := servers.PrepareRun()
-	if err != nil {
-		return err
-	}
-	return prepared.Run(ctx)
-}
+func main() { os.Exit(cli.Run(control.APIServer())) }

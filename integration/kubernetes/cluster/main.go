@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+// Command cluster runs a Kubernetes cluster without machines on this one: etcd, a
+// kube-apiserver on a watch cache of choice, kube-controller-manager, kube-scheduler and
+// fake nodes.
+//
+//	cluster up    runs it until Ctrl-C
+//	cluster load  puts clusters on either cache under a load, and prints what that took
+//	cluster nodes runs fake nodes in a cluster that runs already
+//
+// The servers are the same program, by their names: cluster kube-apiserver, for example.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kube-watchcache/watchcache/integration/kubernetes/control"
+	"github.com/kube-watchcache/watchcache/integration/kubernetes/install"
+	"github.com/kube-watchcache/watchcache/integration/kubernetes/local"
+	"github.com/kube-watchcache/watchcache/integration/kubernetes/nodes"
+)
+
+// startPatience bounds the start of a cluster.
+const startPatience = 5 * time.Minute
+
+func main() {
+	control.Run(os.Args[1:])
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once, and its servers with it
+	root := &cobra.Command{
+		Use: "cluster", Short: "A Kubernetes cluster without machines, on a watch cache of choice",
+		SilenceUsage: true, SilenceErrors: true, CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	root.AddCommand(upCommand(), loadCommand(), nodesCommand())
+	if err := root.ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "cluster:", err)
+		os.Exit(1)
+	}
+}
+
+// up is what `cluster up` is told.
+type up struct {
+	local.Config
+	implementation install.Implementation
+	nodes          nodes.Config
+}
+
+func upCommand() *cobra.Command {
+	u := up{implementation: install.Ours, nodes: nodes.Config{Watches: nodes.EachNode}}
+	c := &cobra.Command{
+		Use: "up", Short: "Run a cluster until Ctrl-C", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return u.run(c.Context(), c.OutOrStdout()) },
+	}
+	c.Flags().Var(&u.implementation, "implementation", "the watch cache of the kube-apiserver")
+	c.Flags().StringVar(&u.Dir, "dir", filepath.Join(os.TempDir(), "watchcache-cluster"), "where credentials, logs and data are; data of an earlier cluster there is removed")
+	nodeFlags(c, &u.nodes)
+	return c
+}
+
+func nodeFlags(c *cobra.Command, config *nodes.Config) {
+	c.Flags().IntVar(&config.Count, "nodes", 1000, "how many fake nodes there are")
+	c.Flags().Var(&config.Watches, "watches", "one watch of pods for each node, as kubelets have it, or a shared one")
+}
+
+func (u *up) run(ctx context.Context, out io.Writer) (err error) {
+	if u.nodes.Count < 0 {
+		return fmt.Errorf("--nodes=%d: must not be negative", u.nodes.Count)
+	}
+	u.Implementation = string(u.implementation)
+	if u.Binary, err = os.Executable(); err != nil {
+		return err
+	}
+	starting, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	c, err := local.Start(starting, u.Config)
+	if err != nil {
+		if ctx.Err() != nil { // Ctrl-C
+			return nil
+		}
+		return err
+	}
+	defer func() {
+		fmt.Fprintln(out, "ending the cluster")
+		err = errors.Join(err, c.Stop())
+	}()
+	fmt.Fprintf(out, "a cluster runs, on the watch cache %q, until Ctrl-C. Try:\n\n  export KUBECONFIG=%s\n  kubectl get nodes\n  kubectl create deployment web --image=web --replicas=100\n\n", u.Implementation, c.Kubeconfig())
+	return u.serve(ctx, c, out)
+}
+
+// serve is the nodes until ctx or a server ends.
+func (u *up) serve(ctx context.Context, c *local.Cluster, out io.Writer) (err error) {
+	if u.nodes.Client, err = c.Client("nodes"); err != nil {
+		return err
+	}
+	if u.nodes.Count == 0 {
+		return c.Await(ctx)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { // ends with ctx, and is awaited below
+		defer cancel()
+		ended <- nodes.Run(ctx, u.nodes, &nodes.Counts{}, func() { fmt.Fprintf(out, "%d nodes have registered\n", u.nodes.Count) })
+	}()
+	err = c.Await(ctx)
+	cancel()
+	return errors.Join(err, <-ended)
+}
+
+func nodesCommand() *cobra.Command {
+	config := nodes.Config{Watches: nodes.EachNode}
+	var kubeconfig string
+	c := &cobra.Command{
+		Use: "nodes", Short: "Run fake nodes in a cluster that runs already, until Ctrl-C", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) (err error) {
+			if config.Client, err = clientcmd.BuildConfigFromFlags("", kubeconfig); err != nil {
+				return err
+			}
+			config.Client.QPS = -1
+			return nodes.Run(c.Context(), config, &nodes.Counts{}, func() { fmt.Fprintf(c.OutOrStdout(), "%d nodes have registered\n", config.Count) })
+		},
+	}
+	c.Flags().StringVar(&kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "the kubeconfig of the cluster")
+	nodeFlags(c, &config)
+	return c
+}
