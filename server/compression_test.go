@@ -235,10 +235,15 @@ func TestCompressedListsWithinTheBudget(t *testing.T) {
 	const budget = 160 << 10 // the list has 270 KB
 	s := serveTwins(t, pods(t), auditinternal.LevelMetadata, cacher.WithEncodingBytes(budget))
 	manyPods(t, s)
-	for round := range 14 { // so many until a list tries again that has found no room
-		s.expectSame(t, podsPath, asJSON, true)
-		require.LessOrEqual(t, s.cache.Status().EncodingBytes, int64(budget), "in round %d", round)
+	// Where chunks begin is random. Plain bytes that were read lately may leave no room
+	// for a chunk that a new object begins, so that some lists go by until it is kept.
+	settle := func() {
+		for round := range 14 { // so many until a list tries again that has found no room
+			s.expectSame(t, podsPath, asJSON, true)
+			require.LessOrEqual(t, s.cache.Status().EncodingBytes, int64(budget), "in round %d", round)
+		}
 	}
+	settle()
 	for range 3 {
 		for _, compressed := range []bool{true, false} {
 			s.encoded.Store(0)
@@ -247,7 +252,7 @@ func TestCompressedListsWithinTheBudget(t *testing.T) {
 			require.LessOrEqual(t, s.cache.Status().EncodingBytes, int64(budget))
 		}
 		s.put(t, testPod("ns1", "x8", 77))
-		s.expectSame(t, podsPath, asJSON, true)
+		settle()
 	}
 }
 
