@@ -59,10 +59,13 @@ type Config struct {
 	// was not there, and so on): the cache takes a contradiction for missed
 	// events and lists again. Storage must not have another size estimator enabled.
 	//
-	// Storage may have four more methods. WatchProgress() bool reports whether it
+	// Storage may have five more methods. WatchProgress() bool reports whether it
 	// answers RequestWatchProgress reliably, now; see WatchProgress below.
 	// PrefersLists() bool reports whether it lists faster than it streams; see
-	// ListStorage below.
+	// ListStorage below. KeepsHistory() bool reports whether watches from earlier
+	// versions, and lists at them, bring all that they should, or are refused as
+	// expired: a cache that starts then fills its window with what was written before,
+	// and clients resume that another server has left behind.
 	// Versions(ctx, prefix, rv, visit), see ConsistencyCheckInterval, calls
 	// visit for each key as of exactly rv, in order, with the resourceVersion
 	// of its last write; without it the objects are listed.

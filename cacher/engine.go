@@ -82,6 +82,11 @@ type engine struct {
 	passing atomic.Bool
 	// toldAt is when storage has last told its version, on the timeline.
 	toldAt atomic.Int64
+	// hasListed: storage was listed since the engine began. recalling ends when the
+	// window reaches back as far as it will (beginRecall), and is nil if the window
+	// does not go back from that list. Both are set before the cache is ready.
+	hasListed bool
+	recalling context.Context
 	// fillBegan is when the last list of the storage began, on the timeline.
 	fillBegan atomic.Int64
 
@@ -103,7 +108,7 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog, history *his
 	e.indexes = indexesOf(&e.config, e.faults.index)
 	e.state = watchcache.New(watchcache.Config{
 		History: config.EventsHistoryWindow, WindowBytes: config.WindowBytes, HeldBytes: config.InitialEventsBytes,
-		CeilingBytes: windowCeiling(config.WindowBytes), MinEvents: minWindowEvents, Indexes: e.indexes.OfState(),
+		CeilingBytes: windowCeiling(config.WindowBytes), MinEvents: minWindowEvents, RecallEvents: recallEvents, Indexes: e.indexes.OfState(),
 		Floors: e.indexes.Floors(), FloorValues: floorValues,
 	})
 	e.kept = e.state.Kept
@@ -274,6 +279,7 @@ func (e *engine) progressed(rv uint64) {
 
 // replaced is called when the state was listed, at rv.
 func (e *engine) replaced(rv uint64) {
+	e.beginRecall()
 	e.source.Listed()
 	e.lists.Clear()
 	e.versions.Listed(rv)

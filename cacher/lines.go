@@ -10,6 +10,7 @@ import (
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/fanout"
 	"github.com/kube-watchcache/watchcache/metrics"
+	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
 // The levels of what is logged. 0 is for what a person must mend, which is rare,
@@ -54,6 +55,22 @@ func (e *engine) tellListed(cause metrics.RelistCause, became bool, after time.D
 	case e.readiness.ready():
 		log.Info("The watch cache has listed its storage again", "cause", cause.String(),
 			"objects", stats.Objects, "resourceVersion", stats.RV)
+	}
+}
+
+// tellRecalled tells what came of going back to before the first list, which took so
+// long. The error may have something of an object.
+func (e *engine) tellRecalled(listed *watchcache.Snapshot, took time.Duration, err error) {
+	log := e.log.V(linesOfLife)
+	switch {
+	case !log.Enabled():
+	case err != nil:
+		log.Info("The watch cache has no history of the time before its start. Watches from earlier versions get 410", "after", took.Round(time.Millisecond).String(),
+			"resourceVersion", listed.RV(), "reason", withoutContent(err).Error())
+	default:
+		stats := e.state.Stats()
+		log.Info("The watch cache has the storage's history of the time before its start", "after", took.Round(time.Millisecond).String(),
+			"resourceVersion", listed.RV(), "from", stats.OldestRV, "events", stats.WindowEvents)
 	}
 }
 

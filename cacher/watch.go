@@ -12,6 +12,7 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher/internal/fanout"
 	"github.com/kube-watchcache/watchcache/cacher/internal/match"
 	"github.com/kube-watchcache/watchcache/cacher/internal/source"
+	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
 )
 
 // Watch implements storage.Interface. A bad key, a malformed resourceVersion and
@@ -178,7 +179,14 @@ func (e *engine) watchAfter(ctx context.Context, query *match.Query, rv uint64, 
 	if err := e.foreign(ctx, rv); err != nil {
 		return fanout.Start{}, err
 	}
-	position, beyond, err := e.state.PositionFor(rv, e.indexes.Slice(query))
+	slice := e.indexes.Slice(query)
+	position, beyond, err := e.state.PositionFor(rv, slice)
+	if err != nil && e.awaitRecall(ctx) {
+		if e.ctx.Err() != nil {
+			return fanout.Start{}, tasks.ErrStopped // and not what makes the client list
+		}
+		position, beyond, err = e.state.PositionFor(rv, slice)
+	}
 	if err != nil {
 		return fanout.Start{}, expiredError(err)
 	}

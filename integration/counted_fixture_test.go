@@ -76,7 +76,7 @@ func (f *counted) start(t *testing.T, server *etcdserver.Server, change ...func(
 	watched, _ := f.open(t, server, f.DialOptions()...)
 	m, err := metrics.New(f.registry)
 	require.NoError(t, err)
-	cfg := podConfig(watched, f.codec)
+	cfg := podConfig(withoutHistory{watched.(etcdStorage)}, f.codec)
 	cfg.Clock, cfg.FreshnessTimeout, cfg.Metrics = f.clock, heldTimeout, m
 	for _, change := range change {
 		change(&cfg)
@@ -96,6 +96,21 @@ func (f *counted) start(t *testing.T, server *etcdserver.Server, change ...func(
 		<-f.clock.waiting
 	}
 }
+
+// etcdStorage is what the cacher uses of package storage/etcd3.
+type etcdStorage interface {
+	storage.Interface
+	WatchProgress() bool
+	PrefersLists() bool
+	Versions(ctx context.Context, prefix string, rv uint64, visit func(key string, rv uint64) error) error
+	KeyVersions(ctx context.Context, keys []string) (versions []uint64, current uint64, err error)
+}
+
+// withoutHistory keeps the cacher from going back to before its start, so that its
+// window begins there, and no requests for the history are counted.
+type withoutHistory struct{ etcdStorage }
+
+func (withoutHistory) KeepsHistory() bool { return false }
 
 // stop stops the cacher and lets go of it.
 func (f *counted) stop(t *testing.T) {

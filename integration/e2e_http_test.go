@@ -246,16 +246,6 @@ func testHTTPBookmarks(t *testing.T, s *apiserver) {
 	require.Equal(t, last.Name, metaOf(t, resumed.next(t)).Name, "a bookmark's version is no place to resume from")
 }
 
-// testExpired asks the new server for what was before it.
-func testExpired(t *testing.T, s *apiserver) {
-	a := openWatch(t, s, devicesV1+"?watch=true&resourceVersion=1").next(t)
-	require.Equal(t, string(watch.Error), a.Type)
-	var status metav1.Status
-	require.NoError(t, json.Unmarshal(a.Object.Raw, &status))
-	require.EqualValues(t, http.StatusGone, status.Code)
-	require.Equal(t, metav1.StatusReasonExpired, status.Reason)
-}
-
 // stream is a watch as it comes over HTTP.
 type stream struct {
 	decoder *json.Decoder

@@ -27,7 +27,7 @@ import (
 // which ends with the outer test.
 func testRestart(outer, t *testing.T, s *apiserver, runDir string, args ...string) *apiserver {
 	client := clientsetFor(t, s)
-	create(t, client, "restarted", "kept", 5)
+	kept := create(t, client, "restarted", "kept", 5)
 	before, err := client.FleetV1().Devices("").List(within(t), metav1.ListOptions{})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -44,7 +44,11 @@ func testRestart(outer, t *testing.T, s *apiserver, runDir string, args ...strin
 	after, err := clientsetFor(t, next).FleetV1().Devices("").List(within(t), metav1.ListOptions{})
 	require.NoError(t, err)
 	require.Equal(t, before.Items, after.Items)
+	// A client that was away resumes from before the start.
+	resumed := openWatch(t, next, "/apis/fleet.example.com/v1/namespaces/restarted/devices?watch=true&resourceVersion="+kept[3].ResourceVersion)
+	require.Equal(t, kept[4].Name, metaOf(t, resumed.next(t)).Name)
 	late := create(t, clientsetFor(t, next), "restarted", "late", 1)[0]
+	require.Equal(t, late.Name, metaOf(t, resumed.next(t)).Name)
 	eventually(t, "the informer does not find the new server", func(context.Context) (bool, error) {
 		got, err := lister.List(labels.Everything())
 		return len(got) == 6 && has(got, late), err

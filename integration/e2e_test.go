@@ -64,7 +64,6 @@ func endToEnd(t *testing.T, etcd *etcdserver.Server, args ...string) {
 	if next == nil {
 		return
 	}
-	t.Run("expired", func(t *testing.T) { testExpired(t, next) })
 	t.Run("interrupt", func(t *testing.T) { testInterrupt(t, next) })
 }
 

@@ -160,6 +160,7 @@ func (d *driver) start(setup Setup) {
 	}
 	d.setup = setup
 	d.store.noProgress.Store(setup.NoProgress)
+	d.store.history.Store(setup.Recall)
 	config := cacher.Config{
 		Storage: d.store, Versioner: storage.APIObjectVersioner{}, GroupResource: poddata.Resource,
 		ResourcePrefix: poddata.Prefix, KeyFunc: poddata.Key, GetAttrsFunc: d.store.attrs,

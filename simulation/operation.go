@@ -191,6 +191,8 @@ type Setup struct {
 	GetFromStorage, Indexes, Share         bool
 	// Keep is how many bytes of lists and events are kept, 0 for the default.
 	Keep int64
+	// Recall: the storage says that it keeps its history.
+	Recall bool
 }
 
 func (s Setup) words() (out []string) {
@@ -214,7 +216,7 @@ func (s Setup) words() (out []string) {
 	for _, f := range []struct {
 		name string
 		set  bool
-	}{{"no-progress", s.NoProgress}, {"carry", s.Carry}, {"lazy", s.Lazy}, {"list-storage", s.List}, {"no-stale-reads", s.NoStale}, {"get-from-storage", s.GetFromStorage}, {"indexes", s.Indexes}, {"share-equal-parts", s.Share}} {
+	}{{"no-progress", s.NoProgress}, {"carry", s.Carry}, {"lazy", s.Lazy}, {"list-storage", s.List}, {"no-stale-reads", s.NoStale}, {"get-from-storage", s.GetFromStorage}, {"indexes", s.Indexes}, {"share-equal-parts", s.Share}, {"recall", s.Recall}} {
 		if f.set {
 			out = append(out, f.name)
 		}

@@ -25,6 +25,7 @@ import (
 type store struct {
 	*memstore.Store
 	noProgress atomic.Bool
+	history    atomic.Bool
 	poisoned   atomic.Bool
 	fills      atomic.Int64
 }
@@ -40,6 +41,10 @@ func newStore() *store {
 
 // WatchProgress reports whether the storage answers progress requests.
 func (s *store) WatchProgress() bool { return !s.noProgress.Load() }
+
+// KeepsHistory reports whether a cache that starts goes back to what was written
+// before.
+func (s *store) KeepsHistory() bool { return s.history.Load() }
 
 // Watch implements storage.Interface.
 func (s *store) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {

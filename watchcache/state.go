@@ -29,6 +29,8 @@ type Config struct {
 	// MinEvents is the number of events that stay however old they are, so that
 	// clients of a quiet resource can resume after a long time.
 	MinEvents int
+	// RecallEvents is how many events Recall may put in front of the window.
+	RecallEvents int
 	// Indexes are the indexes that the state keeps, for reads by value. Their
 	// names must be unique.
 	Indexes []Index
@@ -41,7 +43,7 @@ type Config struct {
 }
 
 // State is the current state of one resource and the window of its recent
-// changes. One writer calls Apply, Replace, Progress and Compacted; all other
+// changes. One writer calls Apply, Replace, Carry, Progress and Compacted; all other
 // methods are safe for concurrent use with it and with each other.
 type State struct {
 	config Config
@@ -212,9 +214,9 @@ func (s *State) Progress(rv uint64) error {
 
 // Replace makes elements the whole state, at rv, which may be lower than
 // before: the source may have been restored from a backup. The window is
-// emptied, and every position given out before is gone. Of two elements with
-// the same key the one with the higher RV stays, of equal ones the last;
-// duplicates is the number of elements left out.
+// emptied, every position given out before is gone, and Recall may fill the window
+// with what came before rv. Of two elements with the same key the one with the higher
+// RV stays, of equal ones the last; duplicates is the number of elements left out.
 func (s *State) Replace(elements []*Element, rv uint64) (duplicates int) {
 	built := build(s.config.Indexes, elements)
 
@@ -222,7 +224,7 @@ func (s *State) Replace(elements []*Element, rv uint64) (duplicates int) {
 	s.mu.window.superseded += s.mu.bytes
 	s.mu.trees, s.mu.bytes = built.trees, built.bytes
 	s.mu.rv, s.mu.complete, s.mu.closed, s.mu.compacted = rv, rv, rv, 0
-	s.mu.window.reset(rv, s.now.Load())
+	s.mu.window.reset(rv, s.now.Load(), s.config.RecallEvents)
 	s.mu.floors = newFloors(len(s.config.Floors), rv)
 	s.mu.cloned, s.published = false, nil
 	s.mu.kept = new(keptSnapshots)

@@ -3,6 +3,7 @@
 package watchcache
 
 import (
+	"slices"
 	"sort"
 	"sync/atomic"
 )
@@ -96,12 +97,35 @@ func (w *window) resize(size int) {
 	}
 }
 
+// prepend puts events before the oldest one, so that the window can be continued
+// from rv, and reports whether the ring grew. The window still has the position that
+// it began with, and room before it. Elements of these events have left the state
+// before: superseded does not count them.
+func (w *window) prepend(events []*Event, rv uint64) bool {
+	size := len(w.ring)
+	for size < w.len()+len(events) {
+		size *= 2
+	}
+	grew := size > len(w.ring)
+	if grew {
+		w.resize(size)
+	}
+	for _, e := range slices.Backward(events) {
+		w.first--
+		e.Position, e.copies = w.first, w.copies
+		*w.slot(w.first) = e
+		w.bytes += e.retained()
+	}
+	w.start, w.dropped = w.first, rv
+	return grew
+}
+
 // reset empties the window and skips one position, so that a reader that waits
-// at the old end gets ErrExpired. A watch may continue from rv onwards, which was
-// at the time now.
-func (w *window) reset(rv uint64, now int64) {
+// at the old end gets ErrExpired, and room more, which prepend may use. A watch may
+// continue from rv onwards, which was at the time now.
+func (w *window) reset(rv uint64, now int64, room int) {
 	superseded := w.superseded
-	*w = newWindow(w.next+1, rv)
+	*w = newWindow(w.next+1+Position(room), rv)
 	w.start, w.superseded, w.since = w.first, superseded, now
 }
 

@@ -22,6 +22,9 @@ type Store struct {
 	// Decodes: each watch and list brings objects of its own, as those of a storage
 	// do that decodes what it has read. Set before the store is used.
 	Decodes bool
+	// History: the store says that it keeps its history, as etcd does. Set before the
+	// store is used.
+	History bool
 
 	prefix    string
 	versioner storage.APIObjectVersioner

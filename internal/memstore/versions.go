@@ -35,3 +35,7 @@ func (s *Store) KeyVersions(ctx context.Context, keys []string) (versions []uint
 	}
 	return versions, s.mu.rv, nil
 }
+
+// KeepsHistory reports whether a cache that starts may go back to what was written
+// before.
+func (s *Store) KeepsHistory() bool { return s.History }

@@ -71,6 +71,12 @@ func (s *store) IsWatchListSemanticsUnSupported() bool { return !s.backend.watch
 // initial events, with a goroutine for each.
 func (s *store) PrefersLists() bool { return true }
 
+// KeepsHistory returns true: watches and lists of an earlier version bring all that
+// etcd has of it, or are refused once etcd has compacted the version. A cache that
+// starts goes back to what was written before. The caller must not rely on it while
+// WatchProgress returns false, which a server that is not etcd has it do.
+func (s *store) KeepsHistory() bool { return true }
+
 // Watch implements storage.Interface. The watch ends with ctx, with Stop, and
 // with the store. A caller can ask for a stream of the watch's own, by the
 // outgoing gRPC metadata "watchcache"; that stream ends with the watch.

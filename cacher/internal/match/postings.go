@@ -63,6 +63,10 @@ func NewPostings(x *Indexes, state *watchcache.State) *Postings {
 func (p *Postings) Find(e Equality, from watchcache.Position, found []watchcache.Position) (n int, to watchcache.Position, ok bool) {
 	stats := p.state.Stats()
 	of := p.of[e.attribute]
+	if of != nil && of.first > stats.Oldest {
+		delete(p.of, e.attribute) // State.Recall has put events before them
+		of = nil
+	}
 	if of == nil {
 		if len(p.of) == maxPostings {
 			return 0, 0, false
@@ -171,7 +175,8 @@ func after(list []watchcache.Position, from watchcache.Position) []watchcache.Po
 }
 
 // Trim forgets postings that nobody has asked for since the window has moved past
-// them, and from time to time the positions that have left the window.
+// them, and those that do not reach back as far as the window since State.Recall; and
+// from time to time the positions that have left the window.
 func (p *Postings) Trim() {
 	if len(p.of) == 0 {
 		return
@@ -179,7 +184,7 @@ func (p *Postings) Trim() {
 	oldest := p.state.Stats().Oldest
 	for at, of := range p.of {
 		switch {
-		case of.next < oldest:
+		case of.next < oldest, of.first > oldest:
 			delete(p.of, at)
 		case of.positions != nil && oldest-of.first > (of.next-of.first)/2:
 			of.trim(oldest)

@@ -178,3 +178,43 @@ func TestPostingsAreMadeOnDemand(t *testing.T) {
 	require.Empty(t, postings.of, "postings that the window has moved past")
 	require.Zero(t, postings.Bytes())
 }
+
+// Events that State.Recall has put before those that postings have are not passed
+// over, whether postings are asked for or trimmed first.
+func TestPostingsOfRecalledEvents(t *testing.T) {
+	for _, trim := range []bool{false, true} {
+		x := podIndexes()
+		state := watchcache.New(watchcache.Config{History: time.Hour, WindowBytes: 1 << 40, RecallEvents: 10, Indexes: x.OfState()})
+		state.Replace([]*watchcache.Element{pod("a/one", 30, "app=1")}, 30)
+		listed := state.Latest()
+		for rv := uint64(31); rv < 40; rv++ {
+			_, err := state.Apply(watchcache.Change{Type: watchcache.Modified, Element: pod("a/one", rv, "app=1"), RV: rv, Whole: true})
+			require.NoError(t, err)
+		}
+		postings, q := NewPostings(x, state), ask(t, "/pods/", "app=1", "")
+		rarest, ok := x.Rarest(&q)
+		require.True(t, ok)
+		found := make([]watchcache.Position, 20)
+		find := func() (n int) {
+			for range 3 { // made once as many events were walked for want of them
+				if n, _, ok = postings.Find(rarest, state.Stats().Oldest, found); ok {
+					return n
+				}
+			}
+			require.Fail(t, "there are no postings")
+			return 0
+		}
+		require.Equal(t, 9, find())
+		_, err := state.Recall(listed, 10, []watchcache.Change{
+			{Type: watchcache.Added, Element: pod("b/one", 15, "app=1"), RV: 15},
+			{Type: watchcache.Deleted, Element: pod("b/one", 20, "app=1"), RV: 20},
+			{Type: watchcache.Added, Element: pod("a/one", 30, "app=1"), RV: 30},
+		}, nil, 0)
+		require.NoError(t, err)
+		if trim {
+			postings.Trim()
+		}
+		require.Equal(t, 12, find())
+		require.Equal(t, state.Stats().Oldest, found[0])
+	}
+}

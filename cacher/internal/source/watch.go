@@ -77,9 +77,19 @@ func (w *Watch) drain() {
 	}
 }
 
-// open opens a watch of the storage, with the initial state if options ask. The
-// watch ends with ctx.
+// open opens the watch of the storage that feeds the cache, with the initial state if
+// options ask. The watch ends with ctx.
 func (s *Source) open(ctx context.Context, options metav1.ListOptions) (*Watch, error) {
+	w, err := s.openBeside(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	s.current.Store(w)
+	return w, nil
+}
+
+// openBeside opens a watch of the storage beside the one that feeds the cache.
+func (s *Source) openBeside(ctx context.Context, options metav1.ListOptions) (*Watch, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &Watch{
 		cancel: cancel, hung: make(chan struct{}),
@@ -100,7 +110,6 @@ func (s *Source) open(ctx context.Context, options metav1.ListOptions) (*Watch, 
 		return nil, err
 	}
 	w.Interface, w.opened = opened, s.config.Clock.Now()
-	s.current.Store(w)
 	return w, nil
 }
 

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+// This file reads the storage's history of the time before a list. The Reflector has no
+// part in it, and nothing here touches the watch that feeds the cache.
+
+// askHistoryEvery is how often a storage is asked how far a watch of its history has
+// come. etcd does not answer while one is on its way.
+const askHistoryEvery = 100 * time.Millisecond
+
+// History calls take with each event of the storage after the version from and up to
+// the version to, in their order, and returns once there are no more. The storage must
+// report the progress of its watches. The error is that of the storage, or of take, or
+// of ctx; Expired tells those of a storage that has compacted the events.
+func (s *Source) History(ctx context.Context, from, to uint64, take func(event watch.Event, version uint64) error) error {
+	w, err := s.openBeside(ctx, metav1.ListOptions{ResourceVersion: strconv.FormatUint(from, 10)})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		w.end()
+		// Awaited by Config.Tasks; ends with the storage's watch.
+		if !s.config.Tasks.Run(w.drain) {
+			w.drain()
+		}
+	}()
+	ask := s.config.Clock.NewTicker(askHistoryEvery)
+	defer ask.Stop()
+	for asking := true; ; {
+		if asking {
+			// A failure is no reason to give up: the watch says what is wrong.
+			_ = s.config.Storage.RequestWatchProgress(w.onStream(ctx))
+		}
+		select {
+		case event, open := <-w.ResultChan():
+			asking = false
+			switch {
+			case !open:
+				return apierrors.FromObject(ended.Object)
+			case event.Type == watch.Error:
+				return apierrors.FromObject(event.Object)
+			}
+			_, version, _ := versionOf(event)
+			switch {
+			case version == 0:
+				return errors.New("an event of the storage's history has no resourceVersion")
+			case version > to, version == to && event.Type == watch.Bookmark:
+				return nil
+			case event.Type == watch.Bookmark:
+				continue
+			}
+			if err := take(event, version); err != nil {
+				return err
+			}
+		case <-ask.C():
+			asking = true
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// ObjectAt calls take with the objects that the storage had under the key at a
+// version: one, or none.
+func (s *Source) ObjectAt(ctx context.Context, key string, version uint64, take func(runtime.Object) error) error {
+	_, err := s.listAt(ctx, key, version, storage.ListOptions{}, take)
+	return err
+}
+
+// StateAt calls take with all objects that the storage had at a version, or with so
+// many of them if most is not 0. They are read in pages of so many.
+func (s *Source) StateAt(ctx context.Context, version uint64, page, most int64, take func(runtime.Object) error) error {
+	opts := storage.ListOptions{Recursive: true}
+	opts.Predicate.Limit = page
+	if most > 0 {
+		opts.Predicate.Limit = most
+	}
+	for {
+		next, err := s.listAt(ctx, s.config.Prefix, version, opts, take)
+		if err != nil || next == "" || most > 0 {
+			return err
+		}
+		opts.Predicate.Continue = next
+	}
+}
+
+// listAt lists at exactly a version and returns what continues the list.
+func (s *Source) listAt(ctx context.Context, key string, version uint64, opts storage.ListOptions, take func(runtime.Object) error) (next string, err error) {
+	if err := ctx.Err(); err != nil {
+		return "", err // also if storage does not look at ctx
+	}
+	opts.Predicate.Label, opts.Predicate.Field = labels.Everything(), fields.Everything()
+	if opts.Predicate.Continue == "" { // otherwise the version is in the token
+		opts.ResourceVersion = strconv.FormatUint(version, 10)
+		opts.ResourceVersionMatch = metav1.ResourceVersionMatchExact
+	}
+	list := s.config.NewList()
+	if err := s.config.Storage.GetList(ctx, key, opts, list); err != nil {
+		return "", err
+	}
+	of, err := meta.ListAccessor(list)
+	if err != nil {
+		return "", err
+	}
+	if got := of.GetResourceVersion(); got != strconv.FormatUint(version, 10) {
+		return "", fmt.Errorf("the storage was listed at resourceVersion %d, and answered with %q", version, got)
+	}
+	// Each object on its own: an object would keep its page in memory.
+	if err := meta.EachListItemWithAlloc(list, take); err != nil {
+		return "", err
+	}
+	return of.GetContinue(), nil
+}
