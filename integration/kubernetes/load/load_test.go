@@ -77,7 +77,9 @@ func TestReport(t *testing.T) {
 	phase := func(cpu, resident float64) []Phase {
 		return []Phase{{Name: "steady", Figures: map[string]float64{"cpu": cpu, "resident": resident, "nodes gone": 0}}}
 	}
-	r := Report{Config: valid(), Rounds: []Round{
+	config := valid()
+	config.Implementations = []string{"shipped", "ours"}
+	r := Report{Config: config, Rounds: []Round{
 		{Implementation: "ours", Phases: phase(1, 4e8)}, {Implementation: "shipped", Phases: phase(4, 5e8)},
 		{Implementation: "ours", Phases: phase(2, 4e8)}, {Implementation: "shipped", Phases: phase(2, 5.5e8)},
 	}}

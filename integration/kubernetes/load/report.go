@@ -114,12 +114,14 @@ func (r *Report) values(implementation, phase, key string) (all []float64) {
 // Write writes the table that bench/plot reads: a row for each figure of each phase.
 func (r *Report) Write(to io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "| work | %s | ours / shipped |\n|---|%s---|\n", strings.Join(r.Config.Implementations, " | "), strings.Repeat("---|", len(r.Config.Implementations)))
+	// Columns are in one order, whatever the turns were.
+	implementations := slices.Compact(slices.Sorted(slices.Values(r.Config.Implementations)))
+	fmt.Fprintf(&b, "| work | %s | ours / shipped |\n|---|%s---|\n", strings.Join(implementations, " | "), strings.Repeat("---|", len(implementations)))
 	for _, phase := range []string{"fill", "steady", "rolling", "restart"} {
 		first := true
 		for _, f := range rows {
 			cells, any := []string{}, false
-			for _, i := range r.Config.Implementations {
+			for _, i := range implementations {
 				values := r.values(i, phase, f.key)
 				any = any || len(values) > 0
 				cells = append(cells, f.cell(values))
