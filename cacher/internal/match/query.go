@@ -40,8 +40,11 @@ func NewQuery(key string, recursive bool, predicate storage.SelectionPredicate) 
 }
 
 // IsEmpty reports whether a predicate selects everything. Before k8s.io/apiserver
-// v0.37 its own method Empty panics if a selector is nil.
+// v0.37 its own method Empty panics if a selector is nil, and leaves out the shard.
 func IsEmpty(p storage.SelectionPredicate) bool {
+	if p.ShardSelector != nil && !p.ShardSelector.Empty() {
+		return false
+	}
 	if p.Label == nil {
 		p.Label = labels.Everything()
 	}
