@@ -233,6 +233,8 @@ func (s *sideBySide) neverReadWatch(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(w.Stop)
 	})
+	// An event that comes before that counts as one that the watch begins with.
+	until(t, "the watch is live", func() bool { return s.own.Status().Watches.Live == 1 })
 	for range 1500 {
 		put(s.store, poddata.Pod("a/last"))
 	}
