@@ -215,7 +215,7 @@ var (
 		"application/yaml", "application/vnd.kubernetes.protobuf", "text/plain", "", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
 		"application/yaml;as=Table;g=meta.k8s.io;v=v1", "application/yaml;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
 		"application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1", "application/json;as=Table;g=meta.k8s.io;v=v2", asProtobufMetadata + "beta1",
-		// What client-go's clients of typed objects ask for, kubectl and the metadata client.
+		// The forms that client-go's typed clients, kubectl and the metadata client ask for.
 		"application/vnd.kubernetes.protobuf,application/json",
 		"application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
 		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",

@@ -46,7 +46,7 @@ func (w *Watches) Set(name string) error {
 	return nil
 }
 
-// What kubelets do by default.
+// The defaults of kubelets.
 const (
 	leaseSeconds   = 40
 	renewEvery     = 10 * time.Second

@@ -183,7 +183,7 @@ func TestLast(t *testing.T) { t.Skip("for no reason")`)
 	require.NoError(t, err)
 	require.Contains(t, string(page), "| fails | 0/1 | 1/1 |")
 
-	// What has failed is run again by itself.
+	// A test that has failed is run again by itself.
 	testing("fails", says+"\nif len(os.Args) == 0 { t.Fatal() }\n}\n\nfunc TestNew(t *testing.T) {")
 	s.packages, s.implementations, s.again = names("fails"), names(ours), true
 	require.NoError(t, s.all(t.Context(), filepath.Join(dir, "copy")))
