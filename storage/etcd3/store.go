@@ -71,11 +71,11 @@ func (s *store) IsWatchListSemanticsUnSupported() bool { return !s.backend.watch
 // initial events, with a goroutine for each.
 func (s *store) PrefersLists() bool { return true }
 
-// KeepsHistory returns true: watches and lists of an earlier version bring all that
-// etcd has of it, or are refused once etcd has compacted the version. A cache that
-// starts goes back to what was written before. The caller must not rely on it while
-// WatchProgress returns false, which a server that is not etcd has it do.
-func (s *store) KeepsHistory() bool { return true }
+// KeepsHistory reports whether watches and lists of an earlier version bring all that
+// the server has of it, or are refused once it has compacted the version: true of an
+// etcd whose progress reports can be relied on, and of no other server. A cache that
+// starts goes back to what was written before.
+func (s *store) KeepsHistory() bool { return s.backend.WatchProgress() }
 
 // Watch implements storage.Interface. The watch ends with ctx, with Stop, and
 // with the store. A caller can ask for a stream of the watch's own, by the
