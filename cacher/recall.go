@@ -27,8 +27,10 @@ const (
 	recallTries = 3
 	// recallProbe follows the resource's prefix in a key that no object has.
 	recallProbe = "/-"
-	// recallPatience bounds the time that this takes, in which watches from earlier
-	// versions wait.
+	// recallTime bounds the time that this takes: less than the default of
+	// EventsHistoryWindow, after which the window has moved on. recallPatience bounds the
+	// time in which watches from earlier versions wait.
+	recallTime     = time.Minute
 	recallPatience = 10 * time.Second
 	// recallEvents is how many events may be put in front of the window, and
 	// recallEventBytes what each takes beside its object, about.
@@ -62,13 +64,16 @@ func (e *engine) beginRecall() {
 		return
 	}
 	e.hasListed = true
-	ctx, cancel := context.WithTimeout(e.ctx, recallPatience)
-	e.recalling = ctx
+	ctx, cancel := context.WithTimeout(e.ctx, recallTime)
+	waiting, end := context.WithTimeout(ctx, recallPatience)
+	e.recalling = waiting
 	listed := e.state.Latest()
 	if !e.tasks.Run(func() {
 		defer cancel()
+		defer end()
 		e.recall(ctx, listed)
 	}) {
+		end()
 		cancel()
 	}
 }
@@ -141,7 +146,7 @@ func (e *engine) recallFrom(ctx context.Context, listed uint64) (uint64, error) 
 func (e *engine) recallAfter(ctx context.Context, listed *watchcache.Snapshot, from uint64) error {
 	// Half of the window stays free, so that a cache that has just started takes no more
 	// memory than later.
-	p := &past{maker: e.newMaker(), from: from, most: e.config.WindowBytes / 2, before: make(map[string]*watchcache.Element)}
+	p := &past{maker: e.newMaker(), listed: listed, from: from, most: e.config.WindowBytes / 2, before: make(map[string]*watchcache.Element)}
 	if err := e.source.History(ctx, from, listed.RV(), p.take); err != nil {
 		return err
 	}
@@ -177,6 +182,8 @@ func (e *engine) recallBefore(ctx context.Context, p *past, version uint64, obje
 // of what is too much, the oldest is let go.
 type past struct {
 	maker *maker
+	// listed is the state that the history leads to.
+	listed *watchcache.Snapshot
 	// The window will reach back to from. changes are those that came after.
 	from    uint64
 	changes []watchcache.Change
@@ -194,7 +201,7 @@ func (p *past) take(event watch.Event, version uint64) error {
 	if !ok {
 		return fmt.Errorf("an event of type %q", event.Type)
 	}
-	element, err := p.maker.changed(event.Object)
+	element, err := p.element(event, version)
 	if err != nil {
 		return err
 	}
@@ -204,6 +211,19 @@ func (p *past) take(event watch.Event, version uint64) error {
 		p.letGo()
 	}
 	return nil
+}
+
+// element returns the element of an event: that of the list, if the object has not
+// changed since, so that it is not in memory twice.
+func (p *past) element(event watch.Event, version uint64) (*watchcache.Element, error) {
+	k, err := p.maker.key(event.Object)
+	if err != nil {
+		return nil, err
+	}
+	if now := p.listed.Get(k.key); now != nil && now.RV == version && event.Type != watch.Deleted {
+		return now, nil
+	}
+	return p.maker.changedElement(k)
 }
 
 // letGo lets the first change go, and the others of its resourceVersion.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,6 +76,30 @@ func TestRecall(t *testing.T) {
 		put(store, poddata.Pod("a/one", "color=blue"))
 		expectReceived(t, watchPods(t, c, "/pods/", "7"), "ADDED a/two@8", "MODIFIED a/one@9")
 		assert.Equal(t, 1, store.Watches(), "watches of the storage")
+	})
+}
+
+// An object that has not changed since the cache has listed it is not made into an
+// element once more, and its attributes are not computed twice.
+func TestRecallUsesWhatWasListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		computed := map[string]int{}
+		config := podConfig(storedHistory())
+		config.GetAttrsFunc = func(object runtime.Object) (labels.Set, fields.Set, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			computed[object.(*example.Pod).ResourceVersion]++
+			return poddata.Attrs(object)
+		}
+		c, err := cacher.New(config)
+		require.NoError(t, err)
+		defer c.Stop()
+		synctest.Wait()
+		mu.Lock()
+		assert.Equal(t, map[string]int{"2": 1, "3": 1, "4": 1, "5": 1, "6": 1, "7": 1, "8": 1}, computed)
+		mu.Unlock()
+		expectReceived(t, watchPods(t, c, "/pods/", "6"), "MODIFIED b/three@7", "ADDED a/two@8")
 	})
 }
 
@@ -211,7 +236,25 @@ func TestRecallThatHangs(t *testing.T) {
 				assert.LessOrEqual(t, time.Since(began), 10*time.Second)
 				expectRefused(t, c, "5")
 				assert.LessOrEqual(t, time.Since(began), 10*time.Second, "the second one has waited, too")
+				elapse(50 * time.Second)
+				expectRefused(t, c, "5")
 				assert.Equal(t, 1, store.Watches(), "watches of the storage")
+			})
+		})
+	}
+}
+
+// A storage that takes longer than clients wait brings the history for those that come
+// later.
+func TestSlowRecall(t *testing.T) {
+	for _, kind := range forHistory {
+		t.Run(kind, func(t *testing.T) {
+			held(t, kind, func(t *testing.T, _ *memstore.Store, c *cacher.Cacher, open func()) {
+				expectRefused(t, c, "5")
+				elapse(30 * time.Second)
+				open()
+				synctest.Wait()
+				expectReceived(t, watchPods(t, c, "/pods/", "5"), "DELETED a/two@6", "MODIFIED b/three@7", "ADDED a/two@8")
 			})
 		})
 	}

@@ -79,14 +79,20 @@ func (s *store) KeepsHistory() bool { return s.backend.WatchProgress() }
 
 // Watch implements storage.Interface. The watch ends with ctx, with Stop, and
 // with the store. A caller can ask for a stream of the watch's own, by the
-// outgoing gRPC metadata "watchcache"; that stream ends with the watch.
+// outgoing gRPC metadata "watchcache"; that stream ends with the watch. Beside it, the
+// metadata "watchcache-pieces" ask for a watch that holds little more than its caller
+// has taken, for history: the watch has Taken(version uint64) then, by which the caller
+// tells from the beginning on that it has taken the events up to a resourceVersion.
 func (s *store) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-	ctx, stream, own := s.onStream(ctx)
+	ctx, asked := s.onStream(ctx)
 	ctx, cancel := context.WithCancel(ctx)
-	w := &storeWatch{store: s, cancel: cancel, stream: stream}
-	if own {
+	w := &storeWatch{store: s, cancel: cancel, stream: asked.stream}
+	if asked.own {
 		w.life = ctx
-		ctx = s.withOwnStream(ctx, ctx)
+		if asked.pieces {
+			w.ahead = &ahead{}
+		}
+		ctx = w.withOwnStream(ctx)
 	}
 	if !s.add(w) {
 		cancel()
@@ -108,15 +114,15 @@ func (s *store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 // with Watch, only those on that stream. Without an open watch on the stream,
 // nothing is sent: the client would open a stream and keep it.
 func (s *store) RequestWatchProgress(ctx context.Context) error {
-	ctx, stream, _ := s.onStream(ctx)
+	ctx, asked := s.onStream(ctx)
 	s.mu.Lock()
 	closed, watched := s.mu.closed, false
 	for w := range s.mu.watches {
-		if w.stream == stream {
+		if w.stream == asked.stream {
 			watched = true
 			if w.life != nil {
 				// The request may be what opens the stream.
-				ctx = s.withOwnStream(ctx, w.life)
+				ctx = w.withOwnStream(ctx)
 			}
 		}
 	}
@@ -192,6 +198,16 @@ type storeWatch struct {
 	cancel context.CancelFunc
 	stream string          // names the stream that carries the watch
 	life   context.Context // ends with the watch; nil if others may be on the stream
+	ahead  *ahead          // nil if the watch does not come in pieces
+}
+
+// Taken says that the caller has taken the events up to a resourceVersion. The watch
+// brings more once there is room. The first call makes it count; it has no effect on a
+// watch that does not come in pieces.
+func (w *storeWatch) Taken(version uint64) {
+	if w.ahead != nil {
+		w.ahead.taken(version)
+	}
 }
 
 // Stop implements watch.Interface.

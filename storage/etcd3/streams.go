@@ -24,32 +24,40 @@ const (
 	callerKey = "watchcache"
 )
 
+// asked is what the metadata of a caller ask for.
+type asked struct {
+	stream string // the stream's name
+	own    bool   // the stream is the watch's own
+	pieces bool   // the watch comes in pieces
+}
+
 // onStream returns ctx with outgoing metadata that name the stream, instead of
 // the caller's metadata: the client compares all of the metadata to choose the
-// stream. id names the stream; own reports whether the caller asked for a
-// stream of its own.
-func (s *store) onStream(ctx context.Context) (marked context.Context, id string, own bool) {
-	id = fmt.Sprintf("%s/%d", s.resource, s.number)
+// stream.
+func (s *store) onStream(ctx context.Context) (context.Context, asked) {
+	a := asked{stream: fmt.Sprintf("%s/%d", s.resource, s.number)}
 	given, _ := metadata.FromOutgoingContext(ctx)
 	if callers := given.Get(callerKey); len(callers) > 0 {
-		id, own = id+" "+strings.Join(callers, " "), true
+		a.stream, a.own = a.stream+" "+strings.Join(callers, " "), true
+		a.pieces = len(given.Get(piecesKey)) > 0
 	}
-	return metadata.NewOutgoingContext(ctx, metadata.Pairs(streamKey, id)), id, own
+	return metadata.NewOutgoingContext(ctx, metadata.Pairs(streamKey, a.stream)), a
 }
 
 // ownStream is the context value of a watch that has a stream of its own.
 type ownStream struct {
 	life  context.Context // the stream ends with it
 	store *store
+	ahead *ahead // nil if the watch does not come in pieces
 }
 
 // ownStreamKey is the key of that value: the client passes the values of a
 // watch's context on to the stream's context, but not its cancellation.
 type ownStreamKey struct{}
 
-// withOwnStream makes the stream that is opened for ctx end with life.
-func (s *store) withOwnStream(ctx, life context.Context) context.Context {
-	return context.WithValue(ctx, ownStreamKey{}, ownStream{life: life, store: s})
+// withOwnStream makes the stream that is opened for ctx that of the watch.
+func (w *storeWatch) withOwnStream(ctx context.Context) context.Context {
+	return context.WithValue(ctx, ownStreamKey{}, ownStream{life: w.life, store: w.store, ahead: w.ahead})
 }
 
 // streamTries is how often opening a stream is tried until it is on another

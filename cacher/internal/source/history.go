@@ -31,10 +31,16 @@ const askHistoryEvery = 100 * time.Millisecond
 // report the progress of its watches. The error is that of the storage, or of take, or
 // of ctx; Expired tells those of a storage that has compacted the events.
 func (s *Source) History(ctx context.Context, from, to uint64, take func(event watch.Event, version uint64) error) error {
-	w, err := s.openBeside(ctx, metav1.ListOptions{ResourceVersion: strconv.FormatUint(from, 10)})
+	w, err := s.openBeside(ctx, metav1.ListOptions{ResourceVersion: strconv.FormatUint(from, 10)}, piecesKey, "true")
 	if err != nil {
 		return err
 	}
+	// A storage that lets itself be told sends little more than was taken.
+	taken := func(uint64) {}
+	if t, ok := w.Interface.(interface{ Taken(version uint64) }); ok {
+		taken = t.Taken
+	}
+	taken(from)
 	defer func() {
 		w.end()
 		// Awaited by Config.Tasks; ends with the storage's watch.
@@ -64,12 +70,12 @@ func (s *Source) History(ctx context.Context, from, to uint64, take func(event w
 				return errors.New("an event of the storage's history has no resourceVersion")
 			case version > to, version == to && event.Type == watch.Bookmark:
 				return nil
-			case event.Type == watch.Bookmark:
-				continue
+			case event.Type != watch.Bookmark:
+				if err := take(event, version); err != nil {
+					return err
+				}
 			}
-			if err := take(event, version); err != nil {
-				return err
-			}
+			taken(version)
 		case <-ask.C():
 			asking = true
 		case <-ctx.Done():

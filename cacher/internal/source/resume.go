@@ -27,7 +27,7 @@ const (
 // listing it again costs less than resuming. A storage that does not tell its
 // version is asked to resume.
 func (s *stream) tooFarBehind() error {
-	at, err := strconv.ParseUint(s.rv, 10, 64)
+	at, err := strconv.ParseUint(s.resumeAt(), 10, 64)
 	if err != nil || s.source.config.Clock.Since(s.broken) < resumeUnasked {
 		return nil
 	}

@@ -42,9 +42,6 @@ type Config struct {
 	// List has the state listed: the storage is not asked to begin a watch with
 	// its state.
 	List bool
-	// Whole reports whether the storage does not report where a resourceVersion
-	// ends, so that the version of each event counts as complete.
-	Whole func() bool
 	// Begins is called when the storage begins to be listed, or to stream its
 	// state.
 	Begins func()

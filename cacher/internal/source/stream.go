@@ -54,10 +54,10 @@ type stream struct {
 	cancel context.CancelFunc
 	result chan watch.Event
 
-	// last is the last resourceVersion of which something was passed on, and rv
-	// the last one that is known to have been passed on whole: the watch resumes
-	// at rv.
-	rv, last string
+	// rv is the last resourceVersion that was said to be passed on whole, and within
+	// that of the last event after it, 0 if there was none.
+	rv     string
+	within uint64
 	// initial is true until the initial events are complete. Before that the
 	// watch can't be resumed.
 	initial bool
@@ -87,7 +87,6 @@ func newStream(source *Source, ctx context.Context, options metav1.ListOptions) 
 		source: source, ctx: ctx, cancel: cancel,
 		result:    make(chan watch.Event, 1),
 		rv:        options.ResourceVersion,
-		last:      options.ResourceVersion,
 		initial:   options.SendInitialEvents != nil && *options.SendInitialEvents,
 		abandoned: make(chan struct{}, abandonedMost),
 	}
@@ -273,20 +272,27 @@ func (s *stream) note(event watch.Event, rv string, version uint64, end bool) {
 		s.furthest.note(version, event.Type == watch.Bookmark)
 	}
 	if rv != "" {
-		s.reached(rv, event.Type == watch.Bookmark || s.source.config.Whole())
+		s.reached(rv, version, event.Type == watch.Bookmark)
 	}
 }
 
 // reached notes that the Reflector was brought to a resourceVersion, of which
-// more may follow if it is not complete.
-func (s *stream) reached(rv string, complete bool) {
+// more may follow if it is not complete. All resourceVersions before it are complete.
+func (s *stream) reached(rv string, version uint64, complete bool) {
 	switch {
 	case complete:
-		s.rv = rv
-	case rv != s.last:
-		s.rv = s.last
+		s.rv, s.within = rv, 0
+	case version > 1:
+		s.within = version
 	}
-	s.last = rv
+}
+
+// resumeAt returns the last resourceVersion that is known to have been passed on whole.
+func (s *stream) resumeAt() string {
+	if s.within > 0 {
+		return strconv.FormatUint(s.within-1, 10)
+	}
+	return s.rv
 }
 
 // send returns false if the stream is to end.
@@ -317,7 +323,7 @@ func (s *stream) reopen(atOnce bool) *Watch {
 			s.send(relistStatus(err))
 			return nil
 		}
-		from, err := s.source.open(s.ctx, metav1.ListOptions{ResourceVersion: s.rv})
+		from, err := s.source.open(s.ctx, metav1.ListOptions{ResourceVersion: s.resumeAt()})
 		if err == nil {
 			return from
 		}

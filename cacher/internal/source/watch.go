@@ -38,9 +38,12 @@ type Watch struct {
 	hangOnce sync.Once
 }
 
-// streamKey is the key of the metadata that tells gRPC streams apart.
-// storage/etcd3 knows it.
-const streamKey = "watchcache"
+// streamKey is the key of the metadata that tells gRPC streams apart, and piecesKey
+// that which asks a watch for no more than its caller takes. storage/etcd3 knows them.
+const (
+	streamKey = "watchcache"
+	piecesKey = "watchcache-pieces"
+)
 
 // onStream marks ctx as belonging to the watch.
 func (w *Watch) onStream(ctx context.Context) context.Context {
@@ -88,12 +91,13 @@ func (s *Source) open(ctx context.Context, options metav1.ListOptions) (*Watch, 
 	return w, nil
 }
 
-// openBeside opens a watch of the storage beside the one that feeds the cache.
-func (s *Source) openBeside(ctx context.Context, options metav1.ListOptions) (*Watch, error) {
+// openBeside opens a watch of the storage beside the one that feeds the cache. More
+// metadata may be given, as keys and values.
+func (s *Source) openBeside(ctx context.Context, options metav1.ListOptions, more ...string) (*Watch, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &Watch{
 		cancel: cancel, hung: make(chan struct{}),
-		stream: metadata.Pairs(streamKey, s.id+"/"+strconv.FormatInt(s.opened.Add(1), 10)),
+		stream: metadata.Pairs(append(more, streamKey, s.id+"/"+strconv.FormatInt(s.opened.Add(1), 10))...),
 	}
 	predicate := storage.Everything
 	predicate.AllowWatchBookmarks = true
