@@ -16,7 +16,8 @@ import (
 
 // BenchmarkBacklog is one of many events at full speed that each of 10,000 watchers
 // is told of, until all of their clients have all of them. With -cpu 1,2 the
-// benchmark says what a second core is worth.
+// benchmark says what a second core is worth. On two cores the events go in rounds
+// (internal/rounds).
 func BenchmarkBacklog(b *testing.B) {
 	const watchers = 10_000
 	for _, buffer := range []int{cacher.DefaultWatchBuffer, 100} {

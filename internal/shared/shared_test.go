@@ -4,6 +4,7 @@ package shared_test
 
 import (
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -72,6 +73,40 @@ func TestFailureIsNotKept(t *testing.T) {
 	require.NoError(t, err)
 	end()
 	require.Zero(t, m.Len())
+}
+
+// A user who comes while the value is being opened waits for it, and opens none.
+func TestUserDuringOpening(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var m shared.Map[string, int64]
+	var o opener
+	var late sync.WaitGroup
+	came := make(chan int64, 1)
+	value, end, err := m.Use("a", func() (int64, func(), error) {
+		late.Go(func() {
+			value, end, err := m.Use("a", o.open)
+			if assert.NoError(t, err) {
+				came <- value
+				end()
+			}
+		})
+		// One processor: the late user goes on until it waits.
+		for range 100 {
+			runtime.Gosched()
+		}
+		assert.Zero(t, o.opened.Load(), "another user has opened the value as well")
+		assert.Empty(t, came, "another user has the value before it is open")
+		assert.Empty(t, m.Open(func(string) bool { return true }))
+		return o.open()
+	})
+	require.NoError(t, err)
+	late.Wait()
+	require.Equal(t, value, <-came)
+	require.Equal(t, []int64{value}, m.Open(func(string) bool { return true }))
+	require.Zero(t, o.closed.Load(), "the value has a user")
+	end()
+	require.EqualValues(t, 1, o.closed.Load())
+	require.EqualValues(t, 1, o.opened.Load())
 }
 
 // Of users that come at one time one opens and the others get the same value; a user who

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/match"
 	"github.com/kube-watchcache/watchcache/cacher/internal/timeline"
+	"github.com/kube-watchcache/watchcache/internal/rounds"
 	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
@@ -58,8 +59,14 @@ type dispatcher struct {
 	// which is to wake up the dispatcher.
 	late   atomic.Bool
 	budget timeBudget
+	// limits say when events go to watchers in rounds; matched is how many watchers
+	// the last event was for, or those of the last round on average.
+	limits  rounds.Limits
+	matched int
 
-	// Scratch, so that an event costs no allocation here.
+	// Scratch, so that an event costs no allocation here. The round is nil until there
+	// is one, and given up once a second.
+	round   *round
 	events  [batch]*watchcache.Event
 	to      []delivery
 	blocked []delivery
@@ -192,8 +199,18 @@ func (d *dispatcher) dispatchBatch(events []*watchcache.Event) {
 		return
 	}
 	begun := d.time.Now()
-	for _, e := range events {
-		d.dispatch(e)
+	together := d.inRounds(len(events))
+	for rest := events; len(rest) > 0; {
+		n := 1
+		if together && d.matched >= d.limits.Watchers {
+			n = min(len(rest), d.limits.Events)
+		}
+		if n > 1 {
+			d.dispatchRound(rest[:n])
+		} else {
+			d.dispatch(rest[0])
+		}
+		rest = rest[n:]
 	}
 	ended := d.time.Now()
 	d.metrics.StageTook(metrics.StageQueue, begun-time.Duration(events[0].Received))
@@ -251,6 +268,7 @@ func (d *dispatcher) dispatch(e *watchcache.Event) {
 		d.blocked = d.blocked[:0]
 	}
 	d.registry.finish()
+	d.matched = len(to)
 	clear(to)
 	d.to = to[:0]
 }
@@ -258,41 +276,22 @@ func (d *dispatcher) dispatch(e *watchcache.Event) {
 // waitFor gives watchers with full channels the time that the budget has left,
 // and parks those that are not ready then.
 func (d *dispatcher) waitFor(blocked []delivery, e *watchcache.Event, events *[match.Outcomes]watch.Event) {
-	start := d.clock.Now()
-	var late <-chan time.Time
-	if available := d.budget.available(start); available > 0 {
-		timer := d.clock.NewTimer(available)
-		defer timer.Stop()
-		late = timer.C()
-	}
-	waiting := late != nil
+	wait := d.beginWait()
 	for _, b := range blocked {
-		if waiting {
-			select {
-			case b.watcher.result <- events[b.outcome]:
-				b.watcher.delivered.event(e.RV)
-				d.metrics.Delivered(1)
-				continue
-			case <-late:
-				waiting = false
-			}
-		}
-		select {
-		case b.watcher.result <- events[b.outcome]:
+		if wait.send(b.watcher, events[b.outcome]) {
 			b.watcher.delivered.event(e.RV)
 			d.metrics.Delivered(1)
-		default:
+		} else {
 			d.park(b.watcher, e.Position, 1)
 		}
 	}
-	if late != nil {
-		d.budget.spend(d.clock.Since(start))
-	}
+	wait.end()
 }
 
 // tick does the work of every second.
 func (d *dispatcher) tick() {
 	now := d.time.Now()
+	d.round = nil
 	d.metrics.WindowCut(d.state.Trim(int64(now)).Cut)
 	d.measure()
 	d.advance() // a report of progress since the last event is news for bookmarks

@@ -18,6 +18,8 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
 	"github.com/kube-watchcache/watchcache/cacher/internal/timeline"
 	"github.com/kube-watchcache/watchcache/cacher/internal/wire"
+	"github.com/kube-watchcache/watchcache/internal/polling"
+	"github.com/kube-watchcache/watchcache/internal/rounds"
 	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
@@ -93,17 +95,22 @@ func New(config Config) *Fanout {
 	}
 	supervisor.idle.Store(true)
 	lookback := newLookback(config.Indexes, config.State)
+	poller := &poller{
+		registry: registry, tasks: config.Tasks, clock: config.Clock, time: config.Time, limits: polling.Current(), woken: make(chan struct{}, 1),
+	}
 	replays := &replays{
-		state: config.State, indexes: config.Indexes, lookback: lookback, registry: registry, supervisor: supervisor, convert: convert,
+		state: config.State, indexes: config.Indexes, lookback: lookback, registry: registry, supervisor: supervisor, poller: poller, convert: convert,
 		metrics: config.Metrics, tasks: config.Tasks, warn: config.Warn,
 	}
+	limits := rounds.Current()
+	limits.Events = min(limits.Events, config.WatchBuffer)
 	f := &Fanout{
 		registry: registry, replays: replays,
 		dispatcher: &dispatcher{
 			state: config.State, registry: registry, convert: convert, clock: config.Clock, time: config.Time,
 			metrics: config.Metrics, warn: config.Warn, park: replays.park, endNow: config.EndRevision,
 			measure: config.Measure, supervise: func() { supervisor.tick(); lookback.trim() }, wake: make(chan struct{}, 1),
-			budget: newTimeBudget(config.DispatchBudget, config.Clock.Now()),
+			budget: newTimeBudget(config.DispatchBudget, config.Clock.Now()), limits: limits,
 		},
 		clock: config.Clock, time: config.Time, chunks: config.Chunks, buffer: config.WatchBuffer, done: config.Done,
 	}
@@ -191,6 +198,7 @@ func (f *Fanout) Open(ctx context.Context, r Request) (watch.Interface, bool) {
 	replayer := f.replays.newReplayer(w, quit, r.Start.Position)
 	replayer.begin(r.Start.Snapshot)
 	f.registry.follow(ctx, w, replayer)
+	f.replays.supervisor.add(replayer) // what ends the watcher takes it out again
 	marksEnd := r.Start.Snapshot != nil && r.InitialEventsEnd
 	if !f.replays.tasks.Run(func() {
 		replayer.start(marksEnd, func(initial InitialEvents) {
@@ -199,6 +207,7 @@ func (f *Fanout) Open(ctx context.Context, r Request) (watch.Interface, bool) {
 		})
 	}) {
 		f.registry.end(w, metrics.EndShutdown)
+		f.replays.supervisor.remove(replayer)
 		return nil, false
 	}
 	if r.Start.Snapshot != nil {
@@ -238,7 +247,10 @@ func (f *Fanout) Skipped(from, to uint64) {
 
 // Close ends all watchers and takes no new ones. The goroutines are awaited by
 // the owner of Config.Tasks.
-func (f *Fanout) Close() { f.registry.close() }
+func (f *Fanout) Close() {
+	f.registry.close()
+	f.replays.poller.wakeUp() // nobody is polled any more
+}
 
 // takenPause is the time between two looks at whether clients have taken their
 // bookmarks.

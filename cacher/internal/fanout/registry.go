@@ -12,6 +12,7 @@ import (
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/match"
 	"github.com/kube-watchcache/watchcache/cacher/internal/timeline"
+	"github.com/kube-watchcache/watchcache/internal/polling"
 	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
@@ -28,7 +29,7 @@ type registry struct {
 
 	mu struct {
 		sync.Mutex
-		all    map[*watcher]struct{}
+		all    map[uint64]*watcher // by id, so that no order follows from addresses
 		groups *match.Groups[*watcher]
 		live   int
 		// expelled is how many of all have been expelled: these have ended, except
@@ -51,13 +52,16 @@ type registry struct {
 		history endings
 		// bookmarks has the watchers by the time of their next bookmark.
 		bookmarks timeBuckets
+		// polls has the watchers that catch up and have no goroutine.
+		polls polls
 	}
 }
 
 func newRegistry(m *metrics.Resource, clock clock.PassiveClock, line timeline.Timeline, indexes *match.Indexes, bookmarks time.Duration) *registry {
 	r := &registry{metrics: m, clock: clock, time: line, tell: func(report) {}}
 	r.mu.bookmarks.interval = bookmarks
-	r.mu.all = make(map[*watcher]struct{})
+	r.mu.polls = newPolls(polling.Current().Every)
+	r.mu.all = make(map[uint64]*watcher)
 	r.mu.groups = match.NewGroups[*watcher](indexes)
 	return r
 }
@@ -75,7 +79,7 @@ func (r *registry) add(w *watcher, q match.Query) (quit chan struct{}, ok bool) 
 	w.quit = make(chan struct{})
 	r.mu.opened++
 	w.id = r.mu.opened
-	r.mu.all[w] = struct{}{}
+	r.mu.all[w.id] = w
 	return w.quit, true
 }
 
@@ -89,15 +93,23 @@ func (r *registry) follow(ctx context.Context, w *watcher, replayer *replayer) {
 		}
 		r.end(w, reason)
 	})
+	if !r.attach(w, replayer, release) {
+		release() // nobody else does
+	}
+}
+
+// attach notes what there is for a watcher, and returns false if the watcher has ended.
+func (r *registry) attach(w *watcher, replayer *replayer, release func() bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if w.ended {
-		return
+		return false
 	}
 	w.release, w.replayer = release, replayer
 	if w.bookmarks {
 		r.mu.bookmarks.schedule(w, w.began)
 	}
+	return true
 }
 
 // goLive hands w over to the dispatcher if w, which has seen all before
@@ -125,22 +137,29 @@ func (r *registry) goLive(w *watcher, position watchcache.Position) bool {
 
 // park takes the watcher of a replayer, which is live, from the dispatcher: the
 // replayer is to bring it up to date. unsent is how many of the events that begin
-// has counted as sent to the watcher were not. park describes the watcher, and
-// returns false if it has ended.
-func (r *registry) park(p *replayer, unsent uint64) (parked row, ok bool) {
+// has counted as sent to the watcher were not. A replayer that may not have a goroutine
+// of its own is the poller's from here on: for start and wake see polls.calls. park
+// returns false if the watcher has ended.
+func (r *registry) park(p *replayer, unsent uint64) (start, wake, ok bool) {
 	w := p.watcher
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if w.ended {
-		return row{}, false
+		return false, false, false
 	}
 	r.unliveLocked(w)
 	w.quit, w.replayer = p.quit, p
 	w.position = p.position()
 	w.sent -= unsent
-	parked = r.rowLocked(w)
+	parked := r.rowLocked(w)
 	parked.queued = len(w.result)
-	return parked, true
+	p.parked = &parked
+	if p.own {
+		return false, false, true
+	}
+	r.mu.polls.found.add(p)
+	start, wake = r.mu.polls.calls()
+	return start, wake, true
 }
 
 func (r *registry) unliveLocked(w *watcher) {
@@ -160,7 +179,7 @@ func (r *registry) unliveLocked(w *watcher) {
 
 // end ends w, from any goroutine and any number of times. The channel is closed
 // by whichever goroutine feeds w: by w's replayer, or by the dispatcher when it
-// is done sending; if neither is sending, it is closed at once.
+// is done sending; if neither is sending, as to a polled watcher, it is closed at once.
 func (r *registry) end(w *watcher, reason metrics.EndReason) {
 	now := r.clock.Now()
 	r.mu.Lock()
@@ -173,11 +192,15 @@ func (r *registry) end(w *watcher, reason metrics.EndReason) {
 	if !counted {
 		ended = r.endsLocked(w, reason, now)
 	}
+	replayer := w.replayer
 	closeNow := r.endLocked(w)
 	release := w.release
 	r.mu.Unlock()
 	if closeNow {
 		close(w.result)
+		if replayer != nil { // which has no goroutine that would do this
+			replayer.supervisor.remove(replayer)
+		}
 	}
 	if release != nil {
 		release()
@@ -190,28 +213,33 @@ func (r *registry) end(w *watcher, reason metrics.EndReason) {
 
 // expel marks w as ended for the reason, while its replayer, which has this quit,
 // still has to tell the client. expel returns false, and does nothing, if w has
-// ended or is not the replayer's any more.
-func (r *registry) expel(w *watcher, quit chan struct{}, reason metrics.EndReason) bool {
+// ended or is not the replayer's any more. polled: no goroutine has the replayer.
+func (r *registry) expel(w *watcher, quit chan struct{}, reason metrics.EndReason) (expelled, polled bool) {
 	now := r.clock.Now()
 	r.mu.Lock()
 	if w.ended || w.expelled || w.quit != quit {
 		r.mu.Unlock()
-		return false
+		return false, false
 	}
 	ended := r.endsLocked(w, reason, now)
 	w.expelled = true
 	r.mu.expelled++
+	polled = w.polled()
 	r.mu.Unlock()
 	r.metrics.Ended(reason)
 	r.tell(ended)
-	return true
+	return true, polled
 }
 
 // endLocked reports whether the caller is to close w's channel.
 func (r *registry) endLocked(w *watcher) bool {
+	polled := w.polled()
+	if polled {
+		w.replayer.unpoll()
+	}
 	w.ended = true
 	w.settle()
-	delete(r.mu.all, w)
+	delete(r.mu.all, w.id)
 	if w.expelled {
 		r.mu.expelled--
 	}
@@ -226,7 +254,7 @@ func (r *registry) endLocked(w *watcher) bool {
 	switch {
 	case !live:
 		close(w.quit)
-		return false
+		return polled
 	case r.mu.sending:
 		r.mu.ended = append(r.mu.ended, w)
 		return false
@@ -239,7 +267,7 @@ func (r *registry) close() {
 	r.mu.Lock()
 	r.mu.closed = true
 	all := make([]*watcher, 0, len(r.mu.all))
-	for w := range r.mu.all {
+	for _, w := range r.mu.all {
 		all = append(all, w)
 	}
 	r.mu.Unlock()
@@ -286,7 +314,7 @@ func (r *registry) beginAll(to []*watcher) []*watcher {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.sending = true
-	for w := range r.mu.all {
+	for _, w := range r.mu.all {
 		if w.live {
 			to = append(to, w)
 		}
@@ -322,7 +350,7 @@ func (r *registry) restart(cursor watchcache.Position) (behind []*watcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.cursor, r.mu.rv = cursor, 0
-	for w := range r.mu.all {
+	for _, w := range r.mu.all {
 		if w.live && w.position < cursor {
 			behind = append(behind, w)
 		}
@@ -335,7 +363,7 @@ func (r *registry) restart(cursor watchcache.Position) (behind []*watcher) {
 func (r *registry) begunBetween(from, to uint64) (out []*watcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for w := range r.mu.all {
+	for _, w := range r.mu.all {
 		if from < w.after && w.after < to {
 			out = append(out, w)
 		}
@@ -388,7 +416,7 @@ func (r *registry) bookmarksOfAll(to []*watcher) (out []*watcher, rv uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.sending = true
-	for w := range r.mu.all {
+	for _, w := range r.mu.all {
 		if w.bookmarks && r.takesBookmarkLocked(w) {
 			to = append(to, w)
 		}
@@ -407,7 +435,7 @@ func (r *registry) takesBookmarkLocked(w *watcher) bool {
 func (r *registry) unread() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for w := range r.mu.all {
+	for _, w := range r.mu.all {
 		if w.live && len(w.result) > 0 {
 			n++
 		}

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/kube-watchcache/watchcache/cacher/internal/match"
+	"github.com/kube-watchcache/watchcache/cacher/internal/timeline"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
@@ -48,4 +50,69 @@ func TestNoWatcherGoesLiveBehindTheDispatcher(t *testing.T) {
 
 	require.False(t, d.registry.goLive(w, snapshot.Next()), "the watcher goes live without the event")
 	require.True(t, d.registry.goLive(w, snapshot.Next()+1), "a watcher that has the event does not go live")
+}
+
+// A list ends the live watchers that would have needed an event before it, be it the
+// last one, and no others.
+func TestListEndsWatchersBehindIt(t *testing.T) {
+	d := idleDispatcher(clocktesting.NewFakeClock(time.Unix(1_000_000, 0)))
+	d.state.Replace(nil, 5)
+	d.advance()
+	snapshot := d.state.Latest()
+	w := addWatcher(t, d, snapshot)
+	require.True(t, d.registry.goLive(w, snapshot.Next()), "the watcher does not go live")
+
+	require.Empty(t, d.registry.restart(snapshot.Next()), "the watcher has everything before the list")
+	require.Equal(t, []*watcher{w}, d.registry.restart(snapshot.Next()+1))
+}
+
+// No event looks up a query whose watchers have all gone, and no watcher's context
+// knows the watcher any more: clients that come and go leave nothing behind.
+func TestNothingIsFiledForWatchersThatHaveEnded(t *testing.T) {
+	d := idleDispatcher(clocktesting.NewFakeClock(time.Unix(1_000_000, 0)))
+	d.state.Replace(nil, 5)
+	d.advance()
+	snapshot := d.state.Latest()
+	var watchers []*watcher
+	for range 2 {
+		w := addWatcher(t, d, snapshot)
+		require.True(t, d.registry.goLive(w, snapshot.Next()), "the watcher does not go live")
+		watchers = append(watchers, w)
+	}
+	filed := func(position watchcache.Position) (n int) {
+		e := &watchcache.Event{Type: watchcache.Added, Position: position, Element: &watchcache.Element{Key: "/pods/a/b", RV: 6}}
+		d.registry.mu.groups.Candidates(e, func(*match.Group[*watcher]) { n++ })
+		return n
+	}
+	require.Equal(t, 1, filed(6))
+	watchers[0].Stop()
+	require.Equal(t, 1, filed(7), "one of two watchers has ended")
+	watchers[1].Stop()
+	require.Zero(t, filed(8))
+	for _, w := range watchers {
+		require.False(t, w.release(), "the end of the context would end the watcher once more")
+	}
+}
+
+// A watcher that ends while it is polled has no goroutine to take its replayer from the
+// supervisor's list, so that its end does so.
+func TestSupervisorForgetsAPolledWatcherThatHasEnded(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Unix(1_000_000, 0))
+	d := idleDispatcher(clock)
+	d.state.Replace(nil, 5)
+	d.advance()
+	snapshot := d.state.Latest()
+	w := addWatcher(t, d, snapshot)
+	require.True(t, d.registry.goLive(w, snapshot.Next()), "the watcher does not go live")
+	s := &supervisor{state: d.state, registry: d.registry, time: timeline.New(clock)}
+	r := (&replays{state: d.state, registry: d.registry, supervisor: s}).newReplayer(w, make(chan struct{}), snapshot.Next())
+	s.add(r)
+	_, _, ok := d.registry.park(r, 0)
+	require.True(t, ok, "the watcher is not parked")
+	require.Equal(t, []*replayer{r}, s.list())
+
+	w.Stop()
+	_, open := <-w.result
+	require.False(t, open, "the channel stays open")
+	require.Empty(t, s.list())
 }

@@ -3,6 +3,7 @@
 package fanout
 
 import (
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -21,10 +22,15 @@ const replayBatch = 32
 
 // replayer brings one watcher up to date: from a snapshot, from a position in
 // the window, or both, until it is level with the dispatcher and goes live. The
-// replayer sends with blocking sends, and with nothing locked. Each replayer is
-// one goroutine, started when the watcher begins or is parked, and ended when
-// the watcher goes live or ends; the owner of the tasks awaits it. The
-// supervisor may end it while it is blocked.
+// replayer sends with nothing locked.
+//
+// A new watcher's replayer is a goroutine, started when the watcher begins, and so are
+// the first ones of parked watchers; the owner of the tasks awaits it. Such a goroutine
+// ends when the watcher goes live or ends. A goroutine that meets a full channel in the
+// window waits for room, if it is one of the first that do; the supervisor may end it
+// meanwhile. All others end there, with the position noted, and the poller resumes them
+// when there is room. The place in a snapshot is on the stack: initial events are sent
+// with blocking sends.
 type replayer struct {
 	*replays
 	watcher *watcher
@@ -37,6 +43,11 @@ type replayer struct {
 	mark     watchcache.Mark
 	// failure is the error that the client is to be told, nil if there is none.
 	failure *apierrors.StatusError
+	// own: the replayer is a goroutine of its own that may block, and counts: see
+	// poller.take. shared: the replayer is not, for it has been polled.
+	own, shared bool
+	// parked describes the watcher as it was when it was parked, until that is told.
+	parked *row
 	// rarest is what a replayer that is far behind looks its events up by.
 	rarest match.Equality
 
@@ -59,6 +70,11 @@ type replayer struct {
 	slot         int
 	since, moved time.Duration
 	progress     uint64
+
+	// Guarded by registry.mu: the list of the poller that the replayer is in, and where;
+	// nil while a goroutine has the replayer.
+	list  *pollList
+	place int
 }
 
 // replays has the parts of a Fanout that replayers work with.
@@ -68,6 +84,7 @@ type replays struct {
 	lookback   *lookback
 	registry   *registry
 	supervisor *supervisor
+	poller     *poller
 	convert    *converter
 	metrics    *metrics.Resource
 	tasks      *tasks.Group
@@ -79,22 +96,32 @@ type replays struct {
 // has ended.
 func (r *replays) park(w *watcher, position watchcache.Position, unsent uint64) {
 	replayer := r.newReplayer(w, make(chan struct{}), position)
-	parked, ok := r.registry.park(replayer, unsent)
+	own := r.poller.take()
+	replayer.own = own
+	r.supervisor.add(replayer) // whoever ends the watcher takes it out again
+	start, wake, ok := r.registry.park(replayer, unsent)
 	if !ok {
+		r.supervisor.remove(replayer)
+		replayer.giveBack()
 		return
 	}
 	r.metrics.Parked()
-	if !r.tasks.Run(func() { replayer.run(parked) }) {
+	if !own { // somebody else may have the replayer by now
+		r.poller.call(start, wake)
+		return
+	}
+	if !r.tasks.Run(replayer.resumes) {
 		// The cache is stopping. The watcher ends here, where nothing else sends
 		// to it.
 		r.registry.end(w, metrics.EndShutdown)
+		r.supervisor.remove(replayer)
 		close(w.result)
 	}
 }
 
 // newReplayer returns a replayer that is to bring w up to date from a position.
 func (r *replays) newReplayer(w *watcher, quit chan struct{}, position watchcache.Position) *replayer {
-	p := &replayer{replays: r, watcher: w, quit: quit, verdict: make(chan struct{})}
+	p := &replayer{replays: r, watcher: w, quit: quit, verdict: make(chan struct{}), slot: -1}
 	p.next.Store(uint64(position))
 	p.at.Store(uint64(position))
 	return p
@@ -113,49 +140,95 @@ func (r *replayer) begin(snapshot *watchcache.Snapshot) {
 // position returns the position of the next event to read from the window.
 func (r *replayer) position() watchcache.Position { return watchcache.Position(r.next.Load()) }
 
-// run replays the window for a watcher that was parked as described. run hands the
-// watcher's channel over to the dispatcher, or closes it. run tells of the parking,
-// so that the dispatcher never waits for a log.
-func (r *replayer) run(parked row) {
-	r.supervisor.add(r)
-	if !r.ended() {
-		r.registry.tell(report{row: parked})
-	}
-	live := r.replay()
-	r.supervisor.remove(r)
-	if !live {
+// resumes goes on where the watcher is: it was parked, or has room again. resumes tells
+// of the parking, so that the dispatcher never waits for a log.
+func (r *replayer) resumes() {
+	parked := r.parked
+	r.parked = nil
+	switch {
+	case r.ended():
 		r.conclude()
 		return
+	case parked != nil:
+		r.registry.tell(report{row: *parked})
 	}
-	r.metrics.Resumed()
+	r.catchUp()
+}
+
+// catchUp replays the window until the dispatcher or the poller has the watcher's
+// channel, or the watcher has ended and the channel is closed.
+func (r *replayer) catchUp() {
+	switch r.replay() {
+	case level:
+		r.supervisor.remove(r)
+		r.giveBack()
+		if !r.begins {
+			r.metrics.Resumed()
+		}
+	case full:
+		if !r.poller.poll(r, false) {
+			r.conclude()
+		}
+	case over:
+		r.conclude()
+	}
+}
+
+// giveBack gives back the right to a goroutine.
+func (r *replayer) giveBack() {
+	if r.own {
+		r.own = false
+		r.poller.give()
+	}
+}
+
+// stays reports whether the replayer may send: mostly there is room in the channel, or
+// the replayer is one of the first that wait for some.
+func (r *replayer) stays() bool {
+	result := r.watcher.result
+	if len(result) < cap(result) || r.own {
+		return true
+	}
+	if r.shared {
+		if r.poller.limits.Yield {
+			runtime.Gosched() // a client that reads has room again
+		}
+		return len(result) < cap(result)
+	}
+	r.own = r.poller.take()
+	return r.own
 }
 
 // start is run for a new watcher: the initial events come first, if there is a
 // snapshot, then their end, if the client asked for it, then the window.
 func (r *replayer) start(endBookmark bool, initialized func(InitialEvents)) {
-	r.supervisor.add(r)
 	begun, initial := true, InitialEvents{}
 	if r.snapshot != nil {
 		initial, begun = r.initialEvents(endBookmark)
 	}
 	initialized(initial)
-	live := begun && r.replay()
-	r.supervisor.remove(r)
-	if !live {
+	if !begun {
 		r.conclude()
+		return
 	}
+	r.catchUp()
 }
 
 // conclude ends a watcher that does not go live and closes its channel. Nothing
 // is kept for the watcher any more but the events in the channel. An error that
 // the client is to be told waits until the client reads, or is gone: a client
-// must not take the end of its channel for the end of the initial events.
+// must not take the end of its channel for the end of the initial events. If many
+// wait, the poller calls conclude again.
 func (r *replayer) conclude() {
+	r.supervisor.remove(r)
 	select { // one of them is closed, or about to be
 	case <-r.quit:
 	case <-r.verdict:
-		if failure := r.lastWords(); failure != nil {
-			status := failure.Status()
+		if r.failure = r.lastWords(); r.failure != nil {
+			status := r.failure.Status()
+			if !r.stays() && r.poller.poll(r, true) {
+				return
+			}
 			select {
 			case r.watcher.result <- watch.Event{Type: watch.Error, Object: &status}:
 			case <-r.quit:
@@ -164,6 +237,7 @@ func (r *replayer) conclude() {
 		r.registry.end(r.watcher, r.reason)
 	}
 	close(r.watcher.result)
+	r.giveBack()
 }
 
 // lastWords returns the error for the client of an expelled watcher, nil if the
@@ -185,9 +259,18 @@ func (r *replayer) lastWords() *apierrors.StatusError {
 // gone live or has ended otherwise. Its snapshot and events are let go at once;
 // see conclude.
 func (r *replayer) expel(reason metrics.EndReason) {
-	if r.registry.expel(r.watcher, r.quit, reason) {
-		r.reason = reason
-		close(r.verdict)
+	expelled, polled := r.registry.expel(r.watcher, r.quit, reason)
+	if !expelled {
+		return
+	}
+	r.reason = reason
+	close(r.verdict)
+	if !polled {
+		return
+	}
+	r.supervisor.remove(r)
+	if reason != metrics.EndExpired {
+		r.registry.end(r.watcher, reason) // there is nothing to tell, which would wait for room
 	}
 }
 
@@ -241,10 +324,19 @@ func (r *replayer) initialEventsEnd(rv uint64) bool {
 	return true
 }
 
-// replay sends what the window has from the watcher's position on. replay
-// returns true once the dispatcher feeds the watcher, and false if it has
-// ended.
-func (r *replayer) replay() bool {
+// standing is how a replayer stands with its watcher.
+type standing uint8
+
+const (
+	behind standing = iota // it is to go on
+	level                  // the dispatcher feeds the watcher
+	over                   // the watcher has ended
+	full                   // the watcher's channel is, and the replayer may not wait
+)
+
+// replay sends what the window has from the watcher's position on, and returns once it
+// is not to go on.
+func (r *replayer) replay() standing {
 	var events [replayBatch]*watchcache.Event
 	far := r.farBehind()
 	for {
@@ -260,31 +352,46 @@ func (r *replayer) replay() bool {
 			if err != nil {
 				if err = r.resume(position); err != nil {
 					r.metrics.Expired()
-					return r.fail(apierrors.NewResourceExpired("the watch fell behind the events that are kept: " + err.Error()))
+					r.fail(apierrors.NewResourceExpired("the watch fell behind the events that are kept: " + err.Error()))
+					return over
 				}
 				continue
 			}
 			to = position + watchcache.Position(n)
 		}
 		r.next.Store(uint64(to))
-		if r.begins {
-			r.metrics.Processed(n)
-		}
-		for _, e := range events[:n] {
-			r.at.Store(uint64(e.Position))
-			if !r.event(e) {
-				return false
-			}
+		if now := r.events(events[:n]); now != behind {
+			return now
 		}
 		r.at.Store(r.next.Load())
 		clear(events[:n])
 		if to == position && r.registry.goLive(r.watcher, position) {
-			return true
+			return level
 		}
 		if n == 0 && r.ended() {
-			return false
+			return over
 		}
 	}
+}
+
+// events sends some events of the window. Where the channel is full, and the replayer
+// may not wait, its next event is noted.
+func (r *replayer) events(events []*watchcache.Event) (now standing) {
+	n := 0
+	for ; n < len(events) && now == behind; n++ {
+		e := events[n]
+		r.at.Store(uint64(e.Position))
+		if now = r.event(e); now == full {
+			r.next.Store(uint64(e.Position))
+		}
+	}
+	if now == full {
+		n-- // the last one is looked at again
+	}
+	if r.begins {
+		r.metrics.Processed(n)
+	}
+	return now
 }
 
 // resume goes on at the oldest event that there is, because the one at the position
@@ -319,20 +426,24 @@ func (r *replayer) farBehind() (far bool) {
 }
 
 // event sends one event, if it affects the watcher.
-func (r *replayer) event(e *watchcache.Event) bool {
+func (r *replayer) event(e *watchcache.Event) standing {
 	if e.RV <= r.watcher.after {
-		return true
+		return behind
 	}
 	o := r.watcher.group.Outcome(e, false)
-	if o == match.Unaffected {
-		return !r.ended()
-	}
-	if !r.send(r.convert.replayed(e, o)) {
-		return false
+	switch {
+	case o == match.Unaffected && r.ended():
+		return over
+	case o == match.Unaffected:
+		return behind
+	case !r.stays():
+		return full
+	case !r.send(r.convert.replayed(e, o)):
+		return over
 	}
 	r.watcher.delivered.event(e.RV)
 	r.metrics.Delivered(1)
-	return true
+	return behind
 }
 
 // send returns false if the watcher has ended.

@@ -26,7 +26,8 @@ const holdFor = 3 * time.Second
 //
 // A look is one goroutine, started by the dispatcher's tick, which does not wait
 // for it; the owner of tasks awaits it. supervisor.mu is held to add or take out
-// one replayer and to copy the list, never with another lock.
+// one replayer, to copy the list, and to tell the window what to wait for, never
+// with another lock.
 type supervisor struct {
 	state    *watchcache.State
 	registry *registry
@@ -46,11 +47,30 @@ type supervisor struct {
 	mu struct {
 		sync.Mutex
 		all []*replayer
+		// held is what the window waits for, and newcomers what those need of it
+		// that have come since the list was copied.
+		held, newcomers wanted
 	}
 
 	// Scratch of the one look that is under way.
 	seen    []*replayer
 	holders map[watchcache.Position]*holder
+}
+
+// wanted is the part of the window that watchers have still to get: all from a position
+// on, or nothing.
+type wanted struct {
+	from watchcache.Position
+	some bool
+}
+
+// extend has the part begin no later than at from, and reports whether it began later.
+func (w *wanted) extend(from watchcache.Position) bool {
+	if w.some && w.from <= from {
+		return false
+	}
+	w.from, w.some = from, true
+	return true
 }
 
 // holder is the snapshot at one position, and the watchers that are sent it.
@@ -60,6 +80,8 @@ type holder struct {
 	watchers []*replayer
 }
 
+// add has the supervisor look after a watcher. The window waits for a new watcher from
+// here on: events may be many before the next look.
 func (s *supervisor) add(r *replayer) {
 	r.since = s.time.Now()
 	r.moved = r.since
@@ -68,16 +90,27 @@ func (s *supervisor) add(r *replayer) {
 	r.slot = len(s.mu.all)
 	s.mu.all = append(s.mu.all, r)
 	s.idle.Store(false)
+	if from := r.position(); r.begins {
+		s.mu.newcomers.extend(from)
+		if s.mu.held.extend(from) {
+			s.state.Hold(from)
+		}
+	}
 }
 
+// remove does nothing if the replayer was removed before.
 func (s *supervisor) remove(r *replayer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if r.slot < 0 {
+		return
+	}
 	last := len(s.mu.all) - 1
 	moved := s.mu.all[last]
 	s.mu.all[r.slot], moved.slot = moved, r.slot
 	s.mu.all[last] = nil
 	s.mu.all = s.mu.all[:last]
+	r.slot = -1
 }
 
 func (s *supervisor) list() []*replayer {
@@ -87,6 +120,7 @@ func (s *supervisor) list() []*replayer {
 		s.idle.Store(true)
 		s.mu.all, s.seen = nil, nil // there may have been many
 	}
+	s.mu.newcomers = wanted{}
 	return append(s.seen[:0], s.mu.all...)
 }
 
@@ -110,7 +144,7 @@ func (s *supervisor) look() {
 	now, stats := s.time.Now(), s.state.Stats()
 	s.holders = make(map[watchcache.Position]*holder)
 	s.seen = s.list()
-	hold, holds := watchcache.Position(0), false
+	var still wanted
 	for _, r := range s.seen {
 		reason, ends := s.judge(r, now, stats.Oldest)
 		if ends {
@@ -120,26 +154,39 @@ func (s *supervisor) look() {
 		if r.initial.Load() {
 			s.holds(r, stats)
 		}
-		if at := r.position(); r.begins && now-r.moved < holdFor && (!holds || at < hold) {
-			hold, holds = at, true
+		if r.begins && now-r.moved < holdFor {
+			still.extend(watchcache.Position(r.at.Load())) // next goes back
 		}
 	}
-	if holds {
-		s.state.Hold(hold)
-	} else {
-		s.state.ReleaseHold()
-	}
+	s.keep(still)
 	s.bound(stats)
 	s.measure(stats, now)
 	clear(s.seen)
 	s.holders = nil
 }
 
+// keep has the window wait for those that were looked at, and for those that have come
+// meanwhile.
+func (s *supervisor) keep(still wanted) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.newcomers.some {
+		still.extend(s.mu.newcomers.from)
+	}
+	s.mu.held = still
+	if still.some {
+		s.state.Hold(still.from)
+	} else {
+		s.state.ReleaseHold()
+	}
+}
+
 // judge returns whether a watcher is to end for what it does itself, and the
 // reason.
 func (s *supervisor) judge(r *replayer, now time.Duration, oldest watchcache.Position) (reason metrics.EndReason, ends bool) {
 	initial := r.initial.Load()
-	if progress := r.taken.Load() + r.next.Load(); progress != r.progress {
+	// Not next, which goes back when the replayer leaves events for later.
+	if progress := r.taken.Load() + r.at.Load(); progress != r.progress {
 		r.progress, r.moved = progress, now
 		if initial {
 			r.since = now

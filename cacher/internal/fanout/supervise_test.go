@@ -14,30 +14,81 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Of two new watchers that come further, the window waits for the one that is
-// further behind.
-func TestWindowWaitsForTheSlowest(t *testing.T) {
+// windowOfSix returns a supervisor whose window has six old events, and what has a new
+// watcher begin after so many of them.
+func windowOfSix() (s *supervisor, begin func(after watchcache.Position) *replayer, oldest func() watchcache.Position) {
 	clock := clocktesting.NewFakeClock(time.Unix(1_000_000, 0))
 	d := idleDispatcher(clock)
 	d.state = watchcache.New(watchcache.Config{History: time.Second, WindowBytes: 1 << 40, HeldBytes: 1 << 40})
 	d.state.Replace(nil, 5)
-	begin := d.state.Stats().Next
+	first := d.state.Stats().Next
 	for i := range uint64(6) {
-		_, err := d.state.Apply(watchcache.Change{
+		if _, err := d.state.Apply(watchcache.Change{
 			Type: watchcache.Added, RV: 6 + i, Whole: true,
 			Element: &watchcache.Element{Key: "/pods/a/" + strconv.FormatUint(i, 10), RV: 6 + i},
-		})
-		require.NoError(t, err)
+		}); err != nil {
+			panic(err)
+		}
 	}
-	d.state.Dispatched(begin + 6)
-
-	s := &supervisor{state: d.state, registry: d.registry, time: timeline.New(clock)}
-	for _, at := range []watchcache.Position{begin + 4, begin + 2, begin + 5} {
-		r := (&replays{state: d.state, registry: d.registry, supervisor: s}).newReplayer(&watcher{registry: d.registry}, make(chan struct{}), at)
+	d.state.Dispatched(first + 6)
+	s = &supervisor{state: d.state, registry: d.registry, time: timeline.New(clock)}
+	begin = func(after watchcache.Position) *replayer {
+		r := (&replays{state: d.state, registry: d.registry, supervisor: s}).newReplayer(&watcher{registry: d.registry}, make(chan struct{}), first+after)
 		r.begin(nil)
 		s.add(r)
+		return r
+	}
+	oldest = func() watchcache.Position {
+		d.state.Trim(int64(time.Hour))
+		return d.state.Stats().Oldest - first
+	}
+	return s, begin, oldest
+}
+
+// Of several new watchers that come further, the window waits for the one that is
+// furthest behind.
+func TestWindowWaitsForTheSlowest(t *testing.T) {
+	s, begin, oldest := windowOfSix()
+	for _, after := range []watchcache.Position{4, 2, 5} {
+		begin(after)
 	}
 	s.look()
-	d.state.Trim(int64(time.Hour))
-	require.Equal(t, begin+2, d.state.Stats().Oldest)
+	require.EqualValues(t, 2, oldest())
+}
+
+// The window waits for a new watcher from its beginning on, not from the supervisor's
+// next look on.
+func TestWindowWaitsBeforeTheNextLook(t *testing.T) {
+	_, begin, oldest := windowOfSix()
+	begin(3)
+	begin(4)
+	require.EqualValues(t, 3, oldest())
+}
+
+// A replayer that finds the channel full goes back to the event that it is at.
+func TestWindowWaitsForWhatIsAtHand(t *testing.T) {
+	s, begin, oldest := windowOfSix()
+	r := begin(2)
+	r.next.Add(3)
+	s.look()
+	require.EqualValues(t, 2, oldest())
+}
+
+// A look that is under way does not know of a watcher that begins.
+func TestWindowWaitsForOneThatBeginsDuringALook(t *testing.T) {
+	s, begin, oldest := windowOfSix()
+	begin(4)
+	s.list()
+	begin(1)
+	s.keep(wanted{from: s.state.Stats().Oldest + 4, some: true})
+	require.EqualValues(t, 1, oldest())
+}
+
+// Once no watcher is behind, the window waits for none.
+func TestWindowDoesNotWaitForThoseThatAreGone(t *testing.T) {
+	s, begin, oldest := windowOfSix()
+	begin(2)
+	s.remove(s.list()[0])
+	s.look()
+	require.EqualValues(t, 6, oldest())
 }

@@ -17,10 +17,11 @@ import (
 // watcher is one watch. A watcher is a position in the sequence of events, and
 // a channel.
 //
-// Either the dispatcher feeds it (live) or a goroutine of its own, which
-// replays from the window until it is level with the dispatcher (catching up).
-// Only the goroutine that feeds it sends on its channel and closes it; the
-// registry's lock guards the change from one to the other.
+// Either the dispatcher feeds it (live) or its replayer, which replays from the
+// window until it is level with the dispatcher (catching up): a goroutine, or none
+// while it is polled. Only the goroutine that feeds it sends on its channel and
+// closes it, and nobody sends while it is polled; the registry's lock guards the
+// changes from one to the other.
 type watcher struct {
 	registry *registry
 	// id counts the watches of a Fanout from 1 on.
@@ -52,7 +53,7 @@ type watcher struct {
 	// expelled: it has ended, except that its replayer is still to tell the
 	// client.
 	expelled bool
-	// quit ends the goroutine that catches up; nil while live.
+	// quit ends its replayer; nil while live.
 	quit chan struct{}
 	// position is the one of the first event that the watcher had not looked at
 	// when it was last parked or went live.

@@ -133,9 +133,9 @@ func (r *row) channelLocked(stats watchcache.Stats) {
 // inTurns visits the members of a set that a lock guards, which the caller holds.
 // The lock is given up again and again, so that no event waits for the whole. The
 // set may change meanwhile: Go's maps allow that, and produce no member twice.
-func inTurns[M comparable](lock sync.Locker, all map[M]struct{}, visit func(M)) {
+func inTurns[M any](lock sync.Locker, all map[uint64]M, visit func(M)) {
 	turn := 0
-	for m := range all {
+	for _, m := range all {
 		if turn == rowsAtOnce {
 			lock.Unlock()
 			runtime.Gosched() // so that a goroutine that waits for the lock gets it

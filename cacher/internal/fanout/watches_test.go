@@ -29,28 +29,28 @@ func (l *turnLock) Unlock() {
 // those that stay is missing, and none is visited twice.
 func TestWatchersAreVisitedInTurns(t *testing.T) {
 	const members = 100_000
-	all := map[int]struct{}{}
-	for i := range members {
-		all[i] = struct{}{}
+	all := map[uint64]uint64{}
+	for i := range uint64(members) {
+		all[i] = i
 	}
-	added := members
+	added := uint64(members)
 	lock := &turnLock{given: func() {
 		if added < 2*members { // the set must not grow for ever
 			if added > members {
 				delete(all, added-1)
 			}
-			all[added], all[added+1] = struct{}{}, struct{}{}
+			all[added], all[added+1] = added, added+1
 			added += 2
 		}
 	}}
-	visits := map[int]int{}
-	inTurns(lock, all, func(m int) {
+	visits := map[uint64]int{}
+	inTurns(lock, all, func(m uint64) {
 		lock.visited++
 		visits[m]++
 	})
 	lock.most = max(lock.most, lock.visited)
 	assert.LessOrEqual(t, lock.most, rowsAtOnce, "the number of watchers that the lock was held for")
-	for i := range members {
+	for i := range uint64(members) {
 		require.Equal(t, 1, visits[i], "watcher %d was visited %d times", i, visits[i])
 	}
 	for m, n := range visits {

@@ -39,7 +39,7 @@ const (
 )
 
 // equality is a condition that all matches of a query satisfy: the attribute
-// has one of the values. No value is in values twice, and there is no room
+// has one of the values, of which there is at least one. No value is in values twice, and there is no room
 // behind the last one, so that appending makes a copy.
 type equality struct {
 	attribute
@@ -131,7 +131,7 @@ func (x *Indexes) rarest(q *Query) equality {
 func (x *Indexes) rank(e *equality) int {
 	indexed := x.served[e.attribute] != nil
 	switch {
-	case e.kind == byLabel && (len(e.values) == 0 || len(e.values) > maxFiledValues):
+	case e.kind == byLabel && len(e.values) > maxFiledValues:
 		return byNoEquality
 	case e.kind == byLabel && indexed:
 		return byIndexedLabel

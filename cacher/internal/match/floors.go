@@ -62,9 +62,7 @@ func (x *Indexes) Slice(q *Query) *watchcache.Slice {
 		require(attribute{kind: byScope}, []string{scope})
 	}
 	for _, e := range q.equalities {
-		if len(e.values) > 0 {
-			require(e.attribute, e.values)
-		}
+		require(e.attribute, e.values)
 	}
 	return of
 }

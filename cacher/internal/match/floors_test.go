@@ -10,6 +10,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
@@ -63,6 +66,32 @@ func TestQueriesThatGoOnBeyondTheWindowMissNothing(t *testing.T) {
 		selective := q.Key() != "/pods/" || strings.Contains(q.Name().Label, "app") || strings.Contains(q.Name().Field, "nodeName")
 		require.Equal(t, selective, beyond[q.Name()] > 0, "%+v", q.Name())
 	}
+}
+
+// An attribute that several indexes are by has one floor, and a query for a key is
+// for that key's events alone.
+func TestFloorsAndSlices(t *testing.T) {
+	none := func(any) ([]string, error) { return nil, nil }
+	config := Config{Prefix: "/pods/", Triggers: storage.IndexerFuncs{}, Indexers: cache.Indexers{}}
+	for _, field := range []string{"x", "y", "z"} {
+		config.Triggers[field] = func(runtime.Object) string { return "" }
+		config.Indexers[storage.FieldIndex(field)] = none
+	}
+	x := NewIndexes(config)
+	var names []string
+	for _, floor := range x.Floors() {
+		names = append(names, floor.Name)
+	}
+	slices.Sort(names)
+	require.Equal(t, []string{"", "x", "y", "z"}, names)
+
+	key, scope := ask(t, "/pods/a/one", "", ""), ask(t, "/pods/a/", "", "x=1")
+	require.Equal(t, "/pods/a/one", x.Slice(&key).Key)
+	of := x.Slice(&scope)
+	require.Empty(t, of.Key)
+	require.Len(t, of.Required, 2)
+	require.Equal(t, []string{"/pods/a/"}, of.Required[0].Values)
+	require.Equal(t, []string{"1"}, of.Required[1].Values)
 }
 
 // randomChange makes a change of one of a few pods, most of them in one namespace.

@@ -17,6 +17,8 @@ type Group[M any] struct {
 	// Members are those that events are for; the caller keeps them. A group is
 	// filed while it has any.
 	Members []M
+	// Slot is the caller's, to find what it keeps of the group.
+	Slot int
 	// users counts the calls of Join that Leave has not undone.
 	users int
 	// filed is where the group is filed.
@@ -103,14 +105,13 @@ func (all *Groups[M]) File(g *Group[M]) { all.filed.file(g, all.indexes.rarest(&
 // Unfile undoes File.
 func (all *Groups[M]) Unfile(g *Group[M]) { all.filed.remove(g) }
 
-// sameAs reports whether two queries are the same. Selectors are compared by
+// sameAs reports whether two queries of one name are the same. Selectors are compared by
 // their whole structure, because nothing that their interfaces offer tells all
 // of them apart: a conjunction, for example, does not list a Nothing that is in
 // it among its requirements. Selectors that mean the same in different
 // structures get a group each, which costs an evaluation and harms nothing.
 func (q *Query) sameAs(other *Query) bool {
-	return q.key == other.key && q.recursive == other.recursive &&
-		equal(q.predicate.Label, other.predicate.Label) &&
+	return equal(q.predicate.Label, other.predicate.Label) &&
 		equal(q.predicate.Field, other.predicate.Field) &&
 		equal(q.predicate.ShardSelector, other.predicate.ShardSelector)
 }

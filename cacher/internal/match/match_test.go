@@ -15,9 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/cache"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
 
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
@@ -193,6 +197,38 @@ func TestCandidates(t *testing.T) {
 	expect("filed again", nil, pod("a/one", 4, "app=1"), "not", "missing", "set")
 }
 
+// Groups that are filed beside others leave these where events find them, and the one
+// that every event is for may be filed again.
+func TestCandidatesAfterNeighboursHaveLeft(t *testing.T) {
+	all := NewGroups[string](podIndexes())
+	filed := func(name, label string) *Group[string] {
+		q := ask(t, "/pods/", label, "")
+		g := all.Join(Name{Key: name}, q)
+		g.Members = []string{name}
+		all.File(g)
+		return g
+	}
+	position := watchcache.Position(0)
+	visited := func() (got []string) {
+		e := &watchcache.Event{Position: position, Type: watchcache.Added, Element: pod("a/one", 1, "app=1")}
+		position++
+		all.Candidates(e, func(g *Group[string]) { got = append(got, g.Members...) })
+		slices.Sort(got)
+		return got
+	}
+	stays, sameValue, otherValue := filed("stays", "app=1"), filed("same value", "app=1,x!=1"), filed("other value", "app=2")
+	require.Equal(t, []string{"same value", "stays"}, visited())
+	all.Unfile(sameValue)
+	all.Unfile(otherValue)
+	require.Equal(t, []string{"stays"}, visited())
+	everything := filed("everything", "")
+	all.Unfile(everything)
+	require.Equal(t, []string{"stays"}, visited())
+	all.File(everything)
+	all.Unfile(stays)
+	require.Equal(t, []string{"everything"}, visited())
+}
+
 // Queries that are the same share a group until each of their users has left;
 // queries of one name that are not have groups of their own.
 func TestGroups(t *testing.T) {
@@ -238,6 +274,41 @@ func TestOutcome(t *testing.T) {
 		for _, alike := range []bool{false, Alike(e)} {
 			assert.Equal(t, tc.want, q.Outcome(e, alike), "%s (alike: %v)", tc.name, alike)
 		}
+	}
+}
+
+// half is the shard of the objects on node n1; nobody knows where those on no node are.
+type half struct{ sharding.Selector }
+
+func (half) Matches(o runtime.Object) (bool, error) {
+	node := o.(*example.Pod).Spec.NodeName
+	if node == "" {
+		return true, errors.New("on no node")
+	}
+	return node == "n1", nil
+}
+func (half) Empty() bool    { return false }
+func (half) String() string { return "half" }
+
+// A shard selects by the object, which may change where labels and fields do not.
+func TestShards(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ShardedListAndWatch, true)
+	q := NewQuery("/pods/", true, storage.SelectionPredicate{ShardSelector: half{}})
+	assert.False(t, q.Everything(), "a shard is everything")
+	every := NewQuery("/pods/", true, storage.SelectionPredicate{ShardSelector: sharding.Everything()})
+	assert.True(t, every.Everything(), "the shard of everything is less")
+	on := func(node string) *watchcache.Element {
+		e := pod("a/one", 1)
+		e.Object.(*example.Pod).Spec.NodeName = node
+		return e
+	}
+	for _, tc := range []struct {
+		before, after string
+		want          Outcome
+	}{{"n1", "n2", Leaves}, {"n2", "n1", Enters}, {"n1", "n1", Stays}, {"n2", "n3", Unaffected}, {"n1", "", Leaves}, {"", "n2", Unaffected}} {
+		e := &watchcache.Event{Type: watchcache.Modified, Element: on(tc.after), Previous: on(tc.before)}
+		assert.True(t, Alike(e))
+		assert.Equal(t, tc.want, q.Outcome(e, true), "from node %q to %q", tc.before, tc.after)
 	}
 }
 
@@ -290,6 +361,27 @@ func TestScan(t *testing.T) {
 	})
 	assert.Equal(t, []string{"/pods/ns3/p23", "/pods/ns3/p33"}, got, "two from a key on")
 
+	// Which of two long ranges is shorter shows only when more of them is counted.
+	for i := range 700 {
+		policy := "spec.restartPolicy=long"
+		if i%7 > 0 {
+			policy = "spec.restartPolicy=rest"
+		}
+		elements = append(elements, pod(fmt.Sprintf("ns1/more%d", i), uint64(300+i), "app=many", policy))
+	}
+	state.Replace(elements, 1000)
+	for label, want := range map[string][2]int{
+		"app=many,spec.restartPolicy=long": {100, 101}, // and the one that the index could not place
+		"app=a1,spec.restartPolicy=rest":   {0, 50},
+		"app=many,spec.restartPolicy=rest": {600, 601},
+	} {
+		label, field, _ := strings.Cut(label, ",")
+		q, matches := ask(t, "/pods/", label, field), 0
+		scanned := x.Scan(state.Latest(), &q, "", nil, func(*watchcache.Element) bool { matches++; return true })
+		assert.Equal(t, want, [2]int{matches, scanned.Evaluated}, "%s and %s: matches, and elements that were looked at", label, field)
+	}
+	elements = elements[:101]
+
 	// Reads find the namespace of an element under another key by its field, not by
 	// the prefix of keys.
 	state.Replace(append(elements, &watchcache.Element{Key: "/pods/elsewhere", RV: 201, Object: elements[0].Object, Fields: elements[2].Fields}), 201)
@@ -298,6 +390,46 @@ func TestScan(t *testing.T) {
 	looks := x.Scan(state.Latest(), &q, "", nil, func(*watchcache.Element) bool { matches++; return true }).Evaluated
 	assert.Equal(t, 11, matches, "the elements that match, with a stray one")
 	assert.Equal(t, 102, looks, "the elements that were looked at, with a stray one")
+}
+
+// An element is read by its namespace's prefix only if its key has that prefix.
+func TestStray(t *testing.T) {
+	stray := strayFrom("/pods/")
+	for key, want := range map[string]bool{
+		"/pods/a/one": false, "/pods/a/": false, "/pods/a": true, "/pods/aa/one": true, "/pods/b/one": true,
+		"/pods//one": true, "/other/a/one": true, "a/one": true,
+	} {
+		e := &watchcache.Element{Key: key, Fields: names.Compact(fields.Set{namespaceField: "a"})}
+		assert.Equal(t, want, len(stray(e, nil)) > 0, key)
+		e.Fields = names.Compact(fields.Set{nameField: "one"})
+		assert.Empty(t, stray(e, nil), "%s, without a namespace", key)
+	}
+}
+
+// A failure of an indexer is told, with what it was for.
+func TestFailedIndexer(t *testing.T) {
+	var told []string
+	failing := func(any) ([]string, error) { return nil, errors.New("no") }
+	x := NewIndexes(Config{
+		Prefix: "/pods/", Indexers: cache.Indexers{storage.LabelIndex("b"): failing, "a": failing}, Labels: []string{"c"},
+		Failed: func(index, key string, err error) { told = append(told, index+" "+key+" "+err.Error()) },
+	})
+	assert.Equal(t, []string{"a", storage.LabelIndex("b"), storage.LabelIndex("c")}, x.Names())
+	for _, index := range x.OfState() {
+		index.Values(pod("a/one", 1), nil)
+	}
+	assert.ElementsMatch(t, []string{"a /pods/a/one no", storage.LabelIndex("b") + " /pods/a/one no"}, told)
+}
+
+func TestScopes(t *testing.T) {
+	for key, want := range map[string]string{
+		"/pods/a/one": "/pods/a/", "/pods/a/b/c": "/pods/a/ /pods/a/b/", "/pods/one": "", "/pods/": "", "/other/a/one": "",
+		"/pods//one": "/pods//", "/pods/a/": "/pods/a/",
+	} {
+		var got []string
+		podIndexes().scopesOf(key, func(prefix string) { got = append(got, prefix) })
+		assert.Equal(t, want, strings.Join(got, " "), key)
+	}
 }
 
 // Analysing and filing cost what they must and no more.

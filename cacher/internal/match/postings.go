@@ -63,21 +63,15 @@ func NewPostings(x *Indexes, state *watchcache.State) *Postings {
 func (p *Postings) Find(e Equality, from watchcache.Position, found []watchcache.Position) (n int, to watchcache.Position, ok bool) {
 	stats := p.state.Stats()
 	of := p.of[e.attribute]
-	if of != nil && of.first > stats.Oldest {
-		delete(p.of, e.attribute) // State.Recall has put events before them
-		of = nil
-	}
-	if of == nil {
-		if len(p.of) == maxPostings {
-			return 0, 0, false
-		}
+	switch {
+	case of == nil && len(p.of) == maxPostings:
+		return 0, 0, false
+	case of == nil, of.first > stats.Oldest: // State.Recall has put events before them
 		of = &postings{first: stats.Oldest, next: stats.Oldest}
 		p.of[e.attribute] = of
 	}
 	if of.positions == nil {
-		if stats.Next > from {
-			of.wanted += int(stats.Next - from)
-		}
+		of.wanted += int(max(stats.Next, from) - from)
 		if of.wanted <= stats.WindowEvents {
 			return 0, 0, false
 		}

@@ -151,13 +151,22 @@ func TestPostingsAreMadeOnDemand(t *testing.T) {
 	require.True(t, ok, "the second watch walks the window, too")
 	require.Equal(t, events/10, n)
 	require.Equal(t, state.Stats().Next, to)
-	require.Positive(t, postings.Bytes())
+	require.Equal(t, int64(events*12+10*80), postings.Bytes())
+	postings.Trim()
+	_, _, ok = postings.Find(rarest, first, found[:])
+	require.True(t, ok, "postings of the whole window were forgotten")
 
 	n, to, ok = postings.Find(rarest, first, found[:3])
 	require.True(t, ok)
 	require.Equal(t, 3, n)
 	require.Equal(t, []watchcache.Position{first + 7, first + 17, first + 27}, found[:3])
 	require.Equal(t, first+28, to)
+
+	several := ask(t, "/pods/", "app in (3,7)", "")
+	ofSeveral, _ := x.Rarest(&several)
+	n, _, ok = postings.Find(ofSeveral, first, found[:4])
+	require.True(t, ok)
+	require.Equal(t, []watchcache.Position{first + 3, first + 7, first + 13, first + 17}, found[:n])
 
 	for i := range maxPostings + 5 {
 		other := ask(t, "/pods/", fmt.Sprintf("label-%d=1", i), "")
@@ -177,6 +186,59 @@ func TestPostingsAreMadeOnDemand(t *testing.T) {
 	postings.Trim()
 	require.Empty(t, postings.of, "postings that the window has moved past")
 	require.Zero(t, postings.Bytes())
+}
+
+// Postings are trimmed when most of their positions have left the window, and then
+// are what new ones would be.
+func TestTrimmedPostings(t *testing.T) {
+	x := podIndexes()
+	state := watchcache.New(watchcache.Config{History: 1000, WindowBytes: 1 << 40, Indexes: x.OfState()})
+	state.Replace(nil, 1)
+	q := ask(t, "/pods/", "app in (early,late)", "")
+	rarest, ok := x.Rarest(&q)
+	require.True(t, ok)
+	made := func() *Postings {
+		postings := NewPostings(x, state)
+		found := make([]watchcache.Position, 1)
+		for range 3 {
+			if _, _, ok := postings.Find(rarest, state.Stats().Oldest, found); ok {
+				return postings
+			}
+		}
+		require.Fail(t, "there are no postings")
+		return nil
+	}
+	rv := uint64(1)
+	add := func(events int, app string) {
+		for range events {
+			rv++
+			_, err := state.Apply(watchcache.Change{Type: watchcache.Added, Element: pod(fmt.Sprintf("a/%d", rv), rv, "app="+app), RV: rv, Received: int64(rv), Whole: true})
+			require.NoError(t, err)
+		}
+		state.Dispatched(state.Stats().Next)
+	}
+	// The window has the events after the one that was received at until.
+	trim := func(postings *Postings, until uint64) int64 {
+		before := postings.Bytes()
+		state.Trim(int64(until) + 1001)
+		require.Equal(t, rv-until, uint64(state.Stats().WindowEvents))
+		postings.Trim()
+		return before - postings.Bytes()
+	}
+	add(60, "early")
+	add(40, "late")
+	postings := made()
+	require.Zero(t, trim(postings, 1+50), "half of the positions are in the window")
+	require.Positive(t, trim(postings, 1+61))
+	require.Equal(t, made().Bytes(), postings.Bytes())
+	found := make([]watchcache.Position, 100)
+	n, _, ok := postings.Find(rarest, state.Stats().Oldest, found)
+	require.True(t, ok)
+	require.Equal(t, 39, n)
+	require.Equal(t, state.Stats().Oldest, found[0])
+	require.Zero(t, trim(postings, 1+70), "most of the positions are in the window")
+	require.Positive(t, trim(postings, 1+85))
+	require.Equal(t, made().Bytes(), postings.Bytes())
 }
 
 // Events that State.Recall has put before those that postings have are not passed
