@@ -10,7 +10,7 @@ import "sync/atomic"
 // Share is what one of the two users may keep: half of the bytes, and of the
 // other half what the other user does not keep.
 type Share struct {
-	limit int64
+	limit *atomic.Int64 // of both shares
 	kept  atomic.Int64
 	other *Share
 	// shrink makes the user drop until Over is false.
@@ -19,9 +19,24 @@ type Share struct {
 
 // New returns two shares of limit bytes; of nothing if limit is negative.
 func New(limit int64) (*Share, *Share) {
-	a, b := &Share{limit: limit}, &Share{limit: limit}
+	both := &atomic.Int64{}
+	both.Store(limit)
+	a, b := &Share{limit: both}, &Share{limit: both}
 	a.other, b.other = b, a
 	return a, b
+}
+
+// SetLimit changes how many bytes the two users have, and makes them drop what is
+// beyond that. Call it holding no lock.
+func (s *Share) SetLimit(limit int64) {
+	if s.limit.Swap(limit) <= limit {
+		return
+	}
+	for _, user := range []*Share{s, s.other} {
+		if user.shrink != nil && user.Over() {
+			user.shrink()
+		}
+	}
 }
 
 // OnShrink sets the function that makes the user of the share drop until Over is
@@ -30,14 +45,15 @@ func New(limit int64) (*Share, *Share) {
 func (s *Share) OnShrink(shrink func()) { s.shrink = shrink }
 
 // None reports whether nothing may be kept.
-func (s *Share) None() bool { return s.limit < 0 }
+func (s *Share) None() bool { return s.limit.Load() < 0 }
 
 // Kept returns what the user of the share keeps, in bytes.
 func (s *Share) Kept() int64 { return s.kept.Load() }
 
 // Allowance returns what the user of the share may keep now, in bytes.
 func (s *Share) Allowance() int64 {
-	return s.limit - min(s.other.kept.Load(), s.limit/2)
+	limit := s.limit.Load()
+	return limit - min(s.other.kept.Load(), limit/2)
 }
 
 // Over reports whether the user of the share keeps more than it may.

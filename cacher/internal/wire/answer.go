@@ -228,7 +228,7 @@ func (f *Fill) whole(elements []*watchcache.Element, from *answerItems) *assembl
 		return from.encode(list, w)
 	}
 	noted := &listing{elements: elements, store: f.store, compressed: f.answer.Gzip}
-	return from.format.assemble(noted, &learner{stock: from.encode, subset: from.subset}, everything)
+	return from.format.assemble(noted, &learner{stock: from.encode, subset: from.subset, later: f.proven}, everything)
 }
 
 // outcome returns what a cache has put together for the request, nil if nothing.

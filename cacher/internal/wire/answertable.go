@@ -46,9 +46,9 @@ func (f *Fill) objects(elements []*watchcache.Element, from *answerItems) *assem
 		return nil
 	}
 	parts := cut(elements)
-	f.store.lookUp(from.format, parts)
+	f.store.lookUp(from.format, parts, false)
 	l := &learner{stock: from.encode, subset: from.subset, store: f.store, whole: true}
-	made, err := l.assemble(from.format, parts)
+	made, err := l.assemble(from.format, parts, false)
 	if errors.Is(err, errFrame) {
 		from.format.refuse(err)
 		f.store.forget(from.format)

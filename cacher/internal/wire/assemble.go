@@ -25,6 +25,9 @@ type assembly struct {
 	frame     *frame
 	separator []byte
 	parts     []part
+	// rest makes the chunks that are missing while the list is written; nil if none
+	// is missing.
+	rest *rest
 	// once: the list is not written again.
 	once bool
 }
@@ -40,7 +43,7 @@ func (e *listEncoder) assemble(list runtime.Object, noted *listing, stock encode
 		return nil
 	}
 	f := e.serializer.format(formatID{e.Identifier(), reflect.TypeOf(list)}, e.syntax)
-	return f.assemble(noted, &learner{stock: stock, subset: subsetOf(list, items)}, func(w io.Writer) error { return stock(list, w) })
+	return f.assemble(noted, &learner{stock: stock, subset: subsetOf(list, items), later: true}, func(w io.Writer) error { return stock(list, w) })
 }
 
 // assemble returns the encoding of a list whose items are those of the note, or
@@ -50,12 +53,13 @@ func (f *format) assemble(noted *listing, l *learner, whole func(io.Writer) erro
 		return nil
 	}
 	parts := cut(noted.elements)
-	noted.store.lookUp(f, parts)
-	if passing(parts) > len(noted.elements)/2 {
+	l.store, l.compressed = noted.store, noted.response != nil || noted.compressed
+	noted.store.lookUp(f, parts, l.compressed)
+	later := l.later && f.laterPossible(parts)
+	if passing(parts) > len(noted.elements)/2 && !later {
 		return nil
 	}
-	l.store, l.compressed = noted.store, noted.response != nil || noted.compressed
-	a, err := l.assemble(f, parts)
+	a, err := l.assemble(f, parts, later)
 	switch {
 	case errors.Is(err, errFrame):
 		f.refuse(err)
@@ -70,6 +74,9 @@ func (f *format) assemble(noted *listing, l *learner, whole func(io.Writer) erro
 		}
 	}
 	a.store, a.response = noted.store, noted.response
+	if a.rest != nil {
+		a.rest.whole = whole
+	}
 	return a
 }
 
@@ -91,8 +98,7 @@ func (f *format) refuse(why error) {
 }
 
 // prove compares what was put together with what the server's own encoder makes
-// of the list, and refuses the format if they differ. kept writes slices that
-// do not change afterwards.
+// of the list, and refuses the format if they differ.
 func (f *format) prove(kept, whole func(io.Writer) error) bool {
 	if !f.sameAs(kept, whole) {
 		return false
@@ -103,14 +109,14 @@ func (f *format) prove(kept, whole func(io.Writer) error) bool {
 
 // sameAs is prove for a part of a list.
 func (f *format) sameAs(kept, whole func(io.Writer) error) bool {
-	c, err := comparisonWith(kept)
-	if err != nil {
+	c, stop := comparisonAlong(kept)
+	defer stop()
+	if err := whole(c); (err != nil && !c.differs) || c.failed != nil {
 		return false
 	}
-	if err = whole(c); err != nil && !c.differs {
+	if same := c.same(); c.failed != nil {
 		return false
-	}
-	if !c.same() {
+	} else if !same {
 		f.refuse(errors.New("a list put together of kept bytes differs from the same list as the encoder writes it"))
 		if checkEach {
 			panic("a list put together of kept bytes differs from the encoder's")
@@ -129,7 +135,9 @@ const streamingWrite = 4
 func (a *assembly) beginning() (begin []byte, length int) {
 	items := -len(a.separator)
 	for i := range a.parts {
-		items += a.parts[i].chunk.length()
+		if c := a.parts[i].chunk; c != nil { // of a list with a rest, only that it is long is asked
+			items += c.length()
+		}
 	}
 	begin = a.frame.beginning(items)
 	return begin, len(begin) + items + len(a.frame.tail)
@@ -160,11 +168,16 @@ func (a *assembly) writePlain(w io.Writer) error {
 }
 
 func (a *assembly) writeItems(w io.Writer) error {
+	written := 0
 	for i := range a.parts {
 		p, but := &a.parts[i], 0
 		if i == len(a.parts)-1 {
 			but = len(a.separator)
 		}
+		if p.chunk == nil && a.rest.make(a, i) != nil {
+			return a.rest.writeFrom(w, len(a.frame.head)+written)
+		}
+		written += p.chunk.length()
 		pieces := p.chunk.content.Load().pieces
 		if pieces == nil {
 			plain, err := a.plain(p)

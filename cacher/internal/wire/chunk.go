@@ -20,6 +20,9 @@ type chunk struct {
 	ids []identity
 	// ends has where each item ends in the plain bytes, separator included.
 	ends []int
+	// changes: the chunk has taken the place of one with other items, so that it may
+	// change again and its plain bytes be needed then.
+	changes bool
 	// content is what there is of the items. Once the chunk is kept, content is
 	// replaced under Store.mu only.
 	content atomic.Pointer[content]
@@ -81,6 +84,7 @@ func emptyChunk(at place, ids []identity) *chunk {
 
 // follow makes the chunk be treated as the one whose place it takes.
 func (c *chunk) follow(previous *chunk) {
+	c.changes = true
 	if !previous.useful.Load() {
 		c.patience = min(2*previous.patience, maxPatience)
 	}

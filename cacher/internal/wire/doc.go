@@ -32,6 +32,9 @@
 // chunks, and cells of Tables are encoded for each list. For clients that accept
 // gzip, rows are kept compressed as long as their cells stay the same (rows.go).
 //
+// Of a list for which there is no room, the chunks that are missing are made while it
+// is written (rest.go).
+//
 // Kept bytes hold no element in memory, have a budget (package bytebudget), are
 // kept when they are asked for a second time, and are dropped when they were
 // not used for ten minutes.

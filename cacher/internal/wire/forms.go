@@ -173,8 +173,9 @@ func (m *forming) metadata(w io.Writer) error {
 		return m.stock(list, w)
 	}
 	if noted, items := m.noted(); noted != nil {
-		f := m.metadataFormat(m.syntax)
-		if a := f.assemble(noted, m.learner(items, m.stock), whole); a != nil {
+		f, l := m.metadataFormat(m.syntax), m.learner(items, m.stock)
+		l.later = true
+		if a := f.assemble(noted, l, whole); a != nil {
 			return a.write(w)
 		}
 	}

@@ -32,6 +32,9 @@ type learner struct {
 	// whole: all chunks have their bytes in one piece, and the list is written of them
 	// whether there is room to keep them or not.
 	whole bool
+	// later: the list is written once, right after it was assembled, so that chunks may
+	// be made while it is written.
+	later bool
 	// buffer and positions are reused for each batch.
 	buffer    bytes.Buffer
 	positions []int
@@ -90,44 +93,59 @@ func (l *learner) learn(f *format) (*frame, []byte, error) {
 	return frame, separator, err
 }
 
-// assemble learns the frame of the list and makes the chunks that are missing.
-func (l *learner) assemble(f *format, parts []part) (*assembly, error) {
+// assemble learns the frame of the list and makes the chunks that are missing; later:
+// while the list is written.
+func (l *learner) assemble(f *format, parts []part, later bool) (*assembly, error) {
 	frame, separator, err := l.learn(f)
 	if err != nil {
 		return nil, err
 	}
-	if err := l.complete(f, frame, separator, parts); err != nil {
-		return nil, err
+	a := &assembly{format: f, frame: frame, separator: separator, parts: parts}
+	if later {
+		a.rest = &rest{learner: l}
+		return a, nil
 	}
-	return &assembly{format: f, frame: frame, separator: separator, parts: parts}, nil
+	return a, l.complete(a)
 }
 
 // complete makes the chunks that are missing, in batches of parts.
-func (l *learner) complete(f *format, frame *frame, separator []byte, parts []part) error {
-	begin, size, homeless := 0, int64(0), 0
-	l.positions = l.positions[:0]
-	finish := func(end int) error {
-		if err := l.make(f, frame, separator, parts[begin:end]); err != nil {
+func (l *learner) complete(a *assembly) error {
+	last := &a.parts[len(a.parts)-1]
+	items, homeless := last.first+len(last.elements), 0
+	for begin := 0; begin < len(a.parts); {
+		end, without, err := l.batch(a, begin)
+		if err != nil {
 			return err
 		}
-		homeless += l.keep(parts[begin:end], len(separator))
+		begin = end
+		homeless += without
 		if homeless == 0 || l.whole {
-			return nil
+			continue
 		}
-		// Others that nobody has would find no room either.
-		for i := range parts[end:] {
-			if p := &parts[end+i]; p.previous == nil {
-				p.keep = false
+		if l.later {
+			l.proveSome(a, end)
+			if a.format.refused.Load() {
+				return errFrame
+			}
+			if a.format.laterPossible(a.parts) {
+				a.rest = &rest{learner: l}
+				return nil
 			}
 		}
-		last := &parts[len(parts)-1]
-		if homeless+passing(parts[end:]) > (last.first+len(last.elements))/2 {
+		if homeless+passing(a.parts[end:]) > items/2 {
 			return errRoom
 		}
-		return nil
 	}
-	for i := range parts {
-		p := &parts[i]
+	return nil
+}
+
+// batch makes the chunks that are missing from a part on, as many as are encoded at
+// once, and returns where the batch ends, and how many items there was no room for.
+func (l *learner) batch(a *assembly, begin int) (end, homeless int, err error) {
+	size := int64(0)
+	l.positions = l.positions[:0]
+	for end = begin; end < len(a.parts) && len(l.positions) < batchItems && size < batchBytes; end++ {
+		p := &a.parts[end]
 		if p.chunk != nil {
 			continue
 		}
@@ -137,14 +155,20 @@ func (l *learner) complete(f *format, frame *frame, separator []byte, parts []pa
 				size += e.Size
 			}
 		}
-		if len(l.positions) >= batchItems || size >= batchBytes {
-			if err := finish(i + 1); err != nil {
-				return err
+	}
+	if err := l.make(a.format, a.frame, a.separator, a.parts[begin:end]); err != nil {
+		return end, 0, err
+	}
+	homeless = l.keep(a.parts[begin:end], len(a.separator))
+	if homeless > 0 && !l.whole {
+		// Others that nobody has would find no room either.
+		for i := range a.parts[end:] {
+			if p := &a.parts[end+i]; p.previous == nil {
+				p.keep = false
 			}
-			begin, size, l.positions = i+1, 0, l.positions[:0]
 		}
 	}
-	return finish(len(parts))
+	return end, homeless, nil
 }
 
 // errRoom is why a list is left to the server's own encoder: there is no room to keep
@@ -152,23 +176,42 @@ func (l *learner) complete(f *format, frame *frame, separator []byte, parts []pa
 var errRoom = errors.New("there is no room for the bytes of a list")
 
 // keep keeps the chunks that were just made, and returns how many items there is no
-// room for. Of a list that is to be compressed, these are compressed at once.
+// room for. Of a list that is to be compressed, those are kept compressed only that
+// have taken no other one's place, and those for whose plain bytes there is no room.
 func (l *learner) keep(parts []part, separator int) (homeless int) {
 	if l.store == nil {
 		return 0
 	}
-	homeless = l.store.keep(parts)
-	if homeless == 0 || !l.compressed || l.whole {
-		return homeless
+	compressed := l.compressed && !l.whole
+	if compressed {
+		homeless += l.compress(parts, separator, func(p *part) bool { return p.previous == nil })
 	}
+	without := l.store.keep(parts)
+	if without == 0 || !compressed {
+		return homeless + without
+	}
+	return homeless + l.compress(parts, separator, func(*part) bool { return true })
+}
+
+// compress keeps the chunks of some parts in compressed form, and returns how many
+// items there is no room for.
+func (l *learner) compress(parts []part, separator int, which func(*part) bool) (homeless int) {
 	for i := range parts {
-		if p := &parts[i]; p.keep && !l.store.has(p.chunk) {
-			plain := p.chunk.content.Load().plain
-			l.store.keepCompressed(p.chunk, deflate(plain[:len(plain)-separator]))
+		p := &parts[i]
+		if !p.keep || !which(p) || l.store.has(p.chunk) {
+			continue
+		}
+		has := p.chunk.content.Load()
+		if has.deflated == nil {
+			has = &content{deflated: deflate(has.plain[:len(has.plain)-separator])}
+		}
+		if !l.store.keepCompressed(p.chunk, has.deflated) {
+			homeless += len(p.ids)
+			p.keep = false
 		}
 	}
 	l.store.share.Settle()
-	return 0
+	return homeless
 }
 
 // make makes the chunks that are missing of parts, of which positions are the

@@ -19,8 +19,9 @@ import (
 // of the whole is combined of those of the parts.
 type member struct {
 	begin, separator, tail []byte
-	chunks                 int
-	deflated               func(chunk int) (*deflated, error)
+	// chunks is how many there are; deflated makes it fewer if a chunk is all the rest.
+	chunks   int
+	deflated func(chunk int) (*deflated, error)
 }
 
 // memberWrites is the size of writes in bytes, which HTTP/2 cuts into frames of
@@ -42,7 +43,7 @@ func (m *member) write(w io.Writer) (err error) {
 	out.Reset(w)
 	separator := appendStored(nil, m.separator, false)
 	checksum, length := crc32.ChecksumIEEE(m.begin), len(m.begin)
-	for i := range m.chunks {
+	for i := 0; i < m.chunks; i++ { // which deflated may lower
 		if i > 0 && len(m.separator) > 0 {
 			checksum = crc32.Update(checksum, crc32.IEEETable, m.separator)
 			length += len(m.separator)
@@ -104,13 +105,19 @@ func (a *assembly) writeMember(w io.Writer, begin []byte) error {
 }
 
 func (a *assembly) member(begin []byte) *member {
-	return &member{
-		begin: begin, separator: a.separator, tail: a.frame.tail, chunks: len(a.parts),
-		deflated: func(i int) (*deflated, error) {
-			defer a.release(&a.parts[i])
-			return a.deflated(&a.parts[i]), nil
-		},
+	m := &member{begin: begin, separator: a.separator, tail: a.frame.tail, chunks: len(a.parts)}
+	written := 0
+	m.deflated = func(i int) (*deflated, error) {
+		p := &a.parts[i]
+		if p.chunk == nil && a.rest.make(a, i) != nil {
+			m.chunks = i + 1
+			return a.rest.deflatedFrom(len(begin)+written, a.frame.tail)
+		}
+		written += p.chunk.length()
+		defer a.release(p)
+		return a.deflated(p), nil
 	}
+	return m
 }
 
 // deflated returns the chunk of a part without its last separator, compressed. The

@@ -101,7 +101,7 @@ func (s *Store) keepRows(c *chunk, r *keptRows) {
 		return
 	}
 	more := r.size() - c.rows.Load().size()
-	if s.makeRoom(more) && c.queued != nil {
+	if s.makeRoom(more, false) && c.queued != nil {
 		s.share.Add(more)
 		c.rows.Store(r)
 	}

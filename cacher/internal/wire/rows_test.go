@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/util/apihelpers"
 
+	"github.com/kube-watchcache/watchcache/internal/race"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
@@ -161,7 +162,11 @@ func TestRowsHaveTheirCells(t *testing.T) {
 // A Table is right whatever there is room for, while cells and objects change and
 // several clients list.
 func TestCompressedTablesWithLittleRoom(t *testing.T) {
-	const clients, lists = 3, 4
+	const clients = 3
+	lists := 4
+	if race.Enabled {
+		lists = 2 // each takes five times as long
+	}
 	for _, room := range []int64{20_000, 100_000, 400_000, 1 << 22} {
 		t.Run(fmt.Sprint(room), func(t *testing.T) {
 			f := newFormed(150, pod, podList) // of 500 KB

@@ -51,8 +51,9 @@ type Store struct {
 		// seen and before are the places that lists have asked for, lately and
 		// before that.
 		seen, before map[uint64]struct{}
-		// crowded is the list that last found no room for a chunk.
-		crowded int64
+		// crowded is the list that last found no room for a chunk, and full the one that
+		// found none for a compressed chunk.
+		crowded, full int64
 		// marks are the counts of lists at the beginning of each of the last
 		// periods, the oldest first.
 		marks []int64
@@ -94,8 +95,9 @@ func (s *Store) clear() {
 // that have much in common with the chunk at their place, and of others those
 // that a list has asked for before, or that take the place of what has had nothing
 // in common with several lists. Lists of which nearly everything changes from one
-// to the next are not worth keeping.
-func (s *Store) lookUp(f *format, parts []part) {
+// to the next are not worth keeping. compressed: the list is likely to be sent
+// compressed, so that chunks need less room.
+func (s *Store) lookUp(f *format, parts []part, compressed bool) {
 	now := s.lists.Add(1)
 	s.mu.RLock()
 	missing := false
@@ -124,14 +126,18 @@ func (s *Store) lookUp(f *format, parts []part) {
 				p.compare(p.previous)
 			}
 		}
-		s.admit(f, parts, now)
+		s.admit(f, parts, now, compressed)
 	}
 }
 
-func (s *Store) admit(f *format, parts []part, now int64) {
+func (s *Store) admit(f *format, parts []part, now int64, compressed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	room := s.mu.crowded == 0 || now > s.mu.crowded+protected
+	crowded := s.mu.crowded
+	if compressed {
+		crowded = s.mu.full
+	}
+	room := crowded == 0 || now > crowded+protected
 	for i := range parts {
 		p := &parts[i]
 		if p.chunk != nil {
@@ -170,7 +176,7 @@ func (s *Store) admit(f *format, parts []part, now int64) {
 func (s *Store) keep(parts []part) (homeless int) {
 	s.mu.Lock()
 	for i := range parts {
-		if p := &parts[i]; p.keep && p.chunk.queued == nil && !s.put(p.chunk) {
+		if p := &parts[i]; p.keep && p.chunk.queued == nil && !s.put(p.chunk, false) {
 			homeless += len(p.ids)
 		}
 	}
@@ -200,8 +206,8 @@ func (s *Store) forget(f *format) {
 }
 
 // put keeps a chunk, unless one with the same items is kept. put returns false if
-// there is no room.
-func (s *Store) put(c *chunk) bool {
+// there is no room. compressed: the chunk has its compressed form only.
+func (s *Store) put(c *chunk, compressed bool) bool {
 	now := s.lists.Load()
 	variants := s.mu.chunks[c.at]
 	for _, other := range variants {
@@ -214,8 +220,12 @@ func (s *Store) put(c *chunk) bool {
 			s.drop(other)
 		}
 	}
-	if !s.makeRoom(c.size()) {
-		s.mu.crowded = now
+	if !s.makeRoom(c.size(), compressed) {
+		if compressed {
+			s.mu.full = now
+		} else {
+			s.mu.crowded = now
+		}
 		return false
 	}
 	c.used.Store(now)
@@ -225,8 +235,10 @@ func (s *Store) put(c *chunk) bool {
 	return true
 }
 
-// complete adds to what is kept of a chunk, plain or compressed: as far as there
-// is room, or in place of plain bytes that nobody asks for.
+// complete adds to what is kept of a chunk, plain or compressed, as far as there is
+// room. The compressed form takes the place of plain bytes where there is no room
+// for both, and where nobody needs these: no list has written them lately, and no
+// change has used them for the chunk that came after.
 func (s *Store) complete(c *chunk, more content) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,28 +248,32 @@ func (s *Store) complete(c *chunk, more content) {
 	had := c.content.Load()
 	has := had.with(more)
 	switch {
-	case s.makeRoom(has.size() - had.size()):
-	case more.deflated == nil || c.usedPlain.Load() > s.lists.Load()-protected:
+	case more.deflated != nil && !c.changes && c.usedPlain.Load() <= s.lists.Load()-protected:
+		has.plain = nil
+	case s.makeRoom(has.size()-had.size(), more.deflated != nil):
+	case more.deflated == nil:
 		return
 	default:
 		has.plain = nil
-		if has.size() > had.size() {
-			return
-		}
+	}
+	if has.plain == nil && has.size() > had.size() {
+		return
 	}
 	if c.queued != nil && c.content.Load() == had {
 		s.replace(c, &has)
 	}
 }
 
-// keepCompressed keeps a chunk for whose plain bytes keep has found no room.
-func (s *Store) keepCompressed(c *chunk, d *deflated) {
+// keepCompressed keeps a chunk in compressed form only, unless it is kept.
+// keepCompressed returns false if there is no room.
+func (s *Store) keepCompressed(c *chunk, d *deflated) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.queued == nil {
-		c.content.Store(&content{deflated: d})
-		s.put(c)
+	if c.queued != nil {
+		return true
 	}
+	c.content.Store(&content{deflated: d})
+	return s.put(c, true)
 }
 
 // replace replaces what is kept of a chunk.
@@ -271,7 +287,7 @@ func (s *Store) replace(c *chunk, has *content) {
 		c.twice = nil
 	}
 	if has.plain == nil {
-		s.mu.crowded = 0 // there is room again
+		s.mu.crowded, s.mu.full = 0, 0 // there is room again
 	}
 }
 
@@ -284,10 +300,12 @@ func (s *Store) usedCompressed(c *chunk) bool {
 	return c.usedCompressed.Swap(s.lists.Load()) != never
 }
 
-// makeRoom makes room for so many bytes, from what the last lists have not used.
-func (s *Store) makeRoom(bytes int64) bool {
+// makeRoom makes room for so many bytes, from what the last lists have not used; for
+// a compressed form also from plain bytes that are kept compressed as well, whoever
+// uses them: a list of which all is kept in some form is encoded for nobody.
+func (s *Store) makeRoom(bytes int64, compressed bool) bool {
 	for unused := s.lists.Load() - protected; s.share.Kept()+bytes > s.share.Allowance(); {
-		if !s.giveUp(unused) && !s.evict(unused) {
+		if !s.giveUp(unused) && !s.evict(unused) && (!compressed || !s.giveUp(math.MaxInt64)) {
 			return false
 		}
 	}

@@ -98,7 +98,7 @@ func (m *forming) proveTable(f *format, table *metav1.Table, made *keptTable) bo
 		}
 		some, first := *table, parts[0].first
 		some.Rows = table.Rows[first : first+rows]
-		kept := copying(func(w io.Writer) error { return made.writeRows(w, made.frame.head, parts[:n]) })
+		kept := func(w io.Writer) error { return made.writeRows(w, made.frame.head, parts[:n]) }
 		if !f.sameAs(kept, func(w io.Writer) error { return m.wholeTable(&some, w) }) {
 			return false
 		}
@@ -134,10 +134,10 @@ func (m *forming) keptTable(table *metav1.Table, noted *listing, items reflect.V
 		return nil, nil
 	}
 	parts := cut(noted.elements)
-	noted.store.lookUp(metadata, parts)
+	noted.store.lookUp(metadata, parts, false)
 	metadataLearner := m.learner(items, m.stock)
 	metadataLearner.store, metadataLearner.whole = noted.store, true
-	filled, err := metadataLearner.assemble(metadata, parts)
+	filled, err := metadataLearner.assemble(metadata, parts, false)
 	if err != nil {
 		return nil, err
 	}
