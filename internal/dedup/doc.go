@@ -3,8 +3,9 @@
 // Package dedup makes a decoded object use the memory of equal parts of another
 // object: that of its previous state, or of a neighbour that was made from the
 // same template. The garbage collector frees a part that nobody refers to any more:
-// there is no table of parts, only a small one of strings, in which a string gives
-// way to another one.
+// there are only two small tables, one of strings and one of JSON objects and arrays
+// with few entries, in which each gives way to another one. A part of JSON that is
+// equal to one in its table is replaced wherever it stands.
 //
 // [Sharer.Share] makes a plan of each type once, by reflection: at which offsets
 // the type has strings, and at which it has other references. Sharing is then a
@@ -12,7 +13,7 @@
 // content is deeply equal on both sides is replaced by that of the other object.
 // Nothing that can be seen of an object changes, but the capacity of its slices,
 // which becomes their length: an append by a reader must not write to memory that
-// objects share.
+// objects share. Arrays of JSON that have room are cut to their length.
 //
 // Parts that the walk can't compare are left as they are: values of interfaces
 // with methods, maps that are none of those that API types usually have, and

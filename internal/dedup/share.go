@@ -3,6 +3,7 @@
 package dedup
 
 import (
+	"maps"
 	"reflect"
 	"unsafe"
 
@@ -15,6 +16,9 @@ const maxDepth = 1 << 12
 // Sharer shares the memory of objects. A Sharer is for one goroutine at a time.
 type Sharer struct {
 	strings table
+	known   parts
+	// met counts the entries and elements of JSON that the walk has met.
+	met int
 	// pending are the entries of JSON objects that the walk is in; none between
 	// two walks.
 	pending []entry
@@ -178,54 +182,39 @@ func (s *Sharer) slice(to, from *sliceHeader, elem *plan) bool {
 }
 
 // table shares the entries of a map.
-func (s *Sharer) table(dst, src unsafe.Pointer, kind refKind) bool {
-	same := false
+func (s *Sharer) table(dst, src unsafe.Pointer, kind refKind) (same bool) {
 	switch kind {
 	case texts:
-		var other map[string]string
-		if src != nil {
-			other = *(*map[string]string)(src)
-		}
-		same = s.texts(*(*map[string]string)(dst), other)
+		to, from := mapsAt[string](dst, src)
+		*to, same = s.texts(*to, from)
 	case anys:
-		var other map[string]any
-		if src != nil {
-			other = *(*map[string]any)(src)
-		}
-		same = s.object(*(*map[string]any)(dst), other)
+		to, from := mapsAt[any](dst, src)
+		*to, same = s.object(*to, from)
 	case bytes:
-		var other map[string][]byte
-		if src != nil {
-			other = *(*map[string][]byte)(src)
-		}
-		same = s.bytes(*(*map[string][]byte)(dst), other)
+		to, from := mapsAt[[]byte](dst, src)
+		*to, same = s.bytes(*to, from)
 	case quantities:
-		var other map[string]resource.Quantity
-		if src != nil {
-			other = *(*map[string]resource.Quantity)(src)
-		}
-		same = s.quantities(*(*map[string]resource.Quantity)(dst), other)
-	}
-	if same {
-		*(*unsafe.Pointer)(dst) = *(*unsafe.Pointer)(src)
+		to, from := mapsAt[resource.Quantity](dst, src)
+		*to, same = s.quantities(*to, from)
 	}
 	return same
 }
 
-// texts shares a map of strings: the whole map, else the strings that are known.
-func (s *Sharer) texts(to, from map[string]string) bool {
-	if from != nil && len(from) == len(to) {
-		same := true
-		for key, value := range to {
-			if old, ok := from[key]; !ok || old != value {
-				same = false
-				break
-			}
-		}
-		if same {
-			return true
-		}
+// mapsAt returns where the map at dst is, and the map at src, nil if src is.
+func mapsAt[V any](dst, src unsafe.Pointer) (to *map[string]V, from map[string]V) {
+	if src != nil {
+		from = *(*map[string]V)(src)
 	}
+	return (*map[string]V)(dst), from
+}
+
+// texts shares a map of strings: the whole map, which it returns in place of to, else
+// the strings that are known.
+func (s *Sharer) texts(to, from map[string]string) (kept map[string]string, same bool) {
+	if from != nil && maps.Equal(to, from) {
+		return from, true
+	}
+	kept = roomy(to)
 	for key, value := range to {
 		if old, ok := from[key]; ok && old == value {
 			value = old
@@ -233,41 +222,37 @@ func (s *Sharer) texts(to, from map[string]string) bool {
 			value = s.strings.text(value)
 		}
 		// Assigning replaces the key's memory as well.
-		to[s.strings.text(key)] = value
+		kept[s.strings.text(key)] = value
 	}
-	return false
+	return kept, false
 }
 
 // bytes shares a map of contents: the whole map, else the contents that are equal.
-func (s *Sharer) bytes(to, from map[string][]byte) bool {
-	same := from != nil && len(from) == len(to)
+func (s *Sharer) bytes(to, from map[string][]byte) (kept map[string][]byte, same bool) {
+	same = from != nil && len(from) == len(to)
+	kept = roomy(to)
 	for key, value := range to {
-		old, ok := from[key]
-		if !ok || old == nil || value == nil || string(old) != string(value) {
+		if old, ok := from[key]; ok && old != nil && value != nil && string(old) == string(value) {
+			value = old[:len(old):len(old)]
+		} else {
 			same = false
-			continue
 		}
-		to[key] = old[:len(old):len(old)]
+		kept[key] = value
 	}
-	return same
+	if same {
+		return from, true
+	}
+	return kept, false
 }
 
 // quantities shares a map of quantities: the whole map, else the keys.
-func (s *Sharer) quantities(to, from map[string]resource.Quantity) bool {
-	if from != nil && len(from) == len(to) {
-		same := true
-		for key, value := range to {
-			if old, ok := from[key]; !ok || old != value {
-				same = false
-				break
-			}
-		}
-		if same {
-			return true
-		}
+func (s *Sharer) quantities(to, from map[string]resource.Quantity) (kept map[string]resource.Quantity, same bool) {
+	if from != nil && maps.Equal(to, from) {
+		return from, true
 	}
+	kept = roomy(to)
 	for key, value := range to {
-		to[s.strings.text(key)] = value
+		kept[s.strings.text(key)] = value
 	}
-	return false
+	return kept, false
 }

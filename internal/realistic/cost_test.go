@@ -64,6 +64,19 @@ func TestSizes(t *testing.T) {
 	}
 }
 
+// No two objects have one key: a cache has one object for each.
+func TestKeys(t *testing.T) {
+	for _, k := range kinds(t) {
+		seen := map[string]int{}
+		for i := range 200 {
+			key, err := realistic.Key(k.Make(i))
+			require.NoError(t, err)
+			require.NotContains(t, seen, key, "%s %d has the key of another one", k.Name, i)
+			seen[key] = i
+		}
+	}
+}
+
 func cpuTime(b *testing.B) int64 {
 	b.Helper()
 	var u syscall.Rusage
@@ -230,41 +243,53 @@ func inUse() int64 {
 }
 
 // BenchmarkHeap reports, from a heap profile that has every allocation, of what
-// decoded objects consist. The benchmark decodes a number of objects once, whatever
+// decoded objects consist, and what is left of them once each shares what is equal
+// in the one before it. The benchmark decodes a number of objects once, whatever
 // its time. Managed fields of unstructured objects are among the rest: the
 // profile can't tell them apart.
 func BenchmarkHeap(b *testing.B) {
 	rate := runtime.MemProfileRate
 	defer func() { runtime.MemProfileRate = rate }()
 	for _, k := range kinds(b) {
-		b.Run(k.Name, func(b *testing.B) {
-			var encoded [many][]byte
-			var objects [many]apiruntime.Object
-			for i := range many {
-				var err error
-				encoded[i], err = k.Encode(i, 0)
-				require.NoError(b, err)
-			}
-			runtime.MemProfileRate = 1
-			before := profile()
-			for i := range many {
-				var err error
-				objects[i], err = k.Decode(encoded[i], uint64(i+1))
-				require.NoError(b, err)
-			}
-			after := profile()
-			runtime.MemProfileRate = rate
-			runtime.KeepAlive(&objects)
-			total := 0.0
-			for part, bytes := range after {
-				each := float64(bytes-before[part]) / many
-				total += each
-				b.ReportMetric(each, part+"-B")
-			}
-			b.ReportMetric(total, "all-B")
-			b.ReportMetric(float64(len(encoded[0])), "encoded-B")
-			b.ReportMetric(0, "ns/op")
-		})
+		for _, how := range []string{"decoded", "shared"} {
+			b.Run(k.Name+"/"+how, func(b *testing.B) {
+				var encoded [many][]byte
+				var objects [many]apiruntime.Object
+				for i := range many {
+					var err error
+					encoded[i], err = k.Encode(i, 0)
+					require.NoError(b, err)
+				}
+				runtime.MemProfileRate = 1
+				before := profile()
+				var s dedup.Sharer
+				for i := range many {
+					var err error
+					objects[i], err = k.Decode(encoded[i], uint64(i+1))
+					require.NoError(b, err)
+					if how == "shared" {
+						var like any
+						if i > 0 {
+							like = objects[i-1]
+						}
+						s.Share(objects[i], like)
+					}
+				}
+				after := profile()
+				runtime.MemProfileRate = rate
+				runtime.KeepAlive(&objects)
+				runtime.KeepAlive(&s)
+				total := 0.0
+				for part, bytes := range after {
+					each := float64(bytes-before[part]) / many
+					total += each
+					b.ReportMetric(each, part+"-B")
+				}
+				b.ReportMetric(total, "all-B")
+				b.ReportMetric(float64(len(encoded[0])), "encoded-B")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
 	}
 }
 

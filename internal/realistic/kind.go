@@ -75,7 +75,8 @@ func hex(seed uint64, n int) string {
 	for i := range out {
 		seed += 0x9e3779b97f4a7c15
 		mixed := (seed ^ seed>>30) * 0xbf58476d1ce4e5b9
-		out[i] = digits[(mixed^mixed>>27)>>60]
+		mixed = (mixed ^ mixed>>27) * 0x94d049bb133111eb
+		out[i] = digits[(mixed^mixed>>31)>>60]
 	}
 	return string(out)
 }
