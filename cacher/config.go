@@ -30,6 +30,7 @@ const (
 	DefaultStaleReads          = 10
 	DefaultWatchBuffer         = 16
 	DefaultEncodingBytes       = 32 << 20
+	DefaultEncodingPercent     = 15
 
 	// DefaultInitialEventsTimeout is longer than anything that a client which
 	// means to go on would wait for.
@@ -65,7 +66,9 @@ type Config struct {
 	// ListStorage below. KeepsHistory() bool reports whether watches from earlier
 	// versions, and lists at them, bring all that they should, or are refused as
 	// expired: a cache that starts then fills its window with what was written before,
-	// and clients resume that another server has left behind.
+	// and clients resume that another server has left behind. If a watch of Storage has
+	// a method Taken(version uint64), that cache tells by it, from the beginning on, how
+	// far it has taken this history, so that no more of it need be in memory at a time.
 	// Versions(ctx, prefix, rv, visit), see ConsistencyCheckInterval, calls
 	// visit for each key as of exactly rv, in order, with the resourceVersion
 	// of its last write; without it the objects are listed.
@@ -168,10 +171,16 @@ type Config struct {
 	// EncodingBytes bounds the serializations that are kept to be shared by
 	// watchers, and by lists where Lists is set, in bytes. Half of it is for events
 	// that happen, the other for initial events and lists; each has what the other
-	// leaves of its half. A list of which half can't
-	// be kept is encoded for every request. Lists that clients accept with gzip are
-	// kept compressed as well, and only so where there is no room for both. 0: 32 MiB; negative: none are kept.
+	// leaves of its half. Of a list that is larger, a part is kept and the rest is
+	// encoded for every request. Lists that clients accept with gzip are
+	// kept compressed as well, and only so where there is no room for both. 0: 32 MiB,
+	// or what EncodingPercent says; negative: none are kept.
 	EncodingBytes int64
+	// EncodingPercent lets serializations take more than EncodingBytes in a cache of
+	// many objects: so many percent of the memory of the objects (Status.ObjectBytes),
+	// but no more than 1 GiB. At most 100. 0: 15 if EncodingBytes is 0, otherwise
+	// none; negative: none, so that EncodingBytes alone bounds.
+	EncodingPercent int
 	// ParkedTimeout is for how long a slow watcher may stay parked before its
 	// watch is ended; a new one as well, from the last initial event that it
 	// took. 0: for as long as the window reaches back to it.
@@ -195,9 +204,11 @@ type Config struct {
 	// and of an object that came and went nothing. Without this option such a
 	// watch ends, and its client lists and watches again. After a doubt about the
 	// state (see ConsistencyCheckInterval) watches end all the same, except those
-	// that have begun with their initial state. An object that is listed with the
-	// version that it has in the cache is taken for the same: not so if the storage
-	// was restored from a backup and has given versions out again.
+	// that have begun with their initial state. Versions are taken to mean what they
+	// meant before: not so if the storage was restored from a backup and has given
+	// some out again. Then an object that is listed with the version that it has in
+	// the cache counts as the same, and a client that resumes from before the list is
+	// told what was written before the backup was restored, and then the difference.
 	CarryWatchersOverRelist bool
 	// ConsistencyCheckInterval is the time between two comparisons of the
 	// cache with Storage, which reads all keys there; up to half as long
@@ -251,6 +262,9 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.StorageTimeout, DefaultStorageTimeout)
 	setDefault(&c.StaleReads, DefaultStaleReads)
 	setDefault(&c.WatchBuffer, DefaultWatchBuffer)
+	if c.EncodingBytes == 0 {
+		setDefault(&c.EncodingPercent, DefaultEncodingPercent)
+	}
 	setDefault(&c.EncodingBytes, DefaultEncodingBytes)
 	setDefault(&c.InitialEventsTimeout, DefaultInitialEventsTimeout)
 	setDefault(&c.InitialEventsBytes, min(max(0, c.WindowBytes), maxBytes))

@@ -304,24 +304,37 @@ var fieldEffects = map[string]fieldEffect{
 		want: [2]string{"3", "70"},
 	},
 	"Lists": {by: "TestLists"},
-	"EncodingBytes": {
-		change: func(c *cacher.Config, value int) { c.EncodingBytes = choose(value, int64(-1), 1000) },
+	"EncodingPercent": {
+		change: func(c *cacher.Config, value int) {
+			c.EncodingBytes, c.EncodingPercent = 1, choose(value, -1, 100)
+		},
 		observe: func(t *testing.T, store *memstore.Store, c *cacher.Cacher) string {
-			watches := []*podWatch{watchPods(t, c, "/pods/", "2"), watchPods(t, c, "/pods/", "2")}
-			put(store, poddata.Pod("a/one"))
-			encoded := 0
-			for _, w := range watches {
-				event := <-w.ResultChan()
-				assert.NoError(t, event.Object.(runtime.CacheableObject).CacheEncode("id", func(_ runtime.Object, w io.Writer) error {
-					encoded++
-					_, err := io.WriteString(w, "encoded")
-					return err
-				}, io.Discard))
-			}
-			return fmt.Sprint(encoded)
+			elapse(2 * time.Second) // the limit follows the objects once a second
+			return encodings(t, store, c)
 		},
 		want: [2]string{"2", "1"},
 	},
+	"EncodingBytes": {
+		change:  func(c *cacher.Config, value int) { c.EncodingBytes = choose(value, int64(-1), 1000) },
+		observe: encodings,
+		want:    [2]string{"2", "1"},
+	},
+}
+
+// encodings returns how often an event is encoded for two watches.
+func encodings(t *testing.T, store *memstore.Store, c *cacher.Cacher) string {
+	watches := []*podWatch{watchPods(t, c, "/pods/", "2"), watchPods(t, c, "/pods/", "2")}
+	put(store, poddata.Pod("a/one"))
+	encoded := 0
+	for _, w := range watches {
+		event := <-w.ResultChan()
+		assert.NoError(t, event.Object.(runtime.CacheableObject).CacheEncode("id", func(_ runtime.Object, w io.Writer) error {
+			encoded++
+			_, err := io.WriteString(w, "encoded")
+			return err
+		}, io.Discard))
+	}
+	return fmt.Sprint(encoded)
 }
 
 // history makes more events than are kept whatever their age and size.

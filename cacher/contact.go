@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kube-watchcache/watchcache/cacher/internal/fresh"
 	"github.com/kube-watchcache/watchcache/cacher/internal/timeline"
 )
 
@@ -44,8 +45,10 @@ type contact struct {
 		err    error         // the last one
 		isLost bool
 		// reads are those that wait for storage, each with the time from which on it
-		// does and the end of its wait.
-		reads map[*boundedRead]struct{}
+		// does and the end of its wait, by their numbers: asked is how many there
+		// have ever been.
+		reads map[uint64]*boundedRead
+		asked uint64
 	}
 }
 
@@ -138,10 +141,10 @@ func (c *contact) look(grace time.Duration) {
 	}
 	first := !c.mu.isLost
 	c.mu.isLost = true
-	for r := range c.mu.reads {
+	for id, r := range c.mu.reads {
 		if now-r.began >= grace {
 			r.cancel(awayError(silence))
-			delete(c.mu.reads, r)
+			delete(c.mu.reads, id)
 		}
 	}
 	c.mu.Unlock()
@@ -150,20 +153,25 @@ func (c *contact) look(grace time.Duration) {
 	}
 }
 
-// bound has read, which storage answers, end when storage is lost.
-func (c *contact) bound(ctx context.Context, read func(context.Context) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
+// bound has read, which storage answers, end when storage is lost, and in time to
+// tell its client of a storage that does not answer.
+func (c *contact) bound(client context.Context, read func(context.Context) error) error {
+	inTime, stop := fresh.BeforeDeadline(client)
+	defer stop()
+	ctx, cancel := context.WithCancelCause(inTime)
 	defer cancel(nil)
 	r := &boundedRead{began: c.time.Now(), cancel: cancel}
 	c.mu.Lock()
 	if c.mu.reads == nil {
-		c.mu.reads = make(map[*boundedRead]struct{})
+		c.mu.reads = make(map[uint64]*boundedRead)
 	}
-	c.mu.reads[r] = struct{}{}
+	c.mu.asked++
+	id := c.mu.asked
+	c.mu.reads[id] = r
 	c.mu.Unlock()
 	defer func() {
 		c.mu.Lock()
-		delete(c.mu.reads, r)
+		delete(c.mu.reads, id)
 		c.mu.Unlock()
 	}()
 	err := read(ctx)
@@ -171,8 +179,12 @@ func (c *contact) bound(ctx context.Context, read func(context.Context) error) e
 		c.heard(c.time.Now())
 		return nil
 	}
-	if away := context.Cause(ctx); errors.Is(away, errAway) {
+	away := context.Cause(ctx)
+	switch {
+	case errors.Is(away, errAway):
 		return awayStatus(away)
+	case away != nil && client.Err() == nil:
+		return awayStatus(errAway)
 	}
 	return err
 }

@@ -58,8 +58,9 @@
 //     group.
 //   - live: a watcher to which the dispatcher sends events as they come.
 //   - parked: a watcher that is not live, because it has just begun or because
-//     its client is slow. A goroutine of its own replays events from its position
-//     until it has caught up with the dispatcher.
+//     its client is slow. Events are replayed from its position until it has caught
+//     up with the dispatcher: by a goroutine of its own, or, if there are many, by
+//     a poller when its client has made room.
 //   - position: the place of an event in the order in which the cache has applied
 //     events. Each event has a position of its own.
 //   - progress: storage's statement that its watch has brought all events up to a

@@ -68,6 +68,7 @@ type engine struct {
 	progress  *fresh.ProgressRequester
 	fanout    *fanout.Fanout
 	lists     *wire.Store
+	encodings *bytebudget.Share // one of the two, to change the limit of both
 	source    *source.Source
 	errors    *errorLog // the Cacher's
 	history   *history  // the Cacher's
@@ -98,11 +99,11 @@ type engine struct {
 // assemble makes an engine of its parts. Nothing runs yet.
 func assemble(config Config, m *metrics.Resource, errors *errorLog, history *history) *engine {
 	ctx, cancel := context.WithCancel(context.Background())
-	ofWatches, ofLists := bytebudget.New(config.EncodingBytes)
+	ofWatches, ofLists := bytebudget.New(encodingLimit(&config, 0))
 	chunks := wire.NewStore(ofLists)
 	e := &engine{
 		config: config, metrics: m, log: loggerOf(config.GroupResource), errors: errors, history: history, ctx: ctx, cancel: cancel,
-		lists:     chunks,
+		lists: chunks, encodings: ofLists,
 		readiness: newReadiness(config.Clock), trust: newTrust(config.Clock), time: timeline.New(config.Clock),
 	}
 	e.indexes = indexesOf(&e.config, e.faults.index)
@@ -133,7 +134,6 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog, history *his
 	e.source = source.New(source.Config{
 		Storage: config.Storage, Prefix: config.ResourcePrefix, NewList: config.NewListFunc, NewFill: e.newFill,
 		Resource: config.GroupResource.String(), Clock: config.Clock, Tasks: &e.tasks, List: config.ListStorage || prefersLists(config.Storage),
-		Whole:   func() bool { return !e.watchProgress() },
 		Begins:  func() { e.fillBegan.Store(int64(e.time.Now())) },
 		Relists: e.relists, Broke: e.watchBroke, StaysBroken: e.watchStaysBroken, Undeliverable: e.undeliverable,
 	})
@@ -247,6 +247,7 @@ func (e *engine) measure() {
 	stats := e.state.Stats()
 	e.metrics.SetObjects(stats.Objects)
 	e.metrics.SetBytes(metrics.BytesObjects, stats.ObjectBytes)
+	e.encodings.SetLimit(encodingLimit(&e.config, stats.ObjectBytes))
 	e.metrics.SetBytes(metrics.BytesEncodings, e.encodingBytes())
 	e.metrics.SetBytes(metrics.BytesWindow, stats.WindowBytes)
 	e.metrics.SetOldestResourceVersion(stats.OldestRV)
@@ -254,6 +255,18 @@ func (e *engine) measure() {
 	e.metrics.SetStorageResourceVersion(max(e.versions.Highest(), stats.RV))
 	e.metrics.SetWindow(stats.WindowEvents, e.time.Now()-time.Duration(stats.Since))
 	e.metrics.SetWindowSlots(stats.WindowCapacity)
+}
+
+// maxFollowing is what serializations take at most because there are many objects, in
+// bytes.
+const maxFollowing = 1 << 30
+
+// encodingLimit returns what serializations may take beside objects of so many bytes.
+func encodingLimit(config *Config, objects int64) int64 {
+	if config.EncodingBytes < 0 {
+		return config.EncodingBytes
+	}
+	return max(config.EncodingBytes, min(objects/100*int64(max(0, config.EncodingPercent)), maxFollowing))
 }
 
 // encodingBytes returns what is kept of serializations, in bytes.

@@ -30,6 +30,8 @@ type Options struct {
 	WindowBytes int64
 	// EncodingBytes: 0 keeps no serializations.
 	EncodingBytes int64
+	// EncodingPercent: 0 lets EncodingBytes alone bound them.
+	EncodingPercent int
 	// InitialEventsBytes: 0 is WindowBytes.
 	InitialEventsBytes int64
 	// InitialEventsTimeout: 0 is for as long as the window reaches back.
@@ -63,7 +65,7 @@ type Options struct {
 // NewOptions returns the defaults.
 func NewOptions() *Options {
 	return &Options{
-		WindowBytes: DefaultWindowBytes, EncodingBytes: DefaultEncodingBytes,
+		WindowBytes: DefaultWindowBytes, EncodingBytes: DefaultEncodingBytes, EncodingPercent: DefaultEncodingPercent,
 		InitialEventsTimeout: DefaultInitialEventsTimeout, FreshnessTimeout: DefaultFreshnessTimeout,
 		StorageTimeout: DefaultStorageTimeout, StaleReads: DefaultStaleReads,
 		ConsistencyCheckInterval: DefaultConsistencyCheckInterval,
@@ -92,6 +94,7 @@ var flagFields = []struct {
 	{"EventsHistoryWindow", "watch-cache-window", zeroIsUnset},
 	{"WindowBytes", "watch-cache-window-bytes", zeroIsRefused},
 	{"EncodingBytes", "watch-cache-encoding-bytes", zeroIsNone},
+	{"EncodingPercent", "watch-cache-encoding-percent", zeroIsNone},
 	{"InitialEventsBytes", "watch-cache-initial-events-bytes", zeroIsUnset},
 	{"InitialEventsTimeout", "watch-cache-initial-events-timeout", zeroIsNone},
 	{"ParkedTimeout", "watch-cache-parked-timeout", zeroIsUnset},
@@ -114,6 +117,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 		"the current state, in bytes; 128Mi, say. Events go when they need more, whatever --watch-cache-window says.")
 	fs.Var((*byteSize)(&o.EncodingBytes), "watch-cache-encoding-bytes", "How much memory one watch cache takes for serializations "+
 		"that watches share, and lists where the server keeps those, in bytes. 0: none are kept.")
+	fs.IntVar(&o.EncodingPercent, "watch-cache-encoding-percent", o.EncodingPercent, "How much more than --watch-cache-encoding-bytes "+
+		"one watch cache of many objects takes for serializations: so many percent of the memory of its objects, 1Gi at most. 0: no more.")
 	fs.Var((*byteSize)(&o.InitialEventsBytes), "watch-cache-initial-events-bytes", "How much memory watches that are being sent their "+
 		"initial events keep in one watch cache, in bytes. Above it those that keep the most are ended with 410. "+
 		"0: as much as --watch-cache-window-bytes.")

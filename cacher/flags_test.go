@@ -75,6 +75,8 @@ func TestFlagsHaveAnEffect(t *testing.T) {
 		{"--watch-cache-window-bytes=1e3", "WindowBytes", int64(1000)},
 		{"--watch-cache-encoding-bytes=1Mi", "EncodingBytes", int64(1 << 20)},
 		{"--watch-cache-encoding-bytes=0", "EncodingBytes", int64(-1)},
+		{"--watch-cache-encoding-percent=40", "EncodingPercent", 40},
+		{"--watch-cache-encoding-percent=0", "EncodingPercent", -1},
 		{"--watch-cache-initial-events-bytes=2Mi", "InitialEventsBytes", int64(2 << 20)},
 		{"--watch-cache-initial-events-bytes=0", "InitialEventsBytes", int64(cacher.DefaultWindowBytes)},
 		{"--watch-cache-initial-events-timeout=5s", "InitialEventsTimeout", 5 * time.Second},

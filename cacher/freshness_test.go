@@ -5,12 +5,16 @@ package cacher_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"runtime"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/internal/memstore"
@@ -72,4 +76,39 @@ func TestVersionsWakeTheirReaders(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A read that has waited until its client's deadline is near says that it was in
+// vain while somebody listens: an API server resets the stream of an answer that it
+// gets after the deadline. Without a server, the read has all of its time.
+func TestReadsThatWaitAnswerBeforeTheirDeadline(t *testing.T) {
+	for _, timeout := range []time.Duration{20 * time.Millisecond, 400 * time.Millisecond, 2 * time.Second} {
+		for name, read := range map[string]func(ctx context.Context, c *cacher.Cacher) *reading{
+			"list not older than": func(ctx context.Context, c *cacher.Cacher) *reading { return goList(ctx, c, "1000") },
+			"get not older than":  func(ctx context.Context, c *cacher.Cacher) *reading { return goGet(ctx, c, "/pods/a/one", "1000") },
+			"consistent list":     func(ctx context.Context, c *cacher.Cacher) *reading { return goList(ctx, c, "") },
+			"consistent get":      func(ctx context.Context, c *cacher.Cacher) *reading { return goGet(ctx, c, "/pods/a/one", "") },
+		} {
+			t.Run(fmt.Sprint(name, " ", timeout), func(t *testing.T) {
+				inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+					for _, kind := range []string{"version", "keyversions", "get"} {
+						defer store.Gate(kind)()
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), timeout)
+					defer cancel()
+					own := read(ctx, c)
+					<-own.done
+					assert.ErrorIs(t, own.err, context.DeadlineExceeded)
+					ctx, cancel = context.WithTimeout(t.Context(), timeout)
+					defer cancel()
+					r := read(apirequest.WithRequestInfo(ctx, &apirequest.RequestInfo{}), c)
+					<-r.done
+					assert.NoError(t, ctx.Err(), "the deadline was over when the read failed with %q", r.err)
+					var status apierrors.APIStatus
+					require.ErrorAs(t, r.err, &status)
+					assert.EqualValues(t, http.StatusGatewayTimeout, status.Status().Code, r.err)
+				})
+			})
+		}
+	}
 }

@@ -80,6 +80,11 @@ func (e *engine) answerGet(ctx context.Context, o *readOptions, key string, get 
 // element returns the element with the key, nil if there is none, as fresh as the
 // decision wants it, and the resourceVersion that the cache was at.
 func (e *engine) element(ctx context.Context, key string, d decision) (element *watchcache.Element, at uint64, err error) {
+	if d.kind == readConsistent || (d.rv > 0 && d.rv > e.waiting.At()) {
+		var cancel context.CancelFunc
+		ctx, cancel = fresh.BeforeDeadline(ctx)
+		defer cancel()
+	}
 	if d.kind == readConsistent {
 		return e.consistentElement(ctx, key)
 	}

@@ -83,6 +83,10 @@ func (m *maker) changed(obj any) (*watchcache.Element, error) {
 	if err != nil {
 		return nil, err
 	}
+	return m.changedElement(k)
+}
+
+func (m *maker) changedElement(k keyed) (*watchcache.Element, error) {
 	m.sharing.change(m.state, k)
 	return m.element(k)
 }

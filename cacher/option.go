@@ -118,6 +118,11 @@ func WithWatchBuffer(n int) Option {
 	return with("WithWatchBuffer", "WatchBuffer", func(c *Config) { c.WatchBuffer = n })
 }
 
+// WithEncodingPercent sets Config.EncodingPercent.
+func WithEncodingPercent(n int) Option {
+	return with("WithEncodingPercent", "EncodingPercent", func(c *Config) { c.EncodingPercent = n })
+}
+
 // WithEncodingBytes sets Config.EncodingBytes.
 func WithEncodingBytes(n int64) Option {
 	return with("WithEncodingBytes", "EncodingBytes", func(c *Config) { c.EncodingBytes = n })

@@ -26,6 +26,7 @@ var optionOf = map[string]Option{
 	"ConsistentGetFromStorage": WithConsistentGetFromStorage(),
 	"WatchBuffer":              WithWatchBuffer(1),
 	"EncodingBytes":            WithEncodingBytes(1),
+	"EncodingPercent":          WithEncodingPercent(1),
 	"Lists":                    WithLists(&Lists{}),
 	"ParkedTimeout":            WithParkedTimeout(time.Second),
 	"InitialEventsTimeout":     WithInitialEventsTimeout(time.Second),

@@ -72,6 +72,8 @@ func (e *engine) reroute(ctx context.Context, o *readOptions, d decision, err er
 		return d, tooLargeError(d.rv, e.state.RV())
 	case ctx.Err() != nil:
 		return d, err
+	case errors.Is(err, context.DeadlineExceeded):
+		return d, e.lateError(d) // of fresh.BeforeDeadline, while the client still listens
 	case !o.list:
 		return decision{kind: readDelegate, late: true}, err
 	case d.kind == readConsistent:
@@ -122,6 +124,11 @@ func (o *readOptions) mayWait() bool { return o.list || o.unset || o.rv > 0 }
 
 // fresh waits until the cache is as fresh as the decision wants it.
 func (e *engine) fresh(ctx context.Context, d decision) error {
+	if d.kind != readConsistent && d.rv <= e.waiting.At() {
+		return nil
+	}
+	ctx, cancel := fresh.BeforeDeadline(ctx)
+	defer cancel()
 	if d.kind != readConsistent {
 		return e.waiting.Wait(ctx, d.rv)
 	}
@@ -130,6 +137,14 @@ func (e *engine) fresh(ctx context.Context, d decision) error {
 		return err
 	}
 	return e.waiting.WaitFor(ctx, version.Current, fresh.Limit{Timeout: e.config.FreshnessTimeout, Since: version.Since})
+}
+
+// lateError is what a read fails with whose client's deadline is near.
+func (e *engine) lateError(d decision) error {
+	if d.kind == readConsistent {
+		return awayStatus(errAway)
+	}
+	return tooLargeError(d.rv, e.waiting.At())
 }
 
 // revisionTimeout is how long a read of any age waits for the end of a

@@ -89,6 +89,7 @@ func (c Config) validateTuning(p *problems) {
 		p.field("WatchBuffer", c.WatchBuffer, fmt.Sprintf("each watch allocates room for that many events: want 0 to %d", maxWatchBuffer))
 	}
 	between(p, "EncodingBytes", c.EncodingBytes, math.MinInt64, maxBytes)
+	between(p, "EncodingPercent", c.EncodingPercent, math.MinInt, 100)
 	between(p, "InitialEventsBytes", c.InitialEventsBytes, 0, maxBytes)
 	// A number without a unit is nanoseconds.
 	timeout(p, "BookmarkInterval", c.BookmarkInterval, 0, time.Millisecond)

@@ -27,12 +27,15 @@ type WatcherQuery struct {
 // WatcherOrders returns the names of the orders that watchers can be sorted by.
 func WatcherOrders() []string { return fanout.Orders() }
 
+// defaultOrder is the one of WatcherOrders that an empty Sort means.
+const defaultOrder = "lag"
+
 func (q *WatcherQuery) validate() error {
 	if q.Sort == "" {
-		q.Sort = "lag"
+		q.Sort = defaultOrder
 	}
 	switch {
-	case !slices.Contains(WatcherOrders(), q.Sort):
+	case q.Sort != defaultOrder && !slices.Contains(WatcherOrders(), q.Sort):
 		return fmt.Errorf("Sort is %q, which is none of %s", q.Sort, strings.Join(WatcherOrders(), ", "))
 	case q.Offset < 0:
 		return fmt.Errorf("Offset is %d and must not be negative", q.Offset)

@@ -79,6 +79,16 @@ func (r *Resource) Totals() Totals {
 	return t
 }
 
+// counted reports whether one of the counts is not 0.
+func counted(cells []cell) bool {
+	for i := range cells {
+		if cells[i].Load() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // byValue returns the counts that are not 0, by label value.
 func byValue(cells []cell, values []string) map[string]uint64 {
 	out := map[string]uint64{}
@@ -94,8 +104,8 @@ func (s *series) totalReads() map[string]map[string]uint64 {
 	out := map[string]map[string]uint64{}
 	for i, verb := range verbs {
 		row := s.reads[i*len(decisions) : (i+1)*len(decisions)]
-		if counts := byValue(row, decisions); len(counts) > 0 {
-			out[verb] = counts
+		if counted(row) {
+			out[verb] = byValue(row, decisions)
 		}
 	}
 	return out

@@ -51,12 +51,14 @@ type hangDetector struct {
 	// watch is the watch that was looked at last, heard how many times it had
 	// brought something then, at the version that the cache had reached, and since
 	// the time from which on the watch has brought nothing although it should
-	// have; zero: there was nothing to bring. The watch counts something as
-	// brought before the cache has taken it, so that both heard and at are needed.
+	// have; zero: there was nothing to bring. looked is when that was seen last. The
+	// watch counts something as brought before the cache has taken it, so that both
+	// heard and at are needed.
 	watch   Watch
 	heard   int64
 	at      uint64
 	since   time.Time
+	looked  time.Time
 	timeout time.Duration
 	again   bool // a watch was given up, and nothing was heard since
 }
@@ -72,9 +74,10 @@ func (h *hangDetector) look(ctx context.Context) {
 	}
 	if heard, _ := w.Heard(); w != h.watch || heard != h.heard || at != h.at || h.since.IsZero() {
 		h.adapt(w)
-		h.watch, h.heard, h.at, h.since = w, heard, at, now
+		h.watch, h.heard, h.at, h.since, h.looked = w, heard, at, now, now
 		return
 	}
+	h.looked = now
 	waited := now.Sub(h.since)
 	if waited < max(h.timeout, hangTimeout) {
 		return
@@ -100,7 +103,9 @@ func (h *hangDetector) ahead(ctx context.Context) bool {
 	return err == nil && v.Current > h.waiting.At()
 }
 
-// adapt adapts the timeout to how long the watch took to bring something.
+// adapt adapts the timeout to how long the watch took to bring something. Nobody
+// looks when no read waits, so that what was brought last may have come long after
+// what the reads waited for. They looked each progressInterval until that came.
 func (h *hangDetector) adapt(w Watch) {
 	if w == nil || w != h.watch || h.since.IsZero() {
 		return
@@ -110,6 +115,9 @@ func (h *hangDetector) adapt(w Watch) {
 		return
 	}
 	h.again = false
+	if came := h.looked.Add(progressInterval); last.After(came) {
+		last = came
+	}
 	took := last.Sub(h.since)
 	h.timeout = min(max(2*took, hangTimeout), hangTimeoutMax)
 }
