@@ -145,7 +145,6 @@ func (s *State) HideBefore(rv uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.interruptions = append(s.mu.interruptions, interruption{to: rv})
-	s.mu.floors.carried(rv)
 }
 
 // Skipped reports whether rv lies in a part of the history that a list has skipped

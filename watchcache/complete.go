@@ -18,8 +18,8 @@ func (s *State) advanceLocked(rv uint64, whole bool) {
 		s.mu.kept.drop(func(k *keptSnapshot) bool { return k.rv == rv })
 	case whole:
 		s.completeLocked(rv)
-	case rv > s.mu.rv && rv-1 > s.mu.complete:
-		s.completeLocked(rv - 1)
+	default:
+		s.completeLocked(max(rv-1, s.mu.complete))
 	}
 	s.mu.rv = rv
 	assert(s.mu.complete == rv || s.mu.complete == rv-1, "W2", "complete up to %d with a change at %d", s.mu.complete, rv)

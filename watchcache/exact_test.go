@@ -97,6 +97,21 @@ func TestAtIsKeptForPaging(t *testing.T) {
 	require.ErrorIs(t, err, watchcache.ErrExpired)
 }
 
+// A version that is promised to page after page takes the room of one.
+func TestKeepOftenTakesOneRoom(t *testing.T) {
+	s := watchcache.New(roomy)
+	s.Replace(nil, 1)
+	for rv := uint64(2); rv < 9; rv++ {
+		apply(t, s, added(fmt.Sprint(rv), rv, "1"))
+	}
+	first, second := at(t, s, 6), at(t, s, 7)
+	s.Keep(first)
+	for range 20 {
+		s.Keep(second)
+	}
+	require.Same(t, first, at(t, s, 6))
+}
+
 // Concurrent readers of one resourceVersion share one call that makes the
 // version.
 func TestAtIsMadeOnce(t *testing.T) {

@@ -91,3 +91,45 @@ func BenchmarkCompact(b *testing.B) {
 		names.Compact(set)
 	}
 }
+
+// Elements select alike if neither a label nor a field tells them apart.
+func TestSelectsAs(t *testing.T) {
+	var names watchcache.FieldNames
+	of := func(label, field string) *watchcache.Element {
+		return &watchcache.Element{Labels: map[string]string{"a": label}, Fields: names.Compact(fields.Set{"f": field})}
+	}
+	require.True(t, of("1", "1").SelectsAs(of("1", "1")))
+	require.False(t, of("1", "1").SelectsAs(of("2", "1")), "another label")
+	require.False(t, of("1", "1").SelectsAs(of("1", "2")), "another field")
+	none := &watchcache.Element{Labels: map[string]string{"a": "1"}}
+	require.True(t, none.SelectsAs(&watchcache.Element{Labels: map[string]string{"a": "1"}}))
+	require.False(t, none.SelectsAs(of("1", "1")))
+	require.False(t, of("1", "1").SelectsAs(none))
+}
+
+// The order in which a set has its names makes no difference.
+func TestSelectsAsInAnyOrder(t *testing.T) {
+	set := fields.Set{}
+	for i := range 10 {
+		set[fmt.Sprint(i)] = "1"
+	}
+	var one, other watchcache.FieldNames
+	e := &watchcache.Element{Fields: one.Compact(set)}
+	require.True(t, e.SelectsAs(&watchcache.Element{Fields: other.Compact(set)}))
+}
+
+// An element shares what is equal with the one that it replaces, and nothing else.
+func TestChangedFieldsAreKept(t *testing.T) {
+	var names watchcache.FieldNames
+	s := watchcache.New(roomy)
+	s.Replace(nil, 1)
+	for i, value := range []string{"1", "1", "2", "1"} {
+		change := modified("a", uint64(i)+2, "x")
+		if i == 0 {
+			change = added("a", 2, "x")
+		}
+		change.Element.Fields = names.Compact(fields.Set{"f": value})
+		apply(t, s, change)
+		require.Equal(t, value, s.Latest().Get("a").Fields.Get("f"))
+	}
+}

@@ -34,6 +34,18 @@ func TestCount(t *testing.T) {
 	})
 }
 
+// An earlier version has elements outside of a prefix that covers the latest one.
+func TestCountOfAnEarlierVersion(t *testing.T) {
+	s := watchcache.New(roomy)
+	s.Replace([]*watchcache.Element{element("/a/1", 1, "1"), element("/b/1", 1, "1")}, 1)
+	apply(t, s, deleted("/b/1", 2, "1"), modified("/a/1", 3, "1"))
+	require.True(t, s.Latest().Covers("/a/"))
+	earlier := at(t, s, 1)
+	require.False(t, earlier.Covers("/a/"))
+	require.Equal(t, 1, earlier.Count("/a/", ""))
+	require.Equal(t, 2, earlier.Count("/", ""))
+}
+
 // Many clients page through one snapshot at a time.
 func TestCountOften(t *testing.T) {
 	const n = 20_000

@@ -97,11 +97,11 @@ func (m *model) refuses(c watchcache.Change) error {
 // errApplied stands for a change that is left out because it was applied.
 var errApplied = errors.New("applied")
 
-// applied reports whether the change was applied before.
+// applied reports whether the window has the event of this change already.
 func (m *model) applied(c watchcache.Change) bool {
 	previous, exists := m.latest().elements[c.Element.Key]
 	fits := exists != (c.Type == watchcache.Added) && (!exists || previous.RV != c.RV)
-	return !fits && slices.ContainsFunc(m.events, func(e *watchcache.Event) bool {
+	return !fits && slices.ContainsFunc(m.window(), func(e *watchcache.Event) bool {
 		return e.RV == c.RV && e.Type == c.Type && e.Element.Key == c.Element.Key
 	})
 }

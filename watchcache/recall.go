@@ -9,7 +9,7 @@ import "fmt"
 // that Replace. at is the snapshot that Latest returned right after Replace, and
 // changes are all changes above from and up to at, in the order of the source. before
 // has, for each key that they change first otherwise than by adding it, its element at
-// from.
+// from. The elements of at may be among those of the changes.
 //
 // Recall believes nothing: the changes must lead, key by key, from before to what at
 // has, and all that at has above from must be of them. The error is otherwise ErrGap,
@@ -31,7 +31,9 @@ func (s *State) Recall(at *Snapshot, from uint64, changes []Change, before map[s
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := &s.mu.window
-	if s.mu.kept != at.kept || w.dropped != at.rv || w.first != w.start || at.next != w.first || len(s.mu.interruptions) > 0 || s.mu.forgotten > 0 {
+	// No position is given out twice, so that at.next is not that of the oldest event
+	// after an eviction, another Recall or another list.
+	if at.next != w.first || w.dropped != at.rv || len(s.mu.interruptions) > 0 || s.mu.forgotten > 0 {
 		return Applied{}, fmt.Errorf("the window has moved on from resourceVersion %d, at which the source was listed: %w", at.rv, ErrExpired)
 	}
 	applied := Applied{Resized: w.prepend(events, from)}
@@ -69,7 +71,7 @@ func recalled(at *Snapshot, from uint64, changes []Change, before map[string]*El
 		if err := c.fits(previous); err != nil {
 			return nil, err
 		}
-		if previous != nil {
+		if previous != nil && at.Get(key) != c.Element {
 			c.Element.share(previous)
 		}
 		rv = c.RV

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -95,7 +97,11 @@ func TestRecall(t *testing.T) {
 		later() // storage goes on while the cache asks for the history
 		var again []watchcache.Change
 		for _, c := range changes {
-			again = append(again, changeAgain(c))
+			once := changeAgain(c)
+			if now := listed.Get(c.Element.Key); now != nil && now.RV == c.RV && c.Type != watchcache.Deleted && draw("listed", 2) == 0 {
+				once.Element = now
+			}
+			again = append(again, once)
 		}
 		_, err := filled.Recall(listed, from, again, before, 0)
 		require.NoError(rt, err)
@@ -185,15 +191,18 @@ func TestRecallRefuses(t *testing.T) {
 		"a change is before the history":   {func(f *fixture) { f.from = 6 }, watchcache.ErrGap},
 		"the history ends before it began": {func(f *fixture) { f.from = 10 }, watchcache.ErrGap},
 		"a change is told twice":           {func(f *fixture) { f.changes = slices.Insert(f.changes, 1, modified("a", 6, "1")) }, watchcache.ErrGap},
-		"an object is not in the list":     {func(f *fixture) { f.changes = append(f.changes, added("d", 10, "1")) }, watchcache.ErrGap},
-		"there is no room":                 {func(f *fixture) { f.config.RecallEvents = 3 }, watchcache.ErrExpired},
-		"the source was listed again":      {func(f *fixture) { f.since = func(s *watchcache.State) { s.Replace(nil, 10) } }, watchcache.ErrExpired},
-		"a list has carried the watchers":  {func(f *fixture) { f.since = carryNothing }, watchcache.ErrExpired},
-		"the window was hidden":            {func(f *fixture) { f.since = func(s *watchcache.State) { s.HideBefore(10) } }, watchcache.ErrExpired},
-		"an event has left the window":     {func(f *fixture) { f.since = overflow }, watchcache.ErrExpired},
-		"the history was recalled before":  {func(f *fixture) { f.since = nil }, watchcache.ErrExpired},
-		"storage has gone on":              {func(f *fixture) { f.since = func(s *watchcache.State) { apply(t, s, modified("a", 11, "3")) } }, nil},
-		"the window has begun a revision":  {func(f *fixture) { f.since = func(s *watchcache.State) { applyPart(t, s, modified("a", 11, "3")) } }, nil},
+		"a key changes twice in a revision": {func(f *fixture) {
+			f.changes = slices.Replace(f.changes, 2, 3, deleted("a", 8, "1"), added("a", 8, "2"))
+		}, watchcache.ErrGap},
+		"an object is not in the list":    {func(f *fixture) { f.changes = append(f.changes, added("d", 10, "1")) }, watchcache.ErrGap},
+		"there is no room":                {func(f *fixture) { f.config.RecallEvents = 3 }, watchcache.ErrExpired},
+		"the source was listed again":     {func(f *fixture) { f.since = func(s *watchcache.State) { s.Replace(nil, 10) } }, watchcache.ErrExpired},
+		"a list has carried the watchers": {func(f *fixture) { f.since = carryNothing }, watchcache.ErrExpired},
+		"the window was hidden":           {func(f *fixture) { f.since = func(s *watchcache.State) { s.HideBefore(10) } }, watchcache.ErrExpired},
+		"an event has left the window":    {func(f *fixture) { f.since = overflow }, watchcache.ErrExpired},
+		"the history was recalled before": {func(f *fixture) { f.since = nil }, watchcache.ErrExpired},
+		"storage has gone on":             {func(f *fixture) { f.since = func(s *watchcache.State) { apply(t, s, modified("a", 11, "3")) } }, nil},
+		"the window has begun a revision": {func(f *fixture) { f.since = func(s *watchcache.State) { applyPart(t, s, modified("a", 11, "3")) } }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := history()
@@ -281,4 +290,58 @@ func TestRecallKeepsOldPositionsOut(t *testing.T) {
 	require.ErrorIs(t, err, watchcache.ErrExpired)
 	_, _, err = s.Resume(old, byName("a"))
 	require.ErrorIs(t, err, watchcache.ErrExpired)
+}
+
+// The elements that were listed may be among the changes. They are published, so that
+// Recall does not write to them.
+func TestRecallOfListedElements(t *testing.T) {
+	s := watchcache.New(remembering())
+	now := element("k/a", 12, "x")
+	s.Replace([]*watchcache.Element{now}, 12)
+	key := unsafe.StringData(now.Key)
+	changes := []watchcache.Change{added(strings.Clone("k/a"), 11, "x"), {Type: watchcache.Modified, Element: now, RV: 12}}
+	_, err := s.Recall(s.Latest(), 10, changes, nil, 0)
+	require.NoError(t, err)
+	require.Same(t, key, unsafe.StringData(now.Key), "the listed element was written to")
+	p, err := s.PositionAfter(11)
+	require.NoError(t, err)
+	events, _, err := since(s, p, 10)
+	require.NoError(t, err)
+	require.Len(t, events, 1)
+	require.Same(t, now, events[0].Element)
+}
+
+// More events may come before the window than its ring has room for.
+func TestRecallOfManyEvents(t *testing.T) {
+	s := watchcache.New(watchcache.Config{History: time.Hour, WindowBytes: 1 << 40, RecallEvents: 1000})
+	s.Replace([]*watchcache.Element{element("a", 200, "1")}, 200)
+	listed := s.Latest()
+	apply(t, s, modified("a", 201, "1"))
+	changes := []watchcache.Change{added("a", 100, "1")}
+	for rv := uint64(101); rv <= 200; rv++ {
+		changes = append(changes, modified("a", rv, "1"))
+	}
+	applied, err := s.Recall(listed, 99, changes, nil, 0)
+	require.NoError(t, err)
+	require.True(t, applied.Resized)
+	events, _, err := since(s, s.Stats().Oldest, 200)
+	require.NoError(t, err)
+	require.Len(t, events, 102)
+	for i, e := range events {
+		require.Equal(t, uint64(100+i), e.RV)
+	}
+}
+
+// A revision of the history may change several keys, and each of them once; a history
+// is from below the list's version.
+func TestRecallOfOneRevision(t *testing.T) {
+	recall := func(from uint64, changes ...watchcache.Change) error {
+		s := watchcache.New(watchcache.Config{History: time.Hour, WindowBytes: 1 << 40, RecallEvents: 10})
+		s.Replace([]*watchcache.Element{element("a", 100, "1"), element("b", 100, "1")}, 100)
+		_, err := s.Recall(s.Latest(), from, changes, nil, 0)
+		return err
+	}
+	require.NoError(t, recall(99, added("a", 100, "1"), added("b", 100, "1")))
+	require.ErrorIs(t, recall(99, added("a", 100, "1"), added("b", 100, "1"), modified("a", 100, "1")), watchcache.ErrGap)
+	require.ErrorIs(t, recall(100), watchcache.ErrGap)
 }

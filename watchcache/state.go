@@ -134,7 +134,9 @@ type Applied struct {
 // is known to be complete: by Progress, or by a change at a later
 // resourceVersion. A change at the last resourceVersion that was applied
 // already is ignored: a source that is followed from the last complete
-// resourceVersion repeats such changes.
+// resourceVersion repeats such changes. Their events are in the window until their
+// resourceVersion is complete; a repetition of an event that has left the window
+// is a gap.
 //
 // Apply returns ErrBackwards for a resourceVersion below one already seen or
 // declared complete, and ErrGap for a change that does not fit its key's state;

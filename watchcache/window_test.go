@@ -355,3 +355,66 @@ func TestTimesThatGoBack(t *testing.T) {
 	require.Equal(t, 2, s.Trim(int64(111*time.Second)).Evicted)
 	require.Equal(t, uint64(2), s.Stats().OldestRV)
 }
+
+// Sample has the newest event, the oldest one if there is room for two, and others at
+// even distances; Pick has events of the window only.
+func TestSampleAndPick(t *testing.T) {
+	s := watchcache.New(watchcache.Config{History: 100, WindowBytes: 1 << 40})
+	s.Replace(nil, 1)
+	require.Empty(t, s.Sample(3))
+	for rv := uint64(2); rv < 22; rv++ {
+		apply(t, s, receivedAt(time.Duration(rv), added(fmt.Sprint("/", rv), rv, "1")))
+	}
+	s.Dispatched(s.Stats().Next)
+	s.Trim(113) // forgets what was received before 13
+	first := s.Stats().Oldest
+	for n, want := range [][]uint64{nil, {21}, {13, 21}, {13, 17, 21}, {13, 15, 18, 21}, {13, 15, 17, 19, 21}} {
+		var got []uint64
+		for _, sample := range s.Sample(n) {
+			require.Equal(t, first+watchcache.Position(sample.RV-13), sample.Position)
+			require.Equal(t, int64(sample.RV), sample.Received)
+			got = append(got, sample.RV)
+		}
+		require.Equal(t, want, got, "%d samples", n)
+	}
+	require.Len(t, s.Sample(100), 9)
+
+	buf := make([]*watchcache.Event, 2)
+	require.ErrorIs(t, s.Pick(first-1, []watchcache.Position{first}, buf), watchcache.ErrExpired)
+	require.NoError(t, s.Pick(first, []watchcache.Position{first, first + 4}, buf))
+	require.Equal(t, []uint64{13, 17}, []uint64{buf[0].RV, buf[1].RV})
+}
+
+// The window may have as many bytes as it is given, and says what it has to drop for
+// want of more.
+func TestWindowIsFullAtItsBound(t *testing.T) {
+	filled := func(bytes int64) *watchcache.State {
+		s := watchcache.New(watchcache.Config{History: time.Hour, WindowBytes: bytes})
+		s.Replace([]*watchcache.Element{element("a", 1, "1")}, 1)
+		apply(t, s, modified("a", 2, "2"), modified("a", 3, "3"))
+		s.Dispatched(s.Stats().Next)
+		return s
+	}
+	bytes := filled(1 << 40).Stats().WindowBytes
+	s := filled(bytes)
+	require.Equal(t, watchcache.Applied{}, s.Trim(0))
+	require.Equal(t, 2, s.Stats().WindowEvents)
+	s = filled(bytes - 1)
+	applied := s.Trim(0)
+	require.Equal(t, [2]int{1, 1}, [2]int{applied.Evicted, applied.Cut})
+	s = filled(bytes)
+	applied = s.Trim(int64(2 * time.Hour))
+	require.Equal(t, [2]int{2, 0}, [2]int{applied.Evicted, applied.Cut}, "they are old")
+}
+
+// Superseded adds up what has left the state, by changes and by lists.
+func TestSuperseded(t *testing.T) {
+	s := watchcache.New(roomy)
+	s.Replace([]*watchcache.Element{element("a", 1, "1")}, 1)
+	begun := s.Stats()
+	apply(t, s, modified("a", 2, "2"))
+	changed := s.Stats()
+	require.Greater(t, changed.Superseded, begun.Superseded)
+	s.Replace(nil, 3)
+	require.Equal(t, changed.Superseded+changed.ObjectBytes, s.Stats().Superseded)
+}

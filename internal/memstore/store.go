@@ -200,7 +200,9 @@ func (s *Store) Delete(ctx context.Context, key string, out runtime.Object, prec
 		}
 		return func() error {
 			rv := s.mu.rv + 1
-			s.writeLocked(change{rv: rv, key: key, before: before})
+			// The history has the state that was there: a suggestion of the same version
+			// may be of a history that is gone.
+			s.writeLocked(change{rv: rv, key: key, before: s.mu.objects[key]})
 			return assign(out, s.at(before, rv))
 		}, nil
 	})

@@ -5,9 +5,13 @@ package memstore_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/internal/memstore"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
@@ -52,4 +56,18 @@ func TestKeyVersionsFailsAndWaitsOnDemand(t *testing.T) {
 	written := s.Put("/pods/ns/a", poddata.New())
 	open()
 	require.Equal(t, written, <-answered)
+}
+
+// A deletion that was decided by the state that was suggested, which has the version of
+// the current one and another content, leaves the history as it is.
+func TestDeletionOfASuggestedState(t *testing.T) {
+	s := memstore.New("/pods/", poddata.New)
+	written := s.Put("/pods/ns/a", poddata.Pod("ns/a", "color=red"))
+	suggestion := poddata.Pod("ns/a", "color=blue")
+	suggestion.ResourceVersion = strconv.FormatUint(written, 10)
+	allow := func(context.Context, runtime.Object) error { return nil }
+	require.NoError(t, s.Delete(t.Context(), "/pods/ns/a", nil, nil, allow, suggestion, storage.DeleteOptions{}))
+	require.Empty(t, s.Objects())
+	s.Restore(written)
+	require.Equal(t, "red", s.Objects()["/pods/ns/a"].(*example.Pod).Labels["color"])
 }
