@@ -15,6 +15,8 @@ import (
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
+	"github.com/kube-watchcache/watchcache/internal/polling"
+	"github.com/kube-watchcache/watchcache/internal/rounds"
 	"github.com/kube-watchcache/watchcache/internal/setclock"
 )
 
@@ -28,8 +30,9 @@ type Result struct {
 }
 
 // Run runs a schedule in a bubble of virtual time. coverage may be nil.
-func Run(t *testing.T, operations []Operation, coverage *Coverage) (result Result) {
+func Run(t *testing.T, seed uint64, operations []Operation, coverage *Coverage) (result Result) {
 	d := &driver{coverage: coverage}
+	defer bySeed(seed)()
 	defer func() {
 		// Goroutines that never end make synctest panic, here.
 		if p := recover(); p != nil {
@@ -57,6 +60,7 @@ type driver struct {
 	clock   *setclock.Clock
 	keeping *keeping
 	cacher  *cacher.Cacher
+	stores  stores
 	// caches counts the caches that were started; stopped: the last one is.
 	caches  int
 	stopped bool
@@ -91,6 +95,7 @@ type driver struct {
 	calmSince time.Time
 
 	status cacher.Status
+	looks  int       // how often the cache was asked for it
 	told   condition // the last that is in the trace
 }
 
@@ -154,6 +159,10 @@ func (d *driver) elapse(t time.Duration) {
 	synctest.Wait()
 }
 
+// pollEvery is short, so that a client that reads has everything when a pause of
+// settling is over, however few events its channel holds.
+const pollEvery = 100 * time.Microsecond
+
 func (d *driver) start(setup Setup) {
 	if d.cacher != nil {
 		d.stop()
@@ -161,6 +170,19 @@ func (d *driver) start(setup Setup) {
 	d.setup = setup
 	d.store.noProgress.Store(setup.NoProgress)
 	d.store.history.Store(setup.Recall)
+	limits := rounds.Defaults // which no schedule reaches
+	if setup.Rounds > 0 {
+		limits = rounds.Limits{Watchers: 1, Queued: 2, Events: setup.Rounds, OneCore: true}
+	}
+	rounds.Set(limits)
+	polled := polling.Defaults // which no schedule reaches
+	if setup.Polled {
+		polled = polling.Limits{Every: pollEvery, Yield: true}
+		if !d.racing {
+			polled.AtOnce, polled.Yield = 1, false // so that a schedule has one trace
+		}
+	}
+	polling.Set(polled)
 	config := cacher.Config{
 		Storage: d.store, Versioner: storage.APIObjectVersioner{}, GroupResource: poddata.Resource,
 		ResourcePrefix: poddata.Prefix, KeyFunc: poddata.Key, GetAttrsFunc: d.store.attrs,
@@ -181,7 +203,7 @@ func (d *driver) start(setup Setup) {
 	}
 	// Read before the cache begins, which a racing schedule may not see.
 	d.startFills = d.store.fills.Load()
-	c, err := cacher.New(config)
+	c, err := d.stores.enter(func() (*cacher.Cacher, error) { return cacher.New(config) })
 	if err != nil {
 		d.fail("the cache does not start: %v", err)
 		return
@@ -198,7 +220,7 @@ func (d *driver) start(setup Setup) {
 
 var codec = poddata.Codec()
 
-// stop stops the cache.
+// stop has all stores end, and the cache with the last one.
 func (d *driver) stop() {
 	if d.cacher == nil {
 		return
@@ -209,7 +231,10 @@ func (d *driver) stop() {
 	for _, r := range d.reads {
 		r.readRule.stopped = true
 	}
-	d.cacher.Stop()
+	if d.stopped {
+		d.cacher.Stop() // once more, which makes no difference
+	}
+	d.stores.leaveAll()
 	d.stopped = true
 }
 
@@ -256,11 +281,7 @@ func (d *driver) recover() {
 		// No longer than it takes until no fault has an effect any more, if that is all
 		// that there is to recover from.
 		pause := time.Minute
-		if d.racing {
-			if d.calm() {
-				pause = 10 * time.Second
-			}
-		} else if trouble := time.Until(d.faults.calmFrom); !d.lost && d.status.Ready && trouble < pause {
+		if trouble := time.Until(d.faults.calmFrom); !d.lost && d.status.Ready && trouble < pause {
 			pause = max(10*time.Second, trouble+time.Second)
 		}
 		d.elapse(pause)

@@ -27,6 +27,10 @@ func (d *driver) do(o Operation) {
 		d.start(o.Setup)
 	case "stop":
 		d.stop()
+	case "share":
+		d.share()
+	case "unshare":
+		d.stores.leaveOne(o.N)
 	case "elapse":
 		time.Sleep(o.For)
 	case "clock":
@@ -102,6 +106,12 @@ func (d *driver) wrote(rv uint64, name string, after *example.Pod) {
 	}
 }
 
+// ambiguous reports whether a version may mean two states. A cache that carries watchers
+// over a list keeps its window, with the difference to the history that is gone.
+func (d *driver) ambiguous(rv uint64) bool {
+	return d.setup.Carry && rv > 0 && rv <= d.history.twofold
+}
+
 // ask opens a watch or begins a read.
 func (d *driver) ask(o Operation) {
 	if d.cacher == nil {
@@ -123,7 +133,7 @@ func (d *driver) ask(o Operation) {
 			selection: selection, asked: asked, from: from, anyPart: d.setup.NoProgress,
 			bookmarks: o.Query.Bookmarks, state: o.Query.Initial == "yes" || (o.Query.Initial == "" && from == 0),
 			opened: time.Now(), current: d.history.rv, oldest: d.status.OldestResourceVersion, fills: d.restedFills,
-			lost: d.lost, troubled: d.faults.troubled(time.Now()), undecodable: d.undecodable, stopped: d.stopped,
+			lost: d.lost || d.ambiguous(from), troubled: d.faults.troubled(time.Now()), undecodable: d.undecodable, stopped: d.stopped,
 		}
 		rule.endMark = o.Query.Initial == "yes" && o.Query.Bookmarks
 		rule.least = d.least(asked, from)

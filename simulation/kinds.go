@@ -9,7 +9,7 @@ import (
 
 // kinds are all kinds of operations that coverage tells apart.
 var kinds = slices.Concat(
-	[]string{"put", "remove", "txn", "fill", "touch", "create", "update", "delete", "elapse", "clock forward", "clock back", "progress", "compact", "restore", "skip", "corrupt", "poison", "start", "stop"},
+	[]string{"put", "remove", "txn", "fill", "touch", "create", "update", "delete", "elapse", "clock forward", "clock back", "progress", "compact", "restore", "skip", "corrupt", "poison", "start", "stop", "share", "unshare"},
 	[]string{"hold client", "release client", "take", "end", "cancel", "cancel read"},
 	[]string{"hold events", "hold revision", "hold request", "release fault", "fail request", "hang", "hang stale"},
 	[]string{"break", "break expired", "break with an error", "break always"},

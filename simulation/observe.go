@@ -26,7 +26,7 @@ func (d *driver) observe(o Operation) {
 		return
 	}
 	before := d.status
-	d.status = d.cacher.Status()
+	d.look()
 	if d.status.ResourceVersion == 0 && !d.stopped {
 		// The cache has fallen asleep. The reasons that its watches were given before
 		// that stay right.
@@ -58,6 +58,23 @@ func (d *driver) observe(o Operation) {
 			d.fail("the cache has %d watches of its storage open", n)
 		}
 	}
+}
+
+// lookCloser is how many observations there are for one that has the cache describe
+// each of its watches, which takes as long as the rest of its status.
+const lookCloser = 4
+
+// look asks the cache for its status.
+func (d *driver) look() {
+	if d.looks++; d.looks%lookCloser == 0 {
+		d.status = d.cacher.Status()
+		return
+	}
+	status, err := d.cacher.StatusPage(cacher.WatcherQuery{})
+	if err != nil {
+		d.fail("the cache has no status: %v", err)
+	}
+	d.status = status
 }
 
 // calm reports whether no fault is in force or has effects, so that the cache must
@@ -141,8 +158,11 @@ func (d *driver) excuses(w *watching, fills int64) bool {
 		return expired
 	case d.racing && d.setup.WindowBytes > 0:
 		return expired // a burst is more than the window holds
-	case (stalled > 0 || d.setup.WindowBytes > 0) && d.status.OldestResourceVersion > position:
+	case (stalled > 0 || d.setup.WindowBytes > 0) &&
+		(d.status.OldestResourceVersion > position || (d.status.OldestResourceVersion == position && w.within(d.history))):
 		return expired
+	case d.setup.WindowBytes > 0 && d.status.Asleep:
+		return expired // and nobody knows any more what the window had
 	case stalled > 0 && d.setup.WindowBytes > 0 && w.state:
 		return expired // what it keeps is too much
 	}
@@ -214,6 +234,7 @@ func (d *driver) observeStatus(before cacher.Status, fills int64) {
 		d.restedFills = fills
 		if d.lost && fills > d.lostFills && s.Ready && s.ResourceVersion > 0 && s.ResourceVersion <= d.history.rv && (!d.setup.Carry || len(d.twins) == 0) {
 			d.lost = false
+			d.history.listed(s.ResourceVersion)
 		}
 	}
 }

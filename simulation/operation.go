@@ -193,6 +193,11 @@ type Setup struct {
 	Keep int64
 	// Recall: the storage says that it keeps its history.
 	Recall bool
+	// Rounds is how many events of a burst the dispatcher sends to a watcher in turn,
+	// 0 if it sends each by itself.
+	Rounds int
+	// Polled: no parked watcher has a goroutine of its own.
+	Polled bool
 }
 
 func (s Setup) words() (out []string) {
@@ -213,10 +218,13 @@ func (s Setup) words() (out []string) {
 	if s.Keep != 0 {
 		out = append(out, fmt.Sprintf("keep=%d", s.Keep))
 	}
+	if s.Rounds != 0 {
+		out = append(out, fmt.Sprintf("rounds=%d", s.Rounds))
+	}
 	for _, f := range []struct {
 		name string
 		set  bool
-	}{{"no-progress", s.NoProgress}, {"carry", s.Carry}, {"lazy", s.Lazy}, {"list-storage", s.List}, {"no-stale-reads", s.NoStale}, {"get-from-storage", s.GetFromStorage}, {"indexes", s.Indexes}, {"share-equal-parts", s.Share}, {"recall", s.Recall}} {
+	}{{"no-progress", s.NoProgress}, {"carry", s.Carry}, {"lazy", s.Lazy}, {"list-storage", s.List}, {"no-stale-reads", s.NoStale}, {"get-from-storage", s.GetFromStorage}, {"indexes", s.Indexes}, {"share-equal-parts", s.Share}, {"recall", s.Recall}, {"polled", s.Polled}} {
 		if f.set {
 			out = append(out, f.name)
 		}

@@ -7,14 +7,20 @@
 package simulation_test
 
 import (
+	"crypto/sha256"
 	"flag"
 	"fmt"
 	"io"
 	"math/rand"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,7 +39,10 @@ var (
 	schedules = flag.Int("schedules", 0, "how many schedules each of the tests runs")
 	all       = flag.Bool("all", false, "run as many schedules as make test")
 	first     = flag.Uint64("first", 1, "the first seed")
+	last      = flag.Uint64("last", deterministicSchedules, "TestSchedules with -all: the last seed")
 	list      = flag.Bool("list", false, "print one line for each schedule that fails, and go on")
+	traces    = flag.String("traces", "", "the file that TestTraces writes")
+	backwards = flag.Bool("backwards", false, "TestTraces begins with the last seed")
 	soak      = flag.Bool("soak", false, "TestSoak runs until it is interrupted")
 )
 
@@ -56,9 +65,42 @@ func TestMain(m *testing.M) {
 // The memory of schedules is collected after so many of them, or when there is more
 // than the limit of it.
 const (
-	collectEvery = 150
+	collectEvery = 100
 	heapLimit    = 1 << 30
 )
+
+// collect collects the memory of the schedules so far, in the sight of some deep
+// stacks: a collection decides how large the stacks of goroutines are at first, by the
+// average of those that it finds. A schedule starts some hundred goroutines, and to
+// have most of their stacks grow, once or twice each, takes a twelfth of its time.
+func collect() {
+	var deep, leave sync.WaitGroup
+	leave.Add(1)
+	for range deepStacks {
+		deep.Add(1)
+		go func() { descend(stackDepth, func() { deep.Done(); leave.Wait() }) }()
+	}
+	deep.Wait()
+	runtime.GC()
+	leave.Done()
+}
+
+const (
+	deepStacks = 100
+	stackDepth = 40
+)
+
+// descend calls a function with some 6 KB on the stack.
+//
+//go:noinline
+func descend(depth int, call func()) byte {
+	var frame [128]byte
+	if depth == 0 {
+		call()
+		return frame[0]
+	}
+	return descend(depth-1, call) + frame[depth]
+}
 
 // ran counts the schedules of this process.
 var ran int
@@ -74,16 +116,20 @@ func run(t *testing.T, seed uint64, kind simulation.Kind, operations []simulatio
 		os.Exit(2)
 	})
 	defer watchdog.Stop()
-	if ran++; ran%collectEvery == 0 {
-		runtime.GC()
+	if ran%collectEvery == 0 {
+		collect()
 	}
+	ran++
 	//lint:ignore SA1019 Package wait of k8s.io/apimachinery takes its random numbers here.
 	rand.Seed(int64(seed))
-	return simulation.Run(t, operations, coverage)
+	return simulation.Run(t, seed, operations, coverage)
 }
 
 // replay is the command that runs a seed again.
 func replay(seed uint64, kind simulation.Kind) string {
+	if simulation.Seeded {
+		return fmt.Sprintf("make replay ARGS='-seed %d%s'", seed, map[simulation.Kind]string{simulation.Racing: " -racing"}[kind])
+	}
 	if kind == simulation.Racing {
 		return fmt.Sprintf("go test -race ./simulation -run 'TestReplay$' -v -args -seed %d -racing", seed)
 	}
@@ -118,12 +164,12 @@ func check(t *testing.T, seed uint64, kind simulation.Kind, coverage *simulation
 	return result
 }
 
-// The schedules that make test runs: what two cores do in some two minutes, one of
-// them each kind. Racing ones cost seven times as much, with the race detector.
-// Without -all, a few deterministic ones run: they find most bugs in seconds.
+// The schedules that make test runs: what two cores do in some four minutes. Racing
+// ones cost seven times as much, with the race detector. Without -all, a few
+// deterministic ones run: they find most bugs in seconds.
 const (
-	deterministicSchedules = 90_000
-	racingSchedules        = 10_000
+	deterministicSchedules = 200_000
+	racingSchedules        = 20_000
 	fewSchedules           = 4000
 )
 
@@ -154,7 +200,7 @@ func checkAll(t *testing.T, n int, kind simulation.Kind) {
 func TestSchedules(t *testing.T) {
 	n := fewSchedules
 	if *all {
-		n = deterministicSchedules
+		n = int(*last - *first + 1)
 	}
 	if race.Enabled {
 		n = 0
@@ -171,26 +217,117 @@ func TestRacingSchedules(t *testing.T) {
 	if *all {
 		n = racingSchedules
 	}
+	if simulation.Seeded {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	}
 	checkAll(t, n, simulation.Racing)
 }
 
-// TestSameSeedSameTrace runs seeds twice. One processor, and no race detector, which
-// picks the next goroutine at random: between two points of rest Go's scheduler
-// then does the same each time.
+// TestSameSeedSameTrace runs seeds twice, racing ones too where goroutines are
+// scheduled by the seed. Elsewhere one processor, and no race detector, which picks the
+// next goroutine at random, has Go's scheduler do the same each time between two points
+// of rest, but for a select of several channels that are ready.
 func TestSameSeedSameTrace(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector schedules goroutines at random; make test runs this in its step 'simulation'")
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	kinds := []simulation.Kind{simulation.Deterministic}
+	if simulation.Seeded {
+		kinds = append(kinds, simulation.Racing)
+	}
 	n := uint64(100)
 	if *schedules > 0 {
 		n = uint64(*schedules)
 	}
 	for s := *first; s < *first+n; s++ {
-		operations := simulation.Generate(s, simulation.Deterministic)
-		require.Equal(t, simulation.Script(operations), simulation.Script(simulation.Generate(s, simulation.Deterministic)), "seed %d", s)
-		one, two := run(t, s, simulation.Deterministic, operations, nil), run(t, s, simulation.Deterministic, operations, nil)
-		require.Equal(t, one.Trace.String(), two.Trace.String(), "seed %d", s)
+		for _, kind := range kinds {
+			operations := simulation.Generate(s, kind)
+			require.Equal(t, simulation.Script(operations), simulation.Script(simulation.Generate(s, kind)), "seed %d", s)
+			one, two := run(t, s, kind, operations, nil), run(t, s, kind, operations, nil)
+			require.Equal(t, one.Trace.String(), two.Trace.String(), "seed %d", s)
+		}
+	}
+}
+
+// hadTwoTraces are deterministic seeds whose traces followed from addresses, from the
+// time, or from a number that a process draws when it begins.
+var hadTwoTraces = []uint64{
+	624, 2218, 7065, 13589, 20007, 20412, 21103, 22614, 22713, 23927, 24520,
+	28666, 28830, 33567, 34732, 35094, 35559, 43687, 44166, 45318, 53739, 54466,
+	59028, 59302, 59431, 60270, 62603, 63953, 68569, 70444, 74270, 74709, 76405,
+	79103, 79681, 83959, 85702, 87454, 95705, 104044, 105847, 106105, 110048, 111233,
+	111512, 113405, 114782, 119912, 120019, 121502, 122805, 122968, 123632, 133018, 133896,
+}
+
+// TestSameTraceInEveryProcess has two processes run seeds, one of them backwards.
+func TestSameTraceInEveryProcess(t *testing.T) {
+	if !simulation.Seeded {
+		t.Skip("goroutines are scheduled by the seed only with the runtime of hack/seeded; make test runs this in its step 'simulation'")
+	}
+	n := 200
+	if *schedules > 0 {
+		n = *schedules
+	}
+	var written [2][]byte
+	for i, order := range []string{"-backwards=false", "-backwards"} {
+		file := filepath.Join(t.TempDir(), "traces")
+		args := []string{"-test.run=^TestTraces$", "-test.timeout=0", "-traces=" + file, fmt.Sprintf("-schedules=%d", n), fmt.Sprintf("-first=%d", *first), order}
+		out, err := exec.CommandContext(t.Context(), os.Args[0], args...).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		written[i], err = os.ReadFile(file)
+		require.NoError(t, err)
+		lines := strings.Split(strings.TrimSuffix(string(written[i]), "\n"), "\n")
+		require.Len(t, lines, 2*n+len(hadTwoTraces))
+		slices.Sort(lines)
+		written[i] = []byte(strings.Join(lines, "\n"))
+	}
+	require.Equal(t, string(written[0]), string(written[1]))
+}
+
+// TestTraces writes a line for the trace of each schedule.
+func TestTraces(t *testing.T) {
+	if *traces == "" {
+		t.Skip("TestSameTraceInEveryProcess runs it, and who names a file by -traces")
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	type schedule struct {
+		seed uint64
+		kind simulation.Kind
+	}
+	var all []schedule
+	for _, s := range hadTwoTraces {
+		all = append(all, schedule{s, simulation.Deterministic})
+	}
+	for s := *first; s < *first+uint64(*schedules); s++ {
+		all = append(all, schedule{s, simulation.Deterministic}, schedule{s, simulation.Racing})
+	}
+	if *backwards {
+		slices.Reverse(all)
+	}
+	file, err := os.Create(*traces)
+	require.NoError(t, err)
+	defer file.Close()
+	for _, s := range all {
+		result := run(t, s.seed, s.kind, simulation.Generate(s.seed, s.kind), nil)
+		_, err := fmt.Fprintf(file, "%d %v %x\n", s.seed, s.kind == simulation.Racing, sha256.Sum256([]byte(result.Trace.String())))
+		require.NoError(t, err)
+	}
+}
+
+// TestSeedsOfSoak runs the schedules that make soak has found to fail.
+func TestSeedsOfSoak(t *testing.T) {
+	if !simulation.Seeded {
+		t.Skip("goroutines are scheduled by the seed only with the runtime of hack/seeded; make test runs this in its step 'simulation'")
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	for kind, seeds := range map[simulation.Kind][]uint64{
+		simulation.Deterministic: {10148264, 20059085, 20099007},
+		simulation.Racing:        {20050859, 30172484},
+	} {
+		for _, s := range seeds {
+			check(t, s, kind, nil)
+		}
 	}
 }
 
@@ -202,7 +339,8 @@ func TestReplay(t *testing.T) {
 	kind := simulation.Deterministic
 	if *racing {
 		kind = simulation.Racing
-	} else {
+	}
+	if !*racing || simulation.Seeded {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	}
 	if *verbose {
@@ -217,6 +355,9 @@ func TestReplay(t *testing.T) {
 func TestSoak(t *testing.T) {
 	if !*soak {
 		t.Skip("make soak runs it")
+	}
+	if simulation.Seeded {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	}
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, os.Interrupt)

@@ -153,6 +153,15 @@ func (r *watchRule) agrees(b *beginning, s seen, h *history) bool {
 
 func (r *watchRule) pass(b *beginning) bool { b.next++; return true }
 
+// within reports whether the watch may have got a part only of the last revision that
+// it has seen.
+func (r *watchRule) within(h *history) bool {
+	if r.store != nil {
+		return h.whole(r.last) > h.whole(r.last-1)+1
+	}
+	return slices.ContainsFunc(r.beginnings, func(b *beginning) bool { return r.advance(b, h, r.last) != "" })
+}
+
 // advance goes to the next change at or below most that the watch is to be told of,
 // and returns the event, "" if there is none.
 func (r *watchRule) advance(b *beginning, h *history, most uint64) string {
