@@ -2,7 +2,8 @@
 
 // Command mutation changes one operator, condition or call of a package at a time,
 // without a write to the tree, and runs the package's tests, and then those of other
-// packages. A change that no test notices survives: a test is missing, or the change
+// packages. All changes of a package are compiled into one binary, each behind a
+// switch; a test runs for the changes that it comes by. A change that no test notices survives: a test is missing, or the change
 // makes no difference. docs/mutation.md has a row, with the reason, for each survivor
 // that is known; the command fails if there is another one.
 //
@@ -10,13 +11,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -35,20 +39,22 @@ const atOnce = 2
 // settings are the flags.
 type settings struct {
 	folders []string
-	then    []string // folders whose tests run after a package's own
-	tests   string   // -run
+	then    []string // folders whose tests run after a package's own, with the tests' flags
 	file    string   // only mutants of files with this in their name
 	most    time.Duration
+	// For each mutant, the quickest tests of a package that together take no longer.
+	own, each time.Duration
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	var s settings
-	then := flag.String("then", "", "folders, with commas between, whose tests run on what survives the package's own")
-	flag.StringVar(&s.tests, "run", "", "go test's -run; empty: all tests")
+	then := flag.String("then", "", "folders, with commas between, whose tests run on what survives the package's own; the tests' flags may follow each, as in \"./cacher -test.run=^TestWatch\"")
 	flag.StringVar(&s.file, "file", "", "only files with this in their name")
 	flag.DurationVar(&s.most, "most", 10*time.Hour, "end after so long, with what is known by then")
+	flag.DurationVar(&s.own, "own", 0, "for each mutant, run only so many of the package's own tests, the quickest; 0: all")
+	flag.DurationVar(&s.each, "each", 10*time.Second, "for each mutant, run only so many of a -then folder's tests, the quickest")
 	flag.Parse()
 	s.folders = flag.Args()
 	if *then != "" {
@@ -65,7 +71,8 @@ func run(ctx context.Context, root string, s settings) error {
 	if len(s.folders) == 0 {
 		return errors.New("no folder is named, as in ./watchcache")
 	}
-	for _, folder := range append(s.folders[:len(s.folders):len(s.folders)], s.then...) {
+	for _, net := range append(s.folders[:len(s.folders):len(s.folders)], s.then...) {
+		folder, _, _ := strings.Cut(net, " ")
 		if strings.HasSuffix(folder, "...") {
 			return fmt.Errorf("%q is no folder: name each one, as in ./watchcache", folder)
 		}
@@ -78,15 +85,14 @@ func run(ctx context.Context, root string, s settings) error {
 	if err != nil {
 		return err
 	}
-	ends := time.Now().Add(s.most)
+	counted, err := s.mutate(ctx, root, string(known))
+	if err != nil {
+		return err
+	}
 	var total tally
-	for _, folder := range s.folders {
-		counted, err := s.mutate(ctx, root, folder, string(known), ends)
-		if err != nil {
-			return err
-		}
-		fmt.Printf("%s: %s\n", folder, counted)
-		total.add(counted)
+	for i, folder := range s.folders {
+		fmt.Printf("%s: %s\n", folder, &counted[i])
+		total.add(&counted[i])
 	}
 	fmt.Printf("all: %s\n", &total)
 	if n := total.survived.Load(); n > 0 {
@@ -96,119 +102,130 @@ func run(ctx context.Context, root string, s settings) error {
 }
 
 // tally counts what has become of mutants.
-type tally struct{ killed, hung, broken, explained, survived, left atomic.Int64 }
+type tally struct{ killed, hung, explained, survived, left atomic.Int64 }
 
 func (t *tally) add(other *tally) {
 	t.killed.Add(other.killed.Load())
 	t.hung.Add(other.hung.Load())
-	t.broken.Add(other.broken.Load())
 	t.explained.Add(other.explained.Load())
 	t.survived.Add(other.survived.Load())
 	t.left.Add(other.left.Load())
 }
 
 func (t *tally) String() string {
-	return fmt.Sprintf("%d killed, %d hung, %d survived and are explained, %d survived; %d do not compile, for %d there was no time",
-		t.killed.Load(), t.hung.Load(), t.explained.Load(), t.survived.Load(), t.broken.Load(), t.left.Load())
+	return fmt.Sprintf("%d killed, %d hung, %d survived and are explained, %d survived; for %d there was no time",
+		t.killed.Load(), t.hung.Load(), t.explained.Load(), t.survived.Load(), t.left.Load())
 }
 
-// mutate runs the tests on each mutant of a package.
-func (s settings) mutate(ctx context.Context, root, folder, known string, ends time.Time) (*tally, error) {
-	mutants, err := mutantsOf(root, folder)
+// mutate runs the tests on each mutant, and counts what becomes of those of each
+// folder.
+func (s settings) mutate(ctx context.Context, root, known string) ([]tally, error) {
+	ends := time.Now().Add(s.most)
+	dir, err := os.MkdirTemp("", "mutation")
 	if err != nil {
 		return nil, err
 	}
-	runs, err := s.asItIs(ctx, root, folder)
+	defer os.RemoveAll(dir)
+	all, err := schemaOf(root, s.folders)
 	if err != nil {
 		return nil, err
 	}
-	counted := &tally{}
+	binaries, err := s.compile(ctx, root, dir, all)
+	if err != nil {
+		return nil, err
+	}
+	counted := make([]tally, len(s.folders))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce)
-	for _, m := range mutants {
+	for _, m := range all.mutants {
 		if !strings.Contains(m.file, s.file) {
 			continue
 		}
+		in := slices.IndexFunc(s.folders, func(folder string) bool { return path.Dir(m.file) == path.Clean(folder) })
 		group.Go(func() error {
 			if time.Now().After(ends) {
-				counted.left.Add(1)
+				counted[in].left.Add(1)
 				return nil
 			}
-			outcome, err := m.test(ctx, root, runs)
+			outcome, reached, err := m.test(ctx, binaries)
 			if err != nil {
 				return err
 			}
-			switch {
-			case outcome == gotest.Failed:
-				counted.killed.Add(1)
-			case outcome == gotest.Hung:
-				counted.hung.Add(1)
-			case outcome == gotest.Broken:
-				counted.broken.Add(1)
-			case strings.Contains(known, m.row()):
-				counted.explained.Add(1)
-			default:
-				counted.survived.Add(1)
-				fmt.Printf("%s line %d\n", m.row(), m.line)
-			}
+			counted[in].count(m, outcome, reached, known)
 			return nil
 		})
 	}
 	return counted, group.Wait()
 }
 
-// hangAfter is how many times longer than without a change tests may take, and
-// leastTimeout the least time that they have.
-const (
-	hangAfter    = 5
-	leastTimeout = 30 * time.Second
-)
-
-// asItIs runs the tests without a change, and returns the runs for the mutants: the
-// package's own tests and then those of others.
-func (s settings) asItIs(ctx context.Context, root, folder string) ([]gotest.Run, error) {
-	var runs []gotest.Run
-	for _, pkg := range append([]string{folder}, s.then...) {
-		r := gotest.Run{Dir: root, Package: pkg, Run: s.tests, Timeout: 10 * time.Minute}
-		result, err := r.Do(ctx)
-		switch {
-		case err != nil:
-			return nil, err
-		case result.Outcome == gotest.Broken && strings.Contains(result.Output, "no test"):
-			continue
-		case result.Outcome != gotest.Passed:
-			return nil, fmt.Errorf("the tests of %s fail without any change:\n%s", pkg, result.Output)
-		}
-		r.Timeout = max(leastTimeout, hangAfter*result.Took)
-		runs = append(runs, r)
+// count counts a mutant, and prints one that survives.
+func (t *tally) count(m mutant, outcome gotest.Outcome, reached bool, known string) {
+	switch {
+	case outcome == gotest.Failed:
+		t.killed.Add(1)
+	case outcome == gotest.Hung:
+		t.hung.Add(1)
+	case strings.Contains(known, m.row()):
+		t.explained.Add(1)
+	case reached:
+		t.survived.Add(1)
+		fmt.Printf("%s line %d\n", m.row(), m.line)
+	default:
+		t.survived.Add(1)
+		fmt.Printf("%s line %d, where no test comes by\n", m.row(), m.line)
 	}
-	if len(runs) == 0 {
-		return nil, fmt.Errorf("neither %s nor what -then names has tests: name a package with tests by -then", folder)
-	}
-	return runs, nil
 }
 
-// test runs the tests on the mutant until one notices.
-func (m mutant) test(ctx context.Context, root string, runs []gotest.Run) (gotest.Outcome, error) {
-	dir, err := os.MkdirTemp("", "mutation")
-	if err != nil {
-		return 0, err
+// compile compiles the packages' own tests and then those of others, and runs each
+// without a change.
+func (s settings) compile(ctx context.Context, root, dir string, all schema) ([]*binary, error) {
+	var binaries []*binary
+	for i, net := range append(s.folders[:len(s.folders):len(s.folders)], s.then...) {
+		own := filepath.Join(dir, fmt.Sprint(i))
+		if err := os.Mkdir(own, 0o700); err != nil {
+			return nil, err
+		}
+		b, err := newBinary(ctx, root, own, net, all)
+		if err != nil {
+			return nil, err
+		}
+		if b == nil {
+			continue
+		}
+		if b.most = s.each; i < len(s.folders) {
+			b.most = s.own
+		}
+		if err := b.observe(ctx, own); err != nil {
+			return nil, err
+		}
+		binaries = append(binaries, b)
 	}
-	defer os.RemoveAll(dir)
-	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(m.file)))
-	if err != nil {
-		return 0, err
+	if len(binaries) == 0 {
+		return nil, errors.New("neither the packages nor what -then names has tests: name a package with tests by -then")
 	}
-	changed := filepath.Join(dir, filepath.Base(m.file))
-	if err := os.WriteFile(changed, m.change(text), 0o600); err != nil {
-		return 0, err
-	}
-	for _, r := range runs {
-		r.Replaced = map[string]string{m.file: changed}
-		result, err := r.Do(ctx)
-		if err != nil || result.Outcome != gotest.Passed {
-			return result.Outcome, err
+	return binaries, nil
+}
+
+// test runs the tests on the mutant until one notices, and reports whether any test
+// comes by.
+func (m mutant) test(ctx context.Context, binaries []*binary) (outcome gotest.Outcome, reached bool, err error) {
+	// Those of the package itself come first.
+	ordered := slices.Clone(binaries)
+	slices.SortStableFunc(ordered, func(a, b *binary) int { return cmp.Compare(m.from(b), m.from(a)) })
+	for _, b := range ordered {
+		outcome, here, err := b.judge(ctx, m)
+		reached = reached || here
+		if err != nil || outcome != gotest.Passed {
+			return outcome, reached, err
 		}
 	}
-	return gotest.Passed, nil
+	return gotest.Passed, reached, nil
+}
+
+// from returns 1 for the tests of the mutant's own package, and 0 for others.
+func (m mutant) from(b *binary) int {
+	if strings.HasSuffix(filepath.ToSlash(b.folder), "/"+path.Dir(m.file)) {
+		return 1
+	}
+	return 0
 }

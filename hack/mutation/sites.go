@@ -6,28 +6,26 @@ import (
 	"bytes"
 	"fmt"
 	"go/ast"
-	"go/build"
 	"go/format"
-	"go/parser"
 	"go/token"
-	"os"
-	"path"
-	"path/filepath"
+	"go/types"
 	"slices"
 	"strings"
 )
 
 // mutant is one change of one file.
 type mutant struct {
+	id       int    // what on(id) asks for, from 1
 	file     string // relative to the root, with slashes
 	line     int
 	function string // with its receiver's type
 	// before is the smallest expression or statement around the change, in one line,
 	// and after what becomes of it.
 	before, after string
-	// The bytes from from to to are replaced by text.
-	from, to int
-	text     string
+	// node is what the change is about, and op the operator that is exchanged: ILLEGAL
+	// if a condition is negated, or a call removed.
+	node ast.Node
+	op   token.Token
 }
 
 // row is how the page of explained survivors begins the row of a mutant. The row has
@@ -41,11 +39,6 @@ func (m mutant) row() string {
 	return fmt.Sprintf("| `%s` | `%s` | %s | %s |", m.file, m.function, cell(m.before), after)
 }
 
-// change returns the text of the file with the change.
-func (m mutant) change(text []byte) []byte {
-	return slices.Concat(text[:m.from], []byte(m.text), text[m.to:])
-}
-
 // boundaries is what becomes of an operator.
 var boundaries = map[token.Token]token.Token{
 	token.LSS: token.LEQ, token.LEQ: token.LSS, token.GTR: token.GEQ, token.GEQ: token.GTR,
@@ -57,40 +50,16 @@ var boundaries = map[token.Token]token.Token{
 }
 
 // leftAlone are calls whose removal says nothing: what is locked is a matter of the
-// race detector, and an assertion checks what holds.
-var leftAlone = []string{"Lock", "Unlock", "RLock", "RUnlock", "assert", "checkSeal", "checkRV", "seal", "panic"}
+// race detector. assertions are calls that check what holds, in a build with the tag
+// invariants: what they check is left alone, too.
+var (
+	leftAlone  = []string{"Lock", "Unlock", "RLock", "RUnlock", "panic"}
+	assertions = []string{"assert", "checkSeal", "checkRV", "seal"}
+)
 
-// mutantsOf returns the mutants of the package in a folder, as the default build tags
-// have it.
-func mutantsOf(root, folder string) ([]mutant, error) {
-	folder = path.Clean(strings.TrimPrefix(folder, "./"))
-	pkg, err := build.ImportDir(filepath.Join(root, filepath.FromSlash(folder)), 0)
-	if err != nil {
-		return nil, err
-	}
-	var all []mutant
-	for _, name := range pkg.GoFiles {
-		text, err := os.ReadFile(filepath.Join(pkg.Dir, name))
-		if err != nil {
-			return nil, err
-		}
-		found, err := sites(path.Join(folder, name), text)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, found...)
-	}
-	return all, nil
-}
-
-// sites returns the mutants of one file.
-func sites(name string, text []byte) ([]mutant, error) {
-	files := token.NewFileSet()
-	syntax, err := parser.ParseFile(files, name, text, parser.SkipObjectResolution)
-	if err != nil {
-		return nil, err
-	}
-	f := finder{name: name, text: text, files: files}
+// sites returns the mutants of one file. Operands that info does not know are taken for numbers.
+func sites(name string, text []byte, files *token.FileSet, syntax *ast.File, info *types.Info) []mutant {
+	f := finder{name: name, text: text, files: files, info: info}
 	for _, d := range syntax.Decls {
 		fn, ok := d.(*ast.FuncDecl)
 		if !ok || fn.Body == nil {
@@ -99,7 +68,7 @@ func sites(name string, text []byte) ([]mutant, error) {
 		f.function = functionName(fn)
 		ast.Inspect(fn.Body, f.visit)
 	}
-	return f.found, nil
+	return f.found
 }
 
 // finder finds the mutants of one file.
@@ -107,32 +76,49 @@ type finder struct {
 	name, function string
 	text           []byte
 	files          *token.FileSet
+	info           *types.Info
 	found          []mutant
 }
 
 func (f *finder) visit(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.BinaryExpr:
-		f.operator(n, n.OpPos, n.Op)
+		if f.info.Types[n].Value == nil { // no constant
+			f.operator(n, n.X, n.OpPos, n.Op)
+		}
 	case *ast.IncDecStmt:
-		f.operator(n, n.TokPos, n.Tok)
+		f.operator(n, n.X, n.TokPos, n.Tok)
 	case *ast.AssignStmt:
-		f.operator(n, n.TokPos, n.Tok)
+		f.operator(n, n.Lhs[0], n.TokPos, n.Tok)
 	case *ast.IfStmt:
 		f.negate(n.Cond)
 	case *ast.ExprStmt:
-		if call, ok := n.X.(*ast.CallExpr); ok && !slices.Contains(leftAlone, calledName(call)) {
-			f.add(n, n.Pos(), n.End(), "")
+		call, ok := n.X.(*ast.CallExpr)
+		if ok && slices.Contains(assertions, calledName(call)) {
+			return false
+		}
+		if ok && !slices.Contains(leftAlone, calledName(call)) {
+			f.add(n, token.ILLEGAL, n.Pos(), n.End(), "")
 		}
 	}
 	return true
 }
 
-// operator exchanges the operator of a node.
-func (f *finder) operator(n ast.Node, at token.Pos, op token.Token) {
-	if by, ok := boundaries[op]; ok {
-		f.add(n, at, at+token.Pos(len(op.String())), by.String())
+// operator exchanges the operator of a node, but not that of a concatenation.
+func (f *finder) operator(n ast.Node, operand ast.Expr, at token.Pos, op token.Token) {
+	by, ok := boundaries[op]
+	if !ok || (op == token.ADD || op == token.ADD_ASSIGN) && isString(f.info.TypeOf(operand)) {
+		return
 	}
+	f.add(n, op, at, at+token.Pos(len(op.String())), by.String())
+}
+
+func isString(t types.Type) bool {
+	if t == nil {
+		return false
+	}
+	basic, ok := t.Underlying().(*types.Basic)
+	return ok && basic.Info()&types.IsString != 0
 }
 
 // negate negates a condition, unless exchanging its operator does so.
@@ -140,24 +126,21 @@ func (f *finder) negate(cond ast.Expr) {
 	if b, ok := cond.(*ast.BinaryExpr); ok && (b.Op == token.EQL || b.Op == token.NEQ) {
 		return
 	}
-	f.add(cond, cond.Pos(), cond.End(), "!("+string(f.source(cond.Pos(), cond.End()))+")")
+	f.add(cond, token.ILLEGAL, cond.Pos(), cond.End(), "!("+string(f.source(cond.Pos(), cond.End()))+")")
 }
 
-func (f *finder) add(around ast.Node, from, to token.Pos, text string) {
-	m := mutant{
-		file: f.name, line: f.files.Position(from).Line, function: f.function, text: text,
-		from: f.offset(from), to: f.offset(to),
-	}
-	begin := f.offset(around.Pos())
-	whole := f.source(around.Pos(), around.End())
-	m.before = oneLine(whole)
-	m.after = oneLine(slices.Concat(whole[:m.from-begin], []byte(text), whole[m.to-begin:]))
-	f.found = append(f.found, m)
+func (f *finder) add(around ast.Node, op token.Token, from, to token.Pos, text string) {
+	whole, begin := f.source(around.Pos(), around.End()), around.Pos()
+	f.found = append(f.found, mutant{
+		file: f.name, line: f.files.Position(from).Line, function: f.function, node: around, op: op,
+		before: oneLine(whole),
+		after:  oneLine(slices.Concat(whole[:from-begin], []byte(text), whole[to-begin:])),
+	})
 }
 
-func (f *finder) offset(p token.Pos) int { return f.files.Position(p).Offset }
-
-func (f *finder) source(from, to token.Pos) []byte { return f.text[f.offset(from):f.offset(to)] }
+func (f *finder) source(from, to token.Pos) []byte {
+	return f.text[f.files.Position(from).Offset:f.files.Position(to).Offset]
+}
 
 // longest is how much of an expression is shown.
 const longest = 100

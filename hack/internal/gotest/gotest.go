@@ -125,16 +125,16 @@ func (r Run) args(overlay string) []string {
 		args = append(args, "-run", r.Run)
 	}
 	args = append(append(args, r.Package), r.Flags...) // a test's own flags end the packages
-	if r.usesRapid() {
+	if UsesRapid(filepath.Join(r.Dir, filepath.FromSlash(r.Package))) {
 		args = append(args, "-rapid.nofailfile")
 	}
 	return args
 }
 
-// usesRapid reports whether tests of the package are made with pgregory.net/rapid, which
-// would write the cases that fail to the tree.
-func (r Run) usesRapid() bool {
-	names, _ := filepath.Glob(filepath.Join(r.Dir, filepath.FromSlash(r.Package), "*_test.go"))
+// UsesRapid reports whether tests in the folder are made with pgregory.net/rapid, which
+// would write the cases that fail to the tree, but for its flag -rapid.nofailfile.
+func UsesRapid(folder string) bool {
+	names, _ := filepath.Glob(filepath.Join(folder, "*_test.go"))
 	return slices.ContainsFunc(names, func(name string) bool {
 		text, err := os.ReadFile(name)
 		return err == nil && bytes.Contains(text, []byte("\"pgregory.net/rapid\""))
@@ -144,13 +144,11 @@ func (r Run) usesRapid() bool {
 // env is the environment of make test's steps: without cgo unless the race detector
 // needs it, so that both have their builds in common.
 func (r Run) env() []string {
-	env := os.Environ()
-	for _, flag := range r.Flags {
-		if flag == "-race" {
-			return env
-		}
+	cgo := "CGO_ENABLED=0"
+	if slices.Contains(r.Flags, "-race") {
+		cgo = "CGO_ENABLED=1"
 	}
-	return append(env, "CGO_ENABLED=0")
+	return append(os.Environ(), cgo)
 }
 
 // outcomeOf reads what go test has printed.
