@@ -4,14 +4,17 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kube-watchcache/watchcache/integration/etcdserver"
 	"github.com/kube-watchcache/watchcache/integration/internal/longform"
 )
 
@@ -21,11 +24,13 @@ var long = longform.Form{Target: "chaos", Name: "CHAOS"}
 // calm is how long nothing goes wrong between two faults.
 const calm = time.Second
 
+// The short form's seed.
+const seed = 14
+
 // TestFixedFaults is the short form: some faults in a fixed order, from a fixed
-// seed.
+// seed. Members are processes, which start sooner than containers.
 func TestFixedFaults(t *testing.T) {
-	noLeaks(t)
-	schedule, err := named(
+	fixed(t, etcdserver.Process,
 		"the leader is killed",
 		"clients are cut off in the middle of a message",
 		"a follower is paused",
@@ -33,21 +38,49 @@ func TestFixedFaults(t *testing.T) {
 		"the history is compacted and all members are defragmented",
 		"the leader is cut off from its peers",
 		"a server is killed",
+		"the disk of the leader is slow",
+		"the cache in the test's process is closed",
 		"all members are killed",
 		"clients' connections stall",
 		"etcd has no space left",
 		"clients' connections overtake each other",
 		"the history is compacted and all members are defragmented",
 	)
-	require.NoError(t, err)
-	for i := range schedule {
-		schedule[i].least, schedule[i].most = schedule[i].least*2, schedule[i].least*2
+}
+
+// TestContainers is the part of the short form that hits members in containers: by
+// the engine, and by its networks.
+func TestContainers(t *testing.T) {
+	reason := etcdserver.Engine(t.Context())
+	if os.Getenv("ETCD_MODE") == string(etcdserver.Process) {
+		reason = errors.New("ETCD_MODE=process")
 	}
-	const seed = 14
-	r := newRun(t, seed)
-	r.execute(t.TempDir(), "go test ./integration/chaos -run TestFixedFaults", func(ctx context.Context) {
+	if reason != nil {
+		fmt.Printf("%s: skipped, there are no containers: %v\n", t.Name(), reason)
+		t.Skip(reason)
+	}
+	fixed(t, etcdserver.Container,
+		"the leader is killed",
+		"a follower is paused",
+		"the leader is cut off from its peers",
+		"a member loses its network",
+		"all disks are slow",
+	)
+}
+
+// fixed causes the faults of the names, one after the other, each for twice the time
+// that it lasts at least.
+func fixed(t *testing.T, mode etcdserver.Mode, names ...string) {
+	noLeaks(t)
+	schedule, err := named(names...)
+	require.NoError(t, err)
+	r := newRun(t, seed, mode)
+	r.execute(t.TempDir(), "go test ./integration/chaos -run "+t.Name(), func(ctx context.Context) {
 		for _, f := range schedule {
-			r.next(ctx, f)
+			f.least, f.most = f.least*2, f.least*2
+			if f.possible(r) {
+				r.next(ctx, f)
+			}
 		}
 	})
 }
@@ -59,7 +92,7 @@ func TestRandomFaults(t *testing.T) {
 	dir, err := os.MkdirTemp("", "watchcache-chaos-")
 	require.NoError(t, err)
 	fmt.Printf("again with: %s\nreport and timeline in %s\n", asked.Again, dir)
-	r := newRun(t, asked.Seed)
+	r := newRun(t, asked.Seed, "")
 	r.execute(dir, asked.Again, func(ctx context.Context) {
 		for end := time.Now().Add(asked.Duration); time.Now().Before(end); {
 			r.next(ctx, r.draw()...)
@@ -90,6 +123,7 @@ func (r *run) execute(dir, again string, chaos func(context.Context)) {
 
 // draw draws a fault, or two that happen at the same time at different places.
 func (r *run) draw() []fault {
+	faults := slices.DeleteFunc(slices.Concat(faults, slowFaults), func(f fault) bool { return !f.possible(r) })
 	drawn := []fault{faults[r.random.IntN(len(faults))]}
 	if r.random.IntN(3) == 0 {
 		if other := faults[r.random.IntN(len(faults))]; other.at != drawn[0].at {

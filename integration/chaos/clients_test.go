@@ -14,11 +14,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
+	fleetv1 "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1"
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/generated/clientset/versioned"
 	"github.com/kube-watchcache/watchcache/integration/internal/apiserver"
 	"github.com/kube-watchcache/watchcache/integration/internal/judge"
@@ -102,6 +106,8 @@ type clients struct {
 // counts are what the timeline shows.
 type counts struct {
 	writes, unanswered, reads, unread, events, opened, expired, broken, refused atomic.Int64
+	// inside counts the events, among those, that were delivered in the test's process.
+	inside atomic.Int64
 }
 
 func newClients(r *run, epoch int) *clients {
@@ -131,18 +137,18 @@ func (c *clients) start(t *testing.T) {
 		n++
 		return rand.New(rand.NewPCG(c.run.seed, uint64(n)))
 	}
-	for _, s := range c.run.servers {
+	for _, s := range c.run.entries() {
 		for range writersEach {
-			w := &writer{clients: c, id: n, client: s.devices(t), random: random()}
+			w := &writer{clients: c, id: n, client: s.connect(t), random: random()}
 			c.tasks.Go(func() { w.run(ctx) })
 		}
 		for i, kind := range readKinds {
-			r := &reader{clients: c, id: n, name: fmt.Sprintf("reader %s of %s", kind.name, s.name), client: s.devices(t), random: random(), kind: kind, selection: i}
+			r := &reader{clients: c, id: n, name: fmt.Sprintf("reader %s of %s", kind.name, s.name), client: s.connect(t), random: random(), kind: kind, selection: i}
 			c.tasks.Go(func() { r.run(ctx) })
 		}
 		for i := range watchersEach {
-			w := newWatcher(c, fmt.Sprintf("%d of %s", i, s.name), s.devices(t), selectionOf(i), startOf(i))
-			w.pause = pauseOf(i)
+			w := newWatcher(c, fmt.Sprintf("%d of %s", i, s.name), s.connect(t), selectionOf(i), startOf(i))
+			w.pause, w.inside = pauseOf(i), s.inside
 			c.watchers = append(c.watchers, w)
 			c.tasks.Go(func() { w.run(ctx) })
 		}
@@ -255,6 +261,44 @@ func hold(ctx context.Context, d time.Duration) {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
+}
+
+// client is one way to a server.
+type client interface {
+	devices(namespace string) devices
+}
+
+// devices is what clients ask of a server: a part of the generated client's
+// DeviceInterface.
+type devices interface {
+	Create(context.Context, *fleetv1.Device, metav1.CreateOptions) (*fleetv1.Device, error)
+	Update(context.Context, *fleetv1.Device, metav1.UpdateOptions) (*fleetv1.Device, error)
+	Delete(context.Context, string, metav1.DeleteOptions) error
+	Get(context.Context, string, metav1.GetOptions) (*fleetv1.Device, error)
+	List(context.Context, metav1.ListOptions) (*fleetv1.DeviceList, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+	Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (*fleetv1.Device, error)
+}
+
+// overHTTPS is the client of a server that is a process.
+type overHTTPS struct{ *versioned.Clientset }
+
+func (c overHTTPS) devices(namespace string) devices { return c.FleetV1().Devices(namespace) }
+
+// entry is a server as its clients see it. connect gives a client with connections
+// of its own; inside says that it has none, but calls the storage.
+type entry struct {
+	name    string
+	connect func(*testing.T) client
+	inside  bool
+}
+
+// entries are the servers that clients use.
+func (r *run) entries() (all []entry) {
+	for _, s := range r.servers {
+		all = append(all, entry{name: s.name, connect: func(t *testing.T) client { return overHTTPS{s.devices(t)} }})
+	}
+	return append(all, entry{name: r.inside.name, connect: func(*testing.T) client { return r.inside }, inside: true})
 }
 
 // devices gives a typed client with connections of its own, through the proxy

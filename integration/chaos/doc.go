@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chaos breaks three etcd members and two API servers under load, and
+// Package chaos breaks three etcd members and three servers under load, and
 // holds everything that clients saw to what etcd says that has happened.
 //
 // The parts and their owners:
 //
-//   - run has the cluster (integration/etcdserver), the two servers
-//     (integration/internal/apiserver), and a proxy of each server to each member
-//     and before each server. A run records etcd's history by a watch of all keys,
-//     directly at the members; a missing revision is an error.
+//   - run has the cluster (integration/etcdserver), two API servers that are
+//     processes (integration/internal/apiserver), a proxy of each server to each
+//     member, and one before each API server. A run records etcd's history by a watch
+//     of all keys, directly at the members; a missing revision is an error.
+//   - inside is the third server: the storage of an API server on a cache in the
+//     test's process. Its clients call it without HTTPS, and its watches are the
+//     cache's own. Its end and its start are faults, too.
 //   - clients is the load: writers through both servers and in transactions past
 //     them, readers of every kind, watchers that begin in every way. A client
 //     notes its requests and answers, and judges nothing.
@@ -19,6 +22,20 @@
 //     lists both servers in every form at one version; leaks measures what is left
 //     when the clients have gone.
 //   - timeline and report are for people.
+//
+// Members are containers where an engine answers, and processes elsewhere. ETCD_MODE
+// (container or process) or ETCD_IMAGE demands one of them for the long form, and a
+// line on the standard output says which it is and why. The short form has both: most
+// of its faults hit processes, which start sooner, and TestContainers hits containers,
+// or says why there are none. Containers are killed and paused by the engine, and cut
+// off by its networks: packets get lost, where the proxies of processes break
+// connections.
+//
+// A disk is slow when fsync and fdatasync of a member take up to 1.5 s
+// (integration/internal/slowdisk, which says what that needs). Where it is not
+// possible, a line says why, and the faults with slow disks are left out. No member
+// writes to the disk in the time of an fsync, slow or not: nothing here is about the
+// end of the machine.
 //
 // Package integration/internal/judge names the properties that are judged. A write that
 // was not answered may have been applied at any later time. A client that is cut

@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/kube-watchcache/watchcache/integration/etcdserver"
+	"github.com/kube-watchcache/watchcache/integration/internal/proxy"
 )
 
 // fault is one thing that goes wrong, for a time, and then is right again.
@@ -33,7 +35,7 @@ const (
 	atServers       // and at connections of theirs
 )
 
-// faults are all of them.
+// faults are those that are possible everywhere.
 var faults = []fault{
 	{"a follower is killed", atMembers, time.Second, 6 * time.Second, killMembers(follower)},
 	{"the leader is killed", atMembers, time.Second, 6 * time.Second, killMembers(leader)},
@@ -44,8 +46,11 @@ var faults = []fault{
 	{"all members are paused", atMembers, time.Second, 6 * time.Second, pauseMembers(everyone)},
 	{"a follower is cut off from its peers", atMembers, time.Second, 8 * time.Second, isolate(follower)},
 	{"the leader is cut off from its peers", atMembers, time.Second, 8 * time.Second, isolate(leader)},
+	{"a member loses its network", atMembers, time.Second, 8 * time.Second, disconnect(follower)},
+	{"the leader loses its network", atMembers, time.Second, 8 * time.Second, disconnect(leader)},
 	{"the history is compacted and all members are defragmented", atMembers, 0, time.Second, compact},
 	{"a server is killed", atServers, 0, 2 * time.Second, killServer},
+	{"the cache in the test's process is closed", atServers, 0, 2 * time.Second, closeInside},
 	{"a server's connections to etcd are cut", atServers, time.Second, 4 * time.Second, cutLines},
 	{"a server's connections to etcd are silent", atServers, time.Second, 8 * time.Second, silenceLines},
 	{"a server's connections to etcd are slow", atServers, time.Second, 5 * time.Second, delayLines},
@@ -57,12 +62,19 @@ var faults = []fault{
 	{"etcd has no space left", atMembers, 500 * time.Millisecond, 4 * time.Second, fillUp},
 }
 
+// slowFaults are possible where fsync can be made slow.
+var slowFaults = []fault{
+	{"the disk of a follower is slow", atMembers, time.Second, 10 * time.Second, slowDisks(follower)},
+	{"the disk of the leader is slow", atMembers, time.Second, 10 * time.Second, slowDisks(leader)},
+	{"all disks are slow", atMembers, time.Second, 10 * time.Second, slowDisks(everyone)},
+}
+
 // named gives the faults of the names, in this order.
 func named(names ...string) ([]fault, error) {
 	var out []fault
 	for _, name := range names {
 		found := false
-		for _, f := range faults {
+		for _, f := range slices.Concat(faults, slowFaults) {
 			if f.name == name {
 				out, found = append(out, f), true
 			}
@@ -72,6 +84,11 @@ func named(names ...string) ([]fault, error) {
 		}
 	}
 	return out, nil
+}
+
+// possible reports whether the run can have the fault.
+func (f fault) possible(r *run) bool {
+	return r.unslow == nil || !slices.ContainsFunc(slowFaults, func(slow fault) bool { return slow.name == f.name })
 }
 
 // length draws how long a fault lasts.
@@ -125,7 +142,7 @@ func killMembers(choose which) func(context.Context, *run) (func(context.Context
 			return nil, err
 		}
 		for _, m := range chosen {
-			err = errors.Join(err, m.Kill())
+			err = errors.Join(err, m.Kill(ctx))
 		}
 		return r.cluster.StartAll, err
 	}
@@ -157,31 +174,79 @@ func isolate(choose which) func(context.Context, *run) (func(context.Context) er
 		if err != nil {
 			return nil, err
 		}
-		chosen[0].Isolate()
-		return func(context.Context) error {
-			chosen[0].Join()
-			return nil
-		}, nil
+		return chosen[0].Join, chosen[0].Isolate(ctx)
+	}
+}
+
+// disconnect cuts a member off from the others and from all servers: a container by
+// its networks, a process by proxies.
+func disconnect(choose which) func(context.Context, *run) (func(context.Context) error, error) {
+	return func(ctx context.Context, r *run) (func(context.Context) error, error) {
+		chosen, err := choose(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		m, connect := chosen[0], chosen[0].Connect
+		if r.cluster.Mode() == etcdserver.Process {
+			index := slices.Index(r.cluster.Members(), m)
+			for _, up := range r.upstreams() {
+				up.lines[index].Refuse()
+			}
+			connect = func(ctx context.Context) error {
+				for _, up := range r.upstreams() {
+					up.lines[index].Heal()
+				}
+				return m.Connect(ctx)
+			}
+		}
+		return connect, m.Disconnect(ctx)
+	}
+}
+
+// slowest is the longest that an fsync takes on a slow disk: longer than members
+// wait for their leader before they elect another one.
+const slowest = 1500 * time.Millisecond
+
+// slowDisks makes each fsync of members take up to slowest.
+func slowDisks(choose which) func(context.Context, *run) (func(context.Context) error, error) {
+	return func(ctx context.Context, r *run) (func(context.Context) error, error) {
+		if r.unslow != nil {
+			return nil, r.unslow
+		}
+		chosen, err := choose(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		each := slowest/10 + time.Duration(r.random.Int64N(int64(slowest*9/10)))
+		for _, m := range chosen {
+			err = errors.Join(err, m.SlowDisk(ctx, each))
+		}
+		return func(ctx context.Context) error {
+			var errs []error
+			for _, m := range chosen {
+				n, err := m.SlowSyncs(ctx)
+				r.slowSyncs += n
+				errs = append(errs, err, m.SlowDisk(ctx, 0))
+			}
+			return errors.Join(errs...)
+		}, err
 	}
 }
 
 // compact drops all of the history that the judge has read, and defragments the
 // members, one after the other, which answer nothing meanwhile.
 func compact(ctx context.Context, r *run) (func(context.Context) error, error) {
-	upTo, err := r.record(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := r.direct.Compact(ctx, upTo); err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context) (err error) {
-		for _, m := range r.cluster.Members() {
-			_, failed := r.direct.Defragment(ctx, m.Direct())
-			err = errors.Join(err, failed)
-		}
+	var upTo int64
+	if err := repeated(ctx, func(ctx context.Context) (err error) {
+		upTo, err = r.record(ctx)
 		return err
-	}, nil
+	}); err != nil {
+		return nil, fmt.Errorf("read the history: %w", err)
+	}
+	if err := repeated(ctx, func(ctx context.Context) error { return r.compactTo(ctx, upTo) }); err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error { return repeated(ctx, r.defragment) }, nil
 }
 
 // anyServer draws a server.
@@ -193,42 +258,53 @@ func killServer(_ context.Context, r *run) (func(context.Context) error, error) 
 	return s.Start, nil
 }
 
-// heal ends what the proxies do.
-func heal(s *server) func(context.Context) error {
+// closeInside ends the cache in the test's process under its clients, and starts
+// another one.
+func closeInside(_ context.Context, r *run) (func(context.Context) error, error) {
+	return r.inside.open, r.inside.close()
+}
+
+// anyUpstream draws a server of which the connections to etcd are hit.
+func (r *run) anyUpstream() upstream {
+	all := r.upstreams()
+	return all[r.random.IntN(len(all))]
+}
+
+// heal ends what proxies do.
+func heal(proxies ...*proxy.Proxy) func(context.Context) error {
 	return func(context.Context) error {
-		s.front.Heal()
-		for _, line := range s.lines {
-			line.Heal()
+		for _, p := range proxies {
+			p.Heal()
 		}
 		return nil
 	}
 }
 
 func cutLines(_ context.Context, r *run) (func(context.Context) error, error) {
-	s := r.anyServer()
+	s := r.anyUpstream()
 	for _, line := range s.lines {
 		line.Refuse()
 	}
-	return heal(s), nil
+	return heal(s.lines...), nil
 }
 
 // silenceLines silences the connections of one server to two members of three.
 func silenceLines(_ context.Context, r *run) (func(context.Context) error, error) {
-	s, spared := r.anyServer(), r.random.IntN(members)
+	s, spared := r.anyUpstream(), r.random.IntN(members)
 	for i, line := range s.lines {
 		if i != spared {
 			line.Silence()
 		}
 	}
-	return heal(s), nil
+	return heal(s.lines...), nil
 }
 
 func delayLines(_ context.Context, r *run) (func(context.Context) error, error) {
-	s := r.anyServer()
+	s := r.anyUpstream()
 	for _, line := range s.lines {
 		line.Delay(time.Duration(20+r.random.IntN(200)) * time.Millisecond)
 	}
-	return heal(s), nil
+	return heal(s.lines...), nil
 }
 
 // cutClients cuts every connection to a server, each after some bytes more.
@@ -241,13 +317,13 @@ func cutClients(_ context.Context, r *run) (func(context.Context) error, error) 
 func stallClients(_ context.Context, r *run) (func(context.Context) error, error) {
 	s := r.anyServer()
 	s.front.Silence()
-	return heal(s), nil
+	return heal(s.front), nil
 }
 
 func delayClients(_ context.Context, r *run) (func(context.Context) error, error) {
 	s := r.anyServer()
 	s.front.Delay(time.Duration(20+r.random.IntN(200)) * time.Millisecond)
-	return heal(s), nil
+	return heal(s.front), nil
 }
 
 // uneven draws delays that differ much from each other.
@@ -257,17 +333,17 @@ func (r *run) uneven() func() time.Duration {
 }
 
 func reorderLines(_ context.Context, r *run) (func(context.Context) error, error) {
-	s := r.anyServer()
+	s := r.anyUpstream()
 	for _, line := range s.lines {
 		line.DelayEach(r.uneven())
 	}
-	return heal(s), nil
+	return heal(s.lines...), nil
 }
 
 func reorderClients(_ context.Context, r *run) (func(context.Context) error, error) {
 	s := r.anyServer()
 	s.front.DelayEach(r.uneven())
-	return heal(s), nil
+	return heal(s.front), nil
 }
 
 // cause lets one fault happen, or several at the same time: each begins in the

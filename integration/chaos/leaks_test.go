@@ -12,9 +12,9 @@ import (
 	"github.com/kube-watchcache/watchcache/integration/internal/usage"
 )
 
-// moreStreams is how many more watches of etcd there may be after the load than
-// before it.
-const moreStreams = 2
+// moreStreams is how many more streams of watches of etcd there may be after the load
+// than before it: one for each of the three servers.
+const moreStreams = 3
 
 // used is what a run must not leave behind.
 type used struct {
@@ -65,11 +65,14 @@ func (u used) String() string {
 	return out
 }
 
-// baseline is the usage before the load.
+// baseline is the usage before the load, once each server watches etcd, which begins
+// after it is ready.
 func (r *run) baseline(ctx context.Context) (u used) {
 	r.t.Helper()
 	r.await(ctx, "the usage before the load can't be measured", func() (err error) {
-		u, err = r.measure(ctx)
+		if u, err = r.measure(ctx); err == nil && u.streams < moreStreams {
+			err = fmt.Errorf("etcd serves %d streams of watches: not all servers watch yet", u.streams)
+		}
 		return err
 	})
 	return u

@@ -17,7 +17,10 @@ const examples = 5
 func (r *run) report(v verdict, again string) string {
 	var out strings.Builder
 	c := &r.clients.counts
-	fmt.Fprintf(&out, "# Chaos, seed %d\n\nAgain: `%s`\n\n", r.seed, again)
+	fmt.Fprintf(&out, "# Chaos, seed %d\n\nAgain: `%s`\n\n%v\n\n", r.seed, again, r.cluster)
+	if r.unslow != nil {
+		fmt.Fprintf(&out, "No disk was slow: %v\n\n", r.unslow)
+	}
 	fmt.Fprintf(&out, "| | |\n|---|---|\n")
 	for _, row := range []struct {
 		what string
@@ -25,6 +28,8 @@ func (r *run) report(v verdict, again string) string {
 	}{
 		{"faults", int64(len(r.timeline.marks()))}, {"changes in etcd", int64(v.changes)}, {"operations judged by porcupine", int64(v.ops)}, {"reads judged", int64(v.reads)},
 		{"watches judged", int64(v.streams)}, {"events judged, bookmarks included", int64(v.events)},
+		{"watches judged in the test's process", int64(v.insideStreams)}, {"events judged in the test's process", int64(v.insideEvents)},
+		{"calls of fsync that were slow", r.slowSyncs},
 		{"writes acknowledged", c.writes.Load()}, {"writes unanswered", c.unanswered.Load()}, {"reads that failed", c.unread.Load()},
 		{"watches that ended", c.broken.Load()}, {"watches told 410", c.expired.Load()}, {"watches refused", c.refused.Load()}, {"violations", int64(len(v.violations))},
 	} {

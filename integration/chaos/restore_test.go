@@ -20,7 +20,7 @@ import (
 	"github.com/kube-watchcache/watchcache/integration/internal/judge"
 )
 
-// TestRestoredBackup puts an older state of all members back under two servers
+// TestRestoredBackup puts an older state of all members back under servers
 // that run on. The answers before it and those after it are judged, each by its
 // own history; a watch that was open must end, for its client has a state that
 // never was.
@@ -28,7 +28,7 @@ func TestRestoredBackup(t *testing.T) {
 	asked := long.Only(t)
 	noLeaks(t)
 	ctx, dir := t.Context(), t.TempDir()
-	r := newRun(t, asked.Seed)
+	r := newRun(t, asked.Seed, "")
 	r.start()
 	hold(ctx, 5*calm)
 	backup := t.TempDir()
@@ -54,10 +54,10 @@ func TestRestoredBackup(t *testing.T) {
 	r.history.History = judge.NewHistory()
 	upTo := r.recorded(ctx)
 	require.Less(t, upTo, lost, "the revision has gone back")
-	for _, s := range r.servers {
-		client := s.Devices(t)
+	for _, s := range r.entries() {
+		client := s.connect(t)
 		r.await(ctx, "server "+s.name+" does not show the restored state", func() error {
-			list, err := client.FleetV1().Devices("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+			list, err := client.devices("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 			if err == nil && !maps.Equal(judge.ItemsOf(list), r.history.StateAt(judge.Selection{}, upTo)) {
 				err = fmt.Errorf("another state, at %s", list.ResourceVersion)
 			}
@@ -67,7 +67,7 @@ func TestRestoredBackup(t *testing.T) {
 	for i, w := range open {
 		r.awaitEnd(ctx, w, fmt.Sprintf("watch %d of the history that is gone", i))
 	}
-	fmt.Printf("backup restored, from revision %d back to %d: both servers show it, and %d watches have ended, after %v\n", lost, upTo, len(open), time.Since(restored).Round(time.Millisecond))
+	fmt.Printf("backup restored, from revision %d back to %d: all servers show it, and %d watches have ended, after %v\n", lost, upTo, len(open), time.Since(restored).Round(time.Millisecond))
 
 	r.clients = newClients(r, 1)
 	r.clients.begin(r.history.StateAt(judge.Selection{}, upTo))
@@ -83,16 +83,16 @@ func TestRestoredBackup(t *testing.T) {
 // openWatches opens watches at both servers that have the latest state.
 func (r *run) openWatches(ctx context.Context) (all []watch.Interface) {
 	r.t.Helper()
-	for _, s := range r.servers {
-		client := s.Devices(r.t)
-		list, err := client.FleetV1().Devices("").List(ctx, metav1.ListOptions{})
+	for _, s := range r.entries() {
+		client := s.connect(r.t)
+		list, err := client.devices("").List(ctx, metav1.ListOptions{})
 		require.NoError(r.t, err)
 		for i := range 6 {
 			options := metav1.ListOptions{ResourceVersion: list.ResourceVersion, AllowWatchBookmarks: i%2 == 0}
 			if i > 3 {
 				options.LabelSelector = "lane=" + strconv.Itoa(i-4)
 			}
-			w, err := client.FleetV1().Devices("").Watch(ctx, options)
+			w, err := client.devices("").Watch(ctx, options)
 			require.NoError(r.t, err)
 			r.t.Cleanup(w.Stop)
 			all = append(all, w)

@@ -4,6 +4,8 @@ package chaos
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -19,6 +21,7 @@ import (
 	"github.com/kube-watchcache/watchcache/integration/internal/apiserver"
 	"github.com/kube-watchcache/watchcache/integration/internal/judge"
 	"github.com/kube-watchcache/watchcache/integration/internal/proxy"
+	"github.com/kube-watchcache/watchcache/integration/internal/slowdisk"
 )
 
 const (
@@ -31,12 +34,24 @@ const (
 	decision = 30 * time.Second
 )
 
-// server is one API server, with a proxy of its own to each member of etcd, and
-// one that its clients come through.
-type server struct {
-	*apiserver.Process
+// upstream is what a server has of etcd: a proxy of its own to each member.
+type upstream struct {
 	name  string
 	lines []*proxy.Proxy
+}
+
+// addresses are those of the proxies, as URLs.
+func (u upstream) addresses() (urls []string) {
+	for _, line := range u.lines {
+		urls = append(urls, "http://"+line.Address())
+	}
+	return urls
+}
+
+// server is one API server, with a proxy that its clients come through.
+type server struct {
+	*apiserver.Process
+	upstream
 	front *proxy.Proxy
 	// connected are the clients of the load, each with connections of its own.
 	connected []*http.Client
@@ -50,9 +65,14 @@ type run struct {
 	began    time.Time
 	cluster  *etcdserver.Cluster
 	servers  []*server
+	inside   *inside
 	direct   *clientv3.Client // past all proxies
 	clients  *clients
 	timeline *timeline
+	// slowSyncs is how many calls of fsync had to wait in faults that are over, and
+	// unslow why none can; nil: they can.
+	slowSyncs int64
+	unslow    error
 	// unfollow ends reading on in etcd's history, and the timeline.
 	unfollow func()
 	history  struct {
@@ -61,35 +81,60 @@ type run struct {
 	}
 }
 
-// newRun starts everything but the clients.
-func newRun(t *testing.T, seed uint64) *run {
+// newRun starts everything but the clients, and prints how members run. mode is how
+// they must; empty: as the environment says, or in containers where an engine answers.
+func newRun(t *testing.T, seed uint64, mode etcdserver.Mode) *run {
 	t.Helper()
 	_, err := testserver.Path()
 	require.NoError(t, err)
 	r := &run{t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 0)), began: time.Now()}
 	r.history.History = judge.NewHistory()
-	r.cluster = etcdserver.StartCluster(t, members, t.TempDir())
-	r.direct, err = clientv3.New(clientv3.Config{Endpoints: r.cluster.Direct(), Logger: zap.NewNop()})
+	r.cluster = etcdserver.StartClusterOf(t, etcdserver.ClusterConfig{Members: members, Dir: t.TempDir(), Mode: mode, SlowDisk: true})
+	fmt.Println(r.cluster)
+	if _, r.unslow = r.cluster.Member(0).SlowSyncs(t.Context()); errors.Is(r.unslow, slowdisk.ErrUnavailable) {
+		fmt.Printf("no disk is slow in this run: %v\n", r.unslow)
+	} else {
+		require.NoError(t, r.unslow)
+	}
+	r.direct, err = clientv3.New(clientv3.Config{
+		Endpoints: r.cluster.Direct(), Logger: zap.NewNop(),
+		// Connections to a member that was cut off may be dead without a sign of it.
+		DialKeepAliveTime: askPatience, DialKeepAliveTimeout: askPatience,
+	})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = r.direct.Close() })
 	for _, name := range []string{"A", "B"} {
 		r.servers = append(r.servers, r.newServer(name))
 	}
+	r.inside = newInside(t, r.newUpstream("C"))
 	r.clients = newClients(r, 0)
 	r.timeline = newTimeline(r)
 	return r
 }
 
-func (r *run) newServer(name string) *server {
-	s := &server{name: name}
-	var endpoints []string
+// newUpstream starts a proxy to each member.
+func (r *run) newUpstream(name string) upstream {
+	up := upstream{name: name}
 	for _, m := range r.cluster.Members() {
 		direct, err := url.Parse(m.Direct())
 		require.NoError(r.t, err)
-		line := listen(r.t, direct.Host)
-		s.lines, endpoints = append(s.lines, line), append(endpoints, "http://"+line.Address())
+		up.lines = append(up.lines, listen(r.t, direct.Host))
 	}
-	s.Process = testserver.Start(r.t, apiserver.Ours, endpoints)
+	return up
+}
+
+// upstreams are those of all servers.
+func (r *run) upstreams() []upstream {
+	all := []upstream{r.inside.upstream}
+	for _, s := range r.servers {
+		all = append(all, s.upstream)
+	}
+	return all
+}
+
+func (r *run) newServer(name string) *server {
+	s := &server{upstream: r.newUpstream(name)}
+	s.Process = testserver.Start(r.t, apiserver.Ours, s.addresses())
 	at, err := url.Parse(s.Process.Config.Host)
 	require.NoError(r.t, err)
 	s.front = listen(r.t, at.Host)

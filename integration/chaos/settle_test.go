@@ -17,6 +17,8 @@ type verdict struct {
 	violations judge.Violations
 	// How much was judged.
 	changes, ops, reads, streams, events int
+	// Of those, in the test's process.
+	insideStreams, insideEvents int
 	// said is what watches were told at their ends, and how often.
 	said map[string]int
 	// figures are of the servers, before the load and after it.
@@ -87,6 +89,10 @@ func (r *run) judge(v *verdict, upTo int64, pictures string) {
 			v.violations.Add(judge.Complete, "watch %s of %v: no event in the whole run", w.name, w.selection)
 		}
 		v.streams, v.events = v.streams+len(streams), v.events+events
+		if w.inside {
+			v.insideStreams, v.insideEvents = v.insideStreams+len(streams), v.insideEvents+events
+			v.violations = append(v.violations, w.changed()...)
+		}
 		v.violations = append(v.violations, judge.Streams(h, upTo, streams...)...)
 		w.mu.Lock()
 		for _, said := range w.mu.said {

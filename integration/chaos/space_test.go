@@ -36,50 +36,73 @@ func fillUp(ctx context.Context, r *run) (func(context.Context) error, error) {
 
 func (r *run) freeSpace(ctx context.Context) error {
 	var revision int64
-	for _, step := range []func() error{
-		func() error {
+	for _, step := range []struct {
+		name string
+		take func(context.Context) error
+	}{
+		{"delete", func(ctx context.Context) error {
 			deleted, err := r.direct.Delete(ctx, filling, clientv3.WithPrefix())
 			if err == nil {
 				revision = deleted.Header.Revision
 			}
 			return err
-		},
+		}},
 		// The judge, which can't write a mark now, must have read what is compacted.
-		func() error { return r.recordTo(ctx, revision) },
-		func() error {
-			_, err := r.direct.Compact(ctx, revision, clientv3.WithCompactPhysical())
-			if errors.Is(err, rpctypes.ErrCompacted) {
-				return nil // by an attempt that was not answered
-			}
-			return err
-		},
-		func() error {
-			for _, m := range r.cluster.Members() {
-				if _, err := r.direct.Defragment(ctx, m.Direct()); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
-		func() error {
+		{"read the history", func(ctx context.Context) error { return r.recordTo(ctx, revision) }},
+		{"compact", func(ctx context.Context) error {
+			return r.compactTo(ctx, revision, clientv3.WithCompactPhysical())
+		}},
+		{"defragment", r.defragment},
+		{"disarm", func(ctx context.Context) error {
 			_, err := r.direct.AlarmDisarm(ctx, &clientv3.AlarmMember{})
 			return err
-		},
+		}},
 	} {
-		if err := repeated(ctx, step); err != nil {
+		if err := repeated(ctx, step.take); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+	}
+	return nil
+}
+
+// compactTo succeeds if an attempt that was not answered has compacted already.
+func (r *run) compactTo(ctx context.Context, rev int64, options ...clientv3.CompactOption) error {
+	_, err := r.direct.Compact(ctx, rev, options...)
+	if errors.Is(err, rpctypes.ErrCompacted) {
+		return nil
+	}
+	return err
+}
+
+// defragment defragments the members, one after the other.
+func (r *run) defragment(ctx context.Context) error {
+	for _, m := range r.cluster.Members() {
+		if _, err := r.direct.Defragment(ctx, m.Direct()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// repeated takes a step until it succeeds or ctx ends.
-func repeated(ctx context.Context, step func() error) error {
+// attempt bounds one attempt of what is repeated: long enough to read all that was
+// filled in on a busy machine.
+const attempt = patience
+
+// repeated takes a step until it succeeds or ctx ends; the error has that of the
+// attempt before the last.
+func repeated(ctx context.Context, step func(context.Context) error) error {
+	var before error
 	for {
-		err := step()
-		if err == nil || ctx.Err() != nil {
-			return err
+		bounded, cancel := context.WithTimeout(ctx, attempt)
+		err := step(bounded)
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return errors.Join(err, before)
 		}
+		before = err
 		hold(ctx, retryPause)
 	}
 }

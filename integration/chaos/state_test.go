@@ -10,6 +10,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -93,7 +94,31 @@ func (r *run) compareStates(ctx context.Context, at int64) (found judge.Violatio
 			}
 		}
 	}
+	r.compareInside(ctx, &found, want, at)
 	return found
+}
+
+// compareInside lists everything from the cache in the test's process.
+func (r *run) compareInside(ctx context.Context, found *judge.Violations, want map[string]judge.Item, at int64) {
+	for _, options := range []metav1.ListOptions{
+		{ResourceVersion: strconv.FormatInt(at, 10), ResourceVersionMatch: metav1.ResourceVersionMatchExact},
+		{ResourceVersion: strconv.FormatInt(at, 10)},
+		{},
+	} {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		list, err := r.inside.devices("").List(ctx, options)
+		cancel()
+		if err != nil {
+			found.Add(judge.State, "the cache in the test's process, %q: %v", options.ResourceVersion, err)
+			continue
+		}
+		if items := judge.ItemsOf(list); !maps.Equal(items, want) {
+			found.Add(judge.State, "the cache in the test's process, %q: at %s it has %v, where etcd has %v", options.ResourceVersion, list.ResourceVersion, items, want)
+		}
+		if judge.Version(list.ResourceVersion) < at {
+			found.Add(judge.Fresh, "the cache in the test's process, %q: the answer is of %s, and etcd was at %d", options.ResourceVersion, list.ResourceVersion, at)
+		}
+	}
 }
 
 func (r *run) compare(ctx context.Context, found *judge.Violations, client *http.Client, s *server, f form, query string, want, bare map[string]judge.Item, at int64) {

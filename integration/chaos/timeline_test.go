@@ -34,9 +34,9 @@ type mark struct {
 type sample struct {
 	at time.Duration
 	// counted since the sample before, for a second.
-	writes, reads, events, failed float64
-	lag                           float64 // of the watch that is furthest behind, in versions
-	gaps                          float64 // watches that are not open
+	writes, reads, events, inside, failed float64
+	lag                                   float64 // of the watch that is furthest behind, in versions
+	gaps                                  float64 // watches that are not open
 }
 
 func newTimeline(r *run) *timeline { return &timeline{run: r} }
@@ -50,12 +50,12 @@ func (tl *timeline) mark(name string, from, to time.Time) {
 // follow samples until ctx ends.
 func (tl *timeline) follow(ctx context.Context) {
 	c := tl.run.clients
-	var last [4]int64
+	var last [5]int64
 	before := c.now()
 	every(ctx, sampleInterval, func() {
-		now := [4]int64{c.counts.writes.Load(), c.counts.reads.Load(), c.counts.events.Load(), c.counts.unread.Load() + c.counts.unanswered.Load()}
+		now := [5]int64{c.counts.writes.Load(), c.counts.reads.Load(), c.counts.events.Load(), c.counts.inside.Load(), c.counts.unread.Load() + c.counts.unanswered.Load()}
 		s := sample{at: c.now()}
-		for i, figure := range []*float64{&s.writes, &s.reads, &s.events, &s.failed} {
+		for i, figure := range []*float64{&s.writes, &s.reads, &s.events, &s.inside, &s.failed} {
 			*figure = float64(now[i]-last[i]) / (s.at - before).Seconds()
 		}
 		last, before = now, s.at
@@ -94,6 +94,7 @@ var tracks = []track{
 	{"writes a second", "#2a78b8", func(s sample) float64 { return s.writes }},
 	{"reads a second", "#3b8f3b", func(s sample) float64 { return s.reads }},
 	{"events a second", "#7a5bb0", func(s sample) float64 { return s.events }},
+	{"events in process, a second", "#c07fb8", func(s sample) float64 { return s.inside }},
 	{"failed requests a second", "#c0392b", func(s sample) float64 { return s.failed }},
 	{"lag of watches, versions", "#b9770e", func(s sample) float64 { return s.lag }},
 	{"watches not open", "#555555", func(s sample) float64 { return s.gaps }},

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	fleetv1 "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1"
-	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/generated/clientset/versioned"
 	"github.com/kube-watchcache/watchcache/integration/internal/judge"
 )
 
@@ -25,7 +24,7 @@ import (
 type writer struct {
 	clients *clients
 	id      int
-	client  *versioned.Clientset
+	client  client
 	random  *rand.Rand
 	n       int
 }
@@ -71,7 +70,7 @@ func (w *writer) write(ctx context.Context) {
 
 // send sends the request of an operation.
 func (w *writer) send(ctx context.Context, i int, op judge.Op) (*fleetv1.Device, error) {
-	devices := w.client.FleetV1().Devices(namespaceOf(i))
+	devices := w.client.devices(namespaceOf(i))
 	flip, owner := flips[w.random.IntN(len(flips))], owners[w.random.IntN(len(owners))]
 	device := &fleetv1.Device{
 		ObjectMeta: metav1.ObjectMeta{Name: nameOf(i), Labels: map[string]string{"lane": laneOf(i), "flip": flip}},

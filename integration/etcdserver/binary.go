@@ -27,7 +27,9 @@ type binary struct {
 
 // program is etcd. The file stays, under a name that the next process
 // overwrites.
-var program = child.Program{Variable: "WATCHCACHE_ETCD_BINARY", Compile: buildEtcd}
+var program = child.Program{Variable: "WATCHCACHE_ETCD_BINARY", Compile: func() (string, error) {
+	return buildStatic("etcd", etcdPackage)
+}}
 
 var etcdBinary = sync.OnceValues(func() (binary, error) {
 	path, err := program.Path()
@@ -38,7 +40,8 @@ var etcdBinary = sync.OnceValues(func() (binary, error) {
 	return binary{path: path, hash: hash}, err
 })
 
-func buildEtcd() (string, error) {
+// buildStatic compiles a main package into a file whose name begins with name.
+func buildStatic(name, pkg string) (string, error) {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("watchcache-etcd-%d", os.Getuid()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
@@ -50,22 +53,22 @@ func buildEtcd() (string, error) {
 		return "", err
 	}
 	defer os.RemoveAll(tmp)
-	built := filepath.Join(tmp, "etcd")
+	built := filepath.Join(tmp, name)
 	// Without cgo the binary needs nothing from the image that it runs in.
 	env := []string{"CGO_ENABLED=0", "GOFLAGS=" + withoutRace(os.Getenv("GOFLAGS"))}
-	if err := child.GoBuild("", env, "-o", built, etcdPackage); err != nil {
+	if err := child.GoBuild("", env, "-o", built, pkg); err != nil {
 		return "", err
 	}
 	hash, err := hashFile(built)
 	if err != nil {
 		return "", err
 	}
-	name := fmt.Sprintf("etcd-%s-%s-%s", runtime.GOOS, runtime.GOARCH, hash[:12])
-	path := filepath.Join(dir, name)
+	file := fmt.Sprintf("%s-%s-%s-%s", name, runtime.GOOS, runtime.GOARCH, hash[:12])
+	path := filepath.Join(dir, file)
 	if err := os.Rename(built, path); err != nil {
 		return "", err
 	}
-	removeOthers(dir, name)
+	removeOthers(dir, name, file)
 	return path, nil
 }
 
@@ -95,14 +98,17 @@ func hashFile(path string) (string, error) {
 
 // removeOthers removes the binaries of earlier versions. One that runs goes on
 // running.
-func removeOthers(dir, keep string) {
-	old, _ := filepath.Glob(filepath.Join(dir, "etcd-*"))
+func removeOthers(dir, name, keep string) {
+	old, _ := filepath.Glob(filepath.Join(dir, name+"-*"))
 	for _, path := range old {
 		if filepath.Base(path) != keep {
 			_ = os.Remove(path)
 		}
 	}
 }
+
+// noSync is etcd's flag that spares the waits for the disk.
+const noSync = "--unsafe-no-fsync"
 
 // arguments gives etcd's arguments for a server that listens on listen, as it
 // sees itself, and keeps its data in dir.
@@ -117,7 +123,7 @@ func arguments(listen, dir string, sync bool) []string {
 		"--log-level=warn",
 	}
 	if !sync {
-		args = append(args, "--unsafe-no-fsync")
+		args = append(args, noSync)
 	}
 	return args
 }

@@ -6,9 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -20,63 +20,85 @@ import (
 // quota is how large the database of a cluster's member may become, in bytes.
 const quota = 64 << 20
 
-// Cluster is several etcd members, each a process with a proxy before its peer
-// URL and one before its client URL. Its methods, and those of its members, are
-// for one goroutine at a time, but for Endpoints, Direct and the proxies.
+// Cluster is several etcd members, each with a proxy before its client URL. Its
+// methods, and those of its members, are for one goroutine at a time, but for
+// Endpoints, Direct, Mode, String and the proxies.
 type Cluster struct {
+	mode    Mode
+	about   string
 	members []*Member
+	// end removes what the members share, after they have ended.
+	end func() error
 }
 
-// Member is one of a Cluster.
-type Member struct {
-	cluster *Cluster
-	index   int
-	process *process
-	// client and peer are what the member itself listens on, without proxy.
-	client, peer string
-	// clients is before the client URL, peers before the peer URL.
-	clients, peers *proxy.Proxy
-	// id is etcd's name for the member, as members send it to each other.
-	id      uint64
-	exited  <-chan struct{}
-	running bool
+// ClusterConfig describes a cluster.
+type ClusterConfig struct {
+	// Members is how many there are.
+	Members int
+	// Dir is where processes keep their data; it must exist. Containers keep theirs
+	// to themselves.
+	Dir string
+	// Mode says how members run: as a Container or as a Process. Empty: as ETCD_MODE
+	// and ETCD_IMAGE say, or in containers where an engine answers.
+	Mode Mode
+	// SlowDisk makes Member.SlowDisk possible, where the kernel can do it.
+	SlowDisk bool
 }
 
-// StartCluster starts a cluster of members that keep their data below dir, and
-// returns when all of them serve. The cluster ends with tb. Members run as
-// processes, whatever ETCD_MODE says: only those have proxies between them.
+// StartCluster starts a cluster of processes, whatever ETCD_MODE says, that keep
+// their data below dir.
 func StartCluster(tb testing.TB, members int, dir string) *Cluster {
 	tb.Helper()
-	b, err := etcdBinary()
+	return StartClusterOf(tb, ClusterConfig{Members: members, Dir: dir, Mode: Process})
+}
+
+// StartClusterOf starts a cluster, and returns when all of its members serve. The
+// cluster ends with tb.
+func StartClusterOf(tb testing.TB, cfg ClusterConfig) *Cluster {
+	tb.Helper()
+	mode, reason, err := chooseFor(context.Background(), cfg.Mode, os.Getenv)
+	if err == nil && mode == Embedded {
+		err = errors.New("members of a cluster are containers or processes, not embedded")
+	}
+	if err == nil {
+		err = Prepare(mode)
+	}
+	if err == nil && mode == Container {
+		_, err = keeper.Path()
+	}
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("etcd cluster: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	c, err := newCluster(ctx, b, members, dir)
+	cfg.Mode = mode
+	c, err := newCluster(ctx, cfg)
 	if err != nil {
 		tb.Fatalf("etcd cluster: %v", err)
 	}
 	tb.Cleanup(func() {
 		if tb.Failed() {
 			for _, m := range c.members {
-				tb.Logf("the end of the output of etcd member %d:\n%s", m.index, m.process.output(context.Background()))
+				tb.Logf("the end of the output of etcd member %d:\n%s", m.index, m.node.output(context.Background()))
 			}
 		}
 		if err := c.close(); err != nil {
 			tb.Errorf("etcd cluster: %v", err)
 		}
 	})
-	tb.Logf("etcd: %d processes (compiled from %s, %s)", members, etcdPackage, b.hash[:12])
+	c.about += "; " + reason
+	tb.Log(c)
 	return c
 }
 
 // newCluster starts a cluster on free ports. Somebody else may take one between
 // the look and the use.
-func newCluster(ctx context.Context, b binary, members int, dir string) (*Cluster, error) {
+func newCluster(ctx context.Context, cfg ClusterConfig) (*Cluster, error) {
 	const tries = 5
 	for try := 1; ; try++ {
-		c, err := newClusterOnce(ctx, b, members, filepath.Join(dir, strconv.Itoa(try)))
+		once := cfg
+		once.Dir = filepath.Join(cfg.Dir, strconv.Itoa(try))
+		c, err := newClusterOnce(ctx, once)
 		if err == nil {
 			return c, nil
 		}
@@ -86,36 +108,28 @@ func newCluster(ctx context.Context, b binary, members int, dir string) (*Cluste
 	}
 }
 
-func newClusterOnce(ctx context.Context, b binary, members int, dir string) (_ *Cluster, err error) {
-	c := &Cluster{}
+func newClusterOnce(ctx context.Context, cfg ClusterConfig) (_ *Cluster, err error) {
+	c := &Cluster{mode: cfg.Mode}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.close())
 		}
 	}()
-	var peers []string
-	for i := range members {
-		m, err := newMember(c, i)
-		if err != nil {
+	for i := range cfg.Members {
+		m := &Member{cluster: c, index: i}
+		c.members = append(c.members, m)
+		if m.client, m.clients, err = listenBefore(nil); err != nil {
 			return nil, err
 		}
-		c.members = append(c.members, m)
-		peers = append(peers, fmt.Sprintf("m%d=http://%s", i, m.peers.Address()))
 	}
-	for _, m := range c.members {
-		data := filepath.Join(dir, fmt.Sprintf("member-%d", m.index))
-		m.process = &process{path: b.path, data: data, args: []string{
-			fmt.Sprintf("--name=m%d", m.index),
-			"--data-dir=" + data,
-			"--listen-client-urls=" + m.client,
-			"--advertise-client-urls=" + m.client,
-			"--listen-peer-urls=" + m.peer,
-			"--initial-advertise-peer-urls=http://" + m.peers.Address(),
-			"--initial-cluster=" + strings.Join(peers, ","),
-			"--log-level=error",
-			"--unsafe-no-fsync",
-			fmt.Sprintf("--quota-backend-bytes=%d", quota),
-		}}
+	switch cfg.Mode {
+	case Container:
+		err = c.inContainers(ctx, cfg)
+	default:
+		err = c.asProcesses(cfg)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if err := c.StartAll(ctx); err != nil {
 		return nil, err
@@ -123,21 +137,23 @@ func newClusterOnce(ctx context.Context, b binary, members int, dir string) (_ *
 	return c, c.identify(ctx)
 }
 
-func newMember(c *Cluster, index int) (*Member, error) {
-	m := &Member{cluster: c, index: index}
-	for url, p := range map[*string]**proxy.Proxy{&m.client: &m.clients, &m.peer: &m.peers} {
-		port, err := freePort()
-		if err != nil {
-			return nil, err
-		}
-		address := fmt.Sprintf("127.0.0.1:%d", port)
-		*url = "http://" + address
-		// The name by which etcd's members call each other.
-		if *p, err = proxy.Listen(address, proxy.Header("X-Server-From")); err != nil {
-			return nil, err
-		}
+// listenBefore gives a URL on a free port, and a proxy that leads there.
+func listenBefore(source func([]byte) string) (url string, before *proxy.Proxy, err error) {
+	port, err := freePort()
+	if err != nil {
+		return "", nil, err
 	}
-	return m, nil
+	address := fmt.Sprintf("127.0.0.1:%d", port)
+	before, err = proxy.Listen(address, source)
+	return "http://" + address, before, err
+}
+
+// Mode says how the members run: as a Container or as a Process.
+func (c *Cluster) Mode() Mode { return c.mode }
+
+// String says how the members run, and why so.
+func (c *Cluster) String() string {
+	return fmt.Sprintf("etcd: %d members, %s (%s)", len(c.members), c.mode, c.about)
 }
 
 // identify asks for the names of the members.
@@ -192,16 +208,18 @@ func (c *Cluster) StartAll(ctx context.Context) error {
 	return nil
 }
 
-// ReplaceData stops all members, calls change for the data folder of each, and
-// starts them again on what is there then.
+// ReplaceData kills all members, calls change with the data folder of each, or with
+// a copy that is put back, and starts them again on what is there then. The last
+// part of the folder's name is the member's, and always the same.
 func (c *Cluster) ReplaceData(ctx context.Context, change func(data string) error) error {
+	// Killed, and not stopped: a member that stops without the others waits for them.
 	for _, m := range c.members {
-		if err := m.Stop(ctx); err != nil {
+		if err := m.Kill(ctx); err != nil {
 			return err
 		}
 	}
 	for _, m := range c.members {
-		if err := change(m.Data()); err != nil {
+		if err := m.node.change(ctx, change); err != nil {
 			return err
 		}
 	}
@@ -245,14 +263,15 @@ func (m *Member) Lead(ctx context.Context) error {
 func (c *Cluster) close() error {
 	var errs []error
 	for _, m := range c.members {
-		if m.process != nil {
-			errs = append(errs, m.process.close(context.Background()))
+		if m.node != nil {
+			errs = append(errs, m.node.close(context.Background()))
 		}
-		for _, p := range []*proxy.Proxy{m.clients, m.peers} {
-			if p != nil {
-				errs = append(errs, p.Close())
-			}
+		if m.clients != nil {
+			errs = append(errs, m.clients.Close())
 		}
+	}
+	if c.end != nil {
+		errs = append(errs, c.end())
 	}
 	return errors.Join(errs...)
 }

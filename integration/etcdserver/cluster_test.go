@@ -4,12 +4,18 @@ package etcdserver
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"github.com/kube-watchcache/watchcache/integration/internal/slowdisk"
 )
 
 func dialURL(t *testing.T, urls ...string) *clientv3.Client {
@@ -35,9 +41,35 @@ func eventually(t *testing.T, request func(context.Context) error) {
 	}
 }
 
+// versionOf is how often the key was written, as the members say.
+func versionOf(t *testing.T, c *Cluster) (version int64) {
+	client := dialURL(t, c.Direct()...)
+	eventually(t, func(ctx context.Context) error {
+		got, err := client.Get(ctx, "/key")
+		if err == nil {
+			version = got.Kvs[0].Version
+		}
+		return err
+	})
+	return version
+}
+
 // TestCluster holds each fault to what it says that it does.
 func TestCluster(t *testing.T) {
-	c := StartCluster(t, 3, t.TempDir())
+	for _, mode := range []Mode{Process, Container} {
+		t.Run(string(mode), func(t *testing.T) {
+			if err := engineErr(t.Context()); mode == Container && err != nil {
+				fmt.Printf("%s: skipped, no container engine answers: %v\n", t.Name(), err)
+				t.Skip(err)
+			}
+			testCluster(t, mode)
+		})
+	}
+}
+
+func testCluster(t *testing.T, mode Mode) {
+	c := StartClusterOf(t, ClusterConfig{Members: 3, Dir: t.TempDir(), Mode: mode, SlowDisk: true})
+	require.Equal(t, mode, c.Mode())
 	require.Len(t, c.Endpoints(), 3)
 	all := dialURL(t, c.Endpoints()...)
 	put := func(ctx context.Context) error {
@@ -65,12 +97,12 @@ func TestCluster(t *testing.T) {
 		require.NoError(t, read(follower, patience))
 	})
 	t.Run("a member is cut off from the others", func(t *testing.T) {
-		follower.Isolate()
+		require.NoError(t, follower.Isolate(within(t, patience)))
 		require.Error(t, read(follower, 3*time.Second), "it answers a consistent read")
 		_, err := dialURL(t, follower.Direct()).Get(within(t, patience), "/key", clientv3.WithSerializable())
 		require.NoError(t, err, "its clients are cut off too")
 		require.NoError(t, read(leader, patience))
-		follower.Join()
+		require.NoError(t, follower.Join(within(t, patience)))
 		eventually(t, func(ctx context.Context) error {
 			_, err := dialURL(t, follower.Direct()).Get(ctx, "/key")
 			return err
@@ -81,20 +113,76 @@ func TestCluster(t *testing.T) {
 		now, err := c.Leader(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, follower, now)
-		follower.Isolate()
+		require.NoError(t, follower.Isolate(within(t, patience)))
 		eventually(t, func(ctx context.Context) error {
 			_, err := dialURL(t, leader.Direct()).Put(ctx, "/key", "value")
 			return err
 		})
 		require.Error(t, read(follower, 3*time.Second), "it answers a consistent read")
-		follower.Join()
+		require.NoError(t, follower.Join(within(t, patience)))
 	})
 	t.Run("two members are killed", func(t *testing.T) {
-		require.NoError(t, c.Member(0).Kill())
-		require.NoError(t, c.Member(1).Kill())
+		require.NoError(t, c.Member(0).Kill(within(t, patience)))
+		require.NoError(t, c.Member(1).Kill(within(t, patience)))
 		require.Error(t, read(c.Member(2), time.Second))
 		require.NoError(t, c.StartAll(within(t, patience)))
 		eventually(t, put)
+	})
+	t.Run("a member is cut off from everybody", func(t *testing.T) {
+		m := c.Member(0)
+		require.NoError(t, m.Disconnect(within(t, patience)))
+		_, err := dialURL(t, c.Endpoints()[0]).Get(within(t, time.Second), "/key", clientv3.WithSerializable())
+		require.Error(t, err, "its clients get in")
+		require.NoError(t, m.Connect(within(t, patience)))
+		eventually(t, func(ctx context.Context) error {
+			_, err := dialURL(t, c.Endpoints()[0]).Get(ctx, "/key")
+			return err
+		})
+		eventually(t, put)
+	})
+	t.Run("a paused member is killed", func(t *testing.T) {
+		require.NoError(t, c.Member(0).Pause(within(t, patience)))
+		require.NoError(t, c.Member(0).Kill(within(t, patience)))
+		require.NoError(t, c.StartAll(within(t, patience)))
+		eventually(t, put)
+	})
+	t.Run("disks are slow", func(t *testing.T) {
+		for _, m := range c.Members() {
+			err := m.SlowDisk(t.Context(), time.Hour)
+			if errors.Is(err, slowdisk.ErrUnavailable) {
+				fmt.Printf("%s: skipped: %v\n", t.Name(), err)
+				t.Skip(err)
+			}
+			require.NoError(t, err)
+		}
+		_, err := all.Put(within(t, 3*time.Second), "/key", "value")
+		require.Error(t, err, "a write that is on no disk is acknowledged")
+		waited := int64(0)
+		for _, m := range c.Members() {
+			n, err := m.SlowSyncs(t.Context())
+			require.NoError(t, err)
+			waited += n
+		}
+		require.Positive(t, waited)
+		for _, m := range c.Members() {
+			require.NoError(t, m.SlowDisk(t.Context(), 0))
+		}
+		eventually(t, put)
+	})
+	t.Run("data is replaced", func(t *testing.T) {
+		before := versionOf(t, c)
+		kept := t.TempDir()
+		require.NoError(t, c.ReplaceData(within(t, patience), func(data string) error {
+			return os.CopyFS(filepath.Join(kept, filepath.Base(data)), os.DirFS(data))
+		}))
+		eventually(t, put)
+		require.NoError(t, c.ReplaceData(within(t, patience), func(data string) error {
+			if err := os.RemoveAll(data); err != nil {
+				return err
+			}
+			return os.CopyFS(data, os.DirFS(filepath.Join(kept, filepath.Base(data))))
+		}))
+		require.Equal(t, before, versionOf(t, c))
 	})
 	t.Run("watches are counted", func(t *testing.T) {
 		before, err := c.Member(0).Watchers(t.Context())

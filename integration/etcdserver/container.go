@@ -62,16 +62,12 @@ func (c *container) start(ctx context.Context) (<-chan struct{}, error) {
 }
 
 func (c *container) create(ctx context.Context) (string, error) {
-	host, err := os.Hostname()
+	labels, err := ownLabels()
 	if err != nil {
 		return "", err
 	}
-	args := []string{
-		"create", "--entrypoint", "etcd",
-		"--label", labelOurs, "--label", labelHost + "=" + host, "--label", fmt.Sprintf("%s=%d", labelPID, os.Getpid()),
-		"--publish", fmt.Sprintf("127.0.0.1:%d:2379", c.port),
-		c.image,
-	}
+	args := append([]string{"create", "--entrypoint", "etcd"}, labels...)
+	args = append(args, "--publish", fmt.Sprintf("127.0.0.1:%d:2379", c.port), c.image)
 	return docker(ctx, append(args, arguments("http://0.0.0.0:2379", "/etcd-data", c.sync)...)...)
 }
 
@@ -170,6 +166,9 @@ func copyFile(to, from string) error {
 	return os.WriteFile(to, content, 0o755)
 }
 
+// Engine asks, once, whether a container engine answers; the error says why not.
+func Engine(ctx context.Context) error { return engineErr(ctx) }
+
 // engineErr asks, once, whether a container engine answers.
 var engineErr = func() func(context.Context) error {
 	ask := sync.OnceValue(func() error {
@@ -181,8 +180,8 @@ var engineErr = func() func(context.Context) error {
 	return func(context.Context) error { return ask() }
 }()
 
-// reapOnce removes, once in a test's process, the containers of runs on this
-// host that died without removing them.
+// reapOnce removes, once in a test's process, the containers and networks of runs on
+// this host that died without removing them.
 var reapOnce = sync.OnceValue(func() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -195,21 +194,30 @@ func reap(ctx context.Context) error {
 		return err
 	}
 	format := fmt.Sprintf("{{.ID}} {{.Label %q}}", labelPID)
-	list, err := docker(ctx, "ps", "--all", "--no-trunc", "--filter", "label="+labelHost+"="+host, "--format", format)
-	if err != nil {
-		return err
-	}
-	for line := range strings.Lines(list) {
-		var id string
-		var pid int
-		if _, err := fmt.Sscan(line, &id, &pid); err != nil {
-			return fmt.Errorf("docker ps: %q: %w", line, err)
-		}
-		if alive(pid) {
-			continue
-		}
-		if _, err := docker(ctx, "rm", "--force", "--volumes", id); err != nil && !strings.Contains(err.Error(), "No such container") {
+	mine := "label=" + labelHost + "=" + host
+	for _, kind := range []struct {
+		list, remove []string
+		gone         string
+	}{
+		{[]string{"ps", "--all"}, []string{"rm", "--force", "--volumes"}, "No such container"},
+		{[]string{"network", "ls"}, []string{"network", "rm"}, "No such network"},
+	} {
+		list, err := docker(ctx, append(kind.list, "--no-trunc", "--filter", mine, "--format", format)...)
+		if err != nil {
 			return err
+		}
+		for line := range strings.Lines(list) {
+			var id string
+			var pid int
+			if _, err := fmt.Sscan(line, &id, &pid); err != nil {
+				return fmt.Errorf("docker %s: %q: %w", kind.list[0], line, err)
+			}
+			if alive(pid) {
+				continue
+			}
+			if _, err := docker(ctx, append(kind.remove, id)...); err != nil && !strings.Contains(err.Error(), kind.gone) {
+				return err
+			}
 		}
 	}
 	return nil

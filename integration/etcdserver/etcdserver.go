@@ -191,6 +191,14 @@ func (s *Server) Endpoints() []string { return []string{s.endpoint} }
 // Mode gives the mode in which the server runs.
 func (s *Server) Mode() Mode { return s.mode }
 
+// PID is the process of a server in the mode Process, and 0 in the other modes.
+func (s *Server) PID() int {
+	if p, ok := s.runner.(*process); ok && p.cmd != nil {
+		return p.cmd.Process.Pid
+	}
+	return 0
+}
+
 // String names the mode and what runs.
 func (s *Server) String() string { return fmt.Sprintf("etcd: %s (%s)", s.mode, s.about) }
 
@@ -243,28 +251,37 @@ func (s *Server) Close() error {
 
 // choose settles the mode: the one that is demanded, or the best to be had.
 func choose(ctx context.Context, demanded Mode, getenv func(string) string) (Mode, error) {
+	mode, _, err := chooseFor(ctx, demanded, getenv)
+	return mode, err
+}
+
+// chooseFor also says why.
+func chooseFor(ctx context.Context, demanded Mode, getenv func(string) string) (mode Mode, reason string, err error) {
 	name := "Config.Mode"
+	reason = "the test demands it"
 	if demanded == "" {
 		demanded, name = Mode(getenv(modeVariable)), modeVariable
+		reason = fmt.Sprintf("%s=%s demands it", name, demanded)
 	}
 	if image := getenv(imageVariable); image != "" && demanded == "" {
 		demanded, name = Container, imageVariable+"="+image
+		reason = name + " demands it"
 	}
 	switch demanded {
 	case "":
-		if engineErr(ctx) != nil {
-			return Process, nil
+		if err := engineErr(ctx); err != nil {
+			return Process, fmt.Sprintf("no container engine answers: %v", err), nil
 		}
-		return Container, nil
+		return Container, "a container engine answers", nil
 	case Container:
 		if err := engineErr(ctx); err != nil {
-			return "", fmt.Errorf("etcd server: %s demands a container, and no engine answers: %w", name, err)
+			return "", "", fmt.Errorf("etcd server: %s demands a container, and no engine answers: %w", name, err)
 		}
-		return Container, nil
+		return Container, reason, nil
 	case Process, Embedded:
-		return demanded, nil
+		return demanded, reason, nil
 	default:
-		return "", fmt.Errorf("etcd server: %s: unknown mode %q, it is one of container, process, embedded", name, demanded)
+		return "", "", fmt.Errorf("etcd server: %s: unknown mode %q, it is one of container, process, embedded", name, demanded)
 	}
 }
 

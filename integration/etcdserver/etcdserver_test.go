@@ -261,7 +261,7 @@ func TestOldBinariesAreRemoved(t *testing.T) {
 	for _, name := range []string{"etcd-a", "etcd-b", "other"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
-	removeOthers(dir, "etcd-b")
+	removeOthers(dir, "etcd", "etcd-b")
 	left, err := filepath.Glob(filepath.Join(dir, "*"))
 	require.NoError(t, err)
 	require.Equal(t, []string{filepath.Join(dir, "etcd-b"), filepath.Join(dir, "other")}, left)

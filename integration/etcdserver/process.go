@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/kube-watchcache/watchcache/integration/internal/child"
+	"github.com/kube-watchcache/watchcache/integration/internal/slowdisk"
 )
 
 // process runs etcd as a child of the test. The goroutine that waits for the
@@ -25,7 +26,11 @@ type process struct {
 	data   string
 	log    child.Tail
 	cmd    *exec.Cmd
-	exited chan struct{}
+	exited <-chan struct{}
+	// slowable asks for a disk that can be made slow: disk, or nil and the reason.
+	slowable   bool
+	disk       *slowdisk.Disk
+	undiskable error
 }
 
 func newProcess(_ context.Context, port int, cfg Config) (runner, string, error) {
@@ -39,14 +44,38 @@ func newProcess(_ context.Context, port int, cfg Config) (runner, string, error)
 }
 
 func (p *process) start(context.Context) (<-chan struct{}, error) {
-	// The command's life is not that of the context: stop and close end it.
-	cmd := exec.Command(p.path, p.args...)
+	p.disk, p.undiskable = nil, nil
+	if !p.slowable {
+		return p.startWith(p.command(p.args))
+	}
+	cmd := p.command(p.args)
+	disk, err := slowdisk.Run(cmd)
+	if errors.Is(err, slowdisk.ErrUnavailable) {
+		p.undiskable = err
+		return p.startWith(p.command(append(slices.Clone(p.args), noSync)))
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.cmd, p.disk = cmd, disk
+	p.exited = disk.Exited()
+	return p.exited, nil
+}
+
+// command is a command that was not started.
+func (p *process) command(args []string) *exec.Cmd {
+	// The command's life is not that of a context: stop and close end it.
+	cmd := exec.Command(p.path, args...)
 	cmd.Stdout, cmd.Stderr = &p.log, &p.log
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
 		// etcd takes these for flags of its own.
 		return strings.HasPrefix(v, "ETCD_")
 	})
 	cmd.SysProcAttr = child.Attributes()
+	return cmd
+}
+
+func (p *process) startWith(cmd *exec.Cmd) (<-chan struct{}, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}

@@ -42,7 +42,7 @@ func killTwo(tr *trial) func() func() {
 	return func() func() {
 		for _, m := range tr.cluster.Members() {
 			if m != left {
-				tr.must(m.Kill())
+				tr.must(m.Kill(tr.within()))
 			}
 		}
 		return func() { tr.must(tr.cluster.StartAll(tr.within())) }
@@ -81,8 +81,8 @@ func isolate(tr *trial) func() func() {
 	member := tr.target()
 	tr.must(tr.other(member).Lead(tr.within()))
 	return func() func() {
-		member.Isolate()
-		return member.Join
+		tr.must(member.Isolate(tr.within()))
+		return func() { tr.must(member.Join(tr.within())) }
 	}
 }
 
@@ -112,7 +112,7 @@ func shuffled(random *rand.Rand, n int) []fault {
 func killAll(tr *trial) func() func() {
 	return func() func() {
 		for _, m := range tr.cluster.Members() {
-			tr.must(m.Kill())
+			tr.must(m.Kill(tr.within()))
 		}
 		return func() { tr.must(tr.cluster.StartAll(tr.within())) }
 	}
@@ -121,7 +121,7 @@ func killAll(tr *trial) func() func() {
 func killOne(tr *trial) func() func() {
 	member := tr.target()
 	return func() func() {
-		tr.must(member.Kill())
+		tr.must(member.Kill(tr.within()))
 		return func() { tr.must(tr.cluster.StartAll(tr.within())) }
 	}
 }

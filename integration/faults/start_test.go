@@ -29,7 +29,7 @@ func TestMemberDownAtStart(t *testing.T) {
 	defer cancel()
 	for _, down := range cluster.Members() {
 		t.Run(down.String(), func(t *testing.T) {
-			require.NoError(t, down.Kill())
+			require.NoError(t, down.Kill(ctx))
 			server := testserver.Start(t, apiserver.Ours, cluster.Endpoints())
 			client := server.Devices(t)
 			const lists = 10
