@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -33,8 +34,11 @@ func (s *settings) compile(ctx context.Context, copied string, to chan<- program
 	defer close(to)
 	for _, pkg := range s.packages {
 		p := program{pkg: pkg, dir: filepath.Join(copied, "test/integration", pkg),
-			path: filepath.Join(s.dir, "bin", flat(pkg)+".test")}
-		p.err = command(ctx, copied, "go", "test", "-c", "-vet=off", "-ldflags=-w -s", "-o", p.path, "./test/integration/"+pkg)
+			// By the name that go test gives it, which some tests know it by.
+			path: filepath.Join(s.dir, "bin", flat(pkg), path.Base(pkg)+".test")}
+		if p.err = os.MkdirAll(filepath.Dir(p.path), 0o755); p.err == nil {
+			p.err = command(ctx, copied, "go", "test", "-c", "-vet=off", "-ldflags=-w -s", "-o", p.path, "./test/integration/"+pkg)
+		}
 		select {
 		case to <- p:
 		case <-ctx.Done():

@@ -17,9 +17,12 @@ type insertion struct {
 	// before is the only line of the file that is so, without what it is indented by.
 	before string
 	text   string
+	// instead: the text takes the place of the line.
+	instead bool
 }
 
-// The three places where the tests' servers are configured.
+// The three places where the tests' servers are configured, and the time that one of them
+// is given to start: two cores that also compile need more than ten seconds now and then.
 var insertions = []insertion{{
 	// The servers of package app/testing, and of test/integration/etcd.
 	file:   "cmd/kube-apiserver/app/config.go",
@@ -35,6 +38,11 @@ var insertions = []insertion{{
 	file:   "pkg/controlplane/apiserver/samples/generic/server/config.go",
 	before: "c.Aggregator = aggregator",
 	text:   "if err := useWatchCache(aggregator, kubeAPIs.Generic, apiExtensions); err != nil {\nreturn nil, err\n}\n",
+}, {
+	file:    "test/integration/framework/test_server.go",
+	before:  "err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (done bool, err error) {",
+	text:    "err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (done bool, err error) {\n",
+	instead: true,
 }}
 
 // The line that a server writes is counted: tests whose servers are not on the cache
@@ -123,5 +131,9 @@ func (i insertion) apply(source string) (string, error) {
 	if at < 0 {
 		return "", fmt.Errorf("%s has no line %q: this version of Kubernetes needs another place", i.file, i.before)
 	}
-	return strings.Join(lines[:at], "") + i.text + strings.Join(lines[at:], ""), nil
+	from := at
+	if i.instead {
+		from++
+	}
+	return strings.Join(lines[:at], "") + i.text + strings.Join(lines[from:], ""), nil
 }

@@ -26,7 +26,7 @@ type event struct{ Action, Test, Output string }
 // test runs the tests of a package on one cache, and returns what they came to. A program
 // that ends amid its tests, as one does whose server dies, is run again with those that
 // are left. Each test that fails is run once more, by itself: Kubernetes' tests wait for
-// some things for ten seconds, in which a busy machine does not start a server. The whole
+// some things for a few seconds, which are not enough on a busy machine. The whole
 // output is in files in the folder of -dir; that of tests that fail goes to failures.
 func (s *settings) test(ctx context.Context, p program, implementation, only string, failures io.Writer) (*result, error) {
 	tests, err := s.list(ctx, p, implementation, only)

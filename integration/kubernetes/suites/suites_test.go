@@ -48,7 +48,10 @@ func TestPatchFits(t *testing.T) {
 		require.NoError(t, err)
 		changed, err := i.apply(string(source))
 		require.NoError(t, err)
-		require.Equal(t, len(source)+len(i.text), len(changed))
+		require.Contains(t, changed, i.text)
+		if !i.instead {
+			require.Equal(t, len(source)+len(i.text), len(changed))
+		}
 	}
 }
 
@@ -57,6 +60,10 @@ func TestPatchRefuses(t *testing.T) {
 	changed, err := i.apply("a\n\there\nb\n")
 	require.NoError(t, err)
 	require.Equal(t, "a\nnew\n\there\nb\n", changed)
+	i.instead = true
+	changed, err = i.apply("a\n\there\nb\n")
+	require.NoError(t, err)
+	require.Equal(t, "a\nnew\nb\n", changed)
 	_, err = i.apply("a\n")
 	require.EqualError(t, err, `config.go has no line "here": this version of Kubernetes needs another place`)
 	_, err = i.apply("here\nhere\n")
