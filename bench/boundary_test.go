@@ -14,7 +14,7 @@ import (
 )
 
 // toyBoundary is a size at which a row of the boundary takes seconds.
-var toyBoundary = size{objects: 60, seconds: 0.2, watchers: 5, repeats: 10, patience: full.patience}
+var toyBoundary = size{objects: 60, seconds: 0.2, watchers: 5, repeats: 10, informers: 30, patience: full.patience}
 
 // boundaryRow returns a row by its name.
 func boundaryRow(t *testing.T, o servers, name string) row {
@@ -103,6 +103,14 @@ func TestBoundary(t *testing.T) {
 	t.Run("compressed events", func(t *testing.T) {
 		results := measured(t, "an event to 200 watchers that began with the state of a label, gzip, 20/s")
 		require.Less(t, byFigure(results, figureWire).Shipped.Median, 2500.0, "the server has compressed nothing")
+	})
+	t.Run("servers that are killed", func(t *testing.T) {
+		s.subjects = []subject{ours}
+		results, _, err := measureRow(t.Context(), boundaryRow(t, o, "three servers killed one by one, 30 informers"), s)
+		require.NoError(t, err)
+		require.Zero(t, byFigure(results, "lists of informers").Ours.Max, "informers have listed")
+		require.Zero(t, byFigure(results, "bytes that they list").Ours.Max)
+		require.Positive(t, byFigure(results, "heap that stays, most").Ours.Median)
 	})
 	t.Run("report", func(t *testing.T) {
 		var out bytes.Buffer

@@ -13,7 +13,7 @@ import (
 )
 
 // fullBoundary is the size that the goals of the boundary are for.
-var fullBoundary = size{objects: 5000, seconds: 3, watchers: 100, repeats: 100, patience: full.patience}
+var fullBoundary = size{objects: 5000, seconds: 3, watchers: 100, repeats: 100, informers: 600, patience: full.patience}
 
 var (
 	withBoth  = []subject{shipped}
@@ -59,7 +59,7 @@ func amongChanges(g goal) []figure {
 
 // boundaryTable is the rows over HTTPS. Those of many objects come last.
 func boundaryTable(o servers, s size) []row {
-	return slices.Concat(listRows(o), o.otherForms(), watchRows(o), memoryOfServers(o), scaleRows(o, s))
+	return slices.Concat(listRows(o), o.otherForms(), watchRows(o), memoryOfServers(o), restartRows(o, s), scaleRows(o, s))
 }
 
 // fromCache asks for all devices as the cache has them.

@@ -44,7 +44,9 @@
 // printed of them; caches.go, backend.go, pods.go and clients.go are what
 // they are measured with. TestEveryRow runs everything once, small.
 //
-// boundaryrows.go is the table of the boundary, overhttps.go and
-// overhttpswatch.go are its rows by family, shares.go is what is printed of the
+// manycaches.go is what an etcd pays when a server of many resources starts.
+//
+// boundaryrows.go is the table of the boundary, overhttps.go, overhttpswatch.go
+// and restart.go are its rows by family, shares.go is what is printed of the
 // profiles. TestBoundary runs some of them, small.
 package main

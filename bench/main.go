@@ -61,6 +61,7 @@ func parse(args []string, errOut io.Writer) (settings, error) {
 	breakdown := flags.Bool("breakdown", true, "with -boundary: say from a profile into what the CPU time goes")
 	ourFlags := flags.String("flags", "", "with -boundary: more flags for the servers with our cache, separated by spaces")
 	repeats := flags.Int("repeats", full.repeats, "how often requests are repeated in a measurement, in percent")
+	informers := flags.Int("informers", fullBoundary.informers, "with -boundary: informers of the three servers that are restarted")
 	out := flags.String("out", "markdown", "what to print: markdown or json")
 	profile := flags.String("cpuprofile", "", "write a CPU profile of the measurements to this file")
 	if err := flags.Parse(args); err != nil {
@@ -75,7 +76,7 @@ func parse(args []string, errOut io.Writer) (settings, error) {
 			s.size.objects = *objects
 		}
 	})
-	s.size.repeats = *repeats
+	s.size.repeats, s.size.informers = *repeats, *informers
 	var err error
 	if s.rows, err = regexp.Compile("(?i)" + *rows); err != nil {
 		return s, fmt.Errorf("-rows: %w", err)
@@ -91,6 +92,8 @@ func parse(args []string, errOut io.Writer) (settings, error) {
 		return s, fmt.Errorf("-objects is %d: want at least 5", s.size.objects)
 	case !s.boundary && (s.size.objects < namespaces || s.size.objects%namespaces != 0):
 		return s, fmt.Errorf("-objects is %d: want a multiple of %d", s.size.objects, namespaces)
+	case s.size.informers < restarted:
+		return s, fmt.Errorf("-informers is %d: want at least %d", s.size.informers, restarted)
 	case s.size.repeats < 1:
 		return s, fmt.Errorf("-repeats is %d: want at least 1", s.size.repeats)
 	case len(s.flags) > 0 && !s.boundary:

@@ -35,6 +35,8 @@ type size struct {
 	seconds float64
 	// watchers scales the number of watchers of every row, in percent.
 	watchers int
+	// informers is how many three servers have that are restarted.
+	informers int
 	// burst is how many events come at full speed.
 	burst int
 	// repeats scales how often reads are repeated, in percent.

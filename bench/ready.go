@@ -6,12 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
 
-	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -20,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/storage"
 
-	"github.com/kube-watchcache/watchcache/integration/etcdserver"
 	"github.com/kube-watchcache/watchcache/storage/etcd3"
 )
 
@@ -96,8 +93,7 @@ func timed(n int, f func() error) ([]float64, error) {
 // do not count.
 type inEtcd struct {
 	n       int
-	dir     string
-	server  *etcdserver.Server
+	server  *ownEtcd
 	backend *etcd3.Backend
 	codec   apiruntime.Codec
 }
@@ -109,14 +105,11 @@ func openReadyFromEtcd(ctx context.Context, s size) (_ *work, err error) {
 			err = errors.Join(err, e.close())
 		}
 	}()
-	if e.dir, err = os.MkdirTemp("", "watchcache-bench-"); err != nil {
+	if e.server, err = startEtcd(ctx); err != nil {
 		return nil, err
 	}
 	starting, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	if e.server, err = etcdserver.New(starting, etcdserver.Config{Mode: etcdserver.Process, Dir: e.dir}); err != nil {
-		return nil, err
-	}
 	if e.backend, err = etcd3.Open(starting, etcd3.Config{Endpoints: e.server.Endpoints(), Prefix: "/registry"}); err != nil {
 		return nil, err
 	}
@@ -157,16 +150,16 @@ func (e *inEtcd) close() error {
 		errs = append(errs, e.backend.Close())
 	}
 	if e.server != nil {
-		errs = append(errs, e.server.Close())
+		errs = append(errs, e.server.close())
 	}
-	return errors.Join(append(errs, os.RemoveAll(e.dir))...)
+	return errors.Join(errs...)
 }
 
 // perWrite is how many Pods are written in one transaction, etcd's default limit.
 const perWrite = 128
 
 func (e *inEtcd) fill(ctx context.Context) error {
-	client, err := clientv3.New(clientv3.Config{Endpoints: e.server.Endpoints(), DialTimeout: time.Minute, Logger: zap.NewNop()})
+	client, err := e.server.client()
 	if err != nil {
 		return err
 	}

@@ -145,7 +145,7 @@ func startAndStopRows() []row {
 			open: resuming{watchers: 5000, events: 5000, selector: selector}.open,
 		}
 	}
-	return append(readyRows(), []row{{
+	return append(slices.Concat(readyRows(), manyCachesRows()), []row{{
 		name: "event to a watcher while 200 others a second start at rv=0 and don't read",
 		figures: []figure{
 			{name: "median latency", unit: nanoseconds, goal: noGoal()},

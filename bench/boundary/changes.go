@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
@@ -19,7 +20,8 @@ import (
 // writers is how many writes are under way at once.
 const writers = 16
 
-// fill writes n devices, each at a revision of its own.
+// fill writes n devices, each at a revision of its own, and has etcd forget how they
+// came.
 func fill(ctx context.Context, client *clientv3.Client, prefix string, n int) error {
 	group, writing := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
@@ -36,6 +38,21 @@ func fill(ctx context.Context, client *clientv3.Client, prefix string, n int) er
 	if err := errors.Join(group.Wait(), ctx.Err()); err != nil {
 		return fmt.Errorf("writing %d devices: %w", n, err)
 	}
+	return forget(ctx, client)
+}
+
+// forget compacts what etcd has, as API servers do every five minutes: devices were
+// mostly written long before a server starts, and a cache of ours that starts goes back
+// to what etcd has of its history.
+func forget(ctx context.Context, client *clientv3.Client) error {
+	latest, err := client.Get(ctx, "/", clientv3.WithCountOnly())
+	if err == nil {
+		_, err = client.Compact(ctx, latest.Header.Revision)
+	}
+	// Nobody may have written anything since the last time.
+	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
+		return fmt.Errorf("compacting the devices' history: %w", err)
+	}
 	return nil
 }
 
@@ -51,6 +68,10 @@ func (s *Stage) Change(ctx context.Context, f form.Form, i, changes int) error {
 	}
 	return nil
 }
+
+// Compact has etcd forget all revisions but the latest, as API servers have it forget
+// what is older than five minutes.
+func (s *Stage) Compact(ctx context.Context) error { return forget(ctx, s.client) }
 
 // Changes are written at a fixed rate, from Write until End.
 type Changes struct {

@@ -6,6 +6,8 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
+	"net/url"
 	"strconv"
 	"strings"
 )
@@ -16,11 +18,29 @@ type Heap struct {
 	// Live is what the last collection has found in use, and Goal is up to where the
 	// heap may grow before the next one.
 	Live, Goal int64
+	// Objects is what is in use and what is garbage.
+	Objects int64
 	// Idle is what the runtime has from the system and nobody uses: free pages that
 	// were not given back, and gaps between objects.
 	Idle int64
 	// Kept is the serializations that the caches keep, 0 in the shipped cacher.
 	Kept int64
+}
+
+// Collect runs the server's garbage collector.
+func (s *Server) Collect(ctx context.Context) error {
+	client, err := s.Connect()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	response, err := client.Do(ctx, Request{Path: "/debug/pprof/heap", Query: url.Values{"gc": {"1"}}})
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	_, err = io.Copy(io.Discard, response.Body)
+	return err
 }
 
 // Heap asks the server for its metrics.
@@ -49,6 +69,8 @@ func (s *Server) Heap(ctx context.Context) (Heap, error) {
 			to = &h.Goal
 		case name == "go_memory_classes_heap_free_bytes", name == "go_memory_classes_heap_unused_bytes":
 			to = &h.Idle
+		case name == "go_memory_classes_heap_objects_bytes":
+			to = &h.Objects
 		case strings.HasPrefix(name, "watchcache_bytes{") && strings.Contains(name, `part="encodings"`):
 			to = &h.Kept
 		default:
@@ -65,8 +87,8 @@ func (s *Server) Heap(ctx context.Context) (Heap, error) {
 	if err := lines.Err(); err != nil {
 		return Heap{}, err
 	}
-	if found < 4 {
-		return Heap{}, fmt.Errorf("the server has %d of the four metrics of Go's heap", found)
+	if found < 5 {
+		return Heap{}, fmt.Errorf("the server has %d of the five metrics of Go's heap", found)
 	}
 	return h, nil
 }

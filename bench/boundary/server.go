@@ -32,6 +32,12 @@ func (s *Server) Stop() error {
 	return s.child.Stop(ctx)
 }
 
+// Kill ends the server at once, and without a word to its clients.
+func (s *Server) Kill() {
+	s.stopped = true
+	s.child.Kill()
+}
+
 // awaitCache returns when the server answers from its cache. The shipped cacher
 // refuses lists for a while after the server has said that it is ready.
 func (s *Server) awaitCache(ctx context.Context) error {
@@ -58,7 +64,10 @@ func (s *Server) awaitCache(ctx context.Context) error {
 
 // CPU is the CPU time that the process has spent so far, in user mode and in the
 // kernel, in nanoseconds and not in ticks.
-func (s *Server) CPU() (time.Duration, error) { return cpuTime(s.child.PID()) }
+func (s *Server) CPU() (time.Duration, error) { return ProcessCPU(s.child.PID()) }
+
+// ProcessCPU is the CPU time that a process has spent so far.
+func ProcessCPU(pid int) (time.Duration, error) { return cpuTime(pid) }
 
 // Memory is what a process takes of the machine's memory, in bytes.
 type Memory struct {
@@ -67,8 +76,11 @@ type Memory struct {
 }
 
 // Memory reads the memory of the process.
-func (s *Server) Memory() (Memory, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.child.PID()))
+func (s *Server) Memory() (Memory, error) { return ProcessMemory(s.child.PID()) }
+
+// ProcessMemory reads the memory of a process.
+func ProcessMemory(pid int) (Memory, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return Memory{}, err
 	}

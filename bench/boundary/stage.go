@@ -45,6 +45,9 @@ type Stage struct {
 	client  *clientv3.Client   // nil without etcd
 	filled  map[form.Form]bool
 	running []*Server
+	// started counts the servers, each of which has a directory of its own; those
+	// with an etcd inside share it.
+	started int
 }
 
 // Open starts the etcd. The caller closes the stage.
@@ -115,16 +118,17 @@ func (s *Stage) runDir(f form.Form) string {
 	if s.config.EmbeddedEtcd {
 		return filepath.Join(s.dir, "server")
 	}
-	return filepath.Join(s.dir, string(f))
+	return filepath.Join(s.dir, fmt.Sprintf("%s-%d", f, s.started))
 }
 
 // Start starts a server, over devices that are there before, and returns when
 // the server is ready. The server ends with the stage, if it is not stopped
-// before.
+// before. Servers of one form have the same devices.
 func (s *Stage) Start(ctx context.Context, f form.Form) (*Server, error) {
 	if err := s.Fill(ctx, f); err != nil {
 		return nil, err
 	}
+	s.started++
 	flags := []string{"--form=" + string(f), "--etcd-prefix=" + s.prefix(f)}
 	if s.etcd != nil {
 		flags = append(flags, "--etcd-servers="+strings.Join(s.etcd.Endpoints(), ","))
