@@ -5,7 +5,6 @@ package server
 import (
 	"bytes"
 	"encoding/pem"
-	"html"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -15,8 +14,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 )
 
@@ -50,7 +53,7 @@ func (w *firstBytes) Write(p []byte) (int, error) {
 // with zlib itself, which says whether the answer is one member and complete.
 const python = `
 import gzip, ssl, sys, urllib.request, zlib
-request = urllib.request.Request(sys.argv[1], headers={"Accept": "application/json", "Accept-Encoding": "gzip"})
+request = urllib.request.Request(sys.argv[1], headers={"Accept": sys.argv[3], "Accept-Encoding": "gzip"})
 answer = urllib.request.urlopen(request, context=ssl.create_default_context(cafile=sys.argv[2]))
 assert answer.headers["Content-Encoding"] == "gzip", answer.headers
 raw = answer.read()
@@ -77,19 +80,72 @@ func TestClientsReadCompressedLists(t *testing.T) {
 		require.Equal(t, string(want), string(body))
 		require.Equal(t, int64(1), answers.count.Swap(0), "the answer came from kept bytes")
 	}
-	t.Run("client-go", func(t *testing.T) {
-		config := &rest.Config{Host: url, TLSClientConfig: rest.TLSClientConfig{CAData: certificate}}
-		config.NegotiatedSerializer = serializer.NewCodecFactory(pods(t).scheme)
-		client, err := rest.UnversionedRESTClientFor(config)
+	config := &rest.Config{Host: url, TLSClientConfig: rest.TLSClientConfig{CAData: certificate}}
+	t.Run("client-go", func(t *testing.T) { read(t, askClientGo(t, config, path, asJSON)) })
+	askClients(t, url+path, asJSON, ca, read)
+	t.Run("kubectl", func(t *testing.T) { read(t, askKubectl(t, url, ca, "get", "--raw", path)) })
+}
+
+// Clients of every kind that can ask for them read the other forms of compressed lists
+// from kept bytes.
+func TestClientsReadCompressedForms(t *testing.T) {
+	s := serveTwins(t, pods(t), auditinternal.LevelMetadata)
+	manyPods(t, s)
+	answers := &keptAnswers{Handler: s.with.Config.Handler}
+	url, ca, certificate := serveClients(t, answers)
+	config := &rest.Config{Host: url, TLSClientConfig: rest.TLSClientConfig{CAData: certificate}}
+	for _, accept := range []string{asProtobuf, asTable, asPartial, asPartialProtobuf} {
+		t.Run(accept, func(t *testing.T) {
+			path := podsPath + "?pretty=false"
+			var want []byte
+			for range 4 {
+				want = s.expectSameForm(t, path, accept, true).body
+			}
+			read := func(t *testing.T, body []byte) {
+				t.Helper()
+				require.Equal(t, string(want), string(body))
+				require.Equal(t, int64(1), answers.count.Swap(0), "the answer came from kept bytes")
+			}
+			t.Run("client-go", func(t *testing.T) { read(t, askClientGo(t, config, path, accept)) })
+			askClients(t, url+path, accept, ca, read)
+		})
+	}
+	t.Run("metadata client", func(t *testing.T) {
+		client, err := metadata.NewForConfig(config)
 		require.NoError(t, err)
-		body, err := client.Get().RequestURI(path).SetHeader("Accept", asJSON).DoRaw(t.Context())
+		of := schema.GroupVersionResource{Group: example.GroupName, Version: "v1", Resource: "pods"}
+		list, err := client.Resource(of).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
-		read(t, body)
+		require.Len(t, list.Items, 60)
+		require.Equal(t, int64(1), answers.count.Swap(0), "the answer came from kept bytes")
 	})
-	askClients(t, url+path, ca, read)
 	t.Run("kubectl", func(t *testing.T) {
-		read(t, askClient(t, false, "kubectl", "--kubeconfig=/dev/null", "--token=none", "--server="+url, "--certificate-authority="+ca, "get", "--raw", path))
+		without, withoutCA, _ := serveClients(t, s.without.Config.Handler)
+		get := []string{"get", "pods.v1." + example.GroupName, "--all-namespaces", "--output=wide"}
+		want := askKubectl(t, without, withoutCA, get...)
+		require.Equal(t, 60+1, bytes.Count(want, []byte("\n")), "pods and a head")
+		require.Equal(t, string(want), string(askKubectl(t, url, ca, get...)))
+		require.Equal(t, int64(1), answers.count.Swap(0), "the answer came from kept bytes")
 	})
+}
+
+// askClientGo returns what client-go reads.
+func askClientGo(t *testing.T, config *rest.Config, path, accept string) []byte {
+	t.Helper()
+	config = rest.CopyConfig(config)
+	config.NegotiatedSerializer = serializer.NewCodecFactory(pods(t).scheme)
+	client, err := rest.UnversionedRESTClientFor(config)
+	require.NoError(t, err)
+	body, err := client.Get().RequestURI(path).SetHeader("Accept", accept).DoRaw(t.Context())
+	require.NoError(t, err)
+	return body
+}
+
+// askKubectl returns what kubectl writes.
+func askKubectl(t *testing.T, url, ca string, args ...string) []byte {
+	t.Helper()
+	flags := []string{"--kubeconfig=/dev/null", "--cache-dir=" + t.TempDir(), "--token=none", "--server=" + url, "--certificate-authority=" + ca}
+	return askClient(t, "kubectl", append(flags, args...)...)
 }
 
 // serveClients serves programs over HTTPS, and returns the URL, and the certificate in
@@ -106,42 +162,39 @@ func serveClients(t *testing.T, handler http.Handler) (url, ca string, certifica
 	return served.URL, ca, certificate
 }
 
-// askClients has read look at what programs get that know nothing of Kubernetes.
-func askClients(t *testing.T, url, ca string, read func(t *testing.T, body []byte)) {
+// askClients has read look at what programs get that know nothing of Kubernetes. A
+// browser, which can't be told what to accept, asks for JSON only.
+func askClients(t *testing.T, url, accept, ca string, read func(t *testing.T, body []byte)) {
 	t.Helper()
 	for name, flag := range map[string]string{"curl, HTTP/2": "--http2", "curl, HTTP/1.1": "--http1.1"} {
 		t.Run(name, func(t *testing.T) {
-			read(t, askClient(t, false, "curl", "-sSf", "--compressed", flag, "--cacert", ca, url))
+			read(t, askClient(t, "curl", "-sSf", "--compressed", flag, "--cacert", ca, "--header", "Accept: "+accept, url))
 		})
 	}
-	t.Run("Python", func(t *testing.T) { read(t, askClient(t, false, "python3", "-c", python, url, ca)) })
-	t.Run("Chromium", func(t *testing.T) {
-		read(t, shownByBrowser(askClient(t, true, "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--ignore-certificate-errors",
-			"--user-data-dir="+t.TempDir(), "--dump-dom", url)))
-	})
+	t.Run("Python", func(t *testing.T) { read(t, askClient(t, "python3", "-c", python, url, ca, accept)) })
+	if accept != asJSON {
+		return
+	}
+	t.Run("Chromium", func(t *testing.T) { read(t, askChromium(t, url)) })
 }
 
-// askClient returns what a program writes. The test is skipped if the program is not
-// there, unless .ci/run installs it.
-func askClient(t *testing.T, inCI bool, program string, args ...string) []byte {
+// find skips the test if the program is not there, unless .ci/run installs it.
+func find(t *testing.T, inCI bool, program string) {
 	t.Helper()
 	if _, err := exec.LookPath(program); err != nil {
 		require.False(t, inCI && os.Getenv("CI") == "true", "there is no %s", program)
 		t.Skipf("there is no %s here: %v", program, err)
 	}
+}
+
+// askClient returns what a program writes.
+func askClient(t *testing.T, program string, args ...string) []byte {
+	t.Helper()
+	find(t, false, program)
 	var diagnostics bytes.Buffer
 	command := exec.CommandContext(t.Context(), program, args...)
 	command.Stderr = &diagnostics
 	body, err := command.Output()
 	require.NoError(t, err, diagnostics.String())
 	return body
-}
-
-// shownByBrowser returns the JSON that a browser shows on a page.
-func shownByBrowser(page []byte) []byte {
-	from, to := bytes.IndexByte(page, '{'), bytes.LastIndexByte(page, '}')
-	if from < 0 || to < from {
-		return page
-	}
-	return append([]byte(html.UnescapeString(string(page[from:to+1]))), '\n')
 }

@@ -114,7 +114,7 @@ func TestClientsReadCompressedWatches(t *testing.T) {
 	url, ca, _ := serveClients(t, compressed)
 	path := withState + "&pretty=false&timeoutSeconds=2"
 	want := strings.Join(openStream(t, s.without, withState, http.Header{"Accept": {asJSON}}, true, false).state(), "")
-	askClients(t, url+path, ca, func(t *testing.T, body []byte) {
+	askClients(t, url+path, asJSON, ca, func(t *testing.T, body []byte) {
 		got := string(body)
 		require.Greater(t, len(got), len(want)-1)
 		require.Equal(t, want, got[:len(want)])

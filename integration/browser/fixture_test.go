@@ -3,6 +3,7 @@
 package browser
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,6 +46,9 @@ type fixture struct {
 	robot  *http.Client
 	page   string // the URL of the page, through the proxy
 	ctx    context.Context
+
+	puts  int64           // calls of put
+	reads []*atomic.Int64 // lines that each watch that reads has got
 
 	mu struct {
 		sync.Mutex
@@ -163,15 +168,34 @@ func cells(table string, column int) string { return fmt.Sprintf(cellsOf, table,
 
 // put stores a device of about 10 KB.
 func (f *fixture) put(name string) {
+	f.puts++
 	f.server.Store.Put("/fleet.example.com/devices/ns/"+name, &fleet.Device{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Namespace: "ns", Annotations: map[string]string{"weight": strings.Repeat("x", 10_000)},
 	}})
 }
 
-// watch opens a watch that reads nothing but what the connection buffers; it ends
+// putAndAwait stores a device so many times, and waits until every watch that reads
+// has got the last. The storage is in memory: without the wait it is faster than
+// sixty clients can read, until the window has no room and they are told 410.
+func (f *fixture) putAndAwait(name string, times int) {
+	f.t.Helper()
+	for range times {
+		f.put(name)
+	}
+	for _, lines := range f.reads {
+		require.Eventually(f.t, func() bool { return lines.Load() >= f.puts }, patience, time.Millisecond, "a watch that reads has not got all")
+	}
+}
+
+// watch opens a watch that reads all, or nothing but what the connection buffers. It ends
 // with the test.
 func (f *fixture) watch(agent string, reads bool) {
 	f.t.Helper()
+	var lines atomic.Int64
+	if reads {
+		lines.Store(f.puts - 1) // all puts are of one device, which the watch begins with
+		f.reads = append(f.reads, &lines)
+	}
 	ctx, cancel := context.WithCancel(f.t.Context())
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, f.server.URL+devices, nil)
 	require.NoError(f.t, err)
@@ -190,7 +214,9 @@ func (f *fixture) watch(agent string, reads bool) {
 		defer close(ended)
 		buffer := make([]byte, 64<<10)
 		for reads {
-			if _, err := response.Body.Read(buffer); err != nil {
+			n, err := response.Body.Read(buffer)
+			lines.Add(int64(bytes.Count(buffer[:n], []byte("\n"))))
+			if err != nil {
 				return
 			}
 		}

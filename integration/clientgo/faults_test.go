@@ -93,6 +93,7 @@ func newTrial(t *testing.T, fx *fixture) *trial {
 	s.writes = startWrites(t, d)
 	for _, a := range s.informers {
 		awaitSync(t, a.informer.HasSyncedChecker())
+		awaitList(t, a.informer)
 	}
 	s.writes.await(t, 10)
 	return s

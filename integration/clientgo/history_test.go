@@ -73,8 +73,10 @@ func requireSubsequence(t *testing.T, history map[string][]state, told []notific
 		for i < len(states) && !matches(n, states[i]) {
 			i++
 		}
-		require.Less(t, i, len(states), "%s: %s of %s is no state, or one that came before another that was told\ntold: %v\nstates: %s",
-			n.key, n.kind, n.resourceVersion(), summary(told), timeline(states))
+		if i == len(states) {
+			require.FailNow(t, "a state that was not, or one that came before another that was told",
+				"%s: %s of %s\ntold: %v\nstates: %s", n.key, n.kind, n.resourceVersion(), summary(told), timeline(states))
+		}
 		position[n.key] = i + 1
 	}
 }

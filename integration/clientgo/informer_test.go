@@ -106,11 +106,14 @@ func testSubsequence(t *testing.T, fx *fixture, via transport) {
 	awaitSync(t, informer.HasSyncedChecker())
 	other, _ := observe(t, informer)
 
+	writing, enough := context.WithCancel(t.Context())
 	var writers sync.WaitGroup
 	for i := range 3 {
 		d := fx.writer(t, ns)
-		writers.Go(func() { d.scribble(t, fmt.Sprintf("writer-%d", i), 60) })
+		writers.Go(func() { d.scribble(writing, t, fmt.Sprintf("writer-%d", i), 60) })
 	}
+	defer writers.Wait()
+	defer enough()
 	// A watch that has brought something is resumed at once when it breaks.
 	for range 5 {
 		told := len(before.seen())
@@ -122,6 +125,7 @@ func testSubsequence(t *testing.T, fx *fixture, via transport) {
 		})
 		via.cut(t, fx, r)
 	}
+	enough()
 	writers.Wait()
 	fx.requireEqual(t, informer.GetStore(), ns)
 	fx.requireTold(t, before, ns)
@@ -136,10 +140,11 @@ func testSubsequence(t *testing.T, fx *fixture, via transport) {
 	require.Equal(t, summary(before.seen()), summary(other.seen()))
 }
 
-// scribble does n writes at random to four devices of its own.
-func (d devices) scribble(t *testing.T, prefix string, n int) {
+// scribble does at least n writes, until the context is done, at random to four
+// devices of its own.
+func (d devices) scribble(ctx context.Context, t *testing.T, prefix string, n int) {
 	exists := map[string]bool{}
-	for i := range n {
+	for i := 0; i < n || ctx.Err() == nil; i++ {
 		name := fmt.Sprintf("%s-%d", prefix, rand.IntN(4))
 		switch {
 		case !exists[name]:

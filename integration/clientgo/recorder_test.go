@@ -35,6 +35,7 @@ type recorder struct {
 		streams  map[*stream]struct{}
 		failures []error
 		refusal  error
+		refusals int
 		held     bool
 		holding  int
 	}
@@ -240,7 +241,18 @@ func (r *recorder) watch(options metav1.ListOptions, send func() (watch.Interfac
 func (r *recorder) refused() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.mu.refusal != nil {
+		r.mu.refusals++
+	}
 	return r.mu.refusal
+}
+
+// refusals is how many requests were refused so far. A client that sends one has
+// done with all that its watch had brought.
+func (r *recorder) refusals() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.refusals
 }
 
 func (r *recorder) note(q request) {

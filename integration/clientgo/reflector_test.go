@@ -214,10 +214,17 @@ func testResume(t *testing.T, fx *fixture, via transport, plain bool) {
 	r.plain = plain
 	f := startReflector(t, via, r, cache.ReflectorOptions{})
 	f.warmUp(t, fx, d)
-	known := f.LastSyncResourceVersion()
-	resumed := len(r.resumes())
+	resumed, refusals := len(r.resumes()), r.refusals()
 
 	reconnect := via.disconnect(t, fx, r)
+	// A reflector tells the store of an event, and then notes the event's version.
+	eventually(t, "the reflector does not watch again", func(context.Context) error {
+		if r.refusals() == refusals {
+			return errors.New("no request was refused")
+		}
+		return nil
+	})
+	known := f.LastSyncResourceVersion()
 	d.create(t, "missed")
 	d.update(t, "early-001", "someone")
 	d.delete(t, "early-002")
@@ -262,6 +269,7 @@ func testBookmarks(t *testing.T, fx *fixture, via transport) {
 		r.plain = plain
 		f := startReflector(t, via, r, cache.ReflectorOptions{})
 		fx.requireEqual(t, f.store, ns)
+		awaitList(t, f) // whose version a reflector notes after its store has it
 		idle = append(idle, f)
 	}
 	fx.flushWindow(t, idle[0].LastSyncResourceVersion())
@@ -308,6 +316,7 @@ func testInternalErrors(t *testing.T, fx *fixture, via transport) {
 		f.MaxInternalErrorRetryDuration = retryDuration
 	})
 	fx.requireEqual(t, f.store, ns)
+	awaitList(t, f)
 
 	for i := range 3 {
 		known := f.LastSyncResourceVersion()

@@ -66,5 +66,8 @@ func (s *Server) Target() Target {
 // Stop ends the server and awaits its end; it is killed when ctx ends first.
 func (s *Server) Stop(ctx context.Context) error { return s.stop(ctx) }
 
+// Kill ends the server at once, as a machine that fails does.
+func (s *Server) Kill() { s.kill() }
+
 // PID is the process.
 func (s *Server) PID() int { return s.cmd.Process.Pid }
