@@ -39,9 +39,13 @@ STEP = hack/step.sh
 # The same without cgo, for all that is compiled without the race detector: then
 # etcd, tools and the third test run share one build of what they have in common.
 PLAINSTEP = CGO_ENABLED=0 $(STEP)
+# The same with the runtime that `make seeded` writes, which schedules need. Its flags are
+# not there where hack/seeded does not know the version of Go; the schedules then run as
+# Go has it.
+SEEDED = GOFLAGS="$$GOFLAGS $$(cat bin/seeded/flags 2>/dev/null)" $(PLAINSTEP)
 
 .DEFAULT_GOAL := help
-.PHONY: help alerts run test soak schedules racing programs on-etcd beside race lint vet static generate bench tuning benchmarks dashboards observe build verify conformance clientgo backends browser kubernetes kubernetes-test kubernetes-binary kubernetes-cluster kubernetes-load verify-kubernetes e2e faults chaos churn mutants mutation release-check versions compiler clean
+.PHONY: help alerts run test soak replay seeded schedules-compiled schedules racing programs on-etcd beside race lint vet static generate bench tuning benchmarks dashboards observe build verify conformance clientgo backends browser kubernetes kubernetes-test kubernetes-binary kubernetes-cluster kubernetes-load verify-kubernetes e2e faults chaos churn mutants mutation release-check versions compiler clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -67,17 +71,24 @@ test: compiler programs ## run every test once with the race detector, then the 
 	@$(PLAINSTEP) "tests without the race detector" $(GO) test -vet=off -count=1 -ldflags=-w -timeout $(TIMEOUT) ./integration/minimal ./cacher/internal/wire
 	@$(PLAINSTEP) "lists to the byte" $(GO) test -vet=off -count=1 -ldflags=-w -timeout $(TIMEOUT) -run 'AreTheSameToTheByte$$' ./server
 	@$(PLAINSTEP) "allocations and heap" $(GO) test -vet=off -count=1 -ldflags=-w -run 'Allocations|Heap|ClonesNothing|NeverReading' ./watchcache ./cacher ./internal/heapsize
+	@$(MAKE) --no-print-directory schedules-compiled
 	@$(MAKE) --no-print-directory -j2 --output-sync=target schedules racing
 	@$(MAKE) --no-print-directory -j2 --output-sync=target on-etcd beside
 	@$(STEP) "faults" $(GO) test -C integration/faults $(TESTFLAGS)
 	@$(STEP) "chaos" $(GO) test -C integration/chaos $(TESTFLAGS)
 
-# Each takes one core for two to three minutes.
-schedules:
-	@$(PLAINSTEP) "simulation" $(GO) test -vet=off -count=1 -ldflags=-w -timeout $(TIMEOUT) -v -run '^(TestSchedules|TestSameSeedSameTrace)$$' ./simulation -args -all
+schedules-compiled: seeded
+	@$(SEEDED) "compile the simulation" $(GO) test -vet=off -ldflags=-w -c -o /dev/null ./simulation
 
-racing:
+# Each takes one core for four to five minutes: the racing schedules, which are done
+# sooner, leave time for some of the others.
+SPLIT = 140000
+schedules: seeded
+	@$(SEEDED) "simulation" $(GO) test -vet=off -count=1 -ldflags=-w -timeout $(TIMEOUT) -v -run '^(TestSchedules|TestSameSeedSameTrace|TestSameTraceInEveryProcess|TestSeedsOfSoak)$$' ./simulation -args -all -last $(SPLIT)
+
+racing: seeded
 	@GOMAXPROCS=2 $(STEP) "simulation, racing" $(GO) test $(TESTFLAGS) -v -run '^TestRacingSchedules$$' ./simulation -args -all
+	@$(SEEDED) "simulation, the rest" $(GO) test -vet=off -count=1 -ldflags=-w -timeout $(TIMEOUT) -v -run '^TestSchedules$$' ./simulation -args -all -first $$(($(SPLIT) + 1))
 
 # Both wait for servers most of the time, so that make test runs one beside the
 # other. The faults' shares of answers are measured alone.
@@ -96,6 +107,7 @@ beside: backends
 # it on one core, and is compiled beside the integration tests.
 programs:
 	@$(PLAINSTEP) "compile etcd" $(GO) build -o /dev/null go.etcd.io/etcd/server/v3
+	@$(PLAINSTEP) "compile the members' keeper" $(GO) build -o /dev/null ./integration/etcdserver/keeper
 	@$(STEP) "compile the example server" $(GO) build $(RACE) -o /dev/null ./examples/apiserver
 	@$(STEP) "compile the faults' server" $(GO) build $(RACE) -o /dev/null ./integration/faults/testserver
 
@@ -114,19 +126,29 @@ clientgo: compiler ## test what client-go's tools/cache needs from the cache, in
 faults: compiler ## break a cluster of three etcd members under a server, beside the shipped cacher's (DURATION=30m SEED=1: random faults)
 	cd integration/faults && FAULTS_DURATION=$(DURATION) FAULTS_SEED=$(SEED) $(GO) test $(RACE) -vet=off -count=1 -timeout 24h
 
-chaos: compiler ## break three etcd members and two servers at random under load, judge all that clients saw, leave a report (DURATION=30m SEED=1; without: the short form)
+chaos: compiler ## break three etcd members and three servers at random under load, judge all that clients saw, leave a report (DURATION=30m SEED=1 ETCD_MODE=container|process; without: the short form)
 	cd integration/chaos && CHAOS_DURATION=$(DURATION) CHAOS_SEED=$(SEED) $(GO) test $(RACE) -vet=off -count=1 -timeout 24h $(if $(DURATION),-run '^Test(RandomFaults|RestoredBackup)$$' -v)
 
 churn: compiler ## open and drop 10,000 watches a minute over HTTPS, with every option, and see that nothing is left of them (DURATION=10m SEED=1)
 	cd integration/hostile && CHURN_DURATION=$(or $(DURATION),10m) CHURN_SEED=$(SEED) $(GO) test $(RACE) -vet=off -count=1 -timeout 24h -run '^TestChurn$$' -v
 
-soak: compiler ## run random schedules against the cache until Ctrl-C, then print what they reached (ARGS="-first 1000000")
-	cd simulation && $(GO) test $(RACE) -vet=off -count=1 -timeout 0 -run '^TestSoak$$' -v . -args -soak $(ARGS)
+soak: seeded ## run random schedules against the cache until Ctrl-C, then print what they reached (ARGS="-first 1000000")
+	@cd simulation && CGO_ENABLED=0 GOFLAGS="$$GOFLAGS $$(cat ../bin/seeded/flags 2>/dev/null)" $(GO) test -vet=off -count=1 -timeout 0 -run '^TestSoak$$' -v . -args -soak $(ARGS)
+
+replay: seeded ## run the schedule of one seed again, step by step the same (ARGS="-seed 7 -racing -trace")
+	@cd simulation && CGO_ENABLED=0 GOFLAGS="$$GOFLAGS $$(cat ../bin/seeded/flags 2>/dev/null)" $(GO) test -vet=off -count=1 -run '^TestReplay$$' -v . -args $(ARGS)
+
+# A Go runtime whose bubbles of testing/synctest are scheduled by a seed.
+seeded:
+	@if ! $(GO) run ./hack/seeded bin/seeded; then \
+		[ "$$CI" != true ] || exit 1; \
+		echo "schedules run as Go schedules them: some seeds have more than one trace"; \
+	fi
 
 mutants: compiler ## put each of the bugs of simulation/testdata/bugs into a copy, and fail if the tests miss one (ARGS="bookmark 023": parts of names)
 	@$(GO) run ./hack/mutants $(ARGS)
 
-mutation: ## change one operator, condition or call at a time, and print what no test notices; hours (PKGS="./watchcache", ARGS="-then ./cacher")
+mutation: ## change one operator, condition or call at a time, and print what no test notices; minutes a package (PKGS="./watchcache", ARGS="-then ./cacher")
 	@$(GO) run ./hack/mutation $(ARGS) $(PKGS)
 
 backends: compiler ## run the cache on kine with SQLite, and Kubernetes' sample API server and custom resources on the cache
