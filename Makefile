@@ -87,7 +87,7 @@ schedules: seeded
 	@$(SEEDED) "simulation" $(GO) test -vet=off -count=1 -ldflags=-w -timeout $(TIMEOUT) -v -run '^(TestSchedules|TestSameSeedSameTrace|TestSameTraceInEveryProcess|TestSeedsOfSoak)$$' ./simulation -args -all -last $(SPLIT)
 
 racing: seeded
-	@GOMAXPROCS=2 $(STEP) "simulation, racing" $(GO) test $(TESTFLAGS) -v -run '^TestRacingSchedules$$' ./simulation -args -all
+	@$(STEP) "simulation, racing" $(GO) test $(TESTFLAGS) -v -run '^TestRacingSchedules$$' ./simulation -args -all
 	@$(SEEDED) "simulation, the rest" $(GO) test -vet=off -count=1 -ldflags=-w -timeout $(TIMEOUT) -v -run '^TestSchedules$$' ./simulation -args -all -first $$(($(SPLIT) + 1))
 
 # Both wait for servers most of the time, so that make test runs one beside the

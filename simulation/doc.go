@@ -56,7 +56,8 @@
 // TestSameTraceInEveryProcess hold the package to that. Memory is collected between
 // schedules only, for a collection changes the order in which goroutines run. Without
 // that runtime one deterministic seed in some 700 has more than one trace. Racing
-// schedules run with the race detector, too, which lets goroutines run at the same time.
+// schedules run with the race detector, too, which picks the next goroutine at random;
+// with neither, their goroutines run on all processors.
 //
 // # What is not promised, and not simulated
 //
