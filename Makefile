@@ -80,9 +80,9 @@ test: compiler programs ## run every test once with the race detector, then the 
 schedules-compiled: seeded
 	@$(SEEDED) "compile the simulation" $(GO) test -vet=off -ldflags=-w -c -o /dev/null ./simulation
 
-# Each takes one core for four to five minutes: the racing schedules, which are done
+# Each takes one core for three to four minutes: the racing schedules, which are done
 # sooner, leave time for some of the others.
-SPLIT = 140000
+SPLIT = 180000
 schedules: seeded
 	@$(SEEDED) "simulation" $(GO) test -vet=off -count=1 -ldflags=-w -timeout $(TIMEOUT) -v -run '^(TestSchedules|TestSameSeedSameTrace|TestSameTraceInEveryProcess|TestSeedsOfSoak)$$' ./simulation -args -all -last $(SPLIT)
 
