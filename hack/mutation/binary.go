@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -21,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kube-watchcache/watchcache/hack/internal/gotest"
+	"github.com/kube-watchcache/watchcache/hack/internal/overlay"
 )
 
 // binary is the tests of one folder, compiled with all mutants.
@@ -53,16 +53,12 @@ func newBinary(ctx context.Context, root, dir, net string, s schema) (*binary, e
 		}
 		replace[filepath.Join(root, filepath.FromSlash(name))] = changed
 	}
-	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	replaced, err := overlay.Write(dir, replace)
 	if err != nil {
 		return nil, err
 	}
-	overlayName := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(overlayName, overlay, 0o600); err != nil {
-		return nil, err
-	}
 	b.file = filepath.Join(dir, strings.Trim(strings.ReplaceAll(words[0], "/", "_"), "._")+".test")
-	build := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-w", "-overlay", overlayName, "-o", b.file, words[0])
+	build := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-w", "-overlay", replaced, "-o", b.file, words[0])
 	build.Dir, build.Env = root, withoutCgo()
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("compiling the tests of %s with the switches: %w\n%s", words[0], err, out)

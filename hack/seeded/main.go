@@ -17,7 +17,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"go/build"
@@ -25,6 +24,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"github.com/kube-watchcache/watchcache/hack/internal/overlay"
 )
 
 // edit is one place in Go's sources that changes: old becomes new, as often as times
@@ -144,8 +145,8 @@ func write(dir, sources string, all []edit) error {
 	if err != nil {
 		return err
 	}
-	name, flags := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "flags")
-	for _, old := range []string{name, flags} {
+	flags := filepath.Join(dir, "flags")
+	for _, old := range []string{filepath.Join(dir, overlay.File), flags} {
 		if err := os.Remove(old); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
@@ -156,7 +157,7 @@ func write(dir, sources string, all []edit) error {
 			return err
 		}
 	}
-	overlay := struct{ Replace map[string]string }{map[string]string{}}
+	replace := map[string]string{}
 	for name, text := range changed {
 		short, err := filepath.Rel(sources, name)
 		if err != nil {
@@ -170,13 +171,10 @@ func write(dir, sources string, all []edit) error {
 		if err := os.WriteFile(copied, []byte(text), 0o644); err != nil {
 			return err
 		}
-		overlay.Replace[name] = copied
+		replace[name] = copied
 	}
-	encoded, err := json.Marshal(overlay)
+	name, err := overlay.Write(dir, replace)
 	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(name, encoded, 0o644); err != nil {
 		return err
 	}
 	return os.WriteFile(flags, []byte("'-overlay="+name+"' -tags=seeded\n"), 0o644)

@@ -8,7 +8,6 @@ package gotest
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -18,6 +17,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/kube-watchcache/watchcache/hack/internal/overlay"
 )
 
 // Outcome is what has become of a run.
@@ -74,13 +75,13 @@ func (r Run) Do(ctx context.Context) (Result, error) {
 		return Result{}, err
 	}
 	defer os.RemoveAll(temp)
-	overlay, err := r.overlay(temp)
+	replaced, err := r.overlay(temp)
 	if err != nil {
 		return Result{}, err
 	}
 	bounded, cancel := context.WithTimeout(ctx, r.Timeout+patience)
 	defer cancel()
-	cmd := exec.CommandContext(bounded, "go", r.args(overlay)...)
+	cmd := exec.CommandContext(bounded, "go", r.args(replaced)...)
 	cmd.Dir = r.Dir
 	cmd.Env = r.env()
 	cmd.WaitDelay = time.Second
@@ -105,21 +106,16 @@ func (r Run) overlay(dir string) (string, error) {
 	for file, by := range r.Replaced {
 		replace[filepath.Join(r.Dir, filepath.FromSlash(file))] = by
 	}
-	text, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		return "", err
-	}
-	name := filepath.Join(dir, "overlay.json")
-	return name, os.WriteFile(name, text, 0o600)
+	return overlay.Write(dir, replace)
 }
 
-func (r Run) args(overlay string) []string {
+func (r Run) args(replaced string) []string {
 	args := []string{"test", "-vet=off", "-ldflags=-w", "-failfast", "-timeout", r.Timeout.String()}
 	if !r.Cached {
 		args = append(args, "-count=1")
 	}
 	if len(r.Replaced) > 0 {
-		args = append(args, "-overlay", overlay)
+		args = append(args, "-overlay", replaced)
 	}
 	if r.Run != "" {
 		args = append(args, "-run", r.Run)
