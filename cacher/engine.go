@@ -104,7 +104,7 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog, history *his
 	e := &engine{
 		config: config, metrics: m, log: loggerOf(config.GroupResource), errors: errors, history: history, ctx: ctx, cancel: cancel,
 		lists: chunks, encodings: ofLists,
-		readiness: newReadiness(config.Clock), trust: newTrust(config.Clock), time: timeline.New(config.Clock),
+		readiness: newReadiness(config.Clock, m), trust: newTrust(config.Clock), time: timeline.New(config.Clock),
 	}
 	e.indexes = indexesOf(&e.config, e.faults.index)
 	e.state = watchcache.New(watchcache.Config{
@@ -307,7 +307,6 @@ func (e *engine) replaced(rv uint64) {
 	e.fanout.WakeUp()
 	e.follow()
 	became, after := e.readiness.set(true)
-	e.metrics.Ready(true)
 	e.tellListed(cause, became, after)
 }
 

@@ -51,7 +51,6 @@ func (e *engine) askVersion(ctx context.Context, keys []string) (answer fresh.An
 	e.warn("restored", "The storage has gone back to an earlier version. The watch cache lists it again, and ends its watches", err,
 		"none is needed if the storage was restored from a backup; otherwise look at whether it lost data")
 	e.readiness.set(false)
-	e.metrics.Ready(false)
 	e.relist(metrics.RelistRestored, err)
 	return fresh.Answer{}, restoredError(err)
 }

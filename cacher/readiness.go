@@ -12,6 +12,7 @@ import (
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/fresh"
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
+	"github.com/kube-watchcache/watchcache/metrics"
 )
 
 // readiness knows whether the cache has a state to serve from. A cache is not ready
@@ -20,7 +21,8 @@ import (
 // is ready is paused while storage has something that it can't deliver or that
 // can't be applied.
 type readiness struct {
-	clock clock.Clock
+	clock   clock.Clock
+	metrics *metrics.Resource // told of each change under the lock, so that the last one stays
 
 	mu struct {
 		sync.Mutex
@@ -44,8 +46,8 @@ type readiness struct {
 
 type readyOrStopped struct{ ready, stopped bool }
 
-func newReadiness(c clock.Clock) *readiness {
-	r := &readiness{clock: c}
+func newReadiness(c clock.Clock, m *metrics.Resource) *readiness {
+	r := &readiness{clock: c, metrics: m}
 	r.mu.since = c.Now()
 	r.mu.changed = make(chan struct{})
 	r.forReads.Store(&readyOrStopped{})
@@ -63,6 +65,7 @@ func (r *readiness) set(ready bool) (changed bool, after time.Duration) {
 	now := r.clock.Now()
 	after = now.Sub(r.mu.since)
 	r.mu.ready, r.mu.err, r.mu.since, r.mu.unlistable = ready, nil, now, false
+	r.metrics.Ready(ready)
 	r.changedLocked()
 	return true, after
 }
@@ -91,23 +94,22 @@ func (r *readiness) listable() bool {
 	return r.mu.stopped || !r.mu.unlistable
 }
 
-// pause notes why the state can't follow storage any more, and reports whether it
-// could until now. follow ends the pause.
-func (r *readiness) pause(why error) bool {
+// pause notes why the state can't follow storage any more. follow ends the pause.
+func (r *readiness) pause(why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	first := r.mu.paused == nil
-	if first {
+	if r.mu.paused == nil {
 		r.mu.pausedSince = r.clock.Now()
+		r.metrics.Paused(true)
 	}
 	r.mu.paused = why
-	return first
 }
 
 func (r *readiness) follow() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.paused = nil
+	r.metrics.Paused(false)
 }
 
 // pausedBy returns why the state can't follow storage, and since when. The error is

@@ -37,9 +37,7 @@ func (e *engine) undeliverable(failure watch.Event) {
 	e.metrics.Undeliverable()
 	e.relists(metrics.RelistUndeliverable)
 	err := apierrors.FromObject(failure.Object)
-	if e.readiness.pause(err) {
-		e.metrics.Paused(true)
-	}
+	e.readiness.pause(err)
 	e.waiting.Pause(true)
 	e.warn("undeliverable", summaryPaused, err, remedyObject)
 	e.fanout.Fail(failure)
@@ -50,7 +48,6 @@ func (e *engine) follow() {
 	e.fanout.Follow()
 	e.waiting.Pause(false)
 	e.readiness.follow()
-	e.metrics.Paused(false)
 }
 
 // listFailed notes that storage could not be listed: storage is away, or it has
