@@ -3,41 +3,41 @@ module github.com/kube-watchcache/watchcache
 go 1.26.0
 
 require (
-	github.com/anishathalye/porcupine v1.3.1
-	github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe
-	github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus v1.1.0
-	github.com/prometheus/client_golang v1.24.0
-	github.com/prometheus/client_model v0.6.2
-	github.com/spf13/cobra v1.10.2
-	github.com/spf13/pflag v1.0.10
-	github.com/stretchr/testify v1.11.1
-	go.etcd.io/bbolt v1.5.0
-	go.etcd.io/etcd/api/v3 v3.7.3
-	go.etcd.io/etcd/client/pkg/v3 v3.7.3
-	go.etcd.io/etcd/client/v3 v3.7.3
-	go.etcd.io/etcd/server/v3 v3.7.3
-	go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc v0.68.0
-	go.opentelemetry.io/otel v1.45.0
-	go.opentelemetry.io/otel/sdk v1.45.0
-	go.opentelemetry.io/otel/trace v1.45.0
-	go.uber.org/goleak v1.3.0
-	go.uber.org/zap v1.27.1
-	golang.org/x/sync v0.24.0
-	golang.org/x/sys v0.49.0
-	google.golang.org/grpc v1.83.2
-	google.golang.org/protobuf v1.36.12-0.20260120151049-f2248ac996af
-	k8s.io/api v0.37.2
-	k8s.io/apimachinery v0.37.2
-	k8s.io/apiserver v0.37.2
-	k8s.io/client-go v0.37.2
-	k8s.io/component-base v0.37.2
-	k8s.io/klog/v2 v2.140.0
-	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad
-	k8s.io/utils v0.0.0-20260626114624-be93311217bd
-	pgregory.net/rapid v1.3.0
-	sigs.k8s.io/randfill v1.0.0
-	sigs.k8s.io/structured-merge-diff/v6 v6.4.2
-	sigs.k8s.io/yaml v1.6.0
+	github.com/anishathalye/porcupine v1.3.1 // looks for one order of all operations on a key that explains every answer (integration/chaos); what etcd's own robustness tests take; no dependency of its own
+	github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe // into what the CPU time of the servers goes that bench/ measures over HTTPS: reading their profiles; the format's own library, by its authors; only bench/boundary links it
+	github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus v1.1.0 // request counts and latencies of the etcd client; what k8s.io/apiserver uses for its own etcd client; comes with k8s.io/apiserver
+	github.com/prometheus/client_golang v1.24.0 // the collectors of metrics/; the format and registry of everything in the ecosystem; comes with k8s.io/apiserver
+	github.com/prometheus/client_model v0.6.2 // a histogram's labels, which are known only when it is exported; the types that client_golang's Metric is written into; comes with k8s.io/apiserver
+	github.com/spf13/cobra v1.10.2 // the command of the example; what API servers are written with; comes with k8s.io/apiserver
+	github.com/spf13/pflag v1.0.10 // its flags; the flags of k8s.io/apiserver's options are of this type; comes with k8s.io/apiserver
+	github.com/stretchr/testify v1.11.1 // assertions that print the difference; known to everyone who has tested Go; already in the graph
+	go.etcd.io/bbolt v1.5.0 // to see whether a data directory can be opened before etcd, which waits for ever for a locked one, is started on it; the file format of etcd's own database; linked with the etcd server
+	go.etcd.io/etcd/api/v3 v3.7.3 // etcd's messages and error codes, where the client hands them through; part of the client; comes with k8s.io/apiserver
+	go.etcd.io/etcd/client/pkg/v3 v3.7.3 // TLS files as etcd reads them; the file lock of devserver; part of the client; comes with k8s.io/apiserver
+	go.etcd.io/etcd/client/v3 v3.7.3 // the one client of storage/etcd3; the only complete client of etcd; comes with k8s.io/apiserver
+	go.etcd.io/etcd/server/v3 v3.7.3 // the etcd inside the process (storage/etcd3/embedded), and the binary that integration tests run in a container or as a process; the same version as the client; a test keeps it out of production packages
+	go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc v0.68.0 // spans for requests to etcd; as above; comes with k8s.io/apiserver
+	go.opentelemetry.io/otel v1.45.0 // the attributes of the spans of GET, LIST and WATCH; what k8s.io/component-base's tracing takes; comes with k8s.io/apiserver
+	go.opentelemetry.io/otel/sdk v1.45.0 // a recorder that shows that a request to etcd made a span; the SDK of the tracer; already in the graph
+	go.opentelemetry.io/otel/trace v1.45.0 // the TracerProvider that a backend is given; as above; comes with k8s.io/apiserver
+	go.uber.org/goleak v1.3.0 // a goroutine that outlives its test fails it; what etcd uses for the same
+	go.uber.org/zap v1.27.1 // the etcd client's logger; the etcd client takes no other; comes with k8s.io/apiserver
+	golang.org/x/sync v0.24.0 // the server of devserver, its etcd and the announcement that it is ready, as one group that ends together; the Go project's own; comes with k8s.io/apiserver
+	golang.org/x/sys v0.49.0 // seccomp filters, which make the fsync of an etcd member slow (integration/internal/slowdisk); the Go project's own; comes with k8s.io/apiserver
+	google.golang.org/grpc v1.83.2 // dial options, outgoing metadata that gives each resource its own watch stream; what the etcd client speaks; comes with k8s.io/apiserver
+	google.golang.org/protobuf v1.36.12-0.20260120151049-f2248ac996af // comparing etcd's messages; what they are made with; comes with k8s.io/apiserver
+	k8s.io/api v0.37.2 // the types of delegated authentication and of the tests' pods; the only source of those types; comes with k8s.io/apiserver
+	k8s.io/apimachinery v0.37.2 // objects, labels, fields, API errors, watch events; the types of the public surface; comes with k8s.io/apiserver
+	k8s.io/apiserver v0.37.2 // storage.Interface and its types, the etcd3 storage that we wrap, the generic server that we plug into; the project exists to extend it
+	k8s.io/client-go v0.37.2 // the reflector that follows the storage, informers, cache.Indexers; the reflector is the most exercised list-and-watch loop there is; comes with k8s.io/apiserver
+	k8s.io/component-base v0.37.2 // feature gates, the server's own metrics registry, version; the registry that an API server serves on /metrics; comes with k8s.io/apiserver
+	k8s.io/klog/v2 v2.140.0 // structured, contextual logs; what an API server logs with, so that its flags govern ours; comes with k8s.io/apiserver
+	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad // the OpenAPI definitions that the generic server demands; the only producer of what it reads; comes with k8s.io/apiserver
+	k8s.io/utils v0.0.0-20260626114624-be93311217bd // clocks that tests control, the copy-on-write B-tree behind snapshots; the B-tree is a fork that Kubernetes keeps for this very use; comes with k8s.io/apiserver
+	pgregory.net/rapid v1.3.0 // random operations against a naive model, shrunk to the shortest that fails, with its seed; no dependency of its own, shrinking built in
+	sigs.k8s.io/randfill v1.0.0 // random objects for round trips between versions; what k8s.io/apimachinery's round-trip tests take; already in the graph
+	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // the fields that server-side apply gives nobody ownership of; the type is in k8s.io/apiserver's interface; comes with k8s.io/apiserver
+	sigs.k8s.io/yaml v1.6.0 // the rules file of dashboards/, and Prometheus' configuration in tests; what Kubernetes reads and writes YAML with; comes with k8s.io/apiserver
 )
 
 require (

@@ -126,6 +126,15 @@ func TestReport(t *testing.T) {
 		},
 	}
 	var out bytes.Buffer
+	measured := report{Environment: machine{Platform: "linux/amd64"}, Results: []result{
+		{Work: "one event, 10,000 watchers: all", Figure: "CPU less pacing", Unit: nanoseconds, samples: map[subject][]float64{ours: {213, 195.5}, shipped: {math.NaN()}}},
+	}}
+	require.NoError(t, measured.benchfmt(&out))
+	require.Contains(t, out.String(), "goos: linux\ngoarch: amd64\n")
+	require.Contains(t, out.String(), "\n\nBenchmarkOne_event,_10,000_watchers_all/figure=CPU_less_pacing/cache=ours 1 213 ns/op\n"+
+		"BenchmarkOne_event,_10,000_watchers_all/figure=CPU_less_pacing/cache=ours 1 195.5 ns/op\n")
+	require.NotContains(t, out.String(), "NaN")
+	out.Reset()
 	require.NoError(t, r.markdown(&out))
 	require.Regexp(t, regexp.MustCompile(`(?m)^\| a: one \| 1\.5 µs \| – \| – \| – \| – \| ≤ 1 \| met \|\n\| – two \| – `), out.String())
 	out.Reset()

@@ -54,7 +54,6 @@ func (c *cached) close() {
 // cacheOptions are what a resource's author may choose.
 type cacheOptions struct {
 	labelIndex bool // keep an index of appLabel
-	share      bool // share equal parts of objects, in ours
 	// over is the storage, nil: the backend.
 	over storage.Interface
 	// kind is what is cached, nil: the Pods of pods.go.
@@ -152,7 +151,7 @@ func startOurs(b *backend, r resource, o cacheOptions) (*cached, func(context.Co
 	config := cacher.Config{
 		Storage: o.storage(b), Versioner: b.versioner, GroupResource: r.name, EventsHistoryWindow: historyWindow,
 		ResourcePrefix: r.prefix, KeyFunc: r.key, GetAttrsFunc: r.attrs,
-		NewFunc: r.object, NewListFunc: r.newList, Codec: r.codec, Metrics: m, ShareEqualParts: o.share,
+		NewFunc: r.object, NewListFunc: r.newList, Codec: r.codec, Metrics: m,
 	}
 	if o.labelIndex {
 		config.LabelIndexes = []string{appLabel}

@@ -149,6 +149,8 @@ type result struct {
 	Goal           string `json:"goal"`
 	// Met is nil if there is no goal, or nothing to judge it by.
 	Met *bool `json:"met"`
+
+	samples map[subject][]float64
 }
 
 func (f figure) result(work string, values map[subject][]float64) result {
@@ -158,6 +160,7 @@ func (f figure) result(work string, values map[subject][]float64) result {
 		ToShipped: spreadOf(ratios(values[ours], values[shipped])),
 		ToFloor:   spreadOf(ratios(values[ours], values[floor])),
 		Plain:     spreadOf(values[installed]), PlainToShipped: spreadOf(ratios(values[installed], values[shipped])),
+		samples: values,
 	}
 	judged := map[subject]spread{"": r.Ours, shipped: r.ToShipped, floor: r.ToFloor}[f.goal.against]
 	if !f.goal.none && judged.N > 0 {

@@ -36,34 +36,27 @@ var heapKinds = []struct {
 }
 
 // heapRows measure the heap of a cache for each object, the object included; the
-// floor has the decoded objects and nothing else. They measure ours as it is and
-// with Config.ShareEqualParts.
+// floor has the decoded objects and nothing else.
 func heapRows() (rows []row) {
-	for _, share := range []bool{false, true} {
-		how := ""
-		if share {
-			how = ", equal parts shared in ours"
-		}
-		for _, k := range heapKinds {
-			rows = append(rows, row{
-				name: "heap of a " + k.name + how, figures: []figure{{unit: octets, goal: k.goal}}, subjects: withShippedAndFloor,
-				open: objectHeap{kind: k.make, share: share}.open,
-			})
-		}
-		for _, k := range []int{0, 3} {
-			rows = append(rows, row{
-				name: "heap of an update in the window, " + heapKinds[k].name + how, figures: []figure{{unit: octets, goal: noGoal()}},
-				subjects: withShippedAndFloor, open: objectHeap{kind: heapKinds[k].make, share: share, updates: true}.open,
-			})
-		}
+	for _, k := range heapKinds {
+		rows = append(rows, row{
+			name: "heap of a " + k.name, figures: []figure{{unit: octets, goal: k.goal}}, subjects: withShippedAndFloor,
+			open: objectHeap{kind: k.make}.open,
+		})
+	}
+	for _, k := range []int{0, 3} {
+		rows = append(rows, row{
+			name: "heap of an update in the window, " + heapKinds[k].name, figures: []figure{{unit: octets, goal: noGoal()}},
+			subjects: withShippedAndFloor, open: objectHeap{kind: heapKinds[k].make, updates: true}.open,
+		})
 	}
 	return rows
 }
 
 // objectHeap measures what an object takes, or an update of its status.
 type objectHeap struct {
-	kind           func() (realistic.Kind, error)
-	share, updates bool
+	kind    func() (realistic.Kind, error)
+	updates bool
 }
 
 // heapBytes is about how many encoded bytes are in a cache whose heap is measured,
@@ -118,7 +111,7 @@ func (m objectHeap) measureOn(ctx context.Context, sub subject, d *decoded) (flo
 	}
 	b := d.backend()
 	before, _ := memory()
-	c, err := open(ctx, sub, b, cacheOptions{kind: &d.kind, share: m.share})
+	c, err := open(ctx, sub, b, cacheOptions{kind: &d.kind})
 	if err != nil {
 		return 0, err
 	}

@@ -62,7 +62,7 @@ func parse(args []string, errOut io.Writer) (settings, error) {
 	ourFlags := flags.String("flags", "", "with -boundary: more flags for the servers with our cache, separated by spaces")
 	repeats := flags.Int("repeats", full.repeats, "how often requests are repeated in a measurement, in percent")
 	informers := flags.Int("informers", fullBoundary.informers, "with -boundary: informers of the three servers that are restarted")
-	out := flags.String("out", "markdown", "what to print: markdown or json")
+	out := flags.String("out", "markdown", "what to print: markdown, json, or benchfmt, every measurement for benchstat")
 	profile := flags.String("cpuprofile", "", "write a CPU profile of the measurements to this file")
 	if err := flags.Parse(args); err != nil {
 		return settings{}, err
@@ -98,8 +98,8 @@ func parse(args []string, errOut io.Writer) (settings, error) {
 		return s, fmt.Errorf("-repeats is %d: want at least 1", s.size.repeats)
 	case len(s.flags) > 0 && !s.boundary:
 		return s, fmt.Errorf("-flags is %q: only servers have flags, with -boundary", *ourFlags)
-	case s.out != "markdown" && s.out != "json":
-		return s, fmt.Errorf("-out is %q: want markdown or json", s.out)
+	case s.out != "markdown" && s.out != "json" && s.out != "benchfmt":
+		return s, fmt.Errorf("-out is %q: want markdown, json or benchfmt", s.out)
 	}
 	for name := range strings.SplitSeq(*subjects, ",") {
 		if sub := subject(name); slices.Contains(allSubjects, sub) {
@@ -151,8 +151,11 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 		r.Shares = append(r.Shares, parts...)
 	}
 	r.Environment.LoadAfter = load()
-	if s.out == "json" {
+	switch s.out {
+	case "json":
 		return r.json(out)
+	case "benchfmt":
+		return r.benchfmt(out)
 	}
 	return r.markdown(out)
 }

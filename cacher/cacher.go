@@ -21,16 +21,18 @@ type Cacher struct {
 	history   history
 	lifecycle *lifecycle[engine]
 	stats     lastStats
-	// estimates reports whether storage was told to estimate the sizes of objects.
+	// estimates: storage estimates the sizes of objects.
 	estimates atomic.Bool
+	// encrypts: values may become unreadable in storage while the cache has them.
+	encrypts bool
 }
 
 var _ storage.Interface = (*Cacher)(nil)
 
-// New makes a cache, and starts it unless Config.LazyStart says that its first
-// request is to do so. The cache fills in the background; Wait waits until it has
-// its state. If fields of the configuration are invalid, the error names all of
-// them, and nothing was started.
+// New makes a cache and starts it, unless Config.LazyStart leaves that to its first
+// request. The cache fills in the background; Wait waits until it has its state. If
+// fields of the configuration are invalid, the error names all of them, and nothing
+// was started.
 func New(config Config) (*Cacher, error) {
 	config = config.withDefaults()
 	if err := config.Validate(); err != nil {
@@ -47,9 +49,7 @@ func New(config Config) (*Cacher, error) {
 		handles = config.Metrics.ForAsleep
 	}
 	c.metrics = handles(config.GroupResource.Group, config.GroupResource.Resource)
-	if !config.DisableShippedMetrics {
-		c.metrics.Mirror()
-	}
+	c.metrics.Mirror()
 	if config.LazyStart {
 		return c, nil
 	}
@@ -69,9 +69,9 @@ func (c *Cacher) startEngine(ctx context.Context, verb string) *engine {
 	if verb != "" {
 		e.warmUntil = c.config.Clock.Now().Add(c.config.FreshnessTimeout)
 		c.metrics.WokenUp()
-		e.tellWoken(ctx, verb)
+		e.logWoken(ctx, verb)
 		if err := c.estimateSizes(); err != nil {
-			e.warn("sizes", "The sizes of objects won't be estimated. The watch cache tells the server their number only", err,
+			e.warn("sizes", "The sizes of objects won't be estimated. The watch cache reports their number only", err,
 				"do not enable a size estimator on the storage below the cache, or set DisableSizeEstimation")
 		}
 	}
@@ -88,8 +88,8 @@ func (c *Cacher) stoppedEngine() *engine {
 }
 
 // Config returns the configuration, with defaults filled in, for code that reads
-// the cache in the same process. The cache goes on using what the fields point to:
-// do not change it.
+// the cache in the same process. The fields share their values with the running cache:
+// do not change them.
 func (c *Cacher) Config() Config { return c.config }
 
 // Ready reports whether the cache can serve: it has its state, or it sleeps and a
@@ -105,6 +105,9 @@ func (c *Cacher) Ready() bool {
 // fails when the cache is stopped or the context is done.
 func (c *Cacher) Wait(ctx context.Context) error {
 	e := c.lifecycle.acquire(ctx, wokenByWait)
+	if e == nil {
+		return ctx.Err()
+	}
 	defer c.lifecycle.release()
 	return e.readiness.wait(ctx, nil)
 }
@@ -116,12 +119,12 @@ func (c *Cacher) Done() <-chan struct{} { return c.lifecycle.done() }
 func (c *Cacher) stopped() bool { return c.lifecycle.ctx.Err() != nil }
 
 // Stop ends the cache: reads fail fast, watches end, and when it returns
-// everything that the cache has started has ended. Stop may be called more than
+// everything that the cache has started has ended. It may be called more than
 // once, and by many at a time. The wrapped storage is left as it is.
 func (c *Cacher) Stop() {
 	first := c.lifecycle.stop()
 	c.metrics.Forget()
 	if first {
-		c.tellStopped()
+		c.logStopped()
 	}
 }

@@ -88,8 +88,6 @@ func TestConfigRefusesWhatDoesNotFit(t *testing.T) {
 		{"FreshnessTimeout", func(c *cacher.Config) { c.FreshnessTimeout = -time.Millisecond }, []string{"-1ms"}},
 		{"StorageTimeout", func(c *cacher.Config) { c.StorageTimeout = -time.Second }, []string{"-1s"}},
 		{"StorageTimeout", func(c *cacher.Config) { c.StorageTimeout = time.Millisecond }, []string{"1ms", "at least 1s"}},
-		{"ParkedTimeout", func(c *cacher.Config) { c.ParkedTimeout = -time.Hour }, []string{"-1h0m0s"}},
-		{"InitialEventsBytes", func(c *cacher.Config) { c.InitialEventsBytes = -1 }, []string{"-1"}},
 		{"WatchBuffer", func(c *cacher.Config) { c.WatchBuffer = -5 }, []string{"-5"}},
 		{"WatchBuffer", func(c *cacher.Config) { c.WatchBuffer = 1 << 40 }, []string{"1099511627776", "65536"}},
 		{"ConsistencyCheckInterval", func(c *cacher.Config) { c.ConsistencyCheckInterval = time.Second - 1 }, []string{"999.999999ms", "1s"}},
@@ -123,7 +121,7 @@ func TestConfigRefusesWhatDoesNotFit(t *testing.T) {
 // The same mistakes give the same text each time: someone may compare two logs.
 func TestConfigProblemsComeInOrder(t *testing.T) {
 	config := podConfig(newStore())
-	config.EventsHistoryWindow, config.BookmarkInterval, config.FreshnessTimeout, config.ParkedTimeout, config.IdleTimeout = -1, -2, -3, -4, -5
+	config.EventsHistoryWindow, config.BookmarkInterval, config.FreshnessTimeout, config.IdleTimeout = -1, -2, -3, -4
 	config.IndexerFuncs = storage.IndexerFuncs{"d": nil, "b": nil, "c": nil, "a": nil}
 	config.Indexers = &cache.Indexers{"f:b": nil, "f:a": nil, "f:d": nil, "f:c": nil}
 	want := config.Validate().Error()
@@ -133,7 +131,7 @@ func TestConfigProblemsComeInOrder(t *testing.T) {
 		fields = append(fields, field)
 	}
 	require.Equal(t, []string{
-		"EventsHistoryWindow is -1ns", "BookmarkInterval is -2ns", "FreshnessTimeout is -3ns", "ParkedTimeout is -4ns", "IdleTimeout is -5ns",
+		"EventsHistoryWindow is -1ns", "FreshnessTimeout is -3ns", "IdleTimeout is -4ns", "BookmarkInterval is -2ns",
 		`IndexerFuncs is "a"`, `IndexerFuncs is "b"`, `IndexerFuncs is "c"`, `IndexerFuncs is "d"`,
 		`Indexers is "f`, `Indexers is "f`, `Indexers is "f`, `Indexers is "f`,
 	}, fields)
@@ -180,22 +178,15 @@ var fieldEffects = map[string]fieldEffect{
 	"BookmarkInterval":         {by: "TestScripts/bookmarks"},
 	"FreshnessTimeout":         {by: "TestFreshnessTimeout"},
 	"StorageTimeout":           {by: "TestStorageTimeout"},
-	"StaleReads":               {by: "TestStaleCacheShieldsStorage"},
+	"MaxFallbackLists":         {by: "TestStaleCacheShieldsStorage"},
 	"ConsistentGetFromStorage": {by: "TestConsistentGetFromStorage"},
-	"ParkedTimeout":            {by: "TestScripts/slow"},
-	"InitialEventsTimeout":     {by: "TestScripts/supervision"},
-	"InitialEventsBytes":       {by: "TestInitialEventsBytes"},
-	"CarryWatchersOverRelist":  {by: "TestScripts/relist"},
 	"ConsistencyCheckInterval": {by: "TestConsistencyIsChecked"},
 	"Metrics":                  {by: "TestNotReady"},
 	"Clock":                    {by: "TestClock"},
 	"NewListFunc":              {by: "TestNewListFunc"},
-	"ListStorage":              {by: "TestListStorage"},
 	"LazyStart":                {by: "TestScripts/lifecycle"},
 	"IdleTimeout":              {by: "TestScripts/lifecycle"},
 	"DisableSizeEstimation":    {by: "TestDisableSizeEstimation"},
-	"DisableShippedMetrics":    {by: "TestDisableShippedMetrics"},
-	"ShareEqualParts":          {by: "TestEqualPartsAreShared"},
 	"Versioner": {
 		change:  func(c *cacher.Config, value int) { c.Versioner = shifted{uint64(value)} },
 		observe: func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) string { return oneLine(t, c, "/pods/") },
@@ -304,16 +295,6 @@ var fieldEffects = map[string]fieldEffect{
 		want: [2]string{"3", "70"},
 	},
 	"Lists": {by: "TestLists"},
-	"EncodingPercent": {
-		change: func(c *cacher.Config, value int) {
-			c.EncodingBytes, c.EncodingPercent = 1, choose(value, -1, 100)
-		},
-		observe: func(t *testing.T, store *memstore.Store, c *cacher.Cacher) string {
-			elapse(2 * time.Second) // the limit follows the objects once a second
-			return encodings(t, store, c)
-		},
-		want: [2]string{"2", "1"},
-	},
 	"EncodingBytes": {
 		change:  func(c *cacher.Config, value int) { c.EncodingBytes = choose(value, int64(-1), 1000) },
 		observe: encodings,
@@ -386,15 +367,14 @@ func (shifted) ParseResourceVersion(rv string) (uint64, error) {
 // Every field of the configuration has an effect, which a test shows.
 func TestEveryFieldHasAnEffect(t *testing.T) {
 	tests := testNames(t)
-	config := reflect.TypeFor[cacher.Config]()
-	for i := range config.NumField() {
-		_, ok := fieldEffects[config.Field(i).Name]
-		assert.True(t, ok, "no test shows what %s does", config.Field(i).Name)
+	fields := configFields()
+	assert.LessOrEqual(t, len(fields), 32, "the fields of Config")
+	for _, name := range fields {
+		assert.Contains(t, fieldEffects, name, "no test shows what the field does")
 	}
 	for _, name := range slices.Sorted(maps.Keys(fieldEffects)) {
 		effect := fieldEffects[name]
-		_, ok := config.FieldByName(name)
-		assert.True(t, ok, "there is no field %s", name)
+		assert.Contains(t, fields, name, "there is no such field")
 		if effect.by != "" {
 			test, script, scripted := strings.Cut(effect.by, "/")
 			assert.True(t, tests[test], "%s: there is no %s", name, effect.by)
@@ -411,6 +391,16 @@ func TestEveryFieldHasAnEffect(t *testing.T) {
 			}
 		})
 	}
+}
+
+// configFields are the names of Config's exported fields.
+func configFields() (names []string) {
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[cacher.Config]()) {
+		if field.IsExported() {
+			names = append(names, field.Name)
+		}
+	}
+	return names
 }
 
 // testNames are the tests of this package.

@@ -228,7 +228,7 @@ func TestFailedVersionRequest(t *testing.T) {
 		}
 		refused := 0
 		for _, r := range reads {
-			if code, seconds := retryAfter(after(r).err); code == http.StatusTooManyRequests && seconds > 0 && strings.Contains(r.err.Error(), "no leader") {
+			if code, seconds := retryAfter(after(r).err); code == http.StatusTooManyRequests && seconds > 0 && strings.Contains(r.err.Error(), "did not tell its resourceVersion") {
 				refused++
 				continue
 			}
@@ -243,7 +243,7 @@ func TestFailedVersionRequest(t *testing.T) {
 		expectList(t, c, "/pods/", "0", "a/one@2")
 		store.Fail("version", nil)
 		expectList(t, c, "/pods/", "", "a/one@2")
-	}, func(c *cacher.Config) { c.StaleReads = 3 })
+	}, func(c *cacher.Config) { c.MaxFallbackLists = 3 })
 }
 
 // A reader that gives up is gone at once, wherever it waits, and nothing is
@@ -356,21 +356,26 @@ func TestFreshnessTimeout(t *testing.T) {
 // answers, and tells the others when to come again. GETs of single objects are
 // answered, all of them.
 func TestStaleCacheShieldsStorage(t *testing.T) {
-	for _, tc := range []struct{ configured, bound int }{{0, cacher.DefaultStaleReads}, {3, 3}, {-1, 0}} {
+	for _, tc := range []struct{ configured, bound int }{{0, cacher.DefaultMaxFallbackLists}, {3, 3}, {-1, 0}} {
 		t.Run(fmt.Sprint(tc.configured), func(t *testing.T) {
 			meters, metric := metered(t)
 			inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-				store.Hold()
+				release := store.Hold()
 				put(store, poddata.Pod("a/two"))
 				before := store.Requests()
 				for round := 1; round <= 2; round++ {
-					served, refused := manyReads(t, c, 200)
+					served, refused := manyReads(t, c, 200, fmt.Sprint("@", 2+round))
 					assert.Equal(t, tc.bound, served, "round %d: LISTs that were served", round)
 					assert.Equal(t, 100-tc.bound, refused, "round %d: LISTs that were refused", round)
 					now := store.Requests()
 					lists, gets := now["list"]-before["list"], now["get"]-before["get"]
 					assert.Equal(t, round*tc.bound, lists, "round %d: LISTs that storage saw in all", round)
 					assert.Equal(t, round*100, gets, "round %d: GETs that storage saw in all", round)
+					// A watch that never brings anything would count as one of a silent storage.
+					release()
+					elapse(10 * time.Second)
+					release = store.Hold()
+					put(store, poddata.Pod("a/two"))
 				}
 				for series, want := range map[string]int{
 					`stale_reads_total{answer="storage"}`:            2 * (100 + tc.bound),
@@ -385,14 +390,14 @@ func TestStaleCacheShieldsStorage(t *testing.T) {
 				} {
 					assert.Equal(t, float64(want), metric(series), series)
 				}
-			}, meters, func(c *cacher.Config) { c.StaleReads = tc.configured })
+			}, meters, func(c *cacher.Config) { c.MaxFallbackLists = tc.configured })
 		})
 	}
 }
 
 // manyReads does n consistent reads at once of a stale cache, every other one a
 // GET, and returns how many LISTs were served and how many told to retry.
-func manyReads(t *testing.T, c *cacher.Cacher, n int) (served, refused int) {
+func manyReads(t *testing.T, c *cacher.Cacher, n int, at string) (served, refused int) {
 	var reads []*reading
 	for i := range n {
 		if i%2 == 0 {
@@ -406,8 +411,8 @@ func manyReads(t *testing.T, c *cacher.Cacher, n int) (served, refused int) {
 		code, seconds := retryAfter(r.err)
 		switch {
 		case i%2 == 1:
-			expectRead(t, r, "a/two@3")
-		case r.err == nil && strings.HasSuffix(r.got, "a/two@3"):
+			expectRead(t, r, "a/two"+at)
+		case r.err == nil && strings.HasSuffix(r.got, "a/two"+at):
 			served++
 		case code == http.StatusTooManyRequests && seconds == 1:
 			refused++
@@ -421,8 +426,10 @@ func manyReads(t *testing.T, c *cacher.Cacher, n int) (served, refused int) {
 // Reads that take long hold their places.
 func TestStaleReadsUnderWayAreBounded(t *testing.T) {
 	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		store.Hold()
-		put(store, poddata.Pod("a/two"))
+		miss(store, func() { put(store, poddata.Pod("a/two")) })
+		expectList(t, c, "/pods/", "", "a/one@3") // nobody knows yet
+		relist := store.Gate("watch")
+		elapse(90 * time.Second) // a comparison finds it
 		open := store.Gate("list")
 		slow := goList(t.Context(), c, "")
 		elapse(time.Minute)
@@ -435,7 +442,8 @@ func TestStaleReadsUnderWayAreBounded(t *testing.T) {
 		synctest.Wait()
 		expectRead(t, slow, "a/one a/two@3")
 		expectRead(t, after(goList(t.Context(), c, "")), "a/one a/two@3")
-	}, func(c *cacher.Config) { c.StaleReads = 1 })
+		relist()
+	}, func(c *cacher.Config) { c.MaxFallbackLists, c.ConsistencyCheckInterval = 1, time.Minute })
 }
 
 // after waits for a read to end.

@@ -3,12 +3,15 @@
 package cacher_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kube-watchcache/watchcache/cacher"
@@ -83,6 +86,35 @@ func TestStorageLostAndBack(t *testing.T) {
 			assert.Contains(t, back[0], "silence=")
 		})
 	}
+}
+
+// unreachable is a storage that knows why it does not answer.
+type unreachable struct{ *memstore.Store }
+
+func (unreachable) CheckConnection(context.Context) error {
+	return status.Error(codes.Unavailable, "\"https://admin:pass@127.0.0.1:2379\": x509: certificate has expired")
+}
+
+// REGRESSIONS 145: the reason for which storage does not answer is in the line and in the
+// status, without credentials.
+func TestReasonOfALostStorage(t *testing.T) {
+	text := logged(t, func() {
+		inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+			takeAway(store, false)
+			for range 19 {
+				goList(t.Context(), c, "")
+				elapse(5 * time.Second)
+			}
+			lost := c.Status().Lost
+			require.NotNil(t, lost)
+			assert.Contains(t, lost.Message, "certificate has expired")
+			assert.NotContains(t, lost.Message, "pass")
+		}, func(config *cacher.Config) { config.Storage = unreachable{config.Storage.(*memstore.Store)} })
+	})
+	lost := linesAbout(text, "The storage does not answer")
+	require.Len(t, lost, 1, text)
+	assert.Contains(t, lost[0], "certificate has expired")
+	assert.NotContains(t, text, "admin:pass")
 }
 
 // A storage that nobody asks anything, and that has nothing to tell, is not lost;

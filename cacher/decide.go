@@ -25,7 +25,7 @@ const (
 	readRefuse = metrics.DecisionRefuse
 )
 
-// readOptions is what a read asks for: the options of a GET or a LIST, parsed.
+// readOptions holds the parsed options of a GET or a LIST.
 type readOptions struct {
 	// list is false for GET.
 	list bool
@@ -45,16 +45,21 @@ type readOptions struct {
 	continueRV  int64
 }
 
-// readState is what the cache is able to do.
+// limited reports whether the limit counts. It doesn't at resourceVersion "0": clients
+// take a page there for the answer of a server without a watch cache.
+func (o *readOptions) limited() bool { return o.limit > 0 && (o.unset || o.rv > 0) }
+
+// readState holds the cache's state as far as decide needs it.
 type readState struct {
 	// ready: there is a state to serve from. stopped: there will never be one.
 	ready, stopped bool
-	// progress: the storage reports the progress of the cache's watch.
-	progress bool
+	// progress: the storage reports the progress of the cache's watch. silent: the storage
+	// should, and does not, so that the last change waits for the next one to be shown.
+	progress, silent bool
 	// consistentGet: GET without a resourceVersion may be served.
 	consistentGet bool
-	// doubtful: the state is known to be wrong, and is to be listed again.
-	// trusted is from which version on it is known to be right.
+	// doubtful: the state is known to be wrong, and will be listed again.
+	// trusted is the lowest version that is known to be right.
 	doubtful bool
 	trusted  uint64
 	// rv is the version that the cache is at. The cache has the versions from
@@ -71,7 +76,7 @@ func (s *readState) shows(rv uint64) bool {
 	return rv >= s.oldest || (s.kept != nil && s.kept(rv))
 }
 
-// decision is how a read is answered, from which version and from which key.
+// decision says how a read is answered: the source, the version and the first key.
 type decision struct {
 	kind metrics.Decision
 	rv   uint64
@@ -107,7 +112,7 @@ func decide(o *readOptions, s *readState) decision {
 
 // decideReady is decide for a cache that is ready.
 func decideReady(o *readOptions, s *readState) decision {
-	limited := o.limit > 0
+	limited := o.limited()
 	switch {
 	case o.continues && o.continueRV > 0:
 		d := decision{kind: readContinue, rv: uint64(o.continueRV), from: o.continueKey, limited: limited}
@@ -122,6 +127,9 @@ func decideReady(o *readOptions, s *readState) decision {
 		// Before there was resourceVersionMatch, a limit made it exact.
 		return decision{kind: readExact, rv: o.rv, limited: limited}.delegateUnlessShown(s)
 	}
+	if s.silent && o.rv > s.rv {
+		return decision{kind: readDelegate}
+	}
 	return decision{kind: readLatest, rv: o.rv, limited: limited}
 }
 
@@ -132,7 +140,7 @@ func decideConsistent(o *readOptions, s *readState, from string, served bool) de
 	case s.doubtful:
 		return decision{kind: readDelegate, bounded: o.list}
 	}
-	return decision{kind: readConsistent, from: from, limited: o.limit > 0}
+	return decision{kind: readConsistent, from: from, limited: o.limited()}
 }
 
 // delegateUnlessShown delegates a read at one version unless the cache can show

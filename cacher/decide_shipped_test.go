@@ -146,9 +146,6 @@ var deliberate = []difference{
 	{"a continue token is followed whatever the match, as by storage: NotOlderThan does not begin the list again, Exact need not ask storage", func(c decideCase) bool {
 		return c.match != "-" && c.next != "-"
 	}},
-	{`a limit counts at resourceVersion "0", too, on the first page and on those that a continue token asks for`, func(c decideCase) bool {
-		return c.limit == "limit" && c.rv == "0" && c.ready == "ready"
-	}},
 }
 
 // Reads are decided as the shipped cacher decides them, but for the

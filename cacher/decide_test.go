@@ -166,8 +166,8 @@ list *                   *            *     latest         *      *   ready   * 
 list *                   *            *     !-             *      *   ready   *        *        *       continue token limited
 # Most recent.
 list unset               *            *     *              *      *   ready   *        *        *       consistent limited
-# Any.
-list 0                   *            *     *              *      *   ready   *        *        *       latest 0 limited
+# Any, whatever the limit.
+list 0                   *            *     *              *      *   ready   *        *        *       latest 0
 # Exact, also by a limit alone, as before there was a match.
 list *                   Exact        *     *              *      *   ready   *        *        *       exact rv limited
 list *                   -            limit *              prefix *   ready   *        *        *       exact rv limited
@@ -238,7 +238,7 @@ func (r *decideRule) expected(c decideCase) string {
 		case "bounded":
 			d.bounded = true
 		case "limited":
-			d.limited = c.limit == "limit"
+			d.limited = c.limit == "limit" && c.rv != "0"
 		}
 	}
 	if c.next != "-" && d.kind != readDelegate && d.kind != readRefuse {

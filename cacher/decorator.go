@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-watchcache/watchcache/internal/shared"
+	"github.com/kube-watchcache/watchcache/storage/capability"
 )
 
 // Decorator takes the place of genericregistry.StorageWithCacher: every
@@ -39,14 +40,14 @@ func Decorator(opts ...Option) generic.StorageDecorator {
 		options:        o,
 		wrong:          errors.Join(o.problems...),
 		sizeEstimation: utilfeature.DefaultFeatureGate.Enabled(features.SizeBasedListCostEstimate),
-		listStorage:    !utilfeature.DefaultFeatureGate.Enabled(features.WatchList),
+		listStorage:    o.rawStorage == nil || !utilfeature.DefaultFeatureGate.Enabled(features.WatchList),
 	}
 	return asStorageDecorator(d.decorate)
 }
 
 // asStorageDecorator and openRaw are the one place of this package with the
 // signatures of generic.StorageDecorator and of generic.NewRawStorage, which
-// k8s.io/apiserver changes from one minor version to another: docs/versions.md says
+// k8s.io/apiserver changes from one minor version to another: docs/adopting.md says
 // how the next one is added. Each parameter becomes a field of request.
 func asStorageDecorator(decorate func(request) (storage.Interface, factory.DestroyFunc, error)) generic.StorageDecorator {
 	return func(
@@ -67,7 +68,7 @@ func openRaw(open RawStorageFunc, r request) (storage.Interface, factory.Destroy
 
 // decorator makes the storages of one Decorator.
 type decorator struct {
-	options        options
+	options        *options
 	wrong          error // with the options
 	sizeEstimation bool
 	listStorage    bool
@@ -78,7 +79,7 @@ func (d *decorator) decorate(r request) (storage.Interface, factory.DestroyFunc,
 	switch {
 	case d.wrong != nil:
 		return nil, nil, d.wrong
-	case !d.options.selection.Includes(r.config.GroupResource):
+	case !d.options.includes(r.config.GroupResource):
 		return d.raw(r)
 	}
 	c, destroy, err := d.caches.Use(r.identity(), func() (*Cacher, func(), error) { return d.open(r) })
@@ -89,14 +90,14 @@ func (d *decorator) decorate(r request) (storage.Interface, factory.DestroyFunc,
 }
 
 func (d *decorator) raw(r request) (storage.Interface, factory.DestroyFunc, error) {
-	raw, destroy, err := openRaw(d.options.rawStorage, r)
+	raw, destroy, err := openRaw(d.options.open(), r)
 	if err != nil {
 		return nil, nil, fmt.Errorf("the storage of %s: %w", r.config.GroupResource, err)
 	}
 	return raw, sync.OnceFunc(destroy), nil
 }
 
-// open makes a cache, and what closes it and the storage under it.
+// open returns a cache, and a function that closes it and the storage under it.
 func (d *decorator) open(r request) (*Cacher, func(), error) {
 	raw, destroyRaw, err := d.raw(r)
 	if err != nil {
@@ -107,7 +108,7 @@ func (d *decorator) open(r request) (*Cacher, func(), error) {
 		EventsHistoryWindow: r.config.EventsHistoryWindow, ResourcePrefix: r.prefix,
 		KeyFunc: r.keyOf, GetAttrsFunc: r.attrs, IndexerFuncs: r.triggers, Indexers: r.indexers,
 		NewFunc: r.newObject, NewListFunc: r.newList, Codec: r.config.Codec,
-		DisableSizeEstimation: !d.sizeEstimation, ListStorage: d.listStorage || d.options.prefersLists,
+		DisableSizeEstimation: !d.sizeEstimation, listStorage: d.listStorage,
 	}
 	d.options.apply(&config)
 	c, err := New(config)
@@ -115,8 +116,20 @@ func (d *decorator) open(r request) (*Cacher, func(), error) {
 		destroyRaw()
 		return nil, nil, err
 	}
+	reader, ok := raw.(capability.EncryptedReader)
+	c.encrypts = r.config.Transformer != nil && !(ok && reader.ReadsEncrypted())
 	return c, func() {
 		c.Stop()
 		destroyRaw()
 	}, nil
 }
+
+// Decorators that were written by hand for the cacher of k8s.io/apiserver move
+// over by changing an import: the functions that they call exist here as well.
+
+// NewCacherFromConfig is New.
+func NewCacherFromConfig(config Config) (*Cacher, error) { return New(config) }
+
+// NewCacheDelegator returns the cache, which delegates to storage by itself. Stop may be
+// called on both.
+func NewCacheDelegator(cache *Cacher, _ storage.Interface) *Cacher { return cache }

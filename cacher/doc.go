@@ -24,7 +24,7 @@
 //
 // internal/source watches the wrapped storage for a client-go Reflector and
 // resumes broken watches; feed.go computes key and attributes once and applies
-// the event to the state machine of package watchcache; internal/fanout follows
+// the event to the state machine of package watchcache; internal/dispatch follows
 // the window with a cursor of its own, asks internal/match for the watchers
 // that may care, and sends without blocking. A watcher whose channel is full is
 // parked and catches up from its position. No queue stands between the feed and
@@ -32,7 +32,7 @@
 //
 // # The way of a read
 //
-// decide.go decides from the options and the cache's state alone; internal/fresh
+// decide.go decides from the options and the cache's state alone; internal/freshness
 // asks storage for the version that a consistent read needs, once for all reads
 // that arrive at the same time, and waits for the cache to reach it; get.go and
 // list.go read an immutable snapshot, with nothing locked.
@@ -49,18 +49,17 @@
 //
 // The comments and documents of this module use these words in one meaning.
 //
-//   - complete: a resourceVersion of which no more events can come. Reads,
+//   - complete: a resourceVersion without further events to come. Reads,
 //     bookmarks and resumed watches see complete versions only; a revision of
 //     storage may carry several events, which have its resourceVersion in common.
 //   - floor: for a namespace, or a value of an index, the last event that has left
 //     the window. A watch of that value misses nothing if it begins there or later.
 //   - group: the watchers with one selection. An event is evaluated once for a
 //     group.
-//   - live: a watcher to which the dispatcher sends events as they come.
+//   - live: a watcher that receives events from the dispatcher as they come.
 //   - parked: a watcher that is not live, because it has just begun or because
 //     its client is slow. Events are replayed from its position until it has caught
-//     up with the dispatcher: by a goroutine of its own, or, if there are many, by
-//     a poller when its client has made room.
+//     up with the dispatcher, by a goroutine of its own.
 //   - position: the place of an event in the order in which the cache has applied
 //     events. Each event has a position of its own.
 //   - progress: storage's statement that its watch has brought all events up to a
@@ -68,13 +67,12 @@
 //   - selection: the key or key prefix and the selectors of a watch or a list.
 //   - snapshot: the immutable state at one resourceVersion. Reads and the initial
 //     events of watches are served from one.
-//   - window: the latest events, from which watches resume and earlier versions
-//     are shown.
+//   - window: the latest events. Watches resume, and earlier versions are rebuilt,
+//     from it.
 //
-// # What a caller may do with objects
+// # Objects are shared
 //
-// Objects in lists and events are shared. A list's items and a Get's result
-// are shallow copies: replacing their fields is fine, writing into their maps
-// and slices is not. Events carry a runtime.CacheableObject, whose GetObject
-// returns a private copy.
+// A list's items and a Get's result are shallow copies: replacing their fields
+// is fine, writing into their maps and slices is not. Events carry a
+// runtime.CacheableObject, whose GetObject returns a private copy.
 package cacher

@@ -13,14 +13,15 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/bytebudget"
-	"github.com/kube-watchcache/watchcache/cacher/internal/fanout"
-	"github.com/kube-watchcache/watchcache/cacher/internal/fresh"
+	"github.com/kube-watchcache/watchcache/cacher/internal/dispatch"
+	"github.com/kube-watchcache/watchcache/cacher/internal/freshness"
+	"github.com/kube-watchcache/watchcache/cacher/internal/listcache"
 	"github.com/kube-watchcache/watchcache/cacher/internal/match"
 	"github.com/kube-watchcache/watchcache/cacher/internal/source"
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
 	"github.com/kube-watchcache/watchcache/cacher/internal/timeline"
-	"github.com/kube-watchcache/watchcache/cacher/internal/wire"
 	"github.com/kube-watchcache/watchcache/metrics"
+	"github.com/kube-watchcache/watchcache/storage/capability"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
@@ -32,11 +33,10 @@ const (
 	// state remembers their last events that have left the window: at some 100
 	// bytes each.
 	floorValues = 16_384
-	// minWindowCeiling is what a window may take while the dispatcher is behind,
-	// however small the window is.
+	// minWindowCeiling is the least value of windowCeiling.
 	minWindowCeiling = 16 << 20
-	// listPageSize is the page size of the lists that the cache is filled
-	// from, where storage does not stream them.
+	// listPageSize is the page size of the lists that fill the cache, where storage
+	// does not stream them.
 	listPageSize = 5_000
 )
 
@@ -58,36 +58,32 @@ type engine struct {
 
 	time      timeline.Timeline
 	state     *watchcache.State
-	kept      func(rv uint64) bool // state.Kept, as a value that is made once
+	kept      func(rv uint64) bool // state.HasSnapshot, as a value that is made once
 	readiness *readiness
 	trust     *trust
-	contact   *contact
-	versions  *fresh.VersionRequests
-	waiting   *fresh.WaitingReads
-	admission *fresh.Admission
-	progress  *fresh.ProgressRequester
-	fanout    *fanout.Fanout
-	lists     *wire.Store
+	health    *storageHealth
+	versions  *freshness.VersionRequests
+	waiting   *freshness.WaitingReads
+	admission *freshness.Admission
+	progress  *freshness.ProgressRequester
+	fanout    *dispatch.Fanout
+	lists     *listcache.Store
 	encodings *bytebudget.Share // one of the two, to change the limit of both
 	source    *source.Source
 	errors    *errorLog // the Cacher's
 	history   *history  // the Cacher's
-	// remembered is what the history ends with; it belongs to the dispatcher.
+	// remembered is the last moment in history; it belongs to the dispatcher.
 	remembered moment
 	// relistCause is the cause of the next list, a metrics.RelistCause.
 	relistCause atomic.Uint32
-	warnings    warnings
+	warnings    limiter[string]
 	faults      faults
-	lines       watcherLines
+	lines       limiter[metrics.EndReason]
 	// passing: a goroutine passes counts on to the metrics of the shipped cacher.
 	passing atomic.Bool
 	// toldAt is when storage has last told its version, on the timeline.
-	toldAt atomic.Int64
-	// hasListed: storage was listed since the engine began. recalling ends when the
-	// window reaches back as far as it will (beginRecall), and is nil if the window
-	// does not go back from that list. Both are set before the cache is ready.
-	hasListed bool
-	recalling context.Context
+	toldAt   atomic.Int64
+	backfill backfill
 	// fillBegan is when the last list of the storage began, on the timeline.
 	fillBegan atomic.Int64
 
@@ -100,47 +96,48 @@ type engine struct {
 func assemble(config Config, m *metrics.Resource, errors *errorLog, history *history) *engine {
 	ctx, cancel := context.WithCancel(context.Background())
 	ofWatches, ofLists := bytebudget.New(encodingLimit(&config, 0))
-	chunks := wire.NewStore(ofLists)
+	chunks := listcache.NewStore(ofLists)
 	e := &engine{
 		config: config, metrics: m, log: loggerOf(config.GroupResource), errors: errors, history: history, ctx: ctx, cancel: cancel,
 		lists: chunks, encodings: ofLists,
+		warnings: limiter[string]{atOnce: warningsAtOnce}, lines: limiter[metrics.EndReason]{atOnce: linesAtOnce},
 		readiness: newReadiness(config.Clock, m), trust: newTrust(config.Clock), time: timeline.New(config.Clock),
 	}
 	e.indexes = indexesOf(&e.config, e.faults.index)
 	e.state = watchcache.New(watchcache.Config{
-		History: config.EventsHistoryWindow, WindowBytes: config.WindowBytes, HeldBytes: config.InitialEventsBytes,
-		CeilingBytes: windowCeiling(config.WindowBytes), MinEvents: minWindowEvents, RecallEvents: recallEvents, Indexes: e.indexes.OfState(),
+		History: config.EventsHistoryWindow, WindowBytes: config.WindowBytes, HeldBytes: config.initialBytes,
+		CeilingBytes: windowCeiling(config.WindowBytes), MinEvents: minWindowEvents, BackfillEvents: backfillEvents, Indexes: e.indexes.OfState(),
 		Floors: e.indexes.Floors(), FloorValues: floorValues,
 	})
-	e.kept = e.state.Kept
-	e.contact = newContact(e.time, config.StorageTimeout)
-	e.contact.lost, e.contact.back = e.storageLost, e.storageBack
+	e.kept = e.state.HasSnapshot
+	e.health = newStorageHealth(e.time, config.StorageTimeout)
+	e.health.lost, e.health.back = e.storageLost, e.storageBack
 	e.relistCause.Store(uint32(metrics.RelistStart))
-	e.versions = fresh.NewVersionRequests(ctx, config.Clock, &e.tasks, e.metrics, config.FreshnessTimeout,
-		fresh.GetTimeout(config.FreshnessTimeout), e.askVersion)
-	e.waiting = fresh.NewWaitingReads(config.Clock, config.FreshnessTimeout, e.metrics, ctx.Done())
+	e.versions = freshness.NewVersionRequests(ctx, config.Clock, &e.tasks, e.metrics, config.FreshnessTimeout,
+		freshness.GetTimeout(config.FreshnessTimeout), e.askVersion)
+	e.waiting = freshness.NewWaitingReads(config.Clock, config.FreshnessTimeout, e.metrics, ctx.Done())
 	// A reader waits for FreshnessTimeout before it asks to be admitted. With the
 	// same time for the period, a reader that tries again is always admitted.
-	e.admission = fresh.NewAdmission(config.Clock, config.StaleReads, config.FreshnessTimeout)
-	e.fanout = fanout.New(fanout.Config{
+	e.admission = freshness.NewAdmission(config.Clock, config.MaxFallbackLists, config.FreshnessTimeout)
+	e.fanout = dispatch.New(dispatch.Config{
 		Warn: e.warn, State: e.state, Indexes: e.indexes,
 		Clock: config.Clock, Time: e.time, Metrics: e.metrics, Tasks: &e.tasks, Done: ctx.Done(),
-		Versioner: config.Versioner, NewObject: config.NewFunc, Encodings: ofWatches, Events: config.Lists.events(), Chunks: chunks,
+		Versioner: config.Versioner, NewObject: config.NewFunc, Encodings: ofWatches, Events: config.Lists.of().Events(), Chunks: chunks,
 		WatchBuffer: config.WatchBuffer, DispatchBudget: config.DispatchBudget, BookmarkInterval: config.BookmarkInterval,
-		ParkedTimeout: config.ParkedTimeout, InitialEventsTimeout: config.InitialEventsTimeout, InitialEventsBytes: config.InitialEventsBytes,
-		EndRevision: func() { e.progress.EndNow() }, Measure: e.everySecond,
-		Wanted: e.wantsLine, Report: e.tellWatcher,
+		InitialEventsTimeout: config.initialTimeout, InitialEventsBytes: config.initialBytes,
+		Doubtful: e.trust.doubtful.Load, EndRevision: func() { e.progress.EndNow() }, Measure: e.everySecond,
+		Wanted: e.wantsLine, Report: e.logWatcher,
 	})
 	e.source = source.New(source.Config{
 		Storage: config.Storage, Prefix: config.ResourcePrefix, NewList: config.NewListFunc, NewFill: e.newFill,
-		Resource: config.GroupResource.String(), Clock: config.Clock, Tasks: &e.tasks, List: config.ListStorage || prefersLists(config.Storage),
+		Resource: config.GroupResource.String(), Clock: config.Clock, Tasks: &e.tasks, List: config.listStorage || prefersLists(config.Storage),
 		Begins:  func() { e.fillBegan.Store(int64(e.time.Now())) },
 		Relists: e.relists, Broke: e.watchBroke, StaysBroken: e.watchStaysBroken, Undeliverable: e.undeliverable,
 	})
-	e.progress = fresh.NewProgressRequester(fresh.ProgressConfig{
+	e.progress = freshness.NewProgressRequester(freshness.ProgressConfig{
 		Clock: config.Clock, Waiting: e.waiting, Versions: e.versions,
-		Request: e.requestProgress, Supported: e.watchProgress, Unfinished: e.state.Unfinished,
-		Watch: e.openWatch, GaveUp: e.watchHangs,
+		Request: e.requestProgress, Supported: e.saysItReports, Unfinished: e.state.Unfinished,
+		Watch: e.openWatch, GaveUp: e.watchHangs, Reports: e.source.Reports, Silent: e.silent,
 	})
 	return e
 }
@@ -148,12 +145,12 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog, history *his
 // prefersLists reports whether the storage says that it is faster to list than to
 // stream.
 func prefersLists(s storage.Interface) bool {
-	p, ok := s.(interface{ PrefersLists() bool })
+	p, ok := s.(capability.ListPreferrer)
 	return ok && p.PrefersLists()
 }
 
-// indexesOf returns what the configuration says that the resource is indexed by.
-// failed is told of each failure of an indexer, with the state's lock held.
+// indexesOf returns the configured indexes. failed is called for each failure of an
+// indexer, with the state's lock held.
 func indexesOf(config *Config, failed func(index, key string, err error)) *match.Indexes {
 	indexed := match.Config{Prefix: config.ResourcePrefix, Triggers: config.IndexerFuncs, Labels: config.LabelIndexes, Failed: failed}
 	if config.Indexers != nil {
@@ -162,8 +159,8 @@ func indexesOf(config *Config, failed func(index, key string, err error)) *match
 	return match.NewIndexes(indexed)
 }
 
-// windowCeiling returns what the window may take while the dispatcher is behind:
-// a dispatcher that is stuck must not cost more memory than a server has.
+// windowCeiling returns the limit of the window, in bytes, while the dispatcher is
+// behind: a stuck dispatcher must not use up a server's memory.
 func windowCeiling(windowBytes int64) int64 {
 	if windowBytes > math.MaxInt64/2 {
 		return math.MaxInt64
@@ -175,7 +172,7 @@ func windowCeiling(windowBytes int64) int64 {
 // e.ctx, and stop awaits them.
 func (e *engine) start() {
 	e.metrics.DeclareIndexes(e.indexes.Names()...)
-	e.metrics.FollowSilence(e.contact.silence)
+	e.metrics.FollowSilence(e.health.silence)
 	reflector := cache.NewReflectorWithOptions(e.source, nil, e.newFeed(), cache.ReflectorOptions{
 		Name:            "watchcache " + e.config.GroupResource.String(),
 		TypeDescription: e.config.GroupResource.String(),
@@ -190,27 +187,26 @@ func (e *engine) start() {
 	}
 }
 
-// newFeed returns where the Reflector puts what it hears.
+// newFeed returns the store into which the Reflector writes.
 func (e *engine) newFeed() *feed {
 	return &feed{
 		config: &e.config, state: e.state, time: e.time, metrics: e.metrics, readiness: e.readiness, trust: e.trust,
-		heard: e.contact.heard, maker: e.newMaker(), filled: e.filled,
-		whole: func() bool { return !e.watchProgress() }, lastState: e.fanout.LastState,
-		changed: e.changed, progressed: e.progressed, replaced: e.replaced, skipped: e.fanout.Skipped,
-		endWatches: e.fanout.Fail, relist: func(why error) { e.relist(metrics.RelistChange, why) }, warn: e.warn, note: e.noteError,
+		heard: e.health.heard, maker: e.newMaker(), filled: e.filled,
+		whole:   func() bool { return !e.saysItReports() },
+		changed: e.changed, progressed: e.progressed, replaced: e.replaced,
+		endWatches: e.fanout.Fail, relist: func() { e.relist(metrics.RelistChange) }, warn: e.warn,
 	}
 }
 
-// newMaker returns what makes elements of objects, for one goroutine.
+// newMaker returns a maker of elements, for one goroutine.
 func (e *engine) newMaker() *maker {
-	return &maker{config: &e.config, state: e.state, warn: e.warn, sharing: newSharing(&e.config)}
+	return &maker{config: &e.config, state: e.state, warn: e.warn}
 }
 
 // newFill returns where the source puts the objects of a whole state.
 func (e *engine) newFill() source.Fill { return newFill(&e.tasks, e.newMaker) }
 
-// filled returns what the source has put the objects into that the Reflector has
-// listed.
+// filled returns the fill with the objects of the Reflector's list.
 func (e *engine) filled() *fill {
 	f, _ := e.source.Filled().(*fill)
 	return f
@@ -222,15 +218,15 @@ func (e *engine) everySecond() {
 	e.measure()
 	e.remember()
 	e.warnOfFaults()
-	e.tellSuppressed(false)
+	e.logSuppressed(false)
 	e.passOn()
-	e.contact.look(fresh.GetTimeout(e.config.FreshnessTimeout))
+	e.health.look(freshness.GetTimeout(e.config.FreshnessTimeout))
 }
 
-// passOn passes what was counted on to the metrics of the shipped cacher, without
-// waiting for it: each LIST takes a call.
+// passOn adds our counts to the metrics of the shipped cacher, in a goroutine: each
+// LIST takes a call.
 func (e *engine) passOn() {
-	if e.config.DisableShippedMetrics || !e.passing.CompareAndSwap(false, true) {
+	if !e.passing.CompareAndSwap(false, true) {
 		return
 	}
 	if !e.tasks.Run(func() {
@@ -257,19 +253,24 @@ func (e *engine) measure() {
 	e.metrics.SetWindowSlots(stats.WindowCapacity)
 }
 
-// maxFollowing is what serializations take at most because there are many objects, in
-// bytes.
-const maxFollowing = 1 << 30
+const (
+	// encodingPercent is how many percent of the memory of the objects serializations
+	// may take, unless Config.EncodingBytes is set, and maxFollowing their maximum in
+	// bytes.
+	encodingPercent = 15
+	maxFollowing    = 1 << 30
+)
 
-// encodingLimit returns what serializations may take beside objects of so many bytes.
+// encodingLimit returns how many bytes serializations may take beside the given bytes of
+// objects.
 func encodingLimit(config *Config, objects int64) int64 {
-	if config.EncodingBytes < 0 {
+	if !config.encodingFollows {
 		return config.EncodingBytes
 	}
-	return max(config.EncodingBytes, min(objects/100*int64(max(0, config.EncodingPercent)), maxFollowing))
+	return max(config.EncodingBytes, min(objects/100*encodingPercent, maxFollowing))
 }
 
-// encodingBytes returns what is kept of serializations, in bytes.
+// encodingBytes returns the size of all kept serializations.
 func (e *engine) encodingBytes() int64 { return e.fanout.EncodingBytes() + e.lists.Bytes() }
 
 // changed is called when the state has taken an event of resourceVersion rv.
@@ -292,7 +293,7 @@ func (e *engine) progressed(rv uint64) {
 
 // replaced is called when the state was listed, at rv.
 func (e *engine) replaced(rv uint64) {
-	e.beginRecall()
+	e.backfill.listed()
 	e.source.Listed()
 	e.lists.Clear()
 	e.versions.Listed(rv)
@@ -307,13 +308,13 @@ func (e *engine) replaced(rv uint64) {
 	e.fanout.WakeUp()
 	e.follow()
 	became, after := e.readiness.set(true)
-	e.tellListed(cause, became, after)
+	e.logListed(cause, became, after)
 }
 
 // relist has the state listed again.
-func (e *engine) relist(cause metrics.RelistCause, why error) {
+func (e *engine) relist(cause metrics.RelistCause) {
 	e.relists(cause)
-	e.source.Relist(why)
+	e.source.Relist()
 }
 
 // relists notes why the state is about to be listed again. The first cause since
@@ -322,17 +323,17 @@ func (e *engine) relists(cause metrics.RelistCause) {
 	e.relistCause.CompareAndSwap(uint32(metrics.RelistOther), uint32(cause))
 }
 
-// watched reports whether a watch is open, or has ended and is still to tell its
-// client.
+// watched reports whether a watch is open, or has ended with an error that its client has
+// not read yet.
 func (e *engine) watched() bool { return e.fanout.Watched() }
 
 // stop ends the engine, and returns when everything that the engine has started
-// has ended. stop may be called more than once, and by many at a time.
+// has ended. It may be called more than once, and by many at a time.
 func (e *engine) stop() {
 	e.readiness.stop()
 	e.cancel()
 	e.fanout.Close()
 	e.tasks.Close()
 	e.source.Close()
-	e.tellSuppressed(true)
+	e.logSuppressed(true)
 }

@@ -2,25 +2,218 @@
 
 package cacher
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
-// The package's own errors. The API statuses that clients get are in
-// statuses.go.
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
+	"github.com/kube-watchcache/watchcache/watchcache"
+)
+
+// Every text that leaves the cache is made here or in statuses.go. The error of a
+// storage, or of a function of the resource, may quote an object: a secret of one
+// namespace must not reach a client of another, nor the log.
+//
+//   - Clients, Status, the page, metrics and spans get fixed words, numbers and the
+//     reason of an error (publicText, reasonOf, statuses.go).
+//   - The log also gets keys of objects, and the text of foreign errors as far as it
+//     can't be an object (withoutContent).
+
+// The package's own errors.
 var (
-	// errDoubtful is why a read that must be right is not served by a cache that
-	// is known to be wrong.
-	errDoubtful = errors.New("the watch cache was found to be wrong and is listed again")
+	// errDoubtful refuses a read or a watch that must be right while the cache is
+	// known to be wrong.
+	errDoubtful = own("the watch cache was found to be wrong and is listed again")
+	// errSilent is why consistent reads are left to storage.
+	errSilent = own("three watches in turn brought neither events nor progress, although the storage has a later version")
 	// errInconsistent is why a cache that was found to be wrong lists again.
-	errInconsistent = errors.New("the cache differs from its storage")
-	// errLate is what a wait for a state returns that took too long.
-	errLate = errors.New("the watch cache is not ready in time")
+	errInconsistent = own("the cache differs from its storage")
+	// errLate is returned by a wait for a state that took too long.
+	errLate = own("the watch cache is not ready in time")
 	// errNoProgress refuses a stream of the initial state that could not be
 	// brought up to date. Clients fall back to a list on any error.
-	errNoProgress = errors.New("the storage can't report the progress of its watch, so the initial state can't be streamed; list and watch instead")
-	// errStatsUnknown is what a cache answers that sleeps and was never asked
-	// while it was awake. The server's count of objects then has a gap, not a
-	// zero, by which priority and fairness would take its lists for free.
-	errStatsUnknown = errors.New("the watch cache sleeps and does not know how many objects there are")
-	// errContent stands for an error whose text is an object.
-	errContent = errors.New("an object could not be decoded: its kind or version is missing")
+	errNoProgress = own("the storage can't report the progress of its watch, so the initial state can't be streamed; list and watch instead")
+	// errStatsUnknown is returned by a sleeping cache that has never computed its
+	// stats. The server's count of objects then has a gap, not a zero, by which
+	// priority and fairness would take its lists for free.
+	errStatsUnknown = own("the watch cache sleeps and does not know how many objects there are")
+	// errNotCaughtUp refuses a watch from the most recent state for now.
+	errNotCaughtUp = own("the watch cache could not be brought up to its storage in time: watch again")
+	// errNotTaken is why a list came to nothing; the log has more.
+	errNotTaken = own("the listed objects could not be taken")
+	// errNoAnswer is the fault of a storage that lets requests wait.
+	errNoAnswer = own("requests get no answer")
+	// errAway ends a read that only storage can answer.
+	errAway = own("storage has not answered")
+	// errOwnTime ends a read whose own deadline is near.
+	errOwnTime = own("the time that this request has is over, and storage had not answered by then")
+	// errNoVersion is shared by all reads that waited for a version request which
+	// has failed: its own error may name the key of one of them.
+	errNoVersion = own("storage did not tell its resourceVersion")
 )
+
+// fault is an error in the cache's own words, perhaps about another error.
+type fault struct {
+	words string
+	// private: the words have the key of an object, and are for the log alone.
+	private bool
+	// cause is another fault, or an error of storage or of a function of the
+	// resource, or nil.
+	cause error
+}
+
+func own(words string) error { return &fault{words: words} }
+
+// faultf returns a fault without keys of objects and without anything of objects.
+func faultf(cause error, format string, args ...any) error {
+	return &fault{words: fmt.Sprintf(format, args...), cause: cause}
+}
+
+// keyFaultf returns a fault whose words may have keys of objects.
+func keyFaultf(cause error, format string, args ...any) error {
+	return &fault{words: fmt.Sprintf(format, args...), private: true, cause: cause}
+}
+
+func (f *fault) Error() string {
+	if f.cause == nil {
+		return f.words
+	}
+	return f.words + ": " + f.cause.Error()
+}
+
+func (f *fault) Unwrap() error { return f.cause }
+
+// showable are errors of other packages of ours with fixed texts.
+var showable = []error{
+	tasks.ErrStopped, watchcache.ErrGap, watchcache.ErrBackwards, watchcache.ErrExpired, watchcache.ErrCompacted, watchcache.ErrFuture,
+}
+
+// publicText returns the public part of an error: the cache's own words without keys, a
+// failed connection to storage, or else the error's reason.
+func publicText(err error) string {
+	var texts []string
+	for err != nil {
+		f, ok := err.(*fault)
+		switch {
+		case !ok:
+			texts, f = append(texts, foreignText(err)), &fault{}
+		case !f.private:
+			texts = append(texts, f.words)
+		}
+		err = f.cause
+	}
+	return strings.Join(texts, ": ")
+}
+
+func foreignText(err error) string {
+	for _, known := range showable {
+		if errors.Is(err, known) {
+			return known.Error()
+		}
+	}
+	if ofConnection(err) {
+		return withoutCredentials(err.Error())
+	}
+	return fmt.Sprintf("an error of the reason %s, whose text the server's log has", reasonOf(err))
+}
+
+// withoutContent returns the error for the log: our own words, and the text of a
+// foreign error up to the first part that may be an object's. Quoted keys under the
+// resource's prefix stay, so that the object can be found.
+func withoutContent(err error, prefix string) error {
+	text := loggedText(err, prefix)
+	const most = 512
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "..."
+	}
+	return errors.New(text)
+}
+
+func loggedText(err error, prefix string) string {
+	f, ok := err.(*fault)
+	switch {
+	case ok && f.cause == nil:
+		return f.words
+	case ok:
+		return f.words + ": " + loggedText(f.cause, prefix)
+	case runtime.IsMissingKind(err), runtime.IsMissingVersion(err):
+		return "an object could not be decoded: its kind or version is missing"
+	case ofConnection(err):
+		return withoutCredentials(err.Error())
+	}
+	for _, known := range showable {
+		if errors.Is(err, known) {
+			return err.Error() // of a package of ours: numbers and keys
+		}
+	}
+	return cutContent(err.Error(), prefix)
+}
+
+var (
+	plainKey = regexp.MustCompile(`^[A-Za-z0-9./:_-]+$`)
+	userinfo = regexp.MustCompile(`//[^/@\s"]*@`)
+)
+
+// harmless are words that decoders quote and that are no content.
+var harmless = map[string]bool{"Kind": true, "apiVersion": true, "kind": true}
+
+// cutContent cuts a text before the first part that may come from an object: a quoted
+// string that is no key under the prefix, structured data, or unprintable characters.
+func cutContent(text, prefix string) string {
+	letter := false // before i: the ' of "can't" quotes nothing
+	for i := 0; i < len(text); {
+		r, size := utf8.DecodeRuneInString(text[i:])
+		switch {
+		case r == '{', r == '|', r == '\\', r == utf8.RuneError, unicode.IsControl(r) && r != '\t':
+			return strings.TrimRight(text[:i], " '\"`") + "..."
+		case r == '"', r == '`', r == '\'' && !letter:
+			length := strings.IndexRune(text[i+1:], r)
+			word := text[i+1 : i+1+max(0, length)]
+			if length < 0 || !harmless[word] && !(strings.Contains(word, prefix) && plainKey.MatchString(word)) {
+				return strings.TrimRight(text[:i], " ") + "..."
+			}
+			size = length + 2
+		}
+		letter = unicode.IsLetter(r)
+		i += size
+	}
+	return text
+}
+
+// withoutCredentials removes user and password from the URLs in a text.
+func withoutCredentials(text string) string { return userinfo.ReplaceAllString(text, "//") }
+
+// ofConnection reports whether an error is one of the connection to storage, of its
+// members or of their load. Such a text has nothing of an object. An error that merely
+// quotes such a text does not count.
+func ofConnection(err error) bool {
+	if errors.Is(err, errNoAnswer) {
+		return true
+	}
+	text := strings.TrimPrefix(err.Error(), "Internal error occurred: ")
+	return slices.ContainsFunc(connectionErrors, func(known string) bool { return strings.HasPrefix(text, known) })
+}
+
+// connectionErrors begin the errors of gRPC, of etcd's client and of the network.
+var connectionErrors = []string{
+	"rpc error: code = Unavailable desc = ",
+	"rpc error: code = DeadlineExceeded desc = ",
+	"rpc error: code = ResourceExhausted desc = ",
+	"etcdserver: ",
+	"latest balancer error: ",
+	"connection error: ",
+	"context deadline exceeded",
+	"context canceled",
+	"dial tcp ",
+	"dial unix ",
+	"transport is closing",
+	"tls: ",
+	"x509: ",
+}

@@ -18,10 +18,9 @@ import (
 // stores of one resource then share a cache.
 func ExampleDecorator() {
 	decorator := cacher.Decorator(
-		cacher.WithLabelIndexes("app.kubernetes.io/name"),
-		cacher.WithWindowBytes(64<<20),
-		cacher.WithLazyStart(),
-		cacher.WithIdleTimeout(time.Hour),
+		cacher.Configure(func(c *cacher.Config) { c.LabelIndexes = []string{"app.kubernetes.io/name"} }),
+		cacher.Configure(func(c *cacher.Config) { c.WindowBytes = 64 << 20 }),
+		cacher.Configure(func(c *cacher.Config) { c.LazyStart, c.IdleTimeout = true, time.Hour }),
 	)
 	restOptions := func(config *storagebackend.Config, resource schema.GroupResource) generic.RESTOptions {
 		return generic.RESTOptions{

@@ -4,7 +4,6 @@ package cacher
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/watch"
@@ -16,10 +15,9 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// feed is the store that the Reflector writes to. The feed has the key and the
-// attributes of each object computed, once, and applies the change to the state, and
-// never waits for a watcher. All of it runs on the Reflector's goroutine, but for
-// what fill does while storage brings its whole state.
+// feed is the store that the Reflector writes to. It computes the key and the attributes
+// of each object, once, applies the change to the state, and never waits for a watcher.
+// It runs on the Reflector's goroutine; only fill uses others.
 //
 // A change that can't be applied must not be skipped: the feed then takes
 // nothing more and has the whole resource listed again.
@@ -35,30 +33,23 @@ type feed struct {
 	// whole reports whether each event counts as the last one of its
 	// resourceVersion: the storage does not report the progress of its watch.
 	whole func() bool
-	// lastState returns the last state of an object that is gone, at the
-	// resourceVersion rv.
-	lastState func(e *watchcache.Element, rv uint64) *watchcache.Element
 
 	// changed is called when the state has taken an event of the given
 	// resourceVersion, progressed when it is complete up to one, and replaced
 	// when it is that of a list.
 	changed, progressed, replaced func(rv uint64)
-	// skipped is called when a list continues the history, so that the
-	// resourceVersions strictly between the two were not seen, or seen wrongly.
-	skipped func(from, to uint64)
 	// endWatches ends all watches with an ERROR event.
 	endWatches func(failure watch.Event)
 	// relist orders the Reflector to list again.
-	relist func(why error)
-	// warn and note are engine.warn and engine.noteError.
+	relist func()
+	// warn is engine.warn.
 	warn func(kind, message string, err error, remedy string)
-	note func(message string, err error)
 
 	maker *maker
 	// filled returns the fill of the state that the Reflector has listed, nil if
 	// there is none.
 	filled func() *fill
-	// applied counts the changes, of which one of measuredEvery is measured.
+	// applied counts the changes; one in measuredEvery is measured.
 	applied uint
 	// broken is true from a change that could not be applied until the next
 	// Replace.
@@ -83,7 +74,7 @@ func (f *feed) Delete(obj any) error { return f.apply(watchcache.Deleted, obj) }
 // watchers are not told the same state again.
 func (f *feed) Resync() error { return nil }
 
-// eventTypes is what metrics call the types of events.
+// eventTypes maps the types of events to those of metrics.
 var eventTypes = [...]metrics.EventType{
 	watchcache.Added:    metrics.EventAdded,
 	watchcache.Modified: metrics.EventModified,
@@ -102,7 +93,7 @@ func (f *feed) apply(typ watchcache.EventType, obj any) error {
 	}
 	measured := f.applied%measuredEvery == 0
 	f.applied++
-	element, err := f.maker.changed(obj)
+	element, err := f.maker.elementOf(obj)
 	if err != nil {
 		f.fail(err)
 		return nil
@@ -136,7 +127,7 @@ func (f *feed) Bookmark(resourceVersion string) error {
 	}
 	rv, err := f.config.Versioner.ParseResourceVersion(resourceVersion)
 	if err != nil {
-		f.fail(fmt.Errorf("a bookmark's resourceVersion %q: %w", resourceVersion, err))
+		f.fail(faultf(err, "a bookmark's resourceVersion %q", resourceVersion))
 		return nil
 	}
 	if err := f.state.Progress(rv); err != nil {
@@ -154,67 +145,65 @@ func (f *feed) Replace(_ []any, resourceVersion string) error {
 	f.heard(f.time.Now())
 	fill := f.filled()
 	if fill == nil {
-		return fmt.Errorf("the list of %s at resourceVersion %q was not kept", f.config.GroupResource, resourceVersion)
+		return faultf(nil, "the list of %s at resourceVersion %q was not kept", f.config.GroupResource, resourceVersion)
 	}
 	rv, err := f.config.Versioner.ParseResourceVersion(resourceVersion)
 	if err != nil {
-		return fmt.Errorf("a list's resourceVersion %q: %w", resourceVersion, err)
+		return faultf(err, "a list's resourceVersion %q", resourceVersion)
 	}
 	elements, err := fill.elements()
 	if err != nil {
-		f.readiness.failed(err)
+		f.readiness.failed(err, true)
 		f.warn("replace", "The listed objects could not be taken into the watch cache. It goes on with what it has and lists again", err, remedyFunction)
-		return err
+		return errNotTaken // the Reflector logs it
 	}
-	if !f.carry(elements, rv) {
-		if f.trust.doubtful.Load() {
-			// A client that has got a bookmark beyond what it has missed would
-			// resume there: it must list.
-			f.endWatches(source.Failure(expiredError(errInconsistent)))
+	if f.readiness.ready() && f.contradicts(elements, rv) {
+		f.trust.mendedAt(rv)
+		if !f.trust.doubtful.Load() {
+			f.warn("differs", "A list differs from the watch cache at the same resourceVersion: the watch cache has missed events. Watches get 410",
+				faultf(nil, "the list of %s at resourceVersion %d has other objects or versions than the cache at that resourceVersion", f.config.GroupResource, rv), remedyDifference)
+			f.trust.distrust()
 		}
-		if n := f.state.Replace(elements, rv); n > 0 {
-			f.warn("keys", "Listed objects share their keys with others. The watch cache has one object for each key",
-				fmt.Errorf("%d listed objects of %s share a key with another one", n, f.config.GroupResource), remedyFunction)
-		}
+	}
+	if f.trust.doubtful.Load() {
+		// A client with a bookmark above an event that it missed must not resume
+		// there: it must list.
+		f.endWatches(source.Failure(expiredError(errInconsistent)))
+	}
+	if n := f.state.Replace(elements, rv); n > 0 {
+		f.warn("keys", "Listed objects share their keys with others. The watch cache has one object for each key",
+			faultf(nil, "%d listed objects of %s share a key with another one", n, f.config.GroupResource), remedyFunction)
 	}
 	f.broken = false
 	f.replaced(rv)
 	return nil
 }
 
-// carry takes a list as a continuation of the history so far, if that is
-// configured and the list allows it.
-func (f *feed) carry(elements []*watchcache.Element, rv uint64) bool {
-	if !f.config.CarryWatchersOverRelist || !f.readiness.ready() {
+// contradicts reports whether a list at the state's own resourceVersion differs from
+// the state. The elements are in the order of their keys.
+func (f *feed) contradicts(elements []*watchcache.Element, rv uint64) bool {
+	latest := f.state.Latest()
+	if latest.RV() != rv {
 		return false
 	}
-	from := f.state.RV()
-	if f.trust.doubtful.Load() {
-		// Clients that have got their state elsewhere may have what this one has
-		// missed: those that have begun at a resourceVersion are not carried.
-		from = 0
-		f.state.HideBefore(rv)
+	var listed watchcache.Digest
+	for i, e := range elements {
+		if i+1 == len(elements) || elements[i+1].Key != e.Key {
+			listed.Toggle(e.Key, e.RV)
+		}
 	}
-	_, err := f.state.Carry(elements, rv, int64(f.time.Now()), func(e *watchcache.Element) *watchcache.Element {
-		return f.lastState(e, rv)
-	})
-	if err != nil {
-		f.note("Watchers could not be carried over a list. They are ended", fmt.Errorf("the watchers of %s could not be carried over a list: %w", f.config.GroupResource, err))
-		return false
-	}
-	f.skipped(from, rv)
-	return true
+	return listed != latest.Digest()
 }
 
 // fail refuses a change and everything after it, until all is listed again. The
 // Reflector is not told: it would log the object, which may be a secret, and
 // continue as if nothing had happened.
 func (f *feed) fail(err error) {
-	err = fmt.Errorf("a change of %s could not be applied: %w", f.config.GroupResource, err)
+	err = faultf(err, "a change of %s could not be applied", f.config.GroupResource)
 	f.broken = true
 	if errors.Is(err, watchcache.ErrGap) || errors.Is(err, watchcache.ErrBackwards) {
 		f.trust.distrust() // events were missed: what is there is wrong
 	}
 	f.warn("apply", "A change could not be applied. The watch cache takes nothing more until it has listed its storage again", err, remedyFunction)
-	f.relist(err)
+	f.relist()
 }

@@ -24,9 +24,8 @@ import (
 // of these calls, once.
 type fill struct {
 	tasks *tasks.Group
-	// own belongs to the goroutine that brings the objects. spare are makers for
-	// other goroutines, each of which returns what it has taken: one fewer than Go
-	// runs at the same time.
+	// own belongs to the goroutine that brings the objects. spare has the makers of the
+	// other goroutines, GOMAXPROCS-1 of them; each goroutine returns its maker.
 	own   *maker
 	spare chan *maker
 
@@ -46,8 +45,8 @@ type batch struct {
 	err      error
 }
 
-// batchSize is the number of objects in a batch: what one takes is far more than
-// starting a goroutine.
+// batchSize is the number of objects in a batch, which takes far more time than starting
+// a goroutine.
 const batchSize = 256
 
 func newFill(tasks *tasks.Group, newMaker func() *maker) *fill {
@@ -98,17 +97,12 @@ func (f *fill) do() {
 	f.own.do(b)
 }
 
-// do makes the elements of a batch, and stops at the first object of which none can
-// be made.
+// do makes the elements of a batch, up to the first error.
 func (m *maker) do(b *batch) {
 	elements := make([]*watchcache.Element, 0, len(b.objects))
-	for i, object := range b.objects {
-		var neighbour apiruntime.Object
-		if i > 0 {
-			neighbour = b.objects[i-1]
-		}
+	for _, object := range b.objects {
 		var e *watchcache.Element
-		if e, b.err = m.listed(object, neighbour); b.err != nil {
+		if e, b.err = m.elementOf(object); b.err != nil {
 			break
 		}
 		elements = append(elements, e)
@@ -141,21 +135,26 @@ func (f *fill) elements() ([]*watchcache.Element, error) {
 	return elements, nil
 }
 
-// changed applies the changes to what was added before them.
+// changed applies the changes to the elements that were added before them.
 func (f *fill) changed(elements []*watchcache.Element) ([]*watchcache.Element, error) {
 	if len(f.changes) == 0 {
 		return elements, nil
 	}
 	gone := make(map[string]int, len(f.changes)) // up to which element
 	for _, event := range f.changes {
-		e, err := f.own.listed(event.Object, nil)
+		k, err := f.own.key(event.Object)
 		if err != nil {
 			return nil, err
 		}
-		gone[e.Key] = len(elements)
-		if event.Type != watch.Deleted {
-			elements = append(elements, e)
+		gone[k.key] = len(elements)
+		if event.Type == watch.Deleted {
+			continue
 		}
+		e, err := f.own.elementOf(event.Object)
+		if err != nil {
+			return nil, err
+		}
+		elements = append(elements, e)
 	}
 	f.changes = nil
 	kept := elements[:0]

@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -37,11 +39,19 @@ type bringing struct {
 	page   int64
 	pages  atomic.Int32
 	listed func(ctx context.Context, page int32) error
+	// most is how many objects fit a message of gRPC, 0: all; refused counts the lists
+	// of more.
+	most    int64
+	refused atomic.Int32
 }
 
 func (b *bringing) GetList(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
 	if opts.Predicate.Limit > 0 && b.page > 0 {
 		opts.Predicate.Limit = min(opts.Predicate.Limit, b.page)
+	}
+	if b.most > 0 && (opts.Predicate.Limit > b.most || opts.Predicate.Limit == 0) {
+		b.refused.Add(1)
+		return status.Error(codes.ResourceExhausted, "grpc: received message larger than max (2684354560 vs. 2147483647)")
 	}
 	if err := b.Store.GetList(ctx, key, opts, into); err != nil {
 		return err
@@ -108,7 +118,7 @@ func startFilled(t *testing.T, store *bringing, list bool, change func(*cacher.C
 	t.Helper()
 	config := podConfig(store)
 	config.ConsistencyCheckInterval = -1
-	config.ListStorage = list
+	config.List(list)
 	if change != nil {
 		change(&config)
 	}
@@ -154,24 +164,22 @@ func TestStateBroughtInAnyWay(t *testing.T) {
 		"listed in pages":           {list: true, page: 100},
 		"listed in pages of one":    {list: true, page: 1},
 	} {
-		for _, share := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, share %v", name, share), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					store := &bringing{Store: storeOfMany(), page: tc.page, stream: tc.stream}
-					c := startFilled(t, store, tc.list, func(config *cacher.Config) { config.ShareEqualParts = share })
-					require.True(t, c.Ready(), "the cache is not ready: %v", c.Status().LastError)
-					if tc.list && tc.page > 0 {
-						require.EqualValues(t, (manyObjects+tc.page-1)/tc.page, store.pages.Load(), "pages")
-					}
-					want := podsOf(t, store.Store)
-					require.Len(t, want, manyObjects)
-					assert.Equal(t, want, podsOf(t, c))
-					w := watchPods(t, c, "/pods/", fmt.Sprint(c.Status().ResourceVersion))
-					put(store.Store, poddata.Pod("a/after"))
-					expectReceived(t, w, fmt.Sprintf("ADDED a/after@%d", manyObjects+2))
-				})
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &bringing{Store: storeOfMany(), page: tc.page, stream: tc.stream}
+				c := startFilled(t, store, tc.list, nil)
+				require.True(t, c.Ready(), "the cache is not ready: %v", c.Status().LastError)
+				if tc.list && tc.page > 0 {
+					require.EqualValues(t, (manyObjects+tc.page-1)/tc.page, store.pages.Load(), "pages")
+				}
+				want := podsOf(t, store.Store)
+				require.Len(t, want, manyObjects)
+				assert.Equal(t, want, podsOf(t, c))
+				w := watchPods(t, c, "/pods/", fmt.Sprint(c.Status().ResourceVersion))
+				put(store.Store, poddata.Pod("a/after"))
+				expectReceived(t, w, fmt.Sprintf("ADDED a/after@%d", manyObjects+2))
 			})
-		}
+		})
 	}
 }
 
@@ -230,6 +238,22 @@ func TestPageThatIsCompacted(t *testing.T) {
 	})
 }
 
+// REGRESSIONS 148: pages that are too large for one message are halved, and stay small.
+func TestPageThatIsTooLarge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &bringing{Store: storeOfMany(), most: 600}
+		c := startFilled(t, store, true, nil)
+		require.True(t, c.Ready(), "the cache is not ready: %v", c.Status().LastError)
+		assert.Equal(t, podsOf(t, store.Store), podsOf(t, c))
+		assert.EqualValues(t, 4, store.refused.Load(), "5000, 2500, 1250 and 625 objects are too many")
+		assert.EqualValues(t, 5, store.pages.Load(), "pages of 312 objects")
+		store.Compact(put(store.Store, poddata.Pod("a/new")))
+		store.BreakWatches(apierrors.NewResourceExpired("compacted"))
+		elapse(time.Minute)
+		assert.EqualValues(t, 4, store.refused.Load(), "the next list begins with small pages")
+	})
+}
+
 // A list that fails, or an object of which nothing can be made, wherever it is
 // among the others, leaves nothing behind for the next list.
 func TestStateThatCannotBeTaken(t *testing.T) {
@@ -251,7 +275,7 @@ func TestStateThatCannotBeTaken(t *testing.T) {
 					})
 					require.False(t, c.Ready())
 					require.NotNil(t, c.Status().LastError)
-					require.Contains(t, c.Status().LastError.Message, "no key today")
+					require.Contains(t, fmt.Sprint(c.Status().Errors), "could not be taken")
 					broken.Store(false)
 					elapse(time.Minute)
 					require.True(t, c.Ready(), "the cache is not ready: %v", c.Status().LastError)

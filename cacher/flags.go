@@ -9,219 +9,95 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Options are the settings of caches that depend on where a server runs and not
-// on its code, so that the operator of a server may change them by flags.
-// Each field but LabelIndexes is the field of Config with the same name, for all
-// caches of a server. docs/flags.md says why the other fields have no flag.
+// Options are the settings of a server's caches that depend on where the server runs
+// and not on its code, so that its operator can change them by flags.
 //
-// A server has one Options: made by NewOptions, perhaps with other defaults,
-// then AddFlags, Validate when the flags are parsed, and WithOptions among the
-// options of server.Install or Decorator.
+// A server has one Options: made by NewOptions, perhaps with other defaults, then
+// AddFlags, Validate when the flags are parsed, and WithOptions among the options of
+// server.Install or Decorator.
 type Options struct {
-	// EventsHistoryWindow: 0 leaves the server's storagebackend.Config in charge.
-	EventsHistoryWindow time.Duration
-	// WindowBytes must be positive.
-	WindowBytes int64
-	// EncodingBytes: 0 keeps no serializations.
-	EncodingBytes int64
-	// EncodingPercent: 0 lets EncodingBytes alone bound them.
-	EncodingPercent int
-	// InitialEventsBytes: 0 is WindowBytes.
-	InitialEventsBytes int64
-	// InitialEventsTimeout: 0 is for as long as the window reaches back.
-	InitialEventsTimeout time.Duration
-	// ParkedTimeout: 0 is for as long as the window reaches back.
-	ParkedTimeout time.Duration
-	// FreshnessTimeout must be positive.
-	FreshnessTimeout time.Duration
-	// StorageTimeout must be positive.
-	StorageTimeout time.Duration
-	// StaleReads: 0 lets none through.
-	StaleReads int
-	// ConsistencyCheckInterval: 0 makes no checks.
-	ConsistencyCheckInterval time.Duration
-	// ConsistentGetFromStorage is the way back to GETs from etcd.
-	ConsistentGetFromStorage bool
-	// LazyStart starts caches with their first request.
-	LazyStart bool
-	// IdleTimeout: 0 lets no cache sleep.
-	IdleTimeout time.Duration
-	// ShareEqualParts makes objects share the memory of what is equal in them.
-	ShareEqualParts bool
-	// DisableShippedMetrics leaves out the metrics of the cacher that
-	// k8s.io/apiserver ships.
-	DisableShippedMetrics bool
-	// LabelIndexes are the label keys to keep an index for, by resource. They take
-	// the place of those that WithLabelIndexes gives to all resources.
+	// Config has the values of the flags, for all caches. A field that is set before
+	// AddFlags is the default of its flag. Fields without a flag must not be set.
+	Config
+	// LabelIndexes are the label keys to keep an index for, by resource. They replace
+	// the Config.LabelIndexes of the resource.
 	LabelIndexes map[schema.GroupResource][]string
 }
 
 // NewOptions returns the defaults.
-func NewOptions() *Options {
-	return &Options{
-		WindowBytes: DefaultWindowBytes, EncodingBytes: DefaultEncodingBytes, EncodingPercent: DefaultEncodingPercent,
-		InitialEventsTimeout: DefaultInitialEventsTimeout, FreshnessTimeout: DefaultFreshnessTimeout,
-		StorageTimeout: DefaultStorageTimeout, StaleReads: DefaultStaleReads,
-		ConsistencyCheckInterval: DefaultConsistencyCheckInterval,
-	}
-}
+func NewOptions() *Options { return &Options{} }
 
-// labelIndexesFlag is the flag of LabelIndexes, the others are in flagFields.
+// labelIndexesFlag is the flag of LabelIndexes; the others are in tunings.
 const labelIndexesFlag = "watch-cache-label-indexes"
 
-// zeroMeans is what the zero of a field of Options means for the field of Config,
-// whose own zero is a default.
-type zeroMeans int
-
-const (
-	zeroIsUnset   zeroMeans = iota // the field of Config is left alone
-	zeroIsNone                     // Config has -1 for it
-	zeroIsRefused                  // there must be a value
-)
-
-// flagFields are the fields of Options with the name and type of one of Config, in
-// the order of their flags.
-var flagFields = []struct {
-	name, flag string
-	zero       zeroMeans
-}{
-	{"EventsHistoryWindow", "watch-cache-window", zeroIsUnset},
-	{"WindowBytes", "watch-cache-window-bytes", zeroIsRefused},
-	{"EncodingBytes", "watch-cache-encoding-bytes", zeroIsNone},
-	{"EncodingPercent", "watch-cache-encoding-percent", zeroIsNone},
-	{"InitialEventsBytes", "watch-cache-initial-events-bytes", zeroIsUnset},
-	{"InitialEventsTimeout", "watch-cache-initial-events-timeout", zeroIsNone},
-	{"ParkedTimeout", "watch-cache-parked-timeout", zeroIsUnset},
-	{"FreshnessTimeout", "watch-cache-freshness-timeout", zeroIsRefused},
-	{"StorageTimeout", "watch-cache-storage-timeout", zeroIsRefused},
-	{"StaleReads", "watch-cache-stale-reads", zeroIsNone},
-	{"ConsistencyCheckInterval", "watch-cache-consistency-check-interval", zeroIsNone},
-	{"ConsistentGetFromStorage", "watch-cache-consistent-get-from-storage", zeroIsUnset},
-	{"LazyStart", "watch-cache-lazy-start", zeroIsUnset},
-	{"IdleTimeout", "watch-cache-idle-timeout", zeroIsUnset},
-	{"ShareEqualParts", "watch-cache-share-equal-parts", zeroIsUnset},
-	{"DisableShippedMetrics", "watch-cache-disable-shipped-metrics", zeroIsUnset},
-}
-
-// AddFlags adds a flag for each field. The field's value is the flag's default.
+// AddFlags adds the flags. The value that a field has now is the flag's default.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
-	fs.DurationVar(&o.EventsHistoryWindow, "watch-cache-window", o.EventsHistoryWindow, "For how long a watch cache keeps events for "+
-		"watches that resume, as far as --watch-cache-window-bytes allows. 0: as the server's code says, usually 75s.")
-	fs.Var((*byteSize)(&o.WindowBytes), "watch-cache-window-bytes", "How much memory the events of one watch cache take beyond "+
-		"the current state, in bytes; 128Mi, say. Events go when they need more, whatever --watch-cache-window says.")
-	fs.Var((*byteSize)(&o.EncodingBytes), "watch-cache-encoding-bytes", "How much memory one watch cache takes for serializations "+
-		"that watches share, and lists where the server keeps those, in bytes. 0: none are kept.")
-	fs.IntVar(&o.EncodingPercent, "watch-cache-encoding-percent", o.EncodingPercent, "How much more than --watch-cache-encoding-bytes "+
-		"one watch cache of many objects takes for serializations: so many percent of the memory of its objects, 1Gi at most. 0: no more.")
-	fs.Var((*byteSize)(&o.InitialEventsBytes), "watch-cache-initial-events-bytes", "How much memory watches that are being sent their "+
-		"initial events keep in one watch cache, in bytes. Above it those that keep the most are ended with 410. "+
-		"0: as much as --watch-cache-window-bytes.")
-	fs.DurationVar(&o.InitialEventsTimeout, "watch-cache-initial-events-timeout", o.InitialEventsTimeout, "For how long a watch may take "+
-		"none of its initial events before it is ended with 410. 0: as long as the events that follow are kept.")
-	fs.DurationVar(&o.ParkedTimeout, "watch-cache-parked-timeout", o.ParkedTimeout, "For how long a watch whose client is too slow "+
-		"is kept before it is ended. 0: as long as the events that follow are kept.")
-	fs.DurationVar(&o.FreshnessTimeout, "watch-cache-freshness-timeout", o.FreshnessTimeout, "How long a LIST waits for a watch cache to "+
-		"be as fresh as the LIST needs; then a few go to etcd (--watch-cache-stale-reads) and the others get 429. "+
-		"A GET waits a sixth of it and then goes to etcd.")
-	fs.DurationVar(&o.StorageTimeout, "watch-cache-storage-timeout", o.StorageTimeout, "For how long etcd may leave requests unanswered "+
-		"before it counts as lost: that is logged, and reads that need it end with 504 until it is back. At least 1s.")
-	fs.IntVar(&o.StaleReads, "watch-cache-stale-reads", o.StaleReads, "How many LISTs of a resource go to etcd, at a time and in each "+
-		"--watch-cache-freshness-timeout, when its watch cache does not become fresh. 0: none.")
-	fs.DurationVar(&o.ConsistencyCheckInterval, "watch-cache-consistency-check-interval", o.ConsistencyCheckInterval, "The time between two "+
-		"comparisons of a watch cache with etcd, which read all keys of the resource. At least 1s. 0: none are made.")
-	fs.BoolVar(&o.ConsistentGetFromStorage, "watch-cache-consistent-get-from-storage", o.ConsistentGetFromStorage, "Answer GETs without "+
-		"a resourceVersion from etcd instead of the watch caches.")
-	fs.BoolVar(&o.LazyStart, "watch-cache-lazy-start", o.LazyStart, "Start a watch cache with the first GET, LIST or WATCH of its resource.")
-	fs.DurationVar(&o.IdleTimeout, "watch-cache-idle-timeout", o.IdleTimeout, "End a watch cache that was not used for that long, until the "+
-		"next GET, LIST or WATCH. At least 1s. 0: never.")
-	fs.BoolVar(&o.ShareEqualParts, "watch-cache-share-equal-parts", o.ShareEqualParts, "Keep equal parts of the objects of a watch cache in "+
-		"memory once. Takes less memory, and more time for each object that comes.")
-	fs.BoolVar(&o.DisableShippedMetrics, "watch-cache-disable-shipped-metrics", o.DisableShippedMetrics, "Leave out the metrics that "+
-		"dashboards for the cache of k8s.io/apiserver use, apiserver_watch_cache_* and others, beside watchcache_*.")
+	for i := range tunings {
+		t := &tunings[i]
+		if t.flag == "" {
+			continue
+		}
+		if b, ok := t.at(&o.Config).(*bool); ok {
+			fs.BoolVar(b, t.flag, *b, t.usage)
+			continue
+		}
+		fs.Var(&tuningFlag{t, &o.Config}, t.flag, t.usage)
+	}
 	fs.Var(&labelIndexes{to: &o.LabelIndexes}, labelIndexesFlag, "Labels to keep an index for, for LISTs and watches that select by them: "+
 		"a comma-separated list of RESOURCE[.GROUP]#LABEL, as devices.fleet.example.com#site. The flag may be repeated.")
 }
 
-// Validate returns an error for each field that does not fit, with its flag and
-// its value; nil if there is none.
+// Validate returns an error for each invalid value. A value that a flag was given is
+// refused when the flags are parsed, except label indexes.
 func (o *Options) Validate() (wrong []error) {
-	for _, field := range flagFields {
-		value := reflect.ValueOf(*o).FieldByName(field.name)
-		want := ""
-		switch {
-		case value.CanInt() && value.Int() < 0:
-			want = wantNotNegative
-		case value.IsZero() && field.zero == zeroIsRefused:
-			want = "it must be positive"
-		default:
-			want = o.refuses(field.name)
-		}
-		if want != "" {
-			wrong = append(wrong, fmt.Errorf("--%s is %v: %s", field.flag, value, want))
-		}
-	}
-	for _, resource := range o.indexed() {
-		if resource.Resource == "" {
-			wrong = append(wrong, fmt.Errorf("--%s names %q: the resource is empty", labelIndexesFlag, resource))
-		}
-		var found problems
-		Config{LabelIndexes: o.LabelIndexes[resource]}.validateTuning(&found)
-		for _, problem := range found {
-			if field, ok := errors.AsType[fieldError](problem); ok {
-				wrong = append(wrong, fmt.Errorf("--%s names %s for %s: %s", labelIndexesFlag, field.value, resource, field.want))
-			}
-		}
-	}
-	return wrong
-}
-
-// refuses returns what Config wants instead of a field's value, "" if the value
-// fits.
-func (o *Options) refuses(name string) string {
-	var config Config
-	for _, s := range o.settings() {
-		s.set(&config)
-	}
 	var found problems
-	config.validateTuning(&found)
-	for _, problem := range found {
-		if field, ok := errors.AsType[fieldError](problem); ok && field.name == name {
-			return field.want
+	o.Config.validateTuning(&found)
+	var flagged Config
+	o.apply(&flagged)
+	if !reflect.DeepEqual(flagged, o.Config) {
+		found.option("Options", "sets a field of cacher.Config that has no flag: use cacher.Configure or cacher.ForResource")
+	}
+	for _, of := range o.indexed() {
+		if of.Resource == "" {
+			found = append(found, fmt.Errorf("--%s names %q: the resource is empty", labelIndexesFlag, of))
+		}
+		var labels problems
+		Config{LabelIndexes: o.LabelIndexes[of]}.validateTuning(&labels)
+		for _, problem := range labels {
+			found = append(found, fmt.Errorf("--%s for %s: %w", labelIndexesFlag, of, problem))
 		}
 	}
-	return ""
+	return found
 }
 
-// settings returns what the fields but LabelIndexes set.
-func (o *Options) settings() (settings []setting) {
-	for _, field := range flagFields {
-		value := reflect.ValueOf(*o).FieldByName(field.name)
-		switch {
-		case value.IsZero() && field.zero == zeroIsUnset:
-			continue
-		case value.IsZero() && field.zero == zeroIsNone:
-			none := reflect.New(value.Type()).Elem()
-			none.SetInt(-1)
-			value = none
+// apply sets the fields that have a flag.
+func (o *Options) apply(config *Config) {
+	for _, t := range tunings {
+		if t.flag != "" && t.get(&o.Config) != 0 {
+			t.set(config, t.get(&o.Config))
 		}
-		settings = append(settings, setting{"WithOptions", field.name, func(c *Config) {
-			reflect.ValueOf(c).Elem().FieldByName(field.name).Set(value)
-		}})
 	}
-	return settings
 }
 
-// WithOptions sets the fields of Config that have a flag, all of them but those
-// that are zero and have no meaning then. They are read when Decorator or
-// server.Install is called, which refuses what Validate finds. Another option
-// for one of these fields is refused as well: change the Options instead, before
-// AddFlags to change the default of a flag.
+// indexed returns the resources that have label indexes, in order.
+func (o *Options) indexed() []schema.GroupResource {
+	return slices.SortedFunc(maps.Keys(o.LabelIndexes), func(a, b schema.GroupResource) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource))
+	})
+}
+
+// WithOptions sets the fields of Config that have a flag. The values are read when
+// Decorator or server.Install is called. Configure must not set the same fields: set
+// them in Options before AddFlags, which makes them the defaults of the flags.
 func WithOptions(o *Options) Option {
 	return func(all *options) {
 		switch {
@@ -235,20 +111,131 @@ func WithOptions(o *Options) Option {
 		all.flags = o
 		if wrong := o.Validate(); len(wrong) > 0 {
 			all.problems.option("WithOptions", "is given what does not fit: %w", errors.Join(wrong...))
-			return
-		}
-		all.settings = append(all.settings, o.settings()...)
-		for _, resource := range o.indexed() {
-			labels := slices.Clone(o.LabelIndexes[resource])
-			set := setting{"WithOptions", "LabelIndexes", func(c *Config) { c.LabelIndexes = labels }}
-			all.resources = append(all.resources, resourceSettings{resource, []setting{set}})
 		}
 	}
 }
 
-// indexed returns the resources that have label indexes, in order.
-func (o *Options) indexed() []schema.GroupResource {
-	return slices.SortedFunc(maps.Keys(o.LabelIndexes), func(a, b schema.GroupResource) int {
-		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource))
-	})
+// tuningFlag is the flag of a field that holds a number. A zero on the command line
+// means none, where that is possible, and not the default as in Config.
+type tuningFlag struct {
+	*tuning
+	config *Config
 }
+
+// String implements pflag.Value.
+func (f *tuningFlag) String() string {
+	if f.tuning == nil { // pflag makes one to look at the zero value
+		return ""
+	}
+	value := max(0, cmp.Or(f.get(f.config), f.fallback))
+	switch f.at(f.config).(type) {
+	case *int64:
+		return resource.NewQuantity(value, resource.BinarySI).String()
+	case *time.Duration:
+		if value == 0 {
+			return "0" // which --help leaves out
+		}
+	}
+	return f.text(value)
+}
+
+// Set implements pflag.Value.
+func (f *tuningFlag) Set(text string) error {
+	value, err := f.parse(text)
+	if err != nil {
+		return err
+	}
+	switch want := f.refuses(value); {
+	case value < 0:
+		return errors.New("it must not be negative")
+	case want != "":
+		return errors.New(want)
+	case value == 0 && f.none:
+		value = -1
+	case value == 0 && f.fallback != 0:
+		return errors.New("it must be positive")
+	}
+	f.set(f.config, value)
+	return nil
+}
+
+func (f *tuningFlag) parse(text string) (int64, error) {
+	switch f.at(f.config).(type) {
+	case *time.Duration:
+		d, err := time.ParseDuration(text)
+		return int64(d), err
+	case *int64:
+		quantity, err := resource.ParseQuantity(text)
+		if err != nil {
+			return 0, fmt.Errorf("want a number of bytes, for example 134217728 or 128Mi: %w", err)
+		}
+		n := quantity.Value() // rounded, and no more than fits
+		if quantity.CmpInt64(n) != 0 {
+			return 0, errors.New("want a whole number of bytes that fits into 64 bits, for example 134217728 or 128Mi")
+		}
+		return n, nil
+	}
+	n, err := strconv.Atoi(text)
+	return int64(n), err
+}
+
+// Type implements pflag.Value.
+func (f *tuningFlag) Type() string {
+	switch f.at(f.config).(type) {
+	case *time.Duration:
+		return "duration"
+	case *int64:
+		return "quantity"
+	}
+	return "int"
+}
+
+// labelIndexes is a flag that is a list of RESOURCE[.GROUP]#LABEL.
+type labelIndexes struct {
+	to *map[schema.GroupResource][]string
+	// given is false as long as to has the flag's default, which the first use of
+	// the flag replaces.
+	given bool
+}
+
+// String implements pflag.Value.
+func (l *labelIndexes) String() string {
+	if l.to == nil { // pflag makes one to look at the zero value
+		return ""
+	}
+	var all []string
+	for of, labels := range *l.to {
+		for _, label := range labels {
+			all = append(all, of.String()+"#"+label)
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, ",")
+}
+
+// Set implements pflag.Value.
+func (l *labelIndexes) Set(text string) error {
+	indexes := map[schema.GroupResource][]string{}
+	if l.given {
+		for of, labels := range *l.to {
+			indexes[of] = slices.Clone(labels)
+		}
+	}
+	if text == "" { // takes the default away
+		*l.to, l.given = indexes, true
+		return nil
+	}
+	for entry := range strings.SplitSeq(text, ",") {
+		name, label, _ := strings.Cut(entry, "#")
+		if name == "" || label == "" {
+			return fmt.Errorf("%q: want RESOURCE[.GROUP]#LABEL, as devices.fleet.example.com#site", entry)
+		}
+		of := schema.ParseGroupResource(name)
+		indexes[of] = append(indexes[of], label)
+	}
+	*l.to, l.given = indexes, true
+	return nil
+}
+
+// Type implements pflag.Value.
+func (l *labelIndexes) Type() string { return "strings" }

@@ -4,9 +4,12 @@ package cacher_test
 
 import (
 	"errors"
+	"flag"
+	"fmt"
+	"maps"
 	"os"
 	"reflect"
-	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,41 +67,34 @@ func TestFlagDefaults(t *testing.T) {
 // Each flag sets its field, and the flags' zeros mean what their help says.
 func TestFlagsHaveAnEffect(t *testing.T) {
 	for _, test := range []struct {
-		flag, field string
-		want        any
+		flag  string
+		field func(cacher.Config) any
+		want  any
 	}{
-		{"--watch-cache-window=2m", "EventsHistoryWindow", 2 * time.Minute},
-		{"--watch-cache-window=0", "EventsHistoryWindow", cacher.DefaultEventsHistoryWindow},
-		{"--watch-cache-window-bytes=1Gi", "WindowBytes", int64(1 << 30)},
-		{"--watch-cache-window-bytes=12345", "WindowBytes", int64(12345)},
-		{"--watch-cache-window-bytes=1.5Ki", "WindowBytes", int64(1536)},
-		{"--watch-cache-window-bytes=1e3", "WindowBytes", int64(1000)},
-		{"--watch-cache-encoding-bytes=1Mi", "EncodingBytes", int64(1 << 20)},
-		{"--watch-cache-encoding-bytes=0", "EncodingBytes", int64(-1)},
-		{"--watch-cache-encoding-percent=40", "EncodingPercent", 40},
-		{"--watch-cache-encoding-percent=0", "EncodingPercent", -1},
-		{"--watch-cache-initial-events-bytes=2Mi", "InitialEventsBytes", int64(2 << 20)},
-		{"--watch-cache-initial-events-bytes=0", "InitialEventsBytes", int64(cacher.DefaultWindowBytes)},
-		{"--watch-cache-initial-events-timeout=5s", "InitialEventsTimeout", 5 * time.Second},
-		{"--watch-cache-initial-events-timeout=0", "InitialEventsTimeout", time.Duration(-1)},
-		{"--watch-cache-parked-timeout=6s", "ParkedTimeout", 6 * time.Second},
-		{"--watch-cache-freshness-timeout=7s", "FreshnessTimeout", 7 * time.Second},
-		{"--watch-cache-storage-timeout=20s", "StorageTimeout", 20 * time.Second},
-		{"--watch-cache-stale-reads=8", "StaleReads", 8},
-		{"--watch-cache-stale-reads=0", "StaleReads", -1},
-		{"--watch-cache-consistency-check-interval=9s", "ConsistencyCheckInterval", 9 * time.Second},
-		{"--watch-cache-consistency-check-interval=0", "ConsistencyCheckInterval", time.Duration(-1)},
-		{"--watch-cache-consistent-get-from-storage", "ConsistentGetFromStorage", true},
-		{"--watch-cache-lazy-start", "LazyStart", true},
-		{"--watch-cache-idle-timeout=10m", "IdleTimeout", 10 * time.Minute},
-		{"--watch-cache-share-equal-parts", "ShareEqualParts", true},
-		{"--watch-cache-label-indexes=widgets.example.com#a,widgets.example.com#example.com/b,pods#c", "LabelIndexes", []string{"a", "example.com/b"}},
-		{"--watch-cache-label-indexes=widgets#a", "LabelIndexes", []string(nil)},
+		{"--watch-cache-window=2m", func(c cacher.Config) any { return c.EventsHistoryWindow }, 2 * time.Minute},
+		{"--watch-cache-window=0", func(c cacher.Config) any { return c.EventsHistoryWindow }, cacher.DefaultEventsHistoryWindow},
+		{"--watch-cache-window-bytes=1Gi", func(c cacher.Config) any { return c.WindowBytes }, int64(1 << 30)},
+		{"--watch-cache-window-bytes=12345", func(c cacher.Config) any { return c.WindowBytes }, int64(12345)},
+		{"--watch-cache-window-bytes=1.5Ki", func(c cacher.Config) any { return c.WindowBytes }, int64(1536)},
+		{"--watch-cache-window-bytes=1e3", func(c cacher.Config) any { return c.WindowBytes }, int64(1000)},
+		{"--watch-cache-encoding-bytes=1Mi", func(c cacher.Config) any { return c.EncodingBytes }, int64(1 << 20)},
+		{"--watch-cache-encoding-bytes=0", func(c cacher.Config) any { return c.EncodingBytes }, int64(-1)},
+		{"--watch-cache-freshness-timeout=7s", func(c cacher.Config) any { return c.FreshnessTimeout }, 7 * time.Second},
+		{"--watch-cache-storage-timeout=20s", func(c cacher.Config) any { return c.StorageTimeout }, 20 * time.Second},
+		{"--watch-cache-max-fallback-lists=8", func(c cacher.Config) any { return c.MaxFallbackLists }, 8},
+		{"--watch-cache-max-fallback-lists=0", func(c cacher.Config) any { return c.MaxFallbackLists }, -1},
+		{"--watch-cache-consistency-check-interval=9s", func(c cacher.Config) any { return c.ConsistencyCheckInterval }, 9 * time.Second},
+		{"--watch-cache-consistency-check-interval=0", func(c cacher.Config) any { return c.ConsistencyCheckInterval }, time.Duration(-1)},
+		{"--watch-cache-consistent-get-from-storage", func(c cacher.Config) any { return c.ConsistentGetFromStorage }, true},
+		{"--watch-cache-lazy-start", func(c cacher.Config) any { return c.LazyStart }, true},
+		{"--watch-cache-idle-timeout=10m", func(c cacher.Config) any { return c.IdleTimeout }, 10 * time.Minute},
+		{"--watch-cache-label-indexes=widgets.example.com#a,widgets.example.com#example.com/b,pods#c", func(c cacher.Config) any { return c.LabelIndexes }, []string{"a", "example.com/b"}},
+		{"--watch-cache-label-indexes=widgets#a", func(c cacher.Config) any { return c.LabelIndexes }, []string(nil)},
 	} {
 		options := flags(test.flag)
 		require.Empty(t, options.Validate(), test.flag)
 		config := configured(t, cacher.WithOptions(options))
-		require.Equal(t, test.want, reflect.ValueOf(config).FieldByName(test.field).Interface(), test.flag)
+		require.Equal(t, test.want, test.field(config), test.flag)
 	}
 }
 
@@ -129,26 +125,22 @@ func TestFlagsAreRefused(t *testing.T) {
 		flag string
 		says []string
 	}{
-		{"--watch-cache-window=-1s", []string{"--watch-cache-window is -1s", "negative"}},
-		{"--watch-cache-window=9000h", []string{"--watch-cache-window is 9000h0m0s", "at most 8760h0m0s"}},
-		{"--watch-cache-window-bytes=0", []string{"--watch-cache-window-bytes is 0", "positive"}},
-		{"--watch-cache-window-bytes=2Ti", []string{"--watch-cache-window-bytes is 2199023255552", "at most"}},
+		{"--watch-cache-window=-1s", []string{"\"-1s\" for \"--watch-cache-window\"", "negative"}},
+		{"--watch-cache-window=9000h", []string{"for \"--watch-cache-window\"", "at most 8760h0m0s"}},
+		{"--watch-cache-window-bytes=0", []string{"for \"--watch-cache-window-bytes\"", "positive"}},
+		{"--watch-cache-window-bytes=2Ti", []string{"for \"--watch-cache-window-bytes\"", "at most"}},
 		{"--watch-cache-window-bytes=0.5", []string{"--watch-cache-window-bytes", "0.5", "whole number"}},
 		{"--watch-cache-window-bytes=1e30", []string{"--watch-cache-window-bytes", "1e30", "64 bits"}},
 		{"--watch-cache-window-bytes=much", []string{"--watch-cache-window-bytes", "much", "128Mi"}},
-		{"--watch-cache-encoding-bytes=-1", []string{"--watch-cache-encoding-bytes is -1"}},
-		{"--watch-cache-initial-events-bytes=-1Mi", []string{"--watch-cache-initial-events-bytes is -1048576"}},
-		{"--watch-cache-initial-events-timeout=-1s", []string{"--watch-cache-initial-events-timeout is -1s"}},
-		{"--watch-cache-parked-timeout=1ns", []string{"--watch-cache-parked-timeout is 1ns", "at least 1ms"}},
-		{"--watch-cache-parked-timeout=3", []string{"--watch-cache-parked-timeout", "missing unit"}},
-		{"--watch-cache-freshness-timeout=0", []string{"--watch-cache-freshness-timeout is 0s", "positive"}},
-		{"--watch-cache-storage-timeout=0", []string{"--watch-cache-storage-timeout is 0s", "positive"}},
-		{"--watch-cache-storage-timeout=1ms", []string{"--watch-cache-storage-timeout is 1ms", "at least 1s"}},
-		{"--watch-cache-stale-reads=-1", []string{"--watch-cache-stale-reads is -1"}},
-		{"--watch-cache-stale-reads=10001", []string{"--watch-cache-stale-reads is 10001", "at most 10000"}},
-		{"--watch-cache-consistency-check-interval=-1s", []string{"--watch-cache-consistency-check-interval is -1s"}},
-		{"--watch-cache-consistency-check-interval=1ms", []string{"--watch-cache-consistency-check-interval is 1ms", "at least 1s"}},
-		{"--watch-cache-idle-timeout=1ms", []string{"--watch-cache-idle-timeout is 1ms", "at least 1s"}},
+		{"--watch-cache-encoding-bytes=-1", []string{"for \"--watch-cache-encoding-bytes\""}},
+		{"--watch-cache-freshness-timeout=0", []string{"for \"--watch-cache-freshness-timeout\"", "positive"}},
+		{"--watch-cache-storage-timeout=0", []string{"for \"--watch-cache-storage-timeout\"", "positive"}},
+		{"--watch-cache-storage-timeout=1ms", []string{"for \"--watch-cache-storage-timeout\"", "at least 1s"}},
+		{"--watch-cache-max-fallback-lists=-1", []string{"for \"--watch-cache-max-fallback-lists\""}},
+		{"--watch-cache-max-fallback-lists=10001", []string{"for \"--watch-cache-max-fallback-lists\"", "at most 10000"}},
+		{"--watch-cache-consistency-check-interval=-1s", []string{"for \"--watch-cache-consistency-check-interval\""}},
+		{"--watch-cache-consistency-check-interval=1ms", []string{"for \"--watch-cache-consistency-check-interval\"", "at least 1s"}},
+		{"--watch-cache-idle-timeout=1ms", []string{"for \"--watch-cache-idle-timeout\"", "at least 1s"}},
 		{"--watch-cache-label-indexes=pods", []string{"--watch-cache-label-indexes", `"pods"`, "RESOURCE[.GROUP]#LABEL"}},
 		{"--watch-cache-label-indexes=#app", []string{"--watch-cache-label-indexes", `"#app"`}},
 		{"--watch-cache-label-indexes=pods#app,", []string{"--watch-cache-label-indexes", `""`}},
@@ -165,47 +157,51 @@ func TestFlagsAreRefused(t *testing.T) {
 			require.ErrorContains(t, err, word)
 		}
 	}
-	all := errors.Join((&cacher.Options{StaleReads: -1, LabelIndexes: map[schema.GroupResource][]string{{}: {"a"}}}).Validate()...)
-	for _, word := range []string{"--watch-cache-window-bytes is 0", "--watch-cache-freshness-timeout is 0s", "--watch-cache-stale-reads is -1", "--watch-cache-label-indexes names \"\": the resource is empty"} {
+	all := errors.Join((&cacher.Options{Config: cacher.Config{WindowBytes: -1}, LabelIndexes: map[schema.GroupResource][]string{{}: {"a"}}}).Validate()...)
+	for _, word := range []string{"Config.WindowBytes is -1", "--watch-cache-label-indexes names \"\": the resource is empty"} {
 		require.ErrorContains(t, all, word)
 	}
 }
 
-// docs/flags.md has every flag with its field, and says of every other field why it
-// has none.
-func TestFlagsPage(t *testing.T) {
-	page, err := os.ReadFile("../docs/flags.md")
-	require.NoError(t, err)
-	flagged, without, ok := strings.Cut(string(page), "\n## Without a flag\n")
-	require.True(t, ok)
-	rows := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `--([a-z-]+)` \\| `(\\w+)` \\|").FindAllStringSubmatch(flagged, -1) {
-		rows[row[1]] = row[2]
-	}
-	reasons := map[string]bool{}
-	for row := range strings.Lines(without) {
-		names, _, _ := strings.Cut(strings.TrimPrefix(row, "| "), " |")
-		for _, name := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(names, -1) {
-			reasons[name[1]] = true
-		}
-	}
+// A field that a program sets before AddFlags is the default of its flag.
+func TestFlagDefaultOfAProgram(t *testing.T) {
+	options := cacher.NewOptions()
+	options.MaxFallbackLists, options.EncodingBytes = 50, -1
 	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	options.AddFlags(set)
+	require.Equal(t, "50", set.Lookup("watch-cache-max-fallback-lists").DefValue)
+	require.Equal(t, "0", set.Lookup("watch-cache-encoding-bytes").DefValue)
+	config := configured(t, cacher.WithOptions(options))
+	require.Equal(t, []any{50, int64(-1)}, []any{config.MaxFallbackLists, config.EncodingBytes})
+}
+
+// The table of docs/tuning.md is what --help says. Of every field without a flag the page
+// says why.
+func TestFlagsPage(t *testing.T) {
+	const path, begin, end = "../docs/tuning.md", "| flag | field of `cacher.Config` | default |\n|---|---|---|\n", "\n## Without a flag\n"
+	page, err := os.ReadFile(path)
+	require.NoError(t, err)
+	fields := cacher.FlagFields()
+	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	set.SortFlags = false
 	cacher.NewOptions().AddFlags(set)
-	set.VisitAll(func(flag *pflag.Flag) {
-		require.Contains(t, rows, flag.Name, "docs/flags.md has no row for the flag")
-		require.Regexp(t, `\.$`, flag.Usage)
+	var table strings.Builder
+	set.VisitAll(func(f *pflag.Flag) {
+		require.Regexp(t, `\.$`, f.Usage)
+		fmt.Fprintf(&table, "| `--%s` | `%s` | %s |\n", f.Name, fields[f.Name], f.DefValue)
 	})
-	fields := map[string]bool{}
-	for flag, field := range rows {
-		require.NotNil(t, set.Lookup(flag), "docs/flags.md has --%s", flag)
-		fields[field] = true
+	before, rest, ok := strings.Cut(string(page), begin)
+	require.True(t, ok)
+	written, after, ok := strings.Cut(rest, end)
+	require.True(t, ok)
+	if flag.Lookup("rewrite").Value.String() == "true" { // as scripts
+		require.NoError(t, os.WriteFile(path, []byte(before+begin+table.String()+end+after), 0o600))
+	} else {
+		require.Equal(t, table.String(), written, "go test ./cacher -run TestFlagsPage -rewrite")
 	}
-	options, config := reflect.TypeFor[cacher.Options](), reflect.TypeFor[cacher.Config]()
-	for i := range options.NumField() {
-		require.True(t, fields[options.Field(i).Name], "docs/flags.md has no row for Options.%s", options.Field(i).Name)
-	}
-	for i := range config.NumField() {
-		name := config.Field(i).Name
-		require.NotEqual(t, fields[name], reasons[name], "Config.%s has either a flag or a reason for having none in docs/flags.md", name)
+	without, _, _ := strings.Cut(after, "\n## ")
+	for _, name := range configFields() {
+		flagged := slices.Contains(slices.Collect(maps.Values(fields)), name)
+		require.NotEqual(t, flagged, strings.Contains(without, "`"+name+"`"), "Config.%s has either a flag or a reason for having none", name)
 	}
 }

@@ -4,6 +4,10 @@ package cacher
 
 import (
 	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -12,18 +16,28 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/kube-watchcache/watchcache/cacher/internal/fresh"
+	"github.com/kube-watchcache/watchcache/cacher/internal/freshness"
+	"github.com/kube-watchcache/watchcache/cacher/internal/source"
+	"github.com/kube-watchcache/watchcache/metrics"
+	"github.com/kube-watchcache/watchcache/storage/capability"
 )
 
 const (
-	// compactionInterval is the time between two looks at what storage has
-	// compacted, historyInterval the time between two looks whether it still is
-	// the same storage, when no read has asked for its version.
+	// compactionInterval is the time between two looks at the compacted version.
+	// historyInterval is the time between two looks whether storage still has the same
+	// history, when no read has asked for its version.
 	compactionInterval = 15 * time.Second
 	historyInterval    = time.Minute
-	// quietTimeouts is after how many times StorageTimeout a storage that was not
-	// heard of is asked whether it is there. A server has many quiet caches.
+	// quietTimeouts times StorageTimeout is the silence after which storage is asked
+	// whether it is there. A server has many quiet caches.
 	quietTimeouts = 3
+	// askFirst is how long storage is in doubt, at most, before it is asked, and
+	// askInDoubt the pause between two questions from then on.
+	askFirst   = 5 * time.Second
+	askInDoubt = 2 * time.Second
+	// unlistedAfter is how many lists in a row must fail, while storage answers, until
+	// an object is blamed.
+	unlistedAfter = 2
 )
 
 // reflect lists and watches storage, again and again with growing pauses,
@@ -32,16 +46,15 @@ func (e *engine) reflect(ctx context.Context, reflector *cache.Reflector) {
 	pause := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 7, Cap: 5 * time.Second}
 	_ = pause.DelayWithReset(e.config.Clock, time.Minute).Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		if err := reflector.ListAndWatchWithContext(ctx); err != nil && ctx.Err() == nil {
-			e.listFailed(ctx, err)
+			e.listFailed(ctx, source.Revealed(err))
 		}
 		return false, nil
 	})
 }
 
-// followStorage looks from time to time at what storage does not tell by itself:
-// what it has compacted, whether it was restored from a backup, and whether it is
-// still there. etcd's client does not tell a watch that the connection is lost.
-// followStorage returns when the context is done.
+// followStorage polls storage for conditions that it does not report by itself, until the
+// context is done: compactions, a restored backup, and an outage, because etcd's client
+// does not end a watch when the connection is lost.
 func (e *engine) followStorage(ctx context.Context) {
 	asked := e.config.Clock.Now()
 	quiet := quietTimeouts * e.config.StorageTimeout
@@ -53,14 +66,14 @@ func (e *engine) followStorage(ctx context.Context) {
 			e.lookAtCompaction()
 			if now := e.config.Clock.Now(); now.Sub(asked) >= historyInterval {
 				asked = now
-				_, _ = e.currentVersion(ctx) // askVersion notes what is wrong
+				_, _ = e.currentVersion(ctx) // askVersion notes any fault
 			}
 		case <-silence:
 			silence = e.config.Clock.After(quiet)
-			if e.contact.silence() >= e.config.StorageTimeout {
+			if e.health.silence() >= e.config.StorageTimeout {
 				e.askOnce(ctx)
 			}
-		case <-e.contact.doubts:
+		case <-e.health.doubts:
 			e.askUntilHeard(ctx)
 		case <-ctx.Done():
 			return
@@ -68,9 +81,9 @@ func (e *engine) followStorage(ctx context.Context) {
 	}
 }
 
-// askUntilHeard asks storage for its version until storage is heard of, so that
-// storage is not taken for lost because nobody asks it anything, and is known to be
-// back soon after it is. A doubt that is over soon costs no request.
+// askUntilHeard asks storage for its version until there is a sign of life. Without
+// it a storage that nobody asks anything would count as lost, and one that is back
+// would be noticed late. A doubt that is over soon costs no request.
 func (e *engine) askUntilHeard(ctx context.Context) {
 	for pause := min(e.config.StorageTimeout/2, askFirst); ; pause = askInDoubt {
 		select {
@@ -78,21 +91,31 @@ func (e *engine) askUntilHeard(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if !e.contact.inDoubt() {
+		if !e.health.inDoubt() {
 			return
 		}
 		e.askOnce(ctx)
 	}
 }
 
-// askOnce asks storage for its version; askVersion notes what comes of it.
+// askOnce asks storage for its version; askVersion notes the outcome.
 func (e *engine) askOnce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, askInDoubt)
 	defer cancel()
-	_, _ = e.askVersion(ctx, nil)
+	if _, err := e.askVersion(ctx, nil); err == nil {
+		return
+	}
+	// A request that gets no answer does not say why.
+	if s, ok := e.config.Storage.(capability.ConnectionChecker); ok {
+		ctx, cancel := context.WithTimeout(e.ctx, askInDoubt)
+		defer cancel()
+		if err := s.CheckConnection(ctx); err != nil && e.ctx.Err() == nil {
+			e.health.failed(e.time.Now(), err)
+		}
+	}
 }
 
-// lookAtCompaction takes over what storage has compacted.
+// lookAtCompaction takes over storage's compacted version.
 func (e *engine) lookAtCompaction() {
 	if rv := e.config.Storage.CompactRevision(); rv > 0 {
 		e.state.Compacted(uint64(rv))
@@ -107,30 +130,194 @@ func (e *engine) currentVersion(ctx context.Context) (uint64, error) {
 
 // watchProgress reports whether storage reports the progress of the cache's watch
 // at this time.
-func (e *engine) watchProgress() bool {
+func (e *engine) watchProgress() bool { return e.saysItReports() && !e.progress.Silent() }
+
+// saysItReports reports whether storage says that it reports progress. The process's
+// checker of etcd's features is asked for etcd's own storage alone.
+func (e *engine) saysItReports() bool {
 	if e.config.WatchProgress != nil {
 		return e.config.WatchProgress()
 	}
-	if s, ok := e.config.Storage.(interface{ WatchProgress() bool }); ok {
+	if s, ok := e.config.Storage.(capability.ProgressReporter); ok {
 		return s.WatchProgress()
 	}
-	return etcdfeature.DefaultFeatureSupportChecker.Supports(storage.RequestWatchProgress)
+	return isEtcds(e.config.Storage) && etcdfeature.DefaultFeatureSupportChecker.Supports(storage.RequestWatchProgress)
+}
+
+// isEtcds reports whether a storage is k8s.io/apiserver's for etcd, whose type is not
+// exported.
+func isEtcds(s storage.Interface) bool {
+	t := reflect.TypeOf(s)
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return strings.HasPrefix(t.PkgPath(), "k8s.io/apiserver/pkg/storage/etcd3")
+}
+
+// silent notes that storage answers and reports no progress, or that it reports again.
+func (e *engine) silent(silent bool) {
+	if !silent {
+		e.log.Info("The storage reports progress again. The watch cache serves consistent reads", "resourceVersion", e.state.RV())
+		return
+	}
+	err, remedy := errSilent, "look for a proxy that drops requests for the progress of watches, as etcd's grpc-proxy does; set WatchProgress for a storage that never reports any"
+	if refused := e.faults.progress.Load(); refused != nil {
+		err, remedy = *refused, "look at the permissions of the server's user in the storage, and at proxies before it, for requests on the stream of a watch"
+	}
+	e.warn("silent", "The storage answers requests, but does not report the progress of its watch. The watch cache leaves consistent reads to the storage, and tries again now and then", err, remedy)
 }
 
 // openWatch returns storage's watch that is open, nil if none is.
-func (e *engine) openWatch() fresh.Watch {
+func (e *engine) openWatch() freshness.Watch {
 	if w := e.source.Current(); w != nil {
 		return w
 	}
 	return nil
 }
 
+// faults are errors that are not logged where they happen: because a lock is held
+// there, or because only lasting ones matter.
+type faults struct {
+	// failedIndex is the first failure of an indexer since the last second.
+	failedIndex atomic.Pointer[error]
+	// version is that of version requests, progress the failure of the last request for
+	// progress.
+	version  streak
+	progress atomic.Pointer[error]
+	// unlisted counts the lists in a row that have failed while storage answered. The
+	// Reflector's goroutine has it.
+	unlisted int
+}
+
+// index notes the failure of an indexer for the element with the key. The state's
+// lock is held.
+func (f *faults) index(name, key string, err error) {
+	if f.failedIndex.Load() == nil {
+		err = faultf(keyFaultf(err, "%q", key), "the index %q", name)
+		f.failedIndex.CompareAndSwap(nil, &err)
+	}
+}
+
+// warnOfFaults logs the faults that were noted under a lock. The dispatcher calls it
+// once a second.
+func (e *engine) warnOfFaults() {
+	if err := e.faults.failedIndex.Swap(nil); err != nil {
+		e.warn("index", "An index function has failed. The watch cache has the object under every value of the index: reads by it are right, and slower", *err,
+			"look at this function of the resource's indexers, or at the object that it fails for")
+	}
+}
+
+// undeliverable pauses the cache: storage has something that it can't deliver though
+// it answers, most likely an object that can't be decoded. Watches end with an error,
+// and new ones are refused. Reads are answered from the state as far as it is fresh
+// enough for them, and by storage beyond that. The log alone has storage's error: its
+// text may quote the object, and watchers of other namespaces must not read it.
+func (e *engine) undeliverable(err error) {
+	e.metrics.Undeliverable()
+	e.relists(metrics.RelistUndeliverable)
+	e.readiness.pause(err)
+	e.waiting.Pause(true)
+	e.warn("undeliverable", summaryPaused, err, remedyObject)
+	e.fanout.Fail(source.Failure(undeliverableStatus(err)))
+}
+
+// follow ends a pause: storage was listed.
+func (e *engine) follow() {
+	e.faults.unlisted = 0
+	e.fanout.Follow()
+	e.waiting.Pause(false)
+	e.readiness.pause(nil)
+}
+
+// listFailed notes that storage could not be listed: storage is away, or it has
+// something that can't be read. The text of the error does not decide: a storage that
+// answers version requests and fails lists again and again is not away.
+func (e *engine) listFailed(ctx context.Context, cause error) {
+	err := faultf(cause, "listing the storage of %s", e.config.GroupResource)
+	e.metrics.FillFailed()
+	e.health.failed(e.time.Now(), cause)
+	e.faults.unlisted++
+	if source.Expired(source.Failure(cause)) || !e.source.Answers(ctx) {
+		e.faults.unlisted = 0
+	}
+	broken := e.faults.unlisted >= unlistedAfter
+	e.readiness.failed(err, broken)
+	switch {
+	case broken && e.readiness.ready():
+		e.undeliverable(err)
+	case broken:
+		e.metrics.Undeliverable()
+		e.warn("undeliverable", "Storage cannot deliver its objects. The watch cache is not ready, and tries again", err, remedyObject)
+	case e.storageIsLost(), e.faults.unlisted > 0:
+		e.noteError("The storage could not be listed. The watch cache tries again", err)
+	default:
+		e.warn("list", "The storage could not be listed. The watch cache tries again", err, remedyStorage)
+	}
+}
+
+// watchBroke notes that a watch of storage ended and will be resumed.
+func (e *engine) watchBroke(cause error) {
+	e.metrics.WatchBroken()
+	err := faultf(cause, "watching the storage of %s", e.config.GroupResource)
+	e.readiness.failed(err, false)
+	e.health.failed(e.time.Now(), cause)
+	e.noteError("A watch of the storage ended. The watch cache resumes it", err)
+}
+
+// watchStaysBroken notes that watches of storage have failed for some time.
+func (e *engine) watchStaysBroken(err error) {
+	if !e.storageIsLost() { // otherwise the log has it, and watchBroke has noted the error
+		e.warn("watch", "The storage cannot be watched. The watch cache goes on with what it has and tries again", err, remedyStorage)
+	}
+}
+
 // watchHangs notes that a watch of storage is given up because it hangs.
 func (e *engine) watchHangs(after time.Duration) {
-	suppressed, due := e.warnings.due("hangs", e.config.Clock.Now())
+	suppressed, due := e.warnings.due("hangs", e.time.Now())
 	if !due {
 		return
 	}
-	klog.InfoS("The watch of the storage hangs: it has not brought what the storage has. The watch cache opens another one",
+	klog.InfoS("The watch of the storage hangs: it is behind the storage and brings nothing. The watch cache opens another one",
 		"resource", e.config.GroupResource, "resourceVersion", e.waiting.At(), "storage", e.versions.Highest(), "waited", after.Round(time.Millisecond), "suppressed", suppressed)
+}
+
+// versionFailed notes a version request that has failed.
+func (e *engine) versionFailed(err error) {
+	if errors.Is(err, context.Canceled) || !e.faults.version.failed(e.health) {
+		return
+	}
+	e.warn("version", "The storage answers, but its version can't be read. The watch cache can't serve consistent reads", err,
+		"look at the permissions of the server's user in the storage, and at proxies before it, for reads of keys and transactions of reads")
+}
+
+// requestProgress asks storage for the progress of the cache's watch.
+func (e *engine) requestProgress(ctx context.Context) error {
+	err := e.source.RequestProgress(ctx)
+	if e.faults.progress.Store(nil); err != nil {
+		e.faults.progress.Store(&err)
+	}
+	return err
+}
+
+// storageIsLost reports whether the log has said that storage does not answer.
+func (e *engine) storageIsLost() bool {
+	_, err := e.health.lostSince()
+	return err != nil
+}
+
+// storageLost notes and logs that storage is lost.
+func (e *engine) storageLost(silence time.Duration, err error) {
+	goesOn := "the watch cache has no state yet and refuses most requests"
+	if e.readiness.ready() {
+		goesOn = "consistent reads fail; open watches, and reads at a resourceVersion, go on with what the watch cache has"
+	}
+	e.errors.add(summaryLost, publicText(err), e.config.Clock.Now())
+	e.log.Error(withoutContent(err, e.config.ResourcePrefix), summaryLost+": "+goesOn,
+		"silence", silence.Round(time.Second).String(), "resourceVersion", e.state.RV(), "remedy", remedyStorage)
+}
+
+// storageBack logs that there is a sign of life again.
+func (e *engine) storageBack(silence time.Duration) {
+	e.faults.version.end()
+	e.log.Info("The storage answers again", "silence", silence.Round(time.Second).String(), "resourceVersion", e.state.RV())
 }

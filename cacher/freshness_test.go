@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -107,6 +108,9 @@ func TestReadsThatWaitAnswerBeforeTheirDeadline(t *testing.T) {
 					var status apierrors.APIStatus
 					require.ErrorAs(t, r.err, &status)
 					assert.EqualValues(t, http.StatusGatewayTimeout, status.Status().Code, r.err)
+					if strings.HasPrefix(name, "consistent") { // regression 149
+						assert.ErrorContains(t, r.err, "the time that this request has is over")
+					}
 				})
 			})
 		}

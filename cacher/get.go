@@ -5,13 +5,15 @@ package cacher
 import (
 	"context"
 	"reflect"
+	"time"
 
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
 
-	"github.com/kube-watchcache/watchcache/cacher/internal/fresh"
+	"github.com/kube-watchcache/watchcache/cacher/internal/freshness"
 	"github.com/kube-watchcache/watchcache/metrics"
+	"github.com/kube-watchcache/watchcache/storage/capability"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
@@ -20,6 +22,9 @@ import (
 // the top level of into is shared with the cache.
 func (c *Cacher) Get(ctx context.Context, key string, opts storage.GetOptions, into runtime.Object) error {
 	e := c.lifecycle.acquire(ctx, wokenByGet)
+	if e == nil {
+		return ctx.Err()
+	}
 	defer c.lifecycle.release()
 	return e.get(ctx, key, opts, into)
 }
@@ -82,30 +87,222 @@ func (e *engine) answerGet(ctx context.Context, o *readOptions, key string, get 
 func (e *engine) element(ctx context.Context, key string, d decision) (element *watchcache.Element, at uint64, err error) {
 	if d.kind == readConsistent || (d.rv > 0 && d.rv > e.waiting.At()) {
 		var cancel context.CancelFunc
-		ctx, cancel = fresh.BeforeDeadline(ctx)
+		ctx, cancel = freshness.BeforeDeadline(ctx)
 		defer cancel()
 	}
 	if d.kind == readConsistent {
 		return e.consistentElement(ctx, key)
 	}
 	if d.rv > 0 {
-		err = e.waiting.WaitFor(ctx, d.rv, fresh.Limit{Timeout: fresh.GetTimeout(e.config.FreshnessTimeout)})
+		err = e.waiting.WaitFor(ctx, d.rv, freshness.Limit{Timeout: freshness.GetTimeout(e.config.FreshnessTimeout)})
 	}
 	element, at = e.state.Get(key)
 	return element, at, err
 }
 
-// getElsewhere answers a GET that the cache does not serve. A late one whose
-// version storage has not reached either is told when to retry.
+// getElsewhere answers a GET that the cache does not serve. A late one fails with a
+// Retry-After if storage has not reached the version either.
 func (e *engine) getElsewhere(ctx context.Context, o *readOptions, d decision, why error, get storedGet) (metrics.Decision, error) {
 	return e.elsewhere(ctx, o, d, why, func(ctx context.Context) error {
 		if !d.late {
 			return e.config.Storage.Get(ctx, get.key, get.opts, get.into)
 		}
-		stored := e.hedgedGet(ctx, get)
-		if storage.IsTooLargeResourceVersion(stored) && storage.IsTooLargeResourceVersion(why) {
-			return why
+		if !o.unset {
+			if err := e.storageHas(ctx, o.rv, why); err != nil {
+				return err
+			}
 		}
-		return stored
+		return e.hedgedGet(ctx, get)
 	})
+}
+
+// storageHas returns why if storage has not reached rv, or its version is unknown: not
+// every storage compares the resourceVersion of a GET with its own.
+func (e *engine) storageHas(ctx context.Context, rv uint64, why error) error {
+	version, err := e.versions.Current(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil, version.Current < rv:
+		return why
+	}
+	return nil
+}
+
+// askVersion asks storage for its version, and for the versions of keys if storage
+// supports that. An answer below the version that the cache had reached before is of
+// another history: storage was restored from a backup.
+func (e *engine) askVersion(ctx context.Context, keys []string) (answer freshness.Answer, err error) {
+	reached, asked := e.state.RV(), e.time.Now()
+	e.metrics.VersionRequest()
+	if s, ok := e.config.Storage.(capability.KeyVersioner); ok && len(keys) > 0 {
+		answer.Keys, answer.Current, err = s.KeyVersions(ctx, keys)
+		if err == nil && len(answer.Keys) != len(keys) {
+			err = faultf(nil, "the storage of %s has returned %d resourceVersions for %d keys", e.config.GroupResource, len(answer.Keys), len(keys))
+		}
+	} else {
+		answer.Current, err = e.config.Storage.GetCurrentResourceVersion(ctx)
+	}
+	if err != nil {
+		e.health.failed(asked, err)
+		e.versionFailed(err)
+		return freshness.Answer{}, errNoVersion
+	}
+	e.faults.version.end()
+	e.health.heard(e.time.Now())
+	e.source.HasAnswered()
+	if answer.Current >= reached {
+		e.versions.Told(answer.Current)
+		e.toldAt.Store(int64(e.time.Now()))
+		return answer, nil
+	}
+	err = faultf(nil, "the storage of %s is at resourceVersion %d, it was at %d before", e.config.GroupResource, answer.Current, reached)
+	e.warn("restored", "The storage has gone back to an earlier version. The watch cache lists it again, and ends its watches", err,
+		"none is needed if the storage was restored from a backup; otherwise look at whether it lost data")
+	e.readiness.set(false)
+	e.relist(metrics.RelistRestored)
+	return freshness.Answer{}, notFreshError(err, freshness.RetrySeconds)
+}
+
+// consistentElement returns the element with the key, nil if there is none, as a
+// linearizable read does: the state of the key at some time after the call, and
+// the resourceVersion that the cache was at.
+//
+// If storage returns the version v of the key, v was the key's last write at a time
+// T after the call, and the element at v is that write's result. So an element at v
+// is the answer, whatever else the cache has not seen yet, and so is its absence if v
+// is 0. Otherwise the cache is behind for this key, or ahead of T. Once the cache has
+// reached v, it has that write and perhaps later ones, all of them from after T.
+// Storage does not return the version of a deletion; then the cache must reach
+// storage's version at T. Without versions of keys it must always do so.
+func (e *engine) consistentElement(ctx context.Context, key string) (element *watchcache.Element, at uint64, err error) {
+	asked := key
+	if _, ok := e.config.Storage.(capability.KeyVersioner); !ok {
+		asked = ""
+	}
+	version, err := e.versions.OfKey(ctx, asked)
+	if err != nil {
+		return nil, 0, err
+	}
+	if version.Known {
+		if element, at = e.state.Get(key); writtenAt(element) == version.Key {
+			return element, at, nil
+		}
+	}
+	required := version.Key
+	if version.Key == 0 {
+		required = version.Current
+	}
+	limit := freshness.Limit{Timeout: freshness.GetTimeout(e.config.FreshnessTimeout), Since: version.Since}
+	if err := e.waiting.WaitFor(ctx, required, limit); err != nil {
+		return nil, 0, err
+	}
+	element, at = e.state.Get(key)
+	if version.Known && contradicts(element, at, version.Key, version.Current) {
+		err := faultf(keyFaultf(nil, "%q is at %d in the cache (0: not at all), at %d in storage", key, writtenAt(element), version.Key),
+			"the cache of %s contradicts its storage", e.config.GroupResource)
+		e.suspect(err)
+		return nil, 0, err
+	}
+	return element, at, nil
+}
+
+// writtenAt returns the element's version as storage returns it: 0 for none.
+func writtenAt(e *watchcache.Element) uint64 {
+	if e == nil {
+		return 0
+	}
+	return e.RV
+}
+
+// contradicts reports whether the cache, which was at resourceVersion at, can't
+// have the element (nil: none) if the key's last write up to current was at
+// version: the cache has missed an event, or storage was restored from a backup
+// and has gone on.
+func contradicts(e *watchcache.Element, at, version, current uint64) bool {
+	if e == nil {
+		return version != 0 && at < current
+	}
+	return e.RV < version || (e.RV != version && e.RV <= current)
+}
+
+const (
+	// getHedgeDelay is how long a GET from storage may take before another one
+	// is sent beside it; it doubles with each. getsInFlight bounds them.
+	getHedgeDelay = 100 * time.Millisecond
+	getsInFlight  = 3
+)
+
+// storedGet is a GET for storage to answer.
+type storedGet struct {
+	key  string
+	opts storage.GetOptions
+	into runtime.Object
+}
+
+// storedResult is the answer to one of the requests for a storedGet.
+type storedResult struct {
+	object runtime.Object
+	err    error
+}
+
+// final reports whether the result is storage's answer, and not a failure of the
+// one server that the request went to.
+func (r storedResult) final() bool { return r.err == nil || storage.IsNotFound(r.err) }
+
+// hedgedGet reads the object from storage for a client that has waited for the
+// cache in vain. The cache may have waited for a server that is paused, and the
+// request may go to the same server: another request is sent beside it. The
+// first answer counts; a failure counts if no other request is under way. Each
+// request has a goroutine of its own, which ends with the answer, the context
+// or the engine, and is awaited by Stop.
+func (e *engine) hedgedGet(ctx context.Context, get storedGet) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(e.ctx, cancel)()
+	results := make(chan storedResult, getsInFlight)
+	send := func() bool {
+		own := get.into.DeepCopyObject()
+		return e.tasks.Run(func() {
+			err := e.config.Storage.Get(ctx, get.key, get.opts, own)
+			results <- storedResult{own, err}
+		})
+	}
+	if !send() {
+		return e.readiness.refusal()
+	}
+	hedge := e.config.Clock.NewTimer(getHedgeDelay)
+	defer func() { hedge.Stop() }()
+	for sent, underWay := 1, 1; ; {
+		select {
+		case r := <-results:
+			if underWay--; underWay == 0 || r.final() {
+				return r.into(get.into)
+			}
+		case <-hedge.C():
+			if sent < getsInFlight && send() {
+				hedge = e.config.Clock.NewTimer(getHedgeDelay << sent)
+				sent++
+				underWay++
+			}
+		case <-ctx.Done():
+			if e.ctx.Err() != nil {
+				return e.readiness.refusal()
+			}
+			return ctx.Err()
+		}
+	}
+}
+
+// into copies the result to the client's object.
+func (r storedResult) into(object runtime.Object) error {
+	if r.err != nil {
+		return r.err
+	}
+	target, err := conversion.EnforcePtr(object)
+	if err != nil {
+		return err
+	}
+	target.Set(reflect.ValueOf(r.object).Elem())
+	return nil
 }

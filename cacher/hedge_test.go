@@ -269,7 +269,7 @@ func TestFailedVersionRequests(t *testing.T) {
 		expectRead(t, early, "a/one@2")
 		n := a.store.Requests()["list"]
 		assert.Equal(t, 2, n, "storage got %d lists", n)
-	}, func(c *cacher.Config) { c.StaleReads = 2 })
+	}, func(c *cacher.Config) { c.MaxFallbackLists = 2 })
 }
 
 // Readers that give up, and Stop, end what was asked for them.

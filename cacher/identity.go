@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"unsafe"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,7 +20,7 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/funcvalue"
 )
 
-// request is what a registry asks a decorator for.
+// request holds the arguments of a registry's call of a decorator.
 type request struct {
 	config             *storagebackend.ConfigForResource
 	prefix             string
@@ -32,23 +31,25 @@ type request struct {
 	indexers           *cache.Indexers
 }
 
-// identity is what two requests have in common that one cache can serve: the
-// same objects under the same keys of the same servers, read, written and
-// described alike. Two requests share a cache only if they declare the same
-// thing; what can't be compared counts as different.
+// identity identifies requests that one cache can serve: the same objects under the
+// same keys of the same servers, read, written and described alike. Values that can't be
+// compared count as different.
 //
-// A server that makes a store for each version it serves asks twice for what is
-// the same but for a few addresses. So objects of a Go type are the same if the
-// types are, and their codecs if they have one identifier and do the same to an
-// object (codecs.go). Objects without a Go type are what their codec makes of
-// them, by a hub version and a schema that can't be asked for: their codec must be
-// one value. Functions must be one value as well, but for the key function,
-// which a registry makes for each store: code and answers tell those apart.
+// A server that makes a store for each served version makes two requests that differ in a
+// few addresses only. So these count as equal:
+//   - objects of one Go type;
+//   - their codecs, if they have one identifier and do the same to an object
+//     (declaredCodec);
+//   - key functions with the same code and results, since a registry makes one for each
+//     store.
+//
+// Other functions must be one value, and so must the codec of objects without a Go type,
+// whose hub version and schema it hides.
 type identity struct {
 	resource     schema.GroupResource
 	prefix       string
 	servers      string
-	egress       unsafe.Pointer
+	egress       funcvalue.ID
 	settings     string
 	codec        any
 	transformer  any
@@ -85,8 +86,7 @@ func (r request) identity() identity {
 	return id
 }
 
-// keyFor describes what the key function returns for an object with nothing but
-// a name.
+// keyFor describes the key function's result for an object with nothing but a name.
 func (r request) keyFor(namespace, name string) (described string) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -111,8 +111,8 @@ func functionsOf[F any](functions map[string]F) string {
 	return b.String()
 }
 
-// comparableValue returns what a pointer points to, if that can be compared: a
-// transformer is often made for each request, of the same parts.
+// comparableValue dereferences a pointer to a comparable value: transformers are often
+// made for each request, of the same parts.
 func comparableValue(v any) any {
 	if p := reflect.ValueOf(v); p.Kind() == reflect.Pointer && !p.IsNil() && p.Elem().Comparable() {
 		return p.Elem().Interface()
@@ -120,7 +120,7 @@ func comparableValue(v any) any {
 	return comparableOrUnique(v)
 }
 
-// declaration is what a function that makes empty objects says of them.
+// declaration describes the objects that a constructor of empty objects makes.
 type declaration struct {
 	goType reflect.Type
 	// content is the kind of an object without a Go type, and whatever else the
@@ -134,4 +134,59 @@ func declarationOf(make func() runtime.Object) declaration {
 	}
 	object := make()
 	return declaration{reflect.TypeOf(object), dump.ForHash(object)}
+}
+
+// codecAnswers identifies a codec by its behaviour: its identifier, and the results of
+// encoding an empty and a named object and decoding them into the same type and into
+// the hub version.
+type codecAnswers struct {
+	id           runtime.Identifier
+	empty, named string
+}
+
+// declaredCodec returns equal values for codecs that read and write the objects of
+// newObject alike.
+//
+// A codec's identifier is that of its encoder. It covers neither the version to decode
+// to, nor the scheme or schema for conversion and defaults. For a Go type, declaredCodec
+// tries the codec. Without a Go type the result depends on an object's content, and a
+// conversion may call a webhook: such a codec equals only itself. Kubernetes makes a
+// codec for each version of a custom resource, and new ones when the definition changes.
+func declaredCodec(codec runtime.Codec, newObject func() runtime.Object) any {
+	if codec == nil || newObject == nil {
+		return comparableOrUnique(codec)
+	}
+	if _, ok := newObject().(runtime.Unstructured); ok {
+		return comparableOrUnique(codec)
+	}
+	return codecAnswers{codec.Identifier(), answersOf(codec, newObject, ""), answersOf(codec, newObject, "name")}
+}
+
+func answersOf(codec runtime.Codec, newObject func() runtime.Object, name string) (described string) {
+	defer func() {
+		if p := recover(); p != nil {
+			described = fmt.Sprint(p) // the codec is for objects that have more
+		}
+	}()
+	object := newObject()
+	if accessor, err := meta.Accessor(object); err == nil {
+		accessor.SetName(name)
+	}
+	encoded, err := runtime.Encode(codec, object)
+	if err != nil {
+		return err.Error()
+	}
+	into := newObject()
+	_, _, intoErr := codec.Decode(encoded, nil, into)
+	hub, hubErr := runtime.Decode(codec, encoded)
+	return fmt.Sprintf("%q %s %v %T %s %v", encoded, dump.ForHash(into), intoErr, hub, dump.ForHash(hub), hubErr)
+}
+
+// comparableOrUnique returns v if it can be compared, and otherwise a value that
+// is equal to nothing.
+func comparableOrUnique(v any) any {
+	if v != nil && !reflect.ValueOf(v).Comparable() {
+		return new(byte)
+	}
+	return v
 }

@@ -54,21 +54,20 @@ type lifecycle[E any] struct {
 	}
 }
 
-// lifecycleConfig is what a lifecycle is made with. The functions are called
-// with no lock held.
+// lifecycleConfig configures a lifecycle. The functions are called with no lock held.
 type lifecycleConfig[E any] struct {
 	clock clock.Clock
 	// idleTimeout is the time without use after which an engine is ended; 0:
 	// never.
 	idleTimeout time.Duration
-	// start makes an engine and starts it. A request that waits for the engine
-	// gives its context and what it is; without a request there is no verb.
+	// start makes an engine and starts it. ctx and verb are those of the request that
+	// waits for the engine; verb is empty without one.
 	start func(ctx context.Context, verb string) *E
 	// stopped makes an engine that refuses every request, for a cache that was
 	// stopped while it slept.
 	stopped func() *E
 	// end ends an engine, and returns when everything that the engine has started
-	// has ended. end may be called more than once, and by many at a time.
+	// has ended. It may be called more than once, and by many at a time.
 	end func(*E)
 	// watched reports whether a watch is open, which is a use of the engine.
 	watched func(*E) bool
@@ -85,12 +84,14 @@ func newLifecycle[E any](config lifecycleConfig[E]) *lifecycle[E] {
 	return l
 }
 
-// current returns the engine, nil while the cache sleeps. current starts no
+// current returns the engine, nil while the cache sleeps. It starts no
 // engine and counts no use: the engine may end at any time.
 func (l *lifecycle[E]) current() *E { return l.engine.Load() }
 
 // acquire returns the engine, after starting one if there is none. The engine
-// stays until release is called. ctx and verb are those of the request.
+// stays until release is called. ctx and verb are those of the request. If ctx ends
+// while another goroutine starts or ends an engine, acquire returns nil, and release
+// must not be called.
 func (l *lifecycle[E]) acquire(ctx context.Context, verb string) *E {
 	if l.config.idleTimeout == 0 {
 		if e := l.engine.Load(); e != nil {
@@ -121,11 +122,12 @@ func (l *lifecycle[E]) release() {
 
 // begin starts an engine before any request needs it.
 func (l *lifecycle[E]) begin() {
-	l.wake(l.ctx, "")
-	l.release()
+	if l.wake(l.ctx, "") != nil {
+		l.release()
+	}
 }
 
-// use notes that the cache is used. use writes only when the note is not there
+// use notes that the cache is used. It writes only when the note is not there
 // yet, because many goroutines read it.
 func (l *lifecycle[E]) use() {
 	if !l.used.Load() {
@@ -135,7 +137,9 @@ func (l *lifecycle[E]) use() {
 
 // wake returns the engine as acquire does.
 func (l *lifecycle[E]) wake(ctx context.Context, verb string) *E {
-	l.lockUnchanging()
+	if !l.lockUnchanging(ctx) {
+		return nil
+	}
 	if e := l.engine.Load(); e != nil {
 		l.users.Add(1)
 		l.mu.Unlock()
@@ -168,15 +172,21 @@ func (l *lifecycle[E]) wake(ctx context.Context, verb string) *E {
 	return e
 }
 
-// lockUnchanging takes mu while no engine starts or ends.
-func (l *lifecycle[E]) lockUnchanging() {
+// lockUnchanging takes mu while no engine starts or ends. It returns false, without
+// mu, if the context ends before.
+func (l *lifecycle[E]) lockUnchanging(ctx context.Context) bool {
 	l.mu.Lock()
 	for l.mu.changing != nil {
 		changing := l.mu.changing
 		l.mu.Unlock()
-		<-changing
+		select {
+		case <-changing:
+		case <-ctx.Done():
+			return false
+		}
 		l.mu.Lock()
 	}
+	return true
 }
 
 // beginChange and endChange are called with mu held.
@@ -218,7 +228,7 @@ func (l *lifecycle[E]) busy(e *E) bool {
 
 // endIdle ends the engine if nobody uses it, and reports whether it did.
 func (l *lifecycle[E]) endIdle(e *E) bool {
-	l.lockUnchanging()
+	l.lockUnchanging(context.Background())
 	if l.mu.stopped || !l.users.CompareAndSwap(0, asleep) {
 		l.mu.Unlock()
 		return false
@@ -256,7 +266,7 @@ func (l *lifecycle[E]) stop() (first bool) {
 	first = !l.mu.stopped
 	l.mu.stopped = true
 	l.mu.Unlock()
-	l.lockUnchanging()
+	l.lockUnchanging(context.Background())
 	e := l.engine.Load()
 	l.mu.Unlock()
 	if e != nil {

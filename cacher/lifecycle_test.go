@@ -205,6 +205,27 @@ func TestLifecycleIsUsedWhileAnEngineEnds(t *testing.T) {
 	}
 }
 
+// Regression 132: a request that waits for the end of an engine ends with its context.
+func TestLifecycleRequestsEndWithTheirContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newEngines(t, idleFor)
+		f.lifecycle.begin()
+		f.onEnd.Store(&slowly)
+		<-time.After(2*idleFor + time.Millisecond)
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		assert.Nil(t, f.lifecycle.acquire(ctx, "test"), "a request that is over has got an engine")
+		assert.Equal(t, time.Millisecond, time.Since(began), "how long the request has waited")
+		e := f.lifecycle.acquire(t.Context(), "test")
+		assert.EqualValues(t, 2, e.number, "the engine of the next request")
+		f.lifecycle.release()
+		f.lifecycle.stop()
+		f.expect(2, 2)
+	})
+}
+
 // stop ends the engine that is being started, or awaits the one that ends, and
 // requests are refused from then on.
 func TestLifecycleStops(t *testing.T) {

@@ -49,17 +49,17 @@ func linesOfCache(text string) (lines []string) {
 }
 
 // expectLines compares lines with regular expressions, one each, and requires that
-// docs/logs.md has the message of each. No line may tell what is secret.
+// docs/runbook.md has the message of each. No line may tell what is secret.
 func expectLines(t *testing.T, text string, want ...string) {
 	t.Helper()
 	assert.NotContains(t, text, "hidden", "the log has the name of an object, a label or a selector")
-	page, err := os.ReadFile("../docs/logs.md")
+	page, err := os.ReadFile("../docs/runbook.md")
 	require.NoError(t, err)
 	got := linesOfCache(text)
 	require.Len(t, got, len(want), text)
 	for i, line := range got {
 		assert.Regexp(t, "^"+want[i]+"$", line, "line %d", i)
-		assert.Contains(t, string(page), messageOf(line), "docs/logs.md does not have the message")
+		assert.Contains(t, string(page), messageOf(line), "docs/runbook.md does not have the message")
 	}
 }
 
@@ -191,7 +191,7 @@ func TestWatchesAreLogged(t *testing.T) {
 			lines: []string{`A watch has ended with 410: its client took none.*` + ofBob + ` behind=0 .* queued=16 delivered=16 age="1m\ds" reason="stalled"`},
 		},
 		"heavy": {
-			config: func(c *cacher.Config) { c.InitialEventsBytes = 1 },
+			config: func(c *cacher.Config) { c.BoundInitialEvents(0, 1) },
 			do: func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
 				bob(t, c, "0")
 				for i := range 100 {
@@ -200,16 +200,6 @@ func TestWatchesAreLogged(t *testing.T) {
 				elapse(5 * time.Second)
 			},
 			lines: []string{`A watch has ended with 410: the initial events of slow clients.*` + ofBob + ` behind=100 .* reason="heavy"`},
-		},
-		"parked for too long": {
-			config: func(c *cacher.Config) { c.ParkedTimeout = 10 * time.Second },
-			do: func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-				bob(t, c, "101")
-				burst(store, 50)
-				elapse(time.Minute)
-			},
-			lines: []string{`A watch has ended: it was parked for too long` + ofBob + ` behind=\d\d behindFor="1\d(\.\d+)?s" .* reason="parked"`},
-			later: []string{`A watch is parked.*`},
 		},
 		"relist": {
 			do: func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {

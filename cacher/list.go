@@ -7,8 +7,10 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
@@ -22,15 +24,19 @@ import (
 // items is shared with the cache.
 func (c *Cacher) GetList(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
 	e := c.lifecycle.acquire(ctx, wokenByList)
+	if e == nil {
+		return ctx.Err()
+	}
 	defer c.lifecycle.release()
 	err := e.list(ctx, key, opts, into)
 	if err == nil {
-		e.config.Lists.want(ctx, into)
+		e.config.Lists.of().Read(ctx, into)
 	}
 	return err
 }
 
 func (e *engine) list(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
+	key = e.continuedKey(key, opts)
 	prepared, err := storage.PrepareKey(e.config.ResourcePrefix, key, opts.Recursive)
 	if err != nil {
 		return badKeyError(err)
@@ -50,8 +56,45 @@ func (e *engine) list(ctx context.Context, key string, opts storage.ListOptions,
 	return err
 }
 
-// storedList is a LIST: its key as the cache has it, and what storage is to be
-// asked.
+// continuedKey returns the key that a LIST's continue token is relative to. A registry
+// narrows a LIST of all namespaces whose field selector requires one to the key of that
+// namespace, but only the first page: it asks for the others under the resource's key.
+// A token that names no namespace comes from such a first page, of this cache, of
+// storage or of the shipped cacher.
+func (e *engine) continuedKey(key string, opts storage.ListOptions) string {
+	if opts.Predicate.Continue == "" || opts.Predicate.Field == nil || !opts.Recursive ||
+		strings.TrimSuffix(key, "/")+"/" != e.config.ResourcePrefix {
+		return key
+	}
+	namespace, ok := opts.Predicate.Field.RequiresExactMatch("metadata.namespace")
+	if !ok || !e.hasKeyForNamespace(namespace) {
+		return key
+	}
+	start, _, err := storage.DecodeContinue(opts.Predicate.Continue, "")
+	if err != nil || strings.Contains(start, "/") {
+		return key
+	}
+	return e.config.ResourcePrefix + namespace
+}
+
+// hasKeyForNamespace reports whether the keys of a namespace's objects begin with
+// the resource's prefix and the namespace.
+func (e *engine) hasKeyForNamespace(namespace string) bool {
+	if len(validation.ValidateNamespaceName(namespace, false)) > 0 {
+		return false
+	}
+	object := e.config.NewFunc()
+	accessor, err := meta.Accessor(object)
+	if err != nil {
+		return false
+	}
+	accessor.SetNamespace(namespace)
+	accessor.SetName("name")
+	key, err := e.config.KeyFunc(object)
+	return err == nil && key == e.config.ResourcePrefix+namespace+"/name"
+}
+
+// storedList is a LIST: its key as the cache has it, and its arguments for storage.
 type storedList struct {
 	prepared, key string
 	opts          storage.ListOptions
@@ -80,8 +123,8 @@ func (e *engine) answerList(ctx context.Context, o *readOptions, l storedList, s
 	return d.kind, e.listSnapshot(ctx, snapshot, d, l, seen)
 }
 
-// fallbackOf returns what metrics call a decision that was made because the cache
-// could not serve a consistent LIST, and was answered so.
+// fallbackOf returns the metrics' name of a fallback: the decision for a consistent LIST
+// that the cache could not serve, and its outcome.
 func fallbackOf(again decision, answered metrics.Decision) metrics.ListFallback {
 	switch {
 	case again.kind != readDelegate:
@@ -102,28 +145,28 @@ func (e *engine) listSnapshot(ctx context.Context, snapshot *watchcache.Snapshot
 	e.metrics.Listed(seen.evaluated, seen.returned)
 	e.metrics.ReadByIndex(cmp.Or(seen.index, metrics.ByKeys), seen.evaluated)
 	copied := page.elements
-	answering := e.config.Lists.answering(ctx, e, into)
-	if answering != nil && answering.Omit {
+	custom := e.config.Lists.of().Custom(ctx, e.config.GroupResource, into, e.lists)
+	if custom != nil && custom.Omit {
 		copied = nil
 	}
 	if err := copyItems(l.items, copied); err != nil {
 		return err
 	}
-	token, remaining, err := page.rest(snapshot, &q, opts)
+	token, remaining, err := page.rest(snapshot, &q, l)
 	if err != nil {
 		return err
 	}
 	if token != "" {
-		e.state.Keep(snapshot)
+		e.state.PinSnapshot(snapshot)
 	}
 	if err := e.config.Versioner.UpdateList(into, snapshot.RV(), token, remaining); err != nil {
 		return err
 	}
 	opts.Predicate.SetShardInfoOnList(into)
-	if answering != nil && !answering.Complete(page.elements) && answering.Omit {
+	if custom != nil && !custom.Complete(page.elements) && custom.Omit {
 		return copyItems(l.items, page.elements)
 	}
-	e.config.Lists.note(ctx, into, page, e.lists)
+	e.config.Lists.of().Note(ctx, into, page.elements, e.lists)
 	return nil
 }
 
@@ -145,7 +188,7 @@ func newPage(limit int64, d decision) *page {
 	return p
 }
 
-// collect fills the page and returns what it looked at. The
+// collect fills the page and returns how much it has read. The
 // collected elements may be shared with other readers.
 func (p *page) collect(indexes *match.Indexes, snapshot *watchcache.Snapshot, q *match.Query) match.Scanned {
 	if q.Everything() {
@@ -179,8 +222,8 @@ func (p *page) full() bool {
 
 // rest returns the continue token for the next page, "" after the last one,
 // and the number of items it leaves, as far as that is known without
-// evaluating a selector.
-func (p *page) rest(snapshot *watchcache.Snapshot, q *match.Query, opts storage.ListOptions) (token string, remaining *int64, err error) {
+// evaluating a selector. The token has the same bytes as the shipped cacher's.
+func (p *page) rest(snapshot *watchcache.Snapshot, q *match.Query, l storedList) (token string, remaining *int64, err error) {
 	if !p.more {
 		return "", nil, nil
 	}
@@ -189,7 +232,7 @@ func (p *page) rest(snapshot *watchcache.Snapshot, q *match.Query, opts storage.
 		count = int64(snapshot.Count(q.Key(), p.from))
 	}
 	last := p.elements[len(p.elements)-1].Key
-	return storage.PrepareContinueToken(last, q.Key(), int64(snapshot.RV()), count, true, opts)
+	return storage.PrepareContinueToken(last, l.key, int64(snapshot.RV()), count, true, l.opts)
 }
 
 // itemsOf returns a list's items, which must be a slice.

@@ -164,7 +164,7 @@ func TestListByVersion(t *testing.T) {
 		{"/pods/", "", "", 0, "a/one a/two b/one b/two@5", 0},
 		{"/pods/", "", "", 2, "a/one a/two@5", 0},
 		{"/pods/", "0", "", 0, "a/one a/two b/one b/two@5", 0},
-		{"/pods/", "0", "", 2, "a/one a/two@5", 0},
+		{"/pods/", "0", "", 2, "a/one a/two b/one b/two@5", 0},
 		{"/pods/", "4", "", 0, "a/one a/two b/one b/two@5", 0},
 		{"/pods/", "4", "", 5, "a/one a/two b/one@4", 0},
 		{"/pods/", "4", "Exact", 0, "a/one a/two b/one@4", 0},

@@ -30,7 +30,7 @@ func TestLists(t *testing.T) {
 	scheme.AddKnownTypes(example.SchemeGroupVersion, &example.PodList{})
 	scheme.AddKnownTypes(examplev1.SchemeGroupVersion, &examplev1.PodList{})
 	stock := serializer.NewCodecFactory(scheme)
-	for _, lists := range []*cacher.Lists{nil, {}} {
+	for _, lists := range []*cacher.ListEncodings{nil, {}} {
 		store := newStore()
 		for i := range 40 {
 			put(store, poddata.Pod(fmt.Sprintf("a/pod-%d", i)))
@@ -45,7 +45,13 @@ func TestLists(t *testing.T) {
 		for range 3 {
 			var list example.PodList
 			options := storage.ListOptions{ResourceVersion: "0", Recursive: true, Predicate: storage.Everything}
-			err := c.GetList(context.Background(), "/pods/", options, &list)
+			ctx := context.Background()
+			if lists != nil {
+				with, end := lists.Begin(ctx)
+				defer end()
+				ctx = with
+			}
+			err := c.GetList(ctx, "/pods/", options, &list)
 			require.NoError(t, err)
 			require.Len(t, list.Items, 40)
 			encoded := func(s runtime.NegotiatedSerializer) string {

@@ -3,24 +3,21 @@
 package cacher
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/kube-watchcache/watchcache/storage/capability"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// maker makes what the state holds for objects. A maker is for one goroutine at a
-// time.
+// maker makes the state's elements of objects. It is for one goroutine at a time.
 type maker struct {
 	config *Config
 	state  *watchcache.State
 	warn   func(kind, message string, err error, remedy string)
 	names  watchcache.FieldNames
-	// sharing is nil unless Config.ShareEqualParts is set.
-	sharing *sharing
 }
 
 // keyed is an object and its key.
@@ -37,39 +34,45 @@ type wrapped interface {
 	Unwrap() runtime.Object
 }
 
-// key takes what the storage's watch or list brought for an object.
+// key returns an object from storage's watch or list with its key.
 func (m *maker) key(obj any) (keyed, error) {
 	if timed, ok := obj.(wrapped); ok {
 		obj = timed.Unwrap()
 	}
 	object, ok := obj.(runtime.Object)
 	if !ok {
-		return keyed{}, fmt.Errorf("storage brought a %T, which is no runtime.Object", obj)
+		return keyed{}, faultf(nil, "storage brought a %T, which is no runtime.Object", obj)
+	}
+	if lost, ok := object.(capability.UnreadObject); ok {
+		key, _ := lost.LastState()
+		return keyed{key: key, object: object}, nil
 	}
 	key, err := m.config.KeyFunc(object)
 	if err != nil {
-		return keyed{}, fmt.Errorf("the key of a %T: %w", object, err)
+		return keyed{}, faultf(err, "the key of a %T", object)
 	}
 	if prefix := m.config.ResourcePrefix; !strings.HasPrefix(key, prefix) {
 		// The object is kept, so that its changes fit and versions go on, but
 		// requests for the resource's keys don't reach it.
 		m.warn("stray", "An object has a key outside of the resource's prefix. The watch cache does not serve it",
-			fmt.Errorf("KeyFunc says that an object of %s has the key %q, which is outside ResourcePrefix %q: it can't be read or watched",
-				m.config.GroupResource, key, prefix), "let KeyFunc and ResourcePrefix fit each other, or look at how the object got its name")
+			faultf(keyFaultf(nil, "the key is %q, ResourcePrefix is %q", key, prefix), "KeyFunc gives an object of %s a key outside of ResourcePrefix: it can't be read or watched", m.config.GroupResource), "let KeyFunc and ResourcePrefix fit each other, or look at how the object got its name")
 	}
 	return keyed{key: key, object: object}, nil
 }
 
-// element makes what the state holds for an object.
+// element makes the state's element of an object.
 func (m *maker) element(k keyed) (*watchcache.Element, error) {
 	config := m.config
 	rv, err := config.Versioner.ObjectResourceVersion(k.object)
 	if err != nil {
-		return nil, fmt.Errorf("the resourceVersion of %q: %w", k.key, err)
+		return nil, faultf(keyFaultf(err, "%q", k.key), "the resourceVersion")
+	}
+	if lost, ok := k.object.(capability.UnreadObject); ok {
+		return m.lastElement(lost, rv)
 	}
 	labels, fields, err := config.GetAttrsFunc(k.object)
 	if err != nil {
-		return nil, fmt.Errorf("the attributes of %q at resourceVersion %d: %w", k.key, rv, err)
+		return nil, faultf(keyFaultf(err, "%q", k.key), "the attributes at resourceVersion %d", rv)
 	}
 	return &watchcache.Element{
 		Key: k.key, RV: rv, Object: k.object, Labels: labels,
@@ -77,27 +80,31 @@ func (m *maker) element(k keyed) (*watchcache.Element, error) {
 	}, nil
 }
 
-// changed makes the element of a change.
-func (m *maker) changed(obj any) (*watchcache.Element, error) {
+// lastElement makes the element of a deletion at the resourceVersion rv from the last
+// state that the cache has. Without one the state refuses the deletion, unless it has
+// seen it before.
+func (m *maker) lastElement(lost capability.UnreadObject, rv uint64) (*watchcache.Element, error) {
+	key, of := lost.LastState()
+	last, _ := m.state.Get(key)
+	switch {
+	case last == nil:
+		return &watchcache.Element{Key: key, RV: rv, Object: m.config.NewFunc()}, nil
+	case last.RV != of:
+		return nil, faultf(keyFaultf(watchcache.ErrGap, "%q", key),
+			"storage can't read what was deleted at resourceVersion %d as of resourceVersion %d, and the cache has it as of %d", rv, of, last.RV)
+	}
+	object := last.Object.DeepCopyObject()
+	if err := m.config.Versioner.UpdateObject(object, rv); err != nil {
+		return nil, faultf(keyFaultf(err, "%q", key), "the resourceVersion")
+	}
+	return &watchcache.Element{Key: key, RV: rv, Object: object, Labels: last.Labels, Fields: last.Fields, Size: last.Size}, nil
+}
+
+// elementOf makes the element of an object that the storage's watch or list brought.
+func (m *maker) elementOf(obj any) (*watchcache.Element, error) {
 	k, err := m.key(obj)
 	if err != nil {
 		return nil, err
 	}
-	return m.changedElement(k)
-}
-
-func (m *maker) changedElement(k keyed) (*watchcache.Element, error) {
-	m.sharing.change(m.state, k)
-	return m.element(k)
-}
-
-// listed makes the element of an object of a list, in which neighbour, unless nil,
-// comes before it.
-func (m *maker) listed(obj any, neighbour runtime.Object) (*watchcache.Element, error) {
-	k, err := m.key(obj)
-	if err != nil {
-		return nil, err
-	}
-	m.sharing.listed(m.state, k, neighbour)
 	return m.element(k)
 }

@@ -3,10 +3,13 @@
 package cacher
 
 import (
+	"errors"
+	"fmt"
 	"slices"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
@@ -14,14 +17,59 @@ import (
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
-// Option changes what Decorator makes. One error names all options that do not
-// fit: server.Install returns it at once, a Decorator when it is asked for a
-// storage.
+// Option changes the caches that a Decorator makes. One error names all invalid
+// options: server.Install returns it at once, a Decorator when it is asked for a storage.
 type Option func(*options)
 
-// Defaults gives options that apply as far as no other option sets the same.
-func Defaults(opts ...Option) Option {
-	return func(o *options) { o.defaults = append(o.defaults, opts...) }
+// options are the collected Options of a Decorator, and the errors in them.
+type options struct {
+	rawStorage RawStorageFunc // nil: none was given
+	configure  []func(*Config)
+	resources  []resourceSettings
+	flags      *Options
+	only       [][]schema.GroupResource
+	except     []schema.GroupResource
+	problems   problems
+}
+
+// resourceSettings are settings of the cache of one resource.
+type resourceSettings struct {
+	resource schema.GroupResource
+	set      func(*Config)
+}
+
+// Configure sets optional fields of Config, those after Clock and EventsHistoryWindow,
+// for all caches. Of two functions that set one field, the later one counts; ForResource
+// counts more than Configure. To check the values, set is also called once on an empty
+// Config when the Decorator is made.
+func Configure(set func(*Config)) Option {
+	return func(o *options) {
+		if set == nil {
+			o.problems.option("Configure", "is given nil: the function is required")
+			return
+		}
+		o.configure = append(o.configure, set)
+	}
+}
+
+// ForResource is Configure for the cache of one resource.
+func ForResource(resource schema.GroupResource, set func(*Config)) Option {
+	return func(o *options) {
+		name := fmt.Sprintf("ForResource(%q)", resource)
+		switch {
+		case resource.Resource == "":
+			o.problems.option(name, "names no resource: the resource is empty")
+		case set == nil:
+			o.problems.option(name, "is given nil: the function is required")
+		default:
+			o.resources = append(o.resources, resourceSettings{resource, set})
+		}
+	}
+}
+
+// WithMetrics sets Config.Metrics.
+func WithMetrics(m *metrics.Metrics) Option {
+	return Configure(func(c *Config) { c.Metrics = m })
 }
 
 // RawStorageFunc opens the storage under a cache. The signature is that of
@@ -29,156 +77,180 @@ func Defaults(opts ...Option) Option {
 type RawStorageFunc func(config *storagebackend.ConfigForResource, newFunc, newListFunc func() runtime.Object,
 	resourcePrefix string) (storage.Interface, factory.DestroyFunc, error)
 
-// WithRawStorage puts another storage under the caches than the one of
-// generic.NewRawStorage, which opens a client of etcd for each resource.
+// WithRawStorage puts another storage under the caches than that of
+// generic.NewRawStorage, which opens a client of etcd for each resource. Of two, the
+// later one counts.
 func WithRawStorage(open RawStorageFunc) Option {
 	return func(o *options) {
+		if open == nil {
+			o.problems.option("WithRawStorage", "is given nil: the function is required")
+			return
+		}
+		o.rawStorage = open
+	}
+}
+
+// Only leaves all resources but these uncached: Decorator returns their raw
+// storage, and server.Install does not change them. Of several, each must
+// name a resource for it to be cached.
+func Only(resources ...schema.GroupResource) Option {
+	return func(o *options) {
+		o.only = append(o.only, resources)
+		checkResources(&o.problems, "Only", resources)
+	}
+}
+
+// Except leaves these resources uncached, as Only does all others.
+func Except(resources ...schema.GroupResource) Option {
+	return func(o *options) {
+		o.except = append(o.except, resources...)
+		checkResources(&o.problems, "Except", resources)
+	}
+}
+
+// checkResources reports the first error in the resources that an option names.
+func checkResources(p *problems, option string, resources []schema.GroupResource) {
+	if len(resources) == 0 {
+		p.option(option, "names no resource")
+	}
+	for i, r := range resources {
 		switch {
-		case open == nil:
-			o.problems.option("WithRawStorage", "is given nil: "+wantFunction)
-		case o.rawStorage != nil:
-			o.problems.option("WithRawStorage", "is given twice: want one of them")
-		default:
-			o.rawStorage = open
+		case r.Resource == "":
+			p.option(option, "names %q: the resource is empty", r)
+			return
+		case slices.Contains(resources[:i], r):
+			p.option(option, "names %q twice", r)
+			return
 		}
 	}
 }
 
-// with makes the option of this name, which sets one field of Config.
-func with(option, field string, set func(*Config)) Option {
-	return func(o *options) { o.settings = append(o.settings, setting{option, field, set}) }
-}
-
-// WithMetrics sets Config.Metrics.
-func WithMetrics(m *metrics.Metrics) Option {
-	return with("WithMetrics", "Metrics", func(c *Config) { c.Metrics = m })
-}
-
-// WithEventsHistoryWindow sets Config.EventsHistoryWindow instead of the
-// server's storagebackend.Config.
-func WithEventsHistoryWindow(d time.Duration) Option {
-	return with("WithEventsHistoryWindow", "EventsHistoryWindow", func(c *Config) { c.EventsHistoryWindow = d })
-}
-
-// WithListStorage sets Config.ListStorage.
-func WithListStorage() Option {
-	return with("WithListStorage", "ListStorage", func(c *Config) { c.ListStorage = true })
-}
-
-// WithLabelIndexes sets Config.LabelIndexes.
-func WithLabelIndexes(labels ...string) Option {
-	return with("WithLabelIndexes", "LabelIndexes", func(c *Config) { c.LabelIndexes = slices.Clone(labels) })
-}
-
-// WithWatchProgress sets Config.WatchProgress.
-func WithWatchProgress(supported func() bool) Option {
-	if supported == nil {
-		return func(o *options) { o.problems.option("WithWatchProgress", "is given nil: "+wantFunction) }
+// CachedResources is for server.Install. It returns which resources options select for
+// caching (see Only and Except), and all resources that the options name. The error names
+// every invalid option.
+func CachedResources(opts ...Option) (cached func(schema.GroupResource) bool, named []schema.GroupResource, err error) {
+	o := optionsOf(opts)
+	named = slices.Concat(append(slices.Clone(o.only), o.except)...)
+	for _, r := range o.resources {
+		named = append(named, r.resource)
 	}
-	return with("WithWatchProgress", "WatchProgress", func(c *Config) { c.WatchProgress = supported })
+	return o.includes, named, errors.Join(o.problems...)
 }
 
-// WithWindowBytes sets Config.WindowBytes.
-func WithWindowBytes(n int64) Option {
-	return with("WithWindowBytes", "WindowBytes", func(c *Config) { c.WindowBytes = n })
+// includes reports whether a resource is cached.
+func (o *options) includes(resource schema.GroupResource) bool {
+	for _, only := range o.only {
+		if !slices.Contains(only, resource) {
+			return false
+		}
+	}
+	return !slices.Contains(o.except, resource)
 }
 
-// WithDispatchBudget sets Config.DispatchBudget.
-func WithDispatchBudget(d time.Duration) Option {
-	return with("WithDispatchBudget", "DispatchBudget", func(c *Config) { c.DispatchBudget = d })
+// optionsOf collects options, and the errors in any of them.
+func optionsOf(opts []Option) *options {
+	o := &options{}
+	for i, option := range opts {
+		if option == nil {
+			o.problems.option("Option", "%d of %d is nil: leave it out", i+1, len(opts))
+			continue
+		}
+		option(o)
+	}
+	if o.flags != nil {
+		for _, of := range o.flags.indexed() {
+			labels := slices.Clone(o.flags.LabelIndexes[of])
+			o.resources = append(o.resources, resourceSettings{of, func(c *Config) { c.LabelIndexes = labels }})
+		}
+	}
+	o.checkSelection()
+	o.checkSettings()
+	return o
 }
 
-// WithBookmarkInterval sets Config.BookmarkInterval.
-func WithBookmarkInterval(d time.Duration) Option {
-	return with("WithBookmarkInterval", "BookmarkInterval", func(c *Config) { c.BookmarkInterval = d })
+// checkSelection looks for options that contradict each other.
+func (o *options) checkSelection() {
+	named := slices.Concat(o.only...)
+	for i, r := range o.except {
+		if !slices.Contains(o.except[:i], r) && slices.Contains(named, r) {
+			o.problems.option("Except", "names %q, which cacher.Only names as well", r)
+		}
+	}
+	if len(o.only) > 1 && !slices.ContainsFunc(o.only[0], func(r schema.GroupResource) bool {
+		return !slices.ContainsFunc(o.only, func(only []schema.GroupResource) bool { return !slices.Contains(only, r) })
+	}) {
+		o.problems.option("Only", "is given %d times, and no resource is named by each: %v", len(o.only), o.only)
+	}
 }
 
-// WithFreshnessTimeout sets Config.FreshnessTimeout.
-func WithFreshnessTimeout(d time.Duration) Option {
-	return with("WithFreshnessTimeout", "FreshnessTimeout", func(c *Config) { c.FreshnessTimeout = d })
+// checkSettings reports invalid values of all resources, and those of single resources
+// that are not among them.
+func (o *options) checkSettings() {
+	var all Config
+	for _, set := range o.configure {
+		set(&all)
+	}
+	if o.flags != nil {
+		for _, t := range tunings {
+			if t.flag != "" && t.get(&all) != 0 {
+				o.problems.option("Configure", "sets Config.%s, and cacher.WithOptions has the flag --%s for it: set the field in cacher.Options before AddFlags, as the flag's default", t.name, t.flag)
+			}
+		}
+	}
+	wrong := wrongWith(all)
+	o.problems = append(o.problems, wrong...)
+	checked := map[schema.GroupResource]bool{}
+	for _, r := range o.resources {
+		if checked[r.resource] {
+			continue
+		}
+		checked[r.resource] = true
+		name := fmt.Sprintf("ForResource(%q)", r.resource)
+		if !o.includes(r.resource) {
+			o.problems.option(name, "is given settings for a cache, but cacher.Only or cacher.Except leave the resource uncached")
+		}
+		one := all
+		one.GroupResource = r.resource
+		o.applyResource(&one)
+		for _, problem := range wrongWith(one) {
+			if !slices.ContainsFunc(wrong, func(w error) bool { return w.Error() == problem.Error() }) {
+				o.problems.option(name, "is given what does not fit: %w", problem)
+			}
+		}
+	}
 }
 
-// WithStorageTimeout sets Config.StorageTimeout.
-func WithStorageTimeout(d time.Duration) Option {
-	return with("WithStorageTimeout", "StorageTimeout", func(c *Config) { c.StorageTimeout = d })
+// wrongWith returns the errors in the fields that don't depend on the resource.
+func wrongWith(config Config) (wrong problems) {
+	config.withDefaults().validateTuning(&wrong)
+	return wrong
 }
 
-// WithStaleReads sets Config.StaleReads.
-func WithStaleReads(n int) Option {
-	return with("WithStaleReads", "StaleReads", func(c *Config) { c.StaleReads = n })
+// apply sets the fields of the cache of config.GroupResource: those for all
+// resources, then those for this one.
+func (o *options) apply(config *Config) {
+	for _, set := range o.configure {
+		set(config)
+	}
+	if o.flags != nil {
+		o.flags.apply(config)
+	}
+	o.applyResource(config)
 }
 
-// WithConsistentGetFromStorage sets Config.ConsistentGetFromStorage.
-func WithConsistentGetFromStorage() Option {
-	return with("WithConsistentGetFromStorage", "ConsistentGetFromStorage", func(c *Config) { c.ConsistentGetFromStorage = true })
+func (o *options) applyResource(config *Config) {
+	for _, r := range o.resources {
+		if r.resource == config.GroupResource {
+			r.set(config)
+		}
+	}
 }
 
-// WithWatchBuffer sets Config.WatchBuffer.
-func WithWatchBuffer(n int) Option {
-	return with("WithWatchBuffer", "WatchBuffer", func(c *Config) { c.WatchBuffer = n })
-}
-
-// WithEncodingPercent sets Config.EncodingPercent.
-func WithEncodingPercent(n int) Option {
-	return with("WithEncodingPercent", "EncodingPercent", func(c *Config) { c.EncodingPercent = n })
-}
-
-// WithEncodingBytes sets Config.EncodingBytes.
-func WithEncodingBytes(n int64) Option {
-	return with("WithEncodingBytes", "EncodingBytes", func(c *Config) { c.EncodingBytes = n })
-}
-
-// WithLists sets Config.Lists.
-func WithLists(l *Lists) Option {
-	return with("WithLists", "Lists", func(c *Config) { c.Lists = l })
-}
-
-// WithParkedTimeout sets Config.ParkedTimeout.
-func WithParkedTimeout(d time.Duration) Option {
-	return with("WithParkedTimeout", "ParkedTimeout", func(c *Config) { c.ParkedTimeout = d })
-}
-
-// WithInitialEventsTimeout sets Config.InitialEventsTimeout.
-func WithInitialEventsTimeout(d time.Duration) Option {
-	return with("WithInitialEventsTimeout", "InitialEventsTimeout", func(c *Config) { c.InitialEventsTimeout = d })
-}
-
-// WithInitialEventsBytes sets Config.InitialEventsBytes.
-func WithInitialEventsBytes(n int64) Option {
-	return with("WithInitialEventsBytes", "InitialEventsBytes", func(c *Config) { c.InitialEventsBytes = n })
-}
-
-// WithWatchersCarriedOverRelist sets Config.CarryWatchersOverRelist.
-func WithWatchersCarriedOverRelist() Option {
-	return with("WithWatchersCarriedOverRelist", "CarryWatchersOverRelist", func(c *Config) { c.CarryWatchersOverRelist = true })
-}
-
-// WithConsistencyCheckInterval sets Config.ConsistencyCheckInterval.
-func WithConsistencyCheckInterval(d time.Duration) Option {
-	return with("WithConsistencyCheckInterval", "ConsistencyCheckInterval", func(c *Config) { c.ConsistencyCheckInterval = d })
-}
-
-// WithLazyStart sets Config.LazyStart.
-func WithLazyStart() Option {
-	return with("WithLazyStart", "LazyStart", func(c *Config) { c.LazyStart = true })
-}
-
-// WithIdleTimeout sets Config.IdleTimeout.
-func WithIdleTimeout(d time.Duration) Option {
-	return with("WithIdleTimeout", "IdleTimeout", func(c *Config) { c.IdleTimeout = d })
-}
-
-// WithShareEqualParts sets Config.ShareEqualParts.
-func WithShareEqualParts() Option {
-	return with("WithShareEqualParts", "ShareEqualParts", func(c *Config) { c.ShareEqualParts = true })
-}
-
-// WithoutShippedMetrics sets Config.DisableShippedMetrics.
-func WithoutShippedMetrics() Option {
-	return with("WithoutShippedMetrics", "DisableShippedMetrics", func(c *Config) { c.DisableShippedMetrics = true })
-}
-
-// WithoutSizeEstimation sets Config.DisableSizeEstimation.
-func WithoutSizeEstimation() Option {
-	return with("WithoutSizeEstimation", "DisableSizeEstimation", func(c *Config) { c.DisableSizeEstimation = true })
+// open returns the function that opens storages: without WithRawStorage,
+// k8s.io/apiserver's own over etcd.
+func (o *options) open() RawStorageFunc {
+	if o.rawStorage == nil {
+		return generic.NewRawStorage
+	}
+	return o.rawStorage
 }

@@ -5,24 +5,34 @@ package cacher
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"reflect"
 	"time"
 
-	"github.com/kube-watchcache/watchcache/cacher/internal/fresh"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kube-watchcache/watchcache/cacher/internal/freshness"
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
 	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// decide decides about a read from what the cache is able to do now.
+// decide decides about a read by the present state of the cache.
 func (e *engine) decide(o *readOptions) decision {
 	s := readState{
 		progress:      e.watchProgress(),
+		silent:        e.progress.Silent(),
 		consistentGet: !e.config.ConsistentGetFromStorage,
 		doubtful:      e.trust.doubtful.Load(),
 	}
 	s.ready, s.stopped = e.readiness.decides()
-	if !o.list {
-		return decide(o, &s) // a GET has nothing to do with earlier versions
+	if !o.list { // a GET has nothing to do with earlier versions
+		if s.silent {
+			s.rv = e.state.RV()
+		}
+		return decide(o, &s)
 	}
 	s.rv, s.oldest, s.compacted = e.state.Reach()
 	s.trusted, s.kept = e.trust.from.Load(), e.kept
@@ -38,8 +48,8 @@ func (e *engine) decide(o *readOptions) decision {
 // serves it, or fails to, and then reroute decides again. Reads that the cache
 // does not serve are answered by storage or refused.
 
-// route decides how a read is answered, and why the cache does not serve it if
-// that needs to be told.
+// route decides how a read is answered. why is the reason if the cache does not
+// serve it and the client must learn that.
 func (e *engine) route(ctx context.Context, o *readOptions) (d decision, why error) {
 	d = e.decide(o)
 	if d.kind == readRefuse && o.list && e.warm(ctx) {
@@ -73,7 +83,7 @@ func (e *engine) reroute(ctx context.Context, o *readOptions, d decision, err er
 	case ctx.Err() != nil:
 		return d, err
 	case errors.Is(err, context.DeadlineExceeded):
-		return d, e.lateError(d) // of fresh.BeforeDeadline, while the client still listens
+		return d, e.lateError(d) // of freshness.BeforeDeadline, while the client still listens
 	case !o.list:
 		return decision{kind: readDelegate, late: true}, err
 	case d.kind == readConsistent:
@@ -104,13 +114,13 @@ func (e *engine) elsewhere(ctx context.Context, o *readOptions, d decision, why 
 	switch {
 	case d.kind != readDelegate:
 		return d.kind, why
-	case d.bounded, d.late, e.contact.inDoubt():
-		return d.kind, e.contact.bound(ctx, fromStorage)
+	case d.bounded, d.late, e.health.inDoubt():
+		return d.kind, e.health.bound(ctx, fromStorage)
 	}
 	return d.kind, fromStorage(ctx)
 }
 
-// verb is what metrics call the read.
+// verb returns the read's verb in metrics.
 func (o *readOptions) verb() metrics.Verb {
 	if o.list {
 		return metrics.VerbList
@@ -127,7 +137,7 @@ func (e *engine) fresh(ctx context.Context, d decision) error {
 	if d.kind != readConsistent && d.rv <= e.waiting.At() {
 		return nil
 	}
-	ctx, cancel := fresh.BeforeDeadline(ctx)
+	ctx, cancel := freshness.BeforeDeadline(ctx)
 	defer cancel()
 	if d.kind != readConsistent {
 		return e.waiting.Wait(ctx, d.rv)
@@ -136,31 +146,31 @@ func (e *engine) fresh(ctx context.Context, d decision) error {
 	if err != nil {
 		return err
 	}
-	return e.waiting.WaitFor(ctx, version.Current, fresh.Limit{Timeout: e.config.FreshnessTimeout, Since: version.Since})
+	return e.waiting.WaitFor(ctx, version.Current, freshness.Limit{Timeout: e.config.FreshnessTimeout, Since: version.Since})
 }
 
-// lateError is what a read fails with whose client's deadline is near.
+// lateError is the error of a read whose client's deadline is near.
 func (e *engine) lateError(d decision) error {
 	if d.kind == readConsistent {
-		return awayStatus(errAway)
+		return awayStatus(errOwnTime)
 	}
 	return tooLargeError(d.rv, e.waiting.At())
 }
 
 // revisionTimeout is how long a read of any age waits for the end of a
-// revision of which events have come.
+// revision that has begun.
 const revisionTimeout = 50 * time.Millisecond
 
 // endOfRevision waits for the end of the revision that is under way, if there is
-// one, but not for long: a client that has got an event of it expects to find it
-// in what it reads next, though it asks for no version.
+// one, but not for long: a client that has received an event of it expects to find it
+// in its next read, though it asks for no version.
 func (e *engine) endOfRevision(ctx context.Context, quiet bool) {
 	if rv := e.state.Unfinished(); rv != 0 {
-		_ = e.waiting.WaitFor(ctx, rv, fresh.Limit{Timeout: revisionTimeout, Quiet: quiet})
+		_ = e.waiting.WaitFor(ctx, rv, freshness.Limit{Timeout: revisionTimeout, Quiet: quiet})
 	}
 }
 
-// snapshot returns what a read that was decided to be served is served from.
+// snapshot returns the snapshot for a read that the cache serves.
 func (e *engine) snapshot(ctx context.Context, d decision) (*watchcache.Snapshot, error) {
 	if err := e.fresh(ctx, d); err != nil {
 		return nil, err
@@ -176,4 +186,81 @@ func (e *engine) snapshot(ctx context.Context, d decision) (*watchcache.Snapshot
 		e.endOfRevision(ctx, true)
 	}
 	return e.state.Latest(), nil
+}
+
+// A read gives its caller a copy of each object, as deep as the caller may
+// write: the object's top level. For a typed object that is its struct, with
+// the metadata in it; for an unstructured one the two maps that stand for them.
+// Everything below is shared with the cache.
+
+// copyObject makes into, which is settable, a copy of the element's object; one
+// that shares nothing if private. It fails if the object is of another
+// type.
+func copyObject(into reflect.Value, e *watchcache.Element, private bool) error {
+	want := reflect.PointerTo(into.Type())
+	object := e.Object
+	if private {
+		object = object.DeepCopyObject()
+	} else if _, ok := object.(runtime.Unstructured); ok {
+		object = shallowCopy(object)
+	}
+	if reflect.TypeOf(object) != want {
+		return wrongTypeError(object, want)
+	}
+	into.Set(reflect.ValueOf(object).Elem())
+	return nil
+}
+
+// copyChunk is how many objects copyItems looks up before it copies them: their
+// addresses come from memory, one after another, and copying need not wait for
+// each.
+const copyChunk = 32
+
+// copyItems makes the items of exactly the elements' objects: never nil, so that an
+// empty list encodes as one. It fails if the items are of another type.
+func copyItems(items reflect.Value, elements []*watchcache.Element) error {
+	slice := reflect.MakeSlice(items.Type(), len(elements), len(elements))
+	if len(elements) == 0 {
+		items.Set(slice)
+		return nil
+	}
+	want := reflect.PointerTo(items.Type().Elem())
+	_, own := elements[0].Object.(runtime.Unstructured) // and so are all others
+	var objects [copyChunk]reflect.Value
+	for done := 0; done < len(elements); done += copyChunk {
+		chunk := elements[done:min(done+copyChunk, len(elements))]
+		for i, e := range chunk {
+			object := e.Object
+			if own {
+				object = shallowCopy(object)
+			}
+			if reflect.TypeOf(object) != want {
+				return wrongTypeError(object, want)
+			}
+			objects[i] = reflect.ValueOf(object).Elem()
+		}
+		for i := range chunk {
+			slice.Index(done + i).Set(objects[i])
+		}
+	}
+	items.Set(slice)
+	return nil
+}
+
+func wrongTypeError(object runtime.Object, want reflect.Type) error {
+	return fmt.Errorf("the cache holds objects of type %T, not %v", object, want)
+}
+
+// shallowCopy returns an unstructured object with a content and metadata of its
+// own.
+func shallowCopy(object runtime.Object) runtime.Object {
+	u, ok := object.(*unstructured.Unstructured)
+	if !ok {
+		return object.DeepCopyObject() // of a kind that nothing is known about
+	}
+	content := maps.Clone(u.Object)
+	if metadata, ok := content["metadata"].(map[string]any); ok {
+		content["metadata"] = maps.Clone(metadata)
+	}
+	return &unstructured.Unstructured{Object: content}
 }

@@ -40,5 +40,5 @@ func TestListUnderWayIsTheOneThatIsOrdered(t *testing.T) {
 		put(store, poddata.Pod("a/two"))
 		expectReceived(t, w, "ADDED a/two@3")
 		assert.Equal(t, before, store.Requests()["list"], "lists of the storage since")
-	}, func(c *cacher.Config) { c.ListStorage, c.ConsistencyCheckInterval = true, -1 })
+	}, func(c *cacher.Config) { c.ConsistencyCheckInterval = -1; c.List(true) })
 }

@@ -185,18 +185,20 @@ func (f *fixture) configure(c *script.Command) (change func(*cacher.Config), err
 	// Scripts count requests, and when a silent storage is asked whether it is there
 	// depends on when it was heard of.
 	config.StorageTimeout = 24 * time.Hour
-	duration(&config.ParkedTimeout, "parked")
-	duration(&config.InitialEventsTimeout, "initial")
+	var initial time.Duration
+	duration(&initial, "initial")
 	duration(&config.IdleTimeout, "idle")
 	duration(&config.DispatchBudget, "budget")
-	config.WindowBytes, config.InitialEventsBytes = int64(number("window-bytes")), int64(number("initial-bytes"))
+	config.WindowBytes = int64(number("window-bytes"))
+	config.BoundInitialEvents(initial, int64(number("initial-bytes")))
 	config.WatchBuffer = number("buffer")
 	if c.Flag("no-stale-reads") {
-		config.StaleReads = -1
+		config.MaxFallbackLists = -1
 	} else {
-		config.StaleReads = number("stale-reads")
+		config.MaxFallbackLists = number("stale-reads")
 	}
-	config.LazyStart, config.CarryWatchersOverRelist, config.ListStorage = c.Flag("lazy"), c.Flag("carry"), c.Flag("list-storage")
+	config.LazyStart = c.Flag("lazy")
+	config.List(c.Flag("list-storage"))
 	config.ConsistentGetFromStorage = c.Flag("get-from-storage")
 	if !c.Flag("checks") {
 		config.ConsistencyCheckInterval = -1

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -127,7 +126,7 @@ const neverWritten = "apiserver_watch_events_dispatch_duration_seconds{"
 // both caches give the same series with the same values, but for what the table in
 // COMPATIBILITY.md says.
 func TestShippedSeriesBesideTheShippedCacher(t *testing.T) {
-	s := startSideBySide(t, func(c *cacher.Config) { c.ParkedTimeout = time.Second })
+	s := startSideBySide(t, func(c *cacher.Config) { c.WindowBytes = 100 << 10 })
 	for i := range 40 {
 		put(s.store, poddata.Pod(fmt.Sprintf("a/new-%d", i%10)))
 	}
@@ -186,21 +185,6 @@ func differencesOf(theirs, own map[string]float64) (out []string) {
 		}
 	}
 	return out
-}
-
-// Switched off, the cache leaves the shipped cacher's series alone.
-func TestDisableShippedMetrics(t *testing.T) {
-	shippedmetrics.Register()
-	for _, disabled := range []bool{false, true} {
-		group := fmt.Sprintf("disabled-%v.example.com", disabled)
-		inBubble(t, manyPods, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-			burst(store, 10)
-			elapse(5 * time.Second)
-		}, func(c *cacher.Config) {
-			c.GroupResource, c.DisableShippedMetrics = schema.GroupResource{Group: group, Resource: "pods"}, disabled
-		})
-		require.Equal(t, disabled, len(shippedSeries(t, group)) == 0, "whether there are none")
-	}
 }
 
 // readsThatWait reads from both until the reads of both had to wait for an event

@@ -4,7 +4,6 @@ package cacher
 
 import (
 	"context"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -14,9 +13,8 @@ import (
 )
 
 // sizeOf estimates the memory that a decoded object takes together with its
-// labels, in bytes: everything that it refers to, whatever its type. Strings
-// that share memory are counted each, so that what the estimates bound is
-// bounded.
+// labels, in bytes: everything that it refers to, whatever its type. Shared strings
+// count each time, so the estimate is an upper bound.
 func sizeOf(object runtime.Object, labels labels.Set) int64 {
 	size := heapsize.Of(object)
 	if _, ok := object.(runtime.Unstructured); ok {
@@ -27,21 +25,21 @@ func sizeOf(object runtime.Object, labels labels.Set) int64 {
 	return size
 }
 
-// estimateSizes makes storage estimate the sizes of objects, for which storage
-// asks the cache for their keys from time to time. Only the first call, when the
-// cache is first awake, does so: the estimation costs storage a goroutine.
+// estimateSizes makes storage estimate the sizes of objects; storage asks the cache for
+// their keys from time to time. The estimation costs storage a goroutine, so it begins
+// when the cache is first awake. Later calls do nothing.
 func (c *Cacher) estimateSizes() error {
 	if c.config.DisableSizeEstimation || c.estimates.Swap(true) {
 		return nil
 	}
 	if err := c.config.Storage.EnableResourceSizeEstimation(c.keys); err != nil {
-		return fmt.Errorf("cacher.Config.Storage is %T: its size estimation can't be enabled: %w", c.config.Storage, err)
+		return faultf(err, "cacher.Config.Storage is %T: its size estimation can't be enabled", c.config.Storage)
 	}
 	return nil
 }
 
-// keys returns the keys that storage is to remember the sizes of: those of all
-// objects, at least as new as the call, and none while the cache sleeps.
+// keys returns the keys whose sizes storage remembers: those of all objects, at least as
+// new as the call, and none while the cache sleeps.
 func (c *Cacher) keys(ctx context.Context) ([]string, error) {
 	e := c.lifecycle.current()
 	if e == nil {

@@ -221,8 +221,8 @@ func TestStatusPages(t *testing.T) {
 func TestStatusKeepsErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore()
-		store.Fail("watch", errors.New("no leader"))
-		store.Fail("list", errors.New("no leader"))
+		store.Fail("watch", errors.New("etcdserver: no leader"))
+		store.Fail("list", errors.New("etcdserver: no leader"))
 		c := newCache(t, store)
 		elapse(time.Minute)
 		s := c.Status()
@@ -232,8 +232,8 @@ func TestStatusKeepsErrors(t *testing.T) {
 		require.NotContains(t, s.LastError.Summary, "no leader")
 		require.Contains(t, s.LastError.Message, "no leader")
 		for i := range 40 {
-			store.Fail("watch", fmt.Errorf("reason %d", i))
-			store.Fail("list", fmt.Errorf("reason %d", i))
+			store.Fail("watch", fmt.Errorf("etcdserver: reason %d", i))
+			store.Fail("list", fmt.Errorf("etcdserver: reason %d", i))
 			elapse(time.Minute)
 		}
 		s = c.Status()
@@ -334,7 +334,7 @@ func TestStatusStorageVersion(t *testing.T) {
 		read := goList(t.Context(), c, "")
 		elapse(2 * time.Second)
 		expect(102, 103, 0, 2) // it is asked again while the read waits
-		store.Fail("version", errors.New("no leader"))
+		store.Fail("version", errors.New("etcdserver: no leader"))
 		elapse(5 * time.Second)
 		expect(102, 103, 4, 7)
 		store.Fail("version", nil)
@@ -354,7 +354,7 @@ func TestStatusSilence(t *testing.T) {
 		put(store, poddata.Pod("a/one"))
 		synctest.Wait()
 		require.InDelta(t, 0, c.Status().SilenceSeconds, 0.001)
-		store.Fail("version", errors.New("no leader"))
+		store.Fail("version", errors.New("etcdserver: no leader"))
 		elapse(20 * time.Second)
 		silent := c.Status().SilenceSeconds
 		put(store, poddata.Pod("a/one"))

@@ -3,15 +3,18 @@
 package cacher
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 
-	"github.com/kube-watchcache/watchcache/cacher/internal/fresh"
+	"github.com/kube-watchcache/watchcache/cacher/internal/freshness"
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
 )
 
@@ -41,17 +44,12 @@ func foreignError(resource schema.GroupResource, rv, current uint64) error {
 // tooLargeError (504, "too large resource version") answers a resourceVersion
 // that the cache, at current, has not reached.
 func tooLargeError(rv, current uint64) error {
-	return storage.NewTooLargeResourceVersionError(rv, current, fresh.RetrySeconds)
+	return storage.NewTooLargeResourceVersionError(rv, current, freshness.RetrySeconds)
 }
 
-// restoredError (429) answers a read that finds out that storage has gone back
-// to an earlier version.
-func restoredError(why error) error {
-	return apierrors.NewTooManyRequests(why.Error(), fresh.RetrySeconds)
-}
-
-// notFreshError (429) answers a read that the cache can't serve fresh, and that
-// must not go to storage, to be tried again after some seconds.
+// notFreshError (429) answers a read or a watch that the cache can't serve fresh, and
+// that must not go to storage, to be tried again after some seconds. The reason is
+// one of the cache's own errors.
 func notFreshError(why error, retry int) error {
 	return apierrors.NewTooManyRequests(why.Error(), retry)
 }
@@ -59,7 +57,14 @@ func notFreshError(why error, retry int) error {
 // awayStatus (504) answers a read that only storage can answer, while storage is
 // away.
 func awayStatus(why error) error {
-	return apierrors.NewTimeoutError(why.Error(), fresh.RetrySeconds)
+	return apierrors.NewTimeoutError(why.Error(), freshness.RetrySeconds) // errAway
+}
+
+// overStatus (504) answers a watch whose time is over before it begins. An API server
+// makes a negative time of a timeoutSeconds that is negative or doesn't fit, and sends
+// no event of a watch that has no time.
+func overStatus() error {
+	return apierrors.NewTimeoutError("the time of the watch is over before it begins: timeoutSeconds is negative, too large, or shorter than the request has waited", freshness.RetrySeconds)
 }
 
 // stoppedError (429) answers a request to a cache that is stopped.
@@ -67,20 +72,33 @@ func stoppedError(downtime time.Duration) error {
 	return apierrors.NewTooManyRequests(tasks.ErrStopped.Error(), retryAfter(downtime))
 }
 
-// notReadyError (429) answers a request to a cache that has no state, for a
-// reason that may not be known.
-func notReadyError(why error, downtime time.Duration) error {
+// notReadyError (429) answers a request to a cache that has no state. unlistable:
+// because storage has something that it can't deliver.
+func notReadyError(unlistable bool, downtime time.Duration) error {
 	text := "storage is (re)initializing"
-	if why != nil {
-		text = fmt.Sprintf("%s: %v", text, withoutContent(why))
+	if unlistable {
+		text += ": storage has an object that it cannot deliver"
 	}
 	return apierrors.NewTooManyRequests(text, retryAfter(downtime))
 }
 
 // pausedError (429) answers a watch that would be ended at once, because the
 // cache can't follow storage.
-func pausedError(why error, pause time.Duration) error {
-	return apierrors.NewTooManyRequests(fmt.Sprintf("the watch cache is paused: %v", withoutContent(why)), retryAfter(pause))
+func pausedError(pause time.Duration) error {
+	return apierrors.NewTooManyRequests("the watch cache is paused: storage cannot deliver the next change", retryAfter(pause))
+}
+
+// undeliverableStatus (500) ends the watches of a cache that is paused. An object that
+// was deleted though storage could not read it has the reason and the words of
+// storage's own watch.
+func undeliverableStatus(why error) error {
+	if apierrors.ReasonForError(why) == metav1.StatusReasonStoreReadError {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonStoreReadError,
+			Message: "saw a DELETED event, but object data is corrupt; new watches are refused until storage was listed",
+		}}
+	}
+	return apierrors.NewInternalError(errors.New("storage cannot deliver the next change; new watches are refused until it can"))
 }
 
 // retryAfter is the Retry-After, in seconds, of a refusal for a reason that has

@@ -207,7 +207,7 @@ func TestInitialEventsBytes(t *testing.T) {
 					got := w.next()
 					assert.True(t, strings.HasPrefix(got, want), "watcher %d got %q, want %q", i, got, want)
 				}
-			}, meters, func(c *cacher.Config) { c.InitialEventsBytes = test.bytes })
+			}, meters, func(c *cacher.Config) { c.BoundInitialEvents(0, test.bytes) })
 		})
 	}
 }
@@ -256,7 +256,7 @@ func TestEndsOfAWatcherMeet(t *testing.T) {
 			}
 		}, func(c *cacher.Config) {
 			c.WatchBuffer, c.DispatchBudget, c.WindowBytes = 1+random.IntN(3), -1, int64(1+random.IntN(20_000))
-			c.InitialEventsTimeout = time.Duration(1+random.IntN(3)) * time.Second
+			c.BoundInitialEvents(time.Duration(1+random.IntN(3))*time.Second, 0)
 		})
 	}
 }

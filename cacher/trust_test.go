@@ -34,8 +34,7 @@ func miss(store *memstore.Store, write func()) {
 
 // Regression 51: from the moment that a cache is known to have missed events
 // until it was listed again, storage answers consistent reads, all GETs and a
-// few LISTs, and those of earlier versions. Watchers are told of what they have
-// missed, or that they have.
+// few LISTs, and those of earlier versions. Watchers receive a 410.
 func TestInconsistentCacheIsNotTrusted(t *testing.T) {
 	for name, find := range map[string]func(*testing.T, *memstore.Store){
 		"by a comparison": func(*testing.T, *memstore.Store) { elapse(90 * time.Second) },
@@ -44,77 +43,54 @@ func TestInconsistentCacheIsNotTrusted(t *testing.T) {
 			elapse(time.Second)
 		},
 	} {
-		for _, carry := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, carried %v", name, carry), func(t *testing.T) {
-				inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-					w := watchPods(t, c, "/pods/", "0")
-					expectReceived(t, w, "ADDED a/one@2")
-					miss(store, func() { put(store, poddata.Pod("a/two")) })
-					expectList(t, c, "/pods/", "", "a/one@3") // nobody knows yet
-					open := store.Gate("watch")
-					find(t, store)
-					rv := fmt.Sprint(store.Touch())
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+				w := watchPods(t, c, "/pods/", "0")
+				expectReceived(t, w, "ADDED a/one@2")
+				miss(store, func() { put(store, poddata.Pod("a/two")) })
+				expectList(t, c, "/pods/", "", "a/one@3") // nobody knows yet
+				open := store.Gate("watch")
+				find(t, store)
+				rv := fmt.Sprint(store.Touch())
 
-					before := store.Requests()
-					var gets, lists []*reading
-					for range 20 {
-						gets, lists = append(gets, goGet(t.Context(), c, "/pods/a/two", "")), append(lists, goList(t.Context(), c, ""))
+				before := store.Requests()
+				var gets, lists []*reading
+				for range 20 {
+					gets, lists = append(gets, goGet(t.Context(), c, "/pods/a/two", "")), append(lists, goList(t.Context(), c, ""))
+				}
+				refused := 0
+				for _, r := range append(gets, lists...) {
+					<-r.done
+					if code, seconds := retryAfter(r.err); code == http.StatusTooManyRequests && seconds > 0 {
+						refused++
+					} else {
+						assert.NoError(t, r.err)
 					}
-					refused := 0
-					for _, r := range append(gets, lists...) {
-						<-r.done
-						if code, seconds := retryAfter(r.err); code == http.StatusTooManyRequests && seconds > 0 {
-							refused++
-						} else {
-							assert.NoError(t, r.err)
-						}
-					}
-					now := store.Requests()
-					assert.Equal(t, 20, now["get"]-before["get"], "the GETs of 20 that storage got")
-					assert.Equal(t, 3, now["list"]-before["list"], "the LISTs of 20 that storage got")
-					assert.Equal(t, 17, refused, "the LISTs of 20 that were refused")
-					expectList(t, c, "/pods/", "3", "a/one a/two@3", exactly)
+				}
+				now := store.Requests()
+				assert.Equal(t, 20, now["get"]-before["get"], "the GETs of 20 that storage got")
+				assert.Equal(t, 3, now["list"]-before["list"], "the LISTs of 20 that storage got")
+				assert.Equal(t, 17, refused, "the LISTs of 20 that were refused")
+				expectList(t, c, "/pods/", "3", "a/one a/two@3", exactly)
 
-					open()
-					elapse(10 * time.Second)
-					before = store.Requests()
-					expectList(t, c, "/pods/", "", "a/one a/two@"+rv)
-					expectRead(t, after(goGet(t.Context(), c, "/pods/a/one", "")), "a/one@2")
-					now = store.Requests()
-					assert.Equal(t, before["list"], now["list"], "the cache is not trusted after it was listed again")
-					assert.Equal(t, before["get"], now["get"], "the cache is not trusted after it was listed again")
-					expectList(t, c, "/pods/", "3", "a/one a/two@3", exactly)
-					assert.Equal(t, before["list"]+1, store.Requests()["list"], "a version from before the list was answered from what had been missed")
-					got := received(w)
-					require.NotEmpty(t, got, "the watcher was told nothing")
-					assert.Contains(t, []string{"ERROR 410 Expired", "ADDED a/two@4"}, got[0], "the watcher was told %q", got)
-				}, func(c *cacher.Config) {
-					c.StaleReads, c.ConsistencyCheckInterval, c.CarryWatchersOverRelist = 3, time.Minute, carry
-				})
+				open()
+				elapse(10 * time.Second)
+				before = store.Requests()
+				expectList(t, c, "/pods/", "", "a/one a/two@"+rv)
+				expectRead(t, after(goGet(t.Context(), c, "/pods/a/one", "")), "a/one@2")
+				now = store.Requests()
+				assert.Equal(t, before["list"], now["list"], "the cache is not trusted after it was listed again")
+				assert.Equal(t, before["get"], now["get"], "the cache is not trusted after it was listed again")
+				expectList(t, c, "/pods/", "3", "a/one a/two@3", exactly)
+				assert.Equal(t, before["list"]+1, store.Requests()["list"], "a version from before the list was answered from what had been missed")
+				got := received(w)
+				require.NotEmpty(t, got, "the watcher was told nothing")
+				assert.Equal(t, "ERROR 410 Expired", got[0], "the watcher received %q", got)
+			}, func(c *cacher.Config) {
+				c.MaxFallbackLists, c.ConsistencyCheckInterval = 3, time.Minute
 			})
-		}
+		})
 	}
-}
-
-// A deletion that was missed is carried to watchers that have their state from the cache as one that happened when
-// the storage was listed; versions from before that are storage's to answer.
-func TestMissedDeletionIsCarried(t *testing.T) {
-	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one"), poddata.Pod("a/two")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		w := watchPods(t, c, "/pods/", "0")
-		expectReceived(t, w, "ADDED a/one@2", "ADDED a/two@3")
-		miss(store, func() { store.Remove("/pods/a/two") })
-		store.Touch()
-		expectList(t, c, "/pods/", "", "a/one a/two@5")
-		store.Touch()
-		elapse(2 * time.Minute)
-		expectReceived(t, w, "DELETED a/two@6")
-		expectList(t, c, "/pods/", "", "a/one@6")
-		before := store.Requests()["list"]
-		expectList(t, c, "/pods/", "5", "a/one@5", exactly)
-		assert.NotEqual(t, before, store.Requests()["list"], "a version from before the list was answered from what had been missed")
-	}, func(c *cacher.Config) {
-		c.ConsistencyCheckInterval, c.CarryWatchersOverRelist = time.Minute, true
-	})
 }
 
 // garbled tells other versions than it has, each time others or always the
@@ -126,7 +102,7 @@ type garbled struct {
 	same  bool
 }
 
-func (g *garbled) Versions(_ context.Context, prefix string, rv uint64, visit func(string, uint64) error) error {
+func (g *garbled) Versions(ctx context.Context, prefix string, rv uint64, visit func(string, uint64) error) error {
 	g.mu.Lock()
 	g.calls++
 	key := fmt.Sprintf("%sghost/%d", prefix, g.calls)
@@ -134,10 +110,8 @@ func (g *garbled) Versions(_ context.Context, prefix string, rv uint64, visit fu
 		key = prefix + "ghost/one"
 	}
 	g.mu.Unlock()
-	for _, v := range g.KeysAt(prefix, rv) {
-		if err := visit(v.Key, v.RV); err != nil {
-			return err
-		}
+	if err := g.KeysAt(ctx, prefix, rv, visit); err != nil {
+		return err
 	}
 	return visit(key, 1)
 }
@@ -309,4 +283,25 @@ func TestGetPassedOnIsNotLost(t *testing.T) {
 		<-stopped.done
 		assert.True(t, apierrors.IsTooManyRequests(stopped.err), "got %v", stopped.err)
 	})
+}
+
+// Regression 129: a watcher whose channel is full when the cache finds that it has missed
+// an event receives its 410 once there is room. Without it the client would resume from
+// the list that has mended the state, and never see the object.
+func TestAFullWatcherReceivesThatEventsWereMissed(t *testing.T) {
+	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		full, left := watchPods(t, c, "/pods/", "2"), watchPods(t, c, "/pods/", "2")
+		put(store, poddata.Pod("a/two"))
+		put(store, poddata.Pod("a/three"))
+		elapse(time.Second)
+		miss(store, func() { put(store, poddata.Pod("a/four")) })
+		expectList(t, c, "/pods/b/", "", "@5") // has the cache take the missed version for reached
+		elapse(2 * time.Minute)
+		assert.Zero(t, c.Status().Watches.Live)
+		left.Stop()
+		expectReceived(t, left, "ADDED a/two@3", "ADDED a/three@4", "closed")
+		expectReceived(t, full, "ADDED a/two@3", "ADDED a/three@4", "ERROR 410 Expired")
+		elapse(time.Second)
+		expectReceived(t, full, "closed")
+	}, func(c *cacher.Config) { c.ConsistencyCheckInterval, c.WatchBuffer = time.Minute, 2 })
 }

@@ -4,7 +4,6 @@ package cacher_test
 
 import (
 	"os"
-	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -12,17 +11,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
 // docs/tuning.md has a section, or a reason for having none, for each field of
-// Config and for nothing else. The flags in its headings are those of
-// docs/flags.md, and each metric and label that the page names exists.
+// Config and for nothing else. The flags in its headings are those of its table, and each metric and label that the page names exists.
 func TestTuningPage(t *testing.T) {
 	text, err := os.ReadFile("../docs/tuning.md")
-	require.NoError(t, err)
-	flags, err := os.ReadFile("../docs/flags.md")
 	require.NoError(t, err)
 	sections, rest, ok := strings.Cut(string(text), "\n## Not for tuning\n")
 	require.True(t, ok)
@@ -33,7 +28,7 @@ func TestTuningPage(t *testing.T) {
 		name, flag, flagged := strings.Cut(heading, " ")
 		require.False(t, told[name], "docs/tuning.md has two sections for %s", name)
 		told[name] = true
-		row := regexp.MustCompile("(?m)^\\| (`--[a-z-]+`) \\| `" + name + "` \\|").FindStringSubmatch(string(flags))
+		row := regexp.MustCompile("(?m)^\\| (`--[a-z-]+`) \\| `" + name + "` \\|").FindStringSubmatch(string(text))
 		require.Equal(t, row != nil, flagged, "the heading of %s names its flag, if there is one", name)
 		if flagged {
 			assert.Equal(t, row[1], flag, "the flag of %s", name)
@@ -46,9 +41,7 @@ func TestTuningPage(t *testing.T) {
 		require.False(t, told[name[1]], "docs/tuning.md has a section for %s and a reason for having none", name[1])
 		told[name[1]] = true
 	}
-	config := reflect.TypeFor[cacher.Config]()
-	for i := range config.NumField() {
-		name := config.Field(i).Name
+	for _, name := range configFields() {
 		assert.True(t, told[name], "docs/tuning.md has no section for Config.%s", name)
 		delete(told, name)
 	}

@@ -84,13 +84,13 @@ func TestStorageThatDoesNotStreamItsState(t *testing.T) {
 	}
 }
 
-// With ListStorage the storage is not asked to stream its state.
+// Where Decorator says so, the storage is not asked to stream its state.
 func TestListStorage(t *testing.T) {
 	for _, list := range []bool{false, true} {
 		store := newStore(poddata.Pod("a/one"))
-		start(t, store, func(config *cacher.Config) { config.ListStorage = list })
+		start(t, store, func(config *cacher.Config) { config.List(list) })
 		lists := store.Requests()["list"]
-		assert.Equal(t, list, lists > 0, "with ListStorage %v the storage was listed %d times", list, lists)
+		assert.Equal(t, list, lists > 0, "told to list: %v; the storage was listed %d times", list, lists)
 	}
 }
 

@@ -4,12 +4,15 @@ package cacher
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 
-	"github.com/kube-watchcache/watchcache/cacher/internal/fanout"
+	"github.com/kube-watchcache/watchcache/cacher/internal/dispatch"
+	"github.com/kube-watchcache/watchcache/cacher/internal/freshness"
 	"github.com/kube-watchcache/watchcache/cacher/internal/match"
 	"github.com/kube-watchcache/watchcache/cacher/internal/source"
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
@@ -20,6 +23,9 @@ import (
 // the history does not have is reported by an ERROR event, as from storage itself.
 func (c *Cacher) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	e := c.lifecycle.acquire(ctx, wokenByWatch)
+	if e == nil {
+		return nil, ctx.Err()
+	}
 	defer c.lifecycle.release()
 	return e.watch(ctx, key, opts)
 }
@@ -45,6 +51,9 @@ func (e *engine) watch(ctx context.Context, key string, opts storage.ListOptions
 
 // openWatchOf opens a watch, and ends its observation unless there is an error.
 func (e *engine) openWatchOf(ctx context.Context, key string, rv uint64, opts storage.ListOptions, seen *observation) (watch.Interface, error) {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return nil, overStatus()
+	}
 	if !e.readiness.ready() && !e.warm(ctx) {
 		return nil, e.readiness.refusal()
 	}
@@ -64,16 +73,19 @@ func (e *engine) openWatchOf(ctx context.Context, key string, rv uint64, opts st
 		e.observedWatch(ctx, seen, ctx.Err())
 		return endedWatch(), nil
 	case err != nil:
+		if refused := e.refusedWatch(err, opts); refused != nil {
+			return nil, refused
+		}
 		seen.decision = watchFailed
 		e.observedWatch(ctx, seen, err)
 		return endedWatch(source.Failure(err)), nil
 	}
-	w, ok := e.fanout.Open(ctx, fanout.Request{
+	w, ok := e.fanout.Open(ctx, dispatch.Request{
 		Query: query, Start: start,
 		Client:           clientOf(ctx),
 		Bookmarks:        opts.Predicate.AllowWatchBookmarks || opts.ProgressNotify,
 		InitialEventsEnd: streamsInitialState(opts) && opts.Predicate.AllowWatchBookmarks,
-		Initialized: func(initial fanout.InitialEvents) {
+		Initialized: func(initial dispatch.InitialEvents) {
 			seen.index, seen.evaluated, seen.returned = initial.Index, initial.Evaluated, initial.Sent
 			e.observedWatch(ctx, seen, ctx.Err())
 		},
@@ -84,13 +96,31 @@ func (e *engine) openWatchOf(ctx context.Context, key string, rv uint64, opts st
 	return w, nil
 }
 
+// refusedWatch returns the status (429) for a watch that can begin later, as it was
+// asked for, and nil if it can't. Clients of client-go repeat a watch that was refused
+// with 429; any other failure before the first event makes them take the server for
+// one without watch-lists, and list at resourceVersion 0.
+func (e *engine) refusedWatch(err error, opts storage.ListOptions) error {
+	switch {
+	case errors.Is(err, tasks.ErrStopped):
+		return e.readiness.refusal()
+	case errors.Is(err, errNoProgress), apierrors.IsResourceExpired(err):
+		return nil
+	case storage.IsTooLargeResourceVersion(err) && opts.ResourceVersion != "" && !e.health.inDoubt():
+		return nil // storage may never reach that version
+	case errors.Is(err, errDoubtful):
+		return notFreshError(errDoubtful, freshness.RetrySeconds)
+	}
+	return notFreshError(errNotCaughtUp, freshness.RetrySeconds)
+}
+
 // Bookmark sends each open watch that has asked for bookmarks one at the storage's
 // current version, and returns when the clients have taken it, or the context is
 // done. A server calls Bookmark before it ends its watches, so that their clients
 // resume on another server, or on this one once it is back, from a version that is
-// as new as can be. If storage does not tell its version in half of the time that the
-// context has, the bookmarks are at the version that the cache has reached. Watches
-// that catch up get none, and a cache that sleeps has none to send to.
+// as new as can be. If storage does not return its version within half of the context's
+// time, the bookmarks are at the version that the cache has reached. Watches that catch
+// up get none.
 func (c *Cacher) Bookmark(ctx context.Context) error {
 	e := c.lifecycle.current()
 	if e == nil || !e.readiness.ready() {
@@ -129,23 +159,34 @@ func streamsInitialState(opts storage.ListOptions) bool {
 //	not set            state, most recent  state, any      after N
 //	true               state, most recent  state, any      state, not older than N
 //	false              most recent         any             after N
-func (e *engine) watchStart(ctx context.Context, query *match.Query, rv uint64, opts storage.ListOptions) (fanout.Start, error) {
+func (e *engine) watchStart(ctx context.Context, query *match.Query, rv uint64, opts storage.ListOptions) (dispatch.Start, error) {
+	// A state that is known to be wrong is shown to nobody.
+	reached := e.state.RV()
+	late := e.config.Clock.NewTimer(e.config.FreshnessTimeout)
+	relisted, err := e.trust.wait(ctx, late.C())
+	late.Stop()
+	if err != nil {
+		return dispatch.Start{}, err
+	}
 	withState := streamsInitialState(opts) || (opts.SendInitialEvents == nil && rv == 0)
+	if relisted && !withState && rv > 0 && rv <= reached {
+		return dispatch.Start{}, expiredError(errDoubtful) // the client may have that state
+	}
 	if !withState {
 		return e.watchAfter(ctx, query, rv, opts.ResourceVersion == "")
 	}
 	required, err := e.watchRequires(ctx, rv, opts)
 	if err != nil {
-		return fanout.Start{}, err
+		return dispatch.Start{}, err
 	}
 	if err := e.waiting.Wait(ctx, required); err != nil {
-		return fanout.Start{}, err
+		return dispatch.Start{}, err
 	}
 	if required == 0 {
 		e.endOfRevision(ctx, false)
 	}
 	snapshot := e.state.Latest()
-	return fanout.Start{Snapshot: snapshot, Position: snapshot.Next(), Shown: snapshot.RV()}, nil
+	return dispatch.Start{Snapshot: snapshot, Position: snapshot.Next(), Shown: snapshot.RV()}, nil
 }
 
 // watchRequires returns how fresh the initial state must be.
@@ -164,36 +205,39 @@ func (e *engine) watchRequires(ctx context.Context, rv uint64, opts storage.List
 
 // watchAfter returns where a watch without the initial state begins. A watch whose
 // events since rv are all in the window begins although others have left it.
-func (e *engine) watchAfter(ctx context.Context, query *match.Query, rv uint64, mostRecent bool) (fanout.Start, error) {
+func (e *engine) watchAfter(ctx context.Context, query *match.Query, rv uint64, mostRecent bool) (dispatch.Start, error) {
 	if mostRecent {
 		current, err := e.currentVersion(ctx)
 		if err != nil {
-			return fanout.Start{}, err
+			return dispatch.Start{}, err
 		}
 		rv = current
 	}
 	if rv == 0 {
 		snapshot := e.state.Latest()
-		return fanout.Start{Position: snapshot.Next(), Shown: snapshot.RV()}, nil
+		return dispatch.Start{Position: snapshot.Next(), Shown: snapshot.RV()}, nil
 	}
 	if err := e.foreign(ctx, rv); err != nil {
-		return fanout.Start{}, err
+		return dispatch.Start{}, err
 	}
-	slice := e.indexes.Slice(query)
-	position, beyond, err := e.state.PositionFor(rv, slice)
-	if err != nil && e.awaitRecall(ctx) {
+	interest := e.indexes.Interest(query)
+	position, beyond, err := e.state.PositionFor(rv, interest)
+	if err != nil && e.awaitBackfill(ctx, rv) {
 		if e.ctx.Err() != nil {
-			return fanout.Start{}, tasks.ErrStopped // and not what makes the client list
+			return dispatch.Start{}, tasks.ErrStopped // and not what makes the client list
 		}
-		position, beyond, err = e.state.PositionFor(rv, slice)
+		position, beyond, err = e.state.PositionFor(rv, interest)
 	}
 	if err != nil {
-		return fanout.Start{}, expiredError(err)
+		return dispatch.Start{}, expiredError(err)
+	}
+	if e.trust.ambiguous(rv) {
+		return dispatch.Start{}, expiredError(errDoubtful)
 	}
 	if beyond {
 		e.metrics.BeyondWindow()
 	}
-	return fanout.Start{Position: position, After: rv, Shown: rv}, nil
+	return dispatch.Start{Position: position, After: rv, Shown: rv}, nil
 }
 
 // endedWatch is a watch that brings some events and ends.
@@ -211,3 +255,20 @@ type finished chan watch.Event
 
 func (f finished) ResultChan() <-chan watch.Event { return f }
 func (f finished) Stop()                          {}
+
+// foreign returns the error for a watch after a resourceVersion that storage has not
+// reached, nil if it has. Such a version is of a history that is gone: storage was
+// restored from a backup while the client was away, and the watch would silently skip
+// everything up to rv. If only the cache has not reached rv, the cache is late.
+func (e *engine) foreign(ctx context.Context, rv uint64) error {
+	if rv <= e.state.RV() || !e.watchProgress() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.config.FreshnessTimeout)
+	defer cancel()
+	current, err := e.currentVersion(ctx)
+	if err != nil || rv <= current {
+		return nil // a storage that is away can't tell
+	}
+	return foreignError(e.config.GroupResource, rv, current)
+}

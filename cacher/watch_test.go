@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
@@ -104,5 +107,19 @@ func TestWatchBadInput(t *testing.T) {
 		if !assert.Error(t, err, "key %q at %q", test.key, test.rv) {
 			w.Stop()
 		}
+	}
+}
+
+// Regression 141: the client of a watch whose time is over before it begins learns why
+// nothing comes.
+func TestWatchWhoseTimeIsOver(t *testing.T) {
+	c := start(t, newStore(poddata.Pod("a/one")))
+	for _, rv := range []string{"", "0", "2"} {
+		ctx, cancel := context.WithTimeout(t.Context(), -time.Second)
+		_, err := c.Watch(ctx, "/pods/", everything(rv))
+		cancel()
+		require.Error(t, err, rv)
+		assert.True(t, apierrors.IsTimeout(err), "at %q: got %v", rv, err)
+		assert.ErrorContains(t, err, "timeoutSeconds")
 	}
 }

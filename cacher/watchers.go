@@ -3,20 +3,22 @@
 package cacher
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/kube-watchcache/watchcache/cacher/internal/fanout"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/kube-watchcache/watchcache/cacher/internal/dispatch"
 )
 
 // WatcherQuery is which watchers StatusPage describes. The zero value is none of
 // them.
 type WatcherQuery struct {
-	// Sort is one of WatcherOrders; empty: lag. Each puts first what a person is
-	// likely to look for: the greatest number, the oldest watch, the first name of
-	// the alphabet. Reverse turns the order round.
+	// Sort is one of WatcherOrders; empty: lag. The greatest number, the oldest watch or
+	// the first name of the alphabet comes first. Reverse reverses the order.
 	Sort    string
 	Reverse bool
 	// The page begins after Offset watchers and has at most Limit of them; all if
@@ -25,7 +27,7 @@ type WatcherQuery struct {
 }
 
 // WatcherOrders returns the names of the orders that watchers can be sorted by.
-func WatcherOrders() []string { return fanout.Orders() }
+func WatcherOrders() []string { return dispatch.Orders() }
 
 // defaultOrder is the one of WatcherOrders that an empty Sort means.
 const defaultOrder = "lag"
@@ -58,7 +60,7 @@ type WatchCounts struct {
 	WorstLagSeconds float64 `json:"worstLagSeconds"`
 }
 
-// WatcherState is what a watch is doing.
+// WatcherState is the state of a watch.
 type WatcherState string
 
 // The states; see WatchCounts.
@@ -70,7 +72,7 @@ const (
 
 // WatcherStatus describes one watch.
 type WatcherStatus struct {
-	// ID tells the open watches of a cache apart.
+	// ID identifies a watch of the cache.
 	ID uint64 `json:"id"`
 	// Client is whose watch it is.
 	Client Client `json:"client"`
@@ -79,9 +81,9 @@ type WatcherStatus struct {
 	Key           string `json:"key"`
 	LabelSelector string `json:"labelSelector,omitempty"`
 	FieldSelector string `json:"fieldSelector,omitempty"`
-	// State is what the watch is doing. Parked reports whether the watch is not
-	// live: it catches up from its position instead of being sent events as they
-	// come, because it has just begun, or its client is slow.
+	// State is the state of the watch. Parked: the watch is not live, because it has
+	// just begun or its client is slow. It catches up from its position instead of
+	// receiving events as they come.
 	State  WatcherState `json:"state"`
 	Parked bool         `json:"parked"`
 	// Lag is how many of the dispatched events the watcher has not looked at yet;
@@ -122,17 +124,17 @@ type EndedWatch struct {
 }
 
 var watcherStates = [...]WatcherState{
-	fanout.Live: WatcherLive, fanout.Starting: WatcherStarting, fanout.Parked: WatcherParked,
+	dispatch.Live: WatcherLive, dispatch.Starting: WatcherStarting, dispatch.Parked: WatcherParked,
 }
 
 func (e *engine) watchers(q WatcherQuery) ([]WatcherStatus, WatchCounts) {
-	page, counts := e.fanout.Watches(fanout.Page(q))
+	page, counts := e.fanout.Watches(dispatch.Page(q))
 	out := make([]WatcherStatus, len(page))
 	for i, w := range page {
 		out[i] = WatcherStatus{
 			ID: w.ID, Client: Client(w.Client),
 			Key: w.Name.Key, LabelSelector: w.Name.Label, FieldSelector: w.Name.Field,
-			State: watcherStates[w.Phase], Parked: w.Phase != fanout.Live, Lag: w.Lag, LagSeconds: w.LagTime.Seconds(),
+			State: watcherStates[w.Phase], Parked: w.Phase != dispatch.Live, Lag: w.Lag, LagSeconds: w.LagTime.Seconds(),
 			Queued: w.Queued, Capacity: w.Capacity, Delivered: w.Delivered, HeldBytes: w.Bytes, Started: w.Started,
 		}
 	}
@@ -142,7 +144,7 @@ func (e *engine) watchers(q WatcherQuery) ([]WatcherStatus, WatchCounts) {
 	}
 }
 
-func endedWatches(all []fanout.Ending) []EndedWatch {
+func endedWatches(all []dispatch.Ending) []EndedWatch {
 	out := make([]EndedWatch, len(all))
 	for i, w := range all {
 		out[i] = EndedWatch{
@@ -151,4 +153,35 @@ func endedWatches(all []fanout.Ending) []EndedWatch {
 		}
 	}
 	return out
+}
+
+// Client is who sent a request, as far as it is known. Each field may be empty.
+type Client struct {
+	// User is the name of the authenticated user, after impersonation.
+	User string `json:"user,omitempty"`
+	// UserAgent is the header of the request.
+	UserAgent string `json:"userAgent,omitempty"`
+	// Address is the host and port that the request came from.
+	Address string `json:"address,omitempty"`
+}
+
+type clientKey struct{}
+
+// WithClient returns a context whose watches Status shows as those of the
+// client, in full. Without it, Status shows the user that the context has for an
+// API server's registry, and no more. server.Install gives each watch of a server
+// its client.
+func WithClient(ctx context.Context, client Client) context.Context {
+	return context.WithValue(ctx, clientKey{}, client)
+}
+
+// clientOf returns whose request a context is.
+func clientOf(ctx context.Context) dispatch.Client {
+	if client, ok := ctx.Value(clientKey{}).(Client); ok {
+		return dispatch.Client(client)
+	}
+	if user, ok := apirequest.UserFrom(ctx); ok && user != nil {
+		return dispatch.Client{User: user.GetName()}
+	}
+	return dispatch.Client{}
 }

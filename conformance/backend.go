@@ -10,6 +10,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	etcdfeature "k8s.io/apiserver/pkg/storage/feature"
 	"k8s.io/client-go/util/watchlist"
+
+	"github.com/kube-watchcache/watchcache/storage/capability"
 )
 
 // Backend is one storage to be judged. Only Storage is required. Clauses that
@@ -74,7 +76,7 @@ func (b Backend) progress() bool {
 	if b.WatchProgress != nil {
 		return b.WatchProgress()
 	}
-	if s, ok := b.Storage.(interface{ WatchProgress() bool }); ok {
+	if s, ok := b.Storage.(capability.ProgressReporter); ok {
 		return s.WatchProgress()
 	}
 	return etcdfeature.DefaultFeatureSupportChecker.Supports(storage.RequestWatchProgress)

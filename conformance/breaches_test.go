@@ -8,10 +8,13 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/util/flowcontrol"
 )
 
 // breaches are the storages, by what is wrong with them.
@@ -162,7 +165,8 @@ var watchBreaches = map[string]breach{
 		found: map[string]string{"Storage/LabelTransitions": "is too much", "Storage/FieldTransitions": "is too much"},
 		make: func() broken {
 			return broken{memory: newMemory(), watch: func(m memory, ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-				return m.Store.Watch(ctx, key, opts)
+				opts.Predicate.Label, opts.Predicate.Field = labels.Everything(), fields.Everything()
+				return m.Watch(ctx, key, opts)
 			}}
 		},
 	},
@@ -181,7 +185,7 @@ var watchBreaches = map[string]breach{
 		found: map[string]string{"Storage/InitializationSignal": "has not signalled within"},
 		make: func() broken {
 			return broken{memory: newMemory(), watch: func(m memory, ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-				return m.Store.Watch(ctx, key, opts)
+				return m.Watch(flowcontrol.WithInitializationSignal(ctx, flowcontrol.NewInitializationSignal()), key, opts)
 			}}
 		},
 	},

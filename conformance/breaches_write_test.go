@@ -106,7 +106,9 @@ var progressBreaches = map[string]breach{
 			"Cacher/IdleBookmarks":           "LIST of /pods/",
 		},
 		make: func() broken {
-			return broken{memory: newMemory(), progress: func(memory, context.Context) error { return nil }}
+			m := newMemory()
+			m.EndRevisions(false) // which tells a watch of a namespace of writes elsewhere
+			return broken{memory: m, progress: func(memory, context.Context) error { return nil }}
 		},
 	},
 	"tells an old version as progress": {

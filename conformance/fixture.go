@@ -59,7 +59,7 @@ func (f *fixture) cache(t *testing.T, changes ...func(*cacher.Config)) *cacher.C
 		Codec:          Codec(),
 		// A read that waits in vain fails, it is not passed on to storage.
 		FreshnessTimeout: f.patience,
-		StaleReads:       -1,
+		MaxFallbackLists: -1,
 	}
 	for _, change := range changes {
 		change(&config)

@@ -10,9 +10,7 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/util/flowcontrol"
 	"k8s.io/klog/v2"
 
 	"github.com/stretchr/testify/assert"
@@ -31,8 +29,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.Cleanup(os.Exit))
 }
 
-// memory is a storage that keeps every rule of ours: memstore, with watches
-// that select.
+// memory is a storage that keeps every rule of ours.
 type memory struct{ *memstore.Store }
 
 func newMemory() memory { return memory{memstore.New(Prefix, NewPod)} }
@@ -44,66 +41,6 @@ func (m memory) backend(s storage.Interface) Backend {
 		Compact:       func(_ context.Context, rv uint64) error { m.Compact(rv); return nil },
 		Touch:         func(context.Context) (uint64, error) { return m.Touch(), nil },
 	}
-}
-
-// Watch implements storage.Interface.
-func (m memory) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-	rv, err := versioner.ParseResourceVersion(opts.ResourceVersion)
-	if err != nil {
-		return nil, err
-	}
-	seen := map[string]*example.Pod{}
-	if !opts.Predicate.Empty() && rv > 0 {
-		list, then := &example.PodList{}, exactly(rv).options()
-		then.Recursive = opts.Recursive
-		if err := m.GetList(ctx, key, then, list); err != nil {
-			return nil, err
-		}
-		for i := range list.Items {
-			key, _ := Key(&list.Items[i])
-			seen[key] = &list.Items[i]
-		}
-	}
-	w, err := m.Store.Watch(ctx, key, opts)
-	if err != nil {
-		return nil, err
-	}
-	flowcontrol.WatchInitialized(ctx)
-	if opts.Predicate.Empty() {
-		return w, nil
-	}
-	return alter(w, func(e watch.Event) []watch.Event { return transition(seen, opts.Predicate, e) }), nil
-}
-
-// transition is what a selection is told of an event, given what was seen
-// before.
-func transition(seen map[string]*example.Pod, predicate storage.SelectionPredicate, e watch.Event) []watch.Event {
-	pod, ok := e.Object.(*example.Pod)
-	if !ok || e.Type == watch.Bookmark {
-		return []watch.Event{e}
-	}
-	key, _ := Key(pod)
-	before := seen[key]
-	had, has := false, false
-	if before != nil {
-		had, _ = predicate.Matches(before)
-	}
-	delete(seen, key)
-	if e.Type != watch.Deleted {
-		has, _ = predicate.Matches(pod)
-		seen[key] = pod
-	}
-	switch {
-	case had && has:
-		return []watch.Event{{Type: watch.Modified, Object: pod}}
-	case has:
-		return []watch.Event{{Type: watch.Added, Object: pod}}
-	case had:
-		last := before.DeepCopy()
-		last.ResourceVersion = pod.ResourceVersion
-		return []watch.Event{{Type: watch.Deleted, Object: last}}
-	}
-	return nil
 }
 
 // altered is a watch whose events are changed on their way. Its goroutine ends

@@ -155,7 +155,7 @@ func readSuites() []suite {
 
 // asShipped undoes what clauses of ours have otherwise: some suites wait for
 // what never comes.
-func asShipped(config *cacher.Config) { config.FreshnessTimeout, config.StaleReads = 0, 0 }
+func asShipped(config *cacher.Config) { config.FreshnessTimeout, config.MaxFallbackLists = 0, 0 }
 
 // impatient is for suites that ask for what is not there yet.
 func impatient(config *cacher.Config) { config.FreshnessTimeout = time.Second }

@@ -22,8 +22,8 @@ func TestFilesAreFresh(t *testing.T) {
 	require.NoError(t, err)
 	for name, want := range files {
 		got, err := os.ReadFile(filepath.FromSlash(name))
-		require.NoError(t, err, "run make dashboards")
-		require.Equal(t, string(want), string(got), "%s is stale: run make dashboards", name)
+		require.NoError(t, err, "run make generate")
+		require.Equal(t, string(want), string(got), "%s is stale: run make generate", name)
 	}
 	for _, folder := range []string{"grafana", "prometheus"} {
 		entries, err := os.ReadDir(folder)

@@ -7,7 +7,7 @@
 // The written files are in the folders grafana and prometheus; a test fails when
 // they are stale, and
 //
-//	make dashboards
+//	make generate
 //
 // writes them again. Dashboards query the metrics themselves, and show data
 // without the rules file. docs/runbook.md has a section for each alert.

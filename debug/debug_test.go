@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -63,22 +64,39 @@ func TestBadParameters(t *testing.T) {
 		"limit=1&limit=2":       {"limit", "2 times"},
 		"colour=red":            {`"colour"`},
 	} {
-		answer := serve(t, nil, http.MethodGet, Path+"?"+query)
-		require.Equal(t, http.StatusBadRequest, answer.Code, query)
+		message := refused(t, http.MethodGet, Path+"?"+query, http.StatusBadRequest, metav1.StatusReasonBadRequest)
 		for _, word := range words {
-			require.Contains(t, answer.Body.String(), word, query)
+			require.Contains(t, message, word, query)
 		}
 	}
-	answer := serve(t, nil, http.MethodGet, Path+"?format=json&resource=gadgets")
-	require.Equal(t, http.StatusNotFound, answer.Code)
-	require.Contains(t, answer.Body.String(), `"gadgets"`)
+	require.Contains(t, refused(t, http.MethodGet, Path+"?format=json&resource=gadgets", http.StatusNotFound, metav1.StatusReasonNotFound), `"gadgets"`)
+}
+
+// refused returns the message of a request that is refused. REGRESSIONS 136: the
+// answer is a Status of the API, which kubectl shows, and not text.
+func refused(t *testing.T, method, target string, code int, reason metav1.StatusReason) string {
+	t.Helper()
+	answer := serve(t, nil, method, target)
+	require.Equal(t, code, answer.Code, target)
+	require.Equal(t, "application/json", answer.Header().Get("Content-Type"))
+	var status metav1.Status
+	require.NoError(t, json.Unmarshal(answer.Body.Bytes(), &status))
+	require.Equal(t, metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, status.TypeMeta)
+	require.Equal(t, []any{metav1.StatusFailure, int32(code), reason}, []any{status.Status, status.Code, status.Reason})
+	return status.Message
+}
+
+// REGRESSIONS 136: kubectl sends --request-timeout as a parameter, which the server's
+// filter for deadlines reads.
+func TestRequestTimeout(t *testing.T) {
+	require.Equal(t, http.StatusOK, serve(t, nil, http.MethodGet, Path+"?timeout=10s").Code)
+	require.Equal(t, http.StatusOK, serve(t, nil, http.MethodGet, Path+"?format=json&timeout=10s").Code)
 }
 
 func TestMethods(t *testing.T) {
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch, http.MethodOptions, "LOOK"} {
-		answer := serve(t, nil, method, Path)
-		require.Equal(t, http.StatusMethodNotAllowed, answer.Code, method)
-		require.Equal(t, "GET, HEAD", answer.Header().Get("Allow"))
+		refused(t, method, Path, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed)
+		require.Equal(t, "GET, HEAD", serve(t, nil, method, Path).Header().Get("Allow"))
 	}
 	require.Equal(t, http.StatusOK, serve(t, nil, http.MethodHead, Path).Code)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher"
 )
 
-// description turns the status of one cache into what a request is answered.
+// description turns the status of one cache into the response to a request.
 type description struct {
 	status  cacher.Status
 	now     time.Time

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package debug answers what the watch caches of an API server are doing: which
-// client is slow, how far behind it is, and what that costs. [Handler] serves it
-// as JSON for programs and as a page for people, at one path.
+// Package debug shows the watch caches of an API server at work: which client is slow,
+// how far behind it is, and the cost. [Handler] serves that as JSON for programs and as a
+// page for people, at one path.
 //
 // # Requests
 //
 // GET and HEAD only; a request changes nothing and wakes no cache that sleeps.
 // JSON is the answer to ?format=json, or to an Accept header that prefers
 // application/json to text/html; else the answer is the page. The parameters
-// below are for JSON. A value that does not fit is a 400 whose text names it.
+// below are for JSON. An invalid value is a 400, a Status
+// of the API whose message names the parameter.
 //
 //	resource=  one cache, as its field "id" or "resource" names it, with details
 //	sort=      the order of watchers, slowest first by default; a leading "-"
@@ -19,7 +20,7 @@
 //	values=    true: with keys, selectors' values and messages of errors, where
 //	           the user may list the resource in all namespaces
 //
-// # What is shown to whom
+// # Access
 //
 // The server's own authentication and authorization decide who sees the page: the
 // non-resource URL /debug/watchcache. Each reader of the page sees the names of users,

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/utils/clock"
@@ -21,7 +22,7 @@ import (
 // Path is where a server has the page.
 const Path = "/debug/watchcache"
 
-// Config is what a Handler works with.
+// Config configures a Handler.
 type Config struct {
 	// Caches returns the server's caches, each once, in the order in which they
 	// were made. Caches is called for each request. Required.
@@ -61,13 +62,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Content-Security-Policy", nothing)
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		header.Set("Allow", "GET, HEAD")
-		refuse(w, http.StatusMethodNotAllowed, "the method "+strconv.Quote(r.Method)+" is not allowed: use GET or HEAD")
+		refuse(w, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "the method "+strconv.Quote(r.Method)+" is not allowed: use GET or HEAD")
 		return
 	}
 	q, err := parseQuery(r.URL.Query())
 	switch {
 	case err != nil:
-		refuse(w, http.StatusBadRequest, err.Error())
+		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
 	case wantsJSON(r):
 		h.serveJSON(w, r, q)
 	default:
@@ -75,24 +76,28 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuse answers with one line of text.
-func refuse(w http.ResponseWriter, code int, text string) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+// refuse answers with a Status of the API, whose message kubectl shows.
+func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {
+	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_, _ = w.Write([]byte(text + "\n")) // a client that is gone needs no answer
+	// A client that is gone needs no answer.
+	_ = json.NewEncoder(w).Encode(metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message,
+	})
 }
 
 func (h *Handler) serveJSON(w http.ResponseWriter, r *http.Request, q query) {
 	report, ok := h.report(r.Context(), q)
 	if !ok {
-		refuse(w, http.StatusNotFound, "resource is "+strconv.Quote(q.resource)+", and this server has no such cache: without the parameter the answer names all")
+		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "resource is "+strconv.Quote(q.resource)+", and this server has no such cache: without the parameter the answer names all")
 		return
 	}
 	var body bytes.Buffer
 	encoder := json.NewEncoder(&body)
 	encoder.SetEscapeHTML(true)
 	if err := encoder.Encode(report); err != nil {
-		refuse(w, http.StatusInternalServerError, "the answer could not be encoded: "+err.Error())
+		refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, "the answer could not be encoded: "+err.Error())
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -25,8 +25,8 @@ var (
 // stand in no frame.
 const nothing = "default-src 'none'; frame-ancestors 'none'"
 
-// page is the document and the policy that lets it do what it does: run its own
-// script and style, and ask its own server.
+// page is the document, and the policy that allows only its own script and style, and
+// requests to its own server.
 type page struct {
 	body   []byte
 	policy string

@@ -282,13 +282,19 @@
 
   // Updates
 
+  // message returns the message of a Status of the API, or the text itself.
+  function message(text) {
+    try { text = JSON.parse(text).message || text; } catch { /* no JSON */ }
+    return text.trim().slice(0, 200);
+  }
+
   async function poll() {
     clearTimeout(timer);
     const mine = ++asked, shown = view;
     try {
       const response = await fetch(location.pathname + "?format=json" + shown.query, { headers: { Accept: "application/json" }, cache: "no-store" });
       if (mine !== asked) return;
-      if (!response.ok) throw new Error("HTTP " + response.status + ": " + (await response.text()).trim().slice(0, 200));
+      if (!response.ok) throw new Error("HTTP " + response.status + ": " + message(await response.text()));
       const report = await response.json();
       if (mine !== asked) return;
       shown.fill(report);

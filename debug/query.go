@@ -19,7 +19,7 @@ const (
 	maxOffset = 1 << 30
 )
 
-// query is what a request for JSON asks for.
+// query holds the parameters of a request for JSON.
 type query struct {
 	resource string // "" is all
 	watchers cacher.WatcherQuery
@@ -29,11 +29,12 @@ type query struct {
 // formats are the values of the parameter format.
 var formats = []string{"json", "html"}
 
-// parameters are what a request may have.
-var parameters = []string{"format", "resource", "sort", "limit", "offset", "values"}
+// parameters are the valid parameters of a request. The timeout is kubectl's
+// --request-timeout: the server's own filter of deadlines reads it.
+var parameters = []string{"format", "resource", "sort", "limit", "offset", "values", "timeout"}
 
-// parseQuery reads the parameters of a request. The error names the one that does
-// not fit, and its value.
+// parseQuery reads the parameters of a request. The error names the invalid one and its
+// value.
 func parseQuery(in url.Values) (query, error) {
 	for name, values := range in {
 		switch {

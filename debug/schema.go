@@ -45,8 +45,8 @@ type Cache struct {
 	Freshness Freshness `json:"freshness"`
 	Holds     Holds     `json:"holds"`
 	Window    Window    `json:"window"`
-	// Counts is what the cache has counted since it was last awake. Several caches
-	// of one resource count together.
+	// Counts has the cache's counts since it was last awake. Several caches of one
+	// resource count together.
 	Counts   cacher.Totals `json:"counts"`
 	Watchers Watchers      `json:"watchers"`
 	// LastError is the last thing that went wrong.
@@ -58,8 +58,8 @@ type Cache struct {
 	Ended []Ended `json:"ended,omitempty"`
 	// Errors is the last different errors, the latest first.
 	Errors []Problem `json:"errors,omitempty"`
-	// History is what the cache did in the last ten minutes, in steps of 5 s while
-	// it was awake, the oldest first.
+	// History has samples of the last ten minutes, every 5 s while the cache was awake,
+	// the oldest first.
 	History []cacher.HistorySample `json:"history,omitempty"`
 }
 
@@ -75,12 +75,12 @@ type Freshness struct {
 	// version is above the cache's also when other resources have changed.
 	StorageResourceVersion string   `json:"storageResourceVersion,omitempty"`
 	StorageAgeSeconds      *float64 `json:"storageAgeSeconds,omitempty"`
-	// SilenceSeconds is for how long storage was not heard of: no event, no
-	// report of progress, no answer. Absent if it is not known.
+	// SilenceSeconds is the time since storage's last event, report of progress or
+	// answer. Absent if it is not known.
 	SilenceSeconds *float64 `json:"silenceSeconds,omitempty"`
 }
 
-// Holds is what a cache has in memory. Bytes are estimates.
+// Holds describes a cache's memory. Bytes are estimates.
 type Holds struct {
 	Objects       int   `json:"objects"`
 	ObjectBytes   int64 `json:"objectBytes"`
@@ -142,7 +142,7 @@ type Watcher struct {
 	Capacity int `json:"capacity"`
 	// Delivered is how many events the client was sent, those that wait included.
 	Delivered uint64 `json:"delivered"`
-	// HeldBytes estimates what is in memory for this watch.
+	// HeldBytes estimates the memory of this watch.
 	HeldBytes  int64     `json:"heldBytes"`
 	Started    time.Time `json:"started"`
 	AgeSeconds float64   `json:"ageSeconds"`
@@ -163,7 +163,7 @@ type Ended struct {
 	LagEvents  uint64    `json:"lagEvents"`
 }
 
-// Selection is what a watch is for.
+// Selection is the selection of a watch.
 type Selection struct {
 	// Scope is "all", "namespace" or "object", as far as the key tells.
 	Scope string `json:"scope"`

@@ -13,8 +13,7 @@ import (
 // hidden stands for a value that is not shown.
 const hidden = "…"
 
-// selectionOf describes what a watch is for. prefix is that of the resource's
-// keys.
+// selectionOf describes the selection of a watch. prefix is that of the resource's keys.
 func selectionOf(prefix, key, label, field string, values bool) Selection {
 	s := Selection{Scope: scopeOf(prefix, key, field)}
 	if values {

@@ -18,7 +18,8 @@
 // An [Environment] is a run directory that one process owns, with an etcd inside
 // the process, TLS credentials that the package makes, one client that the server
 // trusts, and a kubeconfig for that client. The commands in examples/minimal and
-// examples/apiserver use it if they are given no etcd.
+// examples/apiserver use it if they are given no etcd, the one in examples/computed, which
+// has none, always.
 //
 // # For development only
 //

@@ -14,7 +14,8 @@ import (
 // whose flags are parsed. Validate returns an error, with the flag and its value,
 // for each value of options that does not fit, and for each of flags that was given
 // although Apply switches off what the flag is for; nil if there is none. Without
-// --etcd-servers, the server is taken to have an etcd inside the process.
+// --etcd-servers, the server is taken to have an etcd inside the process, or none if
+// options.Etcd is nil.
 func Validate(options *genericoptions.RecommendedOptions, flags *pflag.FlagSet) (wrong []error) {
 	if err := CheckLoopback(options.SecureServing.BindAddress); err != nil {
 		wrong = append(wrong, fmt.Errorf("--bind-address: %w", err))
@@ -22,13 +23,15 @@ func Validate(options *genericoptions.RecommendedOptions, flags *pflag.FlagSet) 
 	if port := options.SecureServing.BindPort; port < 0 || port > 65535 {
 		wrong = append(wrong, fmt.Errorf("--secure-port %d: must be between 0 and 65535; 0 picks a free one", port))
 	}
-	etcd := *options.Etcd
-	if len(etcd.StorageConfig.Transport.ServerList) == 0 {
-		etcd.StorageConfig.Transport.ServerList = []string{"inside the process"}
-	}
-	wrong = append(wrong, etcd.Validate()...)
-	if _, err := genericoptions.ParseWatchCacheSizes(etcd.WatchCacheSizes); err != nil {
-		wrong = append(wrong, fmt.Errorf("--watch-cache-sizes: %w", err))
+	if options.Etcd != nil {
+		etcd := *options.Etcd
+		if len(etcd.StorageConfig.Transport.ServerList) == 0 {
+			etcd.StorageConfig.Transport.ServerList = []string{"inside the process"}
+		}
+		wrong = append(wrong, etcd.Validate()...)
+		if _, err := genericoptions.ParseWatchCacheSizes(etcd.WatchCacheSizes); err != nil {
+			wrong = append(wrong, fmt.Errorf("--watch-cache-sizes: %w", err))
+		}
 	}
 	wrong = append(wrong, options.Audit.Validate()...)
 	wrong = append(wrong, options.EgressSelector.Validate()...)

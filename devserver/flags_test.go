@@ -11,6 +11,19 @@ import (
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 )
 
+// TestValidateWithoutEtcd: a server without etcd options has no etcd, and its other flags
+// are looked at as before.
+func TestValidateWithoutEtcd(t *testing.T) {
+	options := genericoptions.NewRecommendedOptions("", nil)
+	options.Etcd, options.SecureServing.BindAddress = nil, loopback
+	flags := pflag.NewFlagSet("parsed", pflag.ContinueOnError)
+	options.AddFlags(flags)
+	require.Nil(t, flags.Lookup("etcd-servers"))
+	require.Empty(t, Validate(options, flags))
+	require.NoError(t, flags.Parse([]string{"--secure-port=-1"}))
+	require.Len(t, Validate(options, flags), 1)
+}
+
 // TestValidate: each flag that does not fit, or that would have no effect, is named
 // with its value, and no other flag is.
 func TestValidate(t *testing.T) {

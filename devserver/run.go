@@ -14,7 +14,7 @@ import (
 // the etcd inside the process ends by itself; an etcd that has ended is an error.
 // Run is Open, Apply, Serve and Close for a server with nothing of its own between
 // them. The address and the port are those of options, and so is the etcd, if
-// options name one; otherwise an etcd runs inside the process.
+// options name one; otherwise an etcd runs inside the process, unless options.Etcd is nil.
 //
 // Run calls build with config when the options are applied; build switches the
 // watch cache on and makes the server. If build fails, the process should end: the
@@ -29,7 +29,7 @@ func Run(
 		Dir:         dir,
 		BindAddress: options.SecureServing.BindAddress,
 		Port:        options.SecureServing.BindPort,
-		Etcd:        len(options.Etcd.StorageConfig.Transport.ServerList) == 0,
+		Etcd:        options.Etcd != nil && len(options.Etcd.StorageConfig.Transport.ServerList) == 0,
 	})
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@
 # itself, the commit before.
 #
 # Exits 1 for an incompatible change since a release of the same minor version of
-# Kubernetes: docs/versions.md has the rule. Since anything else, changes are
+# Kubernetes: docs/adopting.md has the rule. Since anything else, changes are
 # printed only. APIDIFF names the program; if it is not set, it is compiled.
 set -euo pipefail
 

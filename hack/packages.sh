@@ -3,20 +3,27 @@
 #
 # Installs the Debian packages that commands come from, unless they are there.
 #
-#   hack/packages.sh COMMAND[=PACKAGE]...
+#   hack/packages.sh COMMAND[|COMMAND]...[=PACKAGE]...
 #
-# A command without a package is that of the package of its name. Installing takes
-# apt-get and root; without them one line says what to install, and the exit status
-# is 1.
+# Any one of several commands will do. Without a package it is that of the command's
+# name. Installing needs apt-get and root; without them one line says what to install,
+# and the exit status is 1.
 set -u
+
+found() {
+  for name in $(echo "$1" | tr '|' ' '); do
+    command -v "$name" >/dev/null 2>&1 && return
+  done
+  return 1
+}
 
 missing=
 for wanted in "$@"; do
-  command -v "${wanted%%=*}" >/dev/null 2>&1 || missing="$missing ${wanted#*=}"
+  found "${wanted%%=*}" || missing="$missing ${wanted#*=}"
 done
 [ -n "$missing" ] || exit 0
 if ! command -v apt-get >/dev/null 2>&1 || [ "$(id -u)" != 0 ]; then
-  printf 'packages: install%s: it takes apt-get and root, which are not both here\n' "$missing" >&2
+  printf 'packages: install%s: this needs apt-get and root, which are not both here\n' "$missing" >&2
   exit 1
 fi
 export DEBIAN_FRONTEND=noninteractive

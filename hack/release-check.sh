@@ -39,11 +39,11 @@ fi
 if grep -qE '^(replace|exclude)\b' "$root/go.mod"; then
   problem "go.mod has a replace or exclude directive, which a module that requires this one does not see"
 fi
-# docs/versions.md has a row for the versions that go.mod requires.
+# docs/adopting.md has a row for the versions that go.mod requires.
 for requirement in k8s.io/apiserver go.etcd.io/etcd/client/v3; do
   required="$(awk -v m="$requirement" '$1 == m { print $2; exit }' "$root/go.mod")"
-  grep -E '^\|' "$root/docs/versions.md" | grep -qF "$required" ||
-    problem "docs/versions.md has no row with $requirement $required, which go.mod requires"
+  grep -E '^\|' "$root/docs/adopting.md" | grep -qF "$required" ||
+    problem "docs/adopting.md has no row with $requirement $required, which go.mod requires"
 done
 
 say "public API"
@@ -62,7 +62,7 @@ for modfile in hack/versions/*.mod; do
   say "the minor of $modfile"
   minor="$(basename "$modfile" .mod)"
   held="$(awk '$1 == "k8s.io/apiserver" { print $2; exit }' "$modfile")"
-  grep -E '^\|' docs/versions.md | grep -qF "$held" || problem "docs/versions.md has no row with k8s.io/apiserver $held, which $modfile requires"
+  grep -E '^\|' docs/adopting.md | grep -qF "$held" || problem "docs/adopting.md has no row with k8s.io/apiserver $held, which $modfile requires"
   go run ./hack/versions -minor "$minor" build || problem "the public packages do not compile with $modfile"
 done
 say "pages"

@@ -35,9 +35,9 @@ func newRepository(t *testing.T) repository {
 		require.NoError(t, err)
 		r.write(name, string(text))
 	}
-	versions, err := os.ReadFile("../docs/versions.md")
+	versions, err := os.ReadFile("../docs/adopting.md")
 	require.NoError(t, err)
-	r.write("docs/versions.md", string(versions))
+	r.write("docs/adopting.md", string(versions))
 	r.write("CHANGELOG.md", "# Changelog\n\n## [Unreleased]\n")
 	r.write("cacher/a.go", "package cacher\n\nfunc New() {}\n")
 	r.write("cacher/a_test.go", "package cacher_test\n\nimport \"fmt\"\n\nfunc ExampleNew() {\n\tfmt.Println(1)\n\t// Output: 1\n}\n")
@@ -180,7 +180,7 @@ func TestAPIDiff(t *testing.T) {
 }
 
 // A release needs its version in CHANGELOG.md and in no tag, a row in
-// docs/versions.md, a clean tree, and examples that print what they say.
+// docs/adopting.md, a clean tree, and examples that print what they say.
 func TestReleaseCheck(t *testing.T) {
 	r := newRepository(t)
 	out, ok := r.run("release-check.sh")
@@ -204,7 +204,7 @@ func TestReleaseCheck(t *testing.T) {
 	r.write("cacher/a.go", "package cacher\n\nfunc New() int { return 0 }\n")
 	r.write("cacher/a_test.go", "package cacher_test\n\nimport \"fmt\"\n\nfunc ExampleNew() {\n\tfmt.Println(1)\n\t// Output: 2\n}\n")
 	r.write("examples/own/main.go", "package main\n\nfunc main() { missing() }\n")
-	r.write("docs/versions.md", "# Versions\n")
+	r.write("docs/adopting.md", "# Adopting\n")
 	r.write("CHANGELOG.md", "## [0.37.0] - 2026-12-01\n")
 	mod, err := os.ReadFile("../go.mod")
 	require.NoError(t, err)

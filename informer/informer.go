@@ -3,10 +3,14 @@
 package informer
 
 import (
+	"errors"
 	"maps"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-watchcache/watchcache/cacher"
@@ -41,4 +45,53 @@ func New(c *cacher.Cacher, resync time.Duration, indexers cache.Indexers, option
 		ObjectDescription: config.GroupResource.String(),
 		Identifier:        unnamed.WithResource(config.GroupResource.WithVersion(version)),
 	})
+}
+
+// For returns store as a *cacher.Cacher, and reports whether it is one. For a
+// genericregistry.Store, pass Store.Storage.Storage once the store is
+// completed.
+//
+// A server's operator decides whether a resource is cached: with
+// --watch-cache=false or --watch-cache-sizes=RESOURCE.GROUP#0 the storage is
+// etcd's own, and if cacher.Only or cacher.Except leave a resource out, the
+// storage is the cache that k8s.io/apiserver ships. Use an informer over the
+// loopback client then.
+func For(store storage.Interface) (*cacher.Cacher, bool) {
+	c, ok := store.(*cacher.Cacher)
+	return c, ok && c != nil
+}
+
+// errNoCache is the error of lists and watches of a ListWatch without a cache.
+var errNoCache = apierrors.NewInternalError(errors.New("the *cacher.Cacher that this informer or ListWatch was made with is nil: check the second result of informer.For, and use an informer over the loopback client if the store is not cached"))
+
+// Option changes the requests of a ListWatch or an informer. If two options set
+// the same, the later one counts.
+type Option func(*options)
+
+type options struct {
+	namespace string
+	tweaks    []func(*metav1.ListOptions)
+}
+
+func optionsOf(all []Option) (o options) {
+	for _, option := range all {
+		option(&o)
+	}
+	return o
+}
+
+// InNamespace restricts requests to one namespace, as a request below
+// /namespaces/NAME does. "" means all namespaces. The key prefix is that of the
+// keys that cacher.Config.KeyFunc returns for objects in the namespace. If the
+// resource has no namespaces, or its keys do not begin with the namespace,
+// lists and watches fail with a BadRequest.
+func InNamespace(namespace string) Option {
+	return func(o *options) { o.namespace = namespace }
+}
+
+// WithTweak calls tweak with the options of every list and watch before they
+// are checked, usually to set a selector. Several tweaks are called in the
+// order given. They must be safe for concurrent use.
+func WithTweak(tweak func(*metav1.ListOptions)) Option {
+	return func(o *options) { o.tweaks = append(o.tweaks, tweak) }
 }

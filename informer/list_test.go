@@ -88,7 +88,7 @@ func TestListInPages(t *testing.T) {
 		want    []string
 	}{
 		"everything":  {metav1.ListOptions{Limit: 2}, []string{"a/1 a/2@6", "a/3 b/1@6", "b/2@6"}},
-		"any version": {metav1.ListOptions{Limit: 3, ResourceVersion: "0"}, []string{"a/1 a/2 a/3@6", "b/1 b/2@6"}},
+		"any version": {metav1.ListOptions{Limit: 3, ResourceVersion: "0"}, []string{"a/1 a/2 a/3 b/1 b/2@6"}},
 		"a namespace": {metav1.ListOptions{Limit: 2, FieldSelector: "metadata.namespace=a"}, []string{"a/1 a/2@6", "a/3@6"}},
 		"a selector":  {metav1.ListOptions{Limit: 1, LabelSelector: "app=web"}, []string{"a/2@6", "b/2@6"}},
 	} {

@@ -58,8 +58,9 @@ func TestReflectorStreams(t *testing.T) {
 	})
 }
 
-// A Reflector that does not stream lists in pages, at one version.
-func TestReflectorPages(t *testing.T) {
+// Regression 140: a Reflector that does not stream lists once, at any version: it takes
+// a page at resourceVersion 0 for a server without a watch cache.
+func TestReflectorListsOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
 		for i := range 5 {
 			put(store, poddata.Pod(fmt.Sprintf("a/%d", i)))
@@ -70,7 +71,7 @@ func TestReflectorPages(t *testing.T) {
 		elapse(time.Second)
 		assert.Equal(t, "a/0@2 a/1@3 a/2@4 a/3@5 a/4@6", stored(got))
 		assert.Equal(t, "6", r.LastSyncResourceVersion())
-		expectRequests(t, l, "list@0 limit=2", "list@ limit=2", "list@ limit=2", "watch@6")
+		expectRequests(t, l, "list@0 limit=2", "watch@6")
 		stop()
 	})
 }

@@ -200,7 +200,7 @@ func exactFromWindow(t *testing.T, server *etcdserver.Server) {
 // all GETs.
 func boundedStaleReads(t *testing.T, server *etcdserver.Server) {
 	const readers, bound = 200, 7
-	f := newCounted(t, server, seedPods(10, noLabels), func(cfg *cacher.Config) { cfg.StaleReads = bound })
+	f := newCounted(t, server, seedPods(10, noLabels), func(cfg *cacher.Config) { cfg.MaxFallbackLists = bound })
 	thaw := f.Freeze()
 	f.put(t, newLabelledPod("ns", "late", nil))
 	f.Reset()
@@ -243,7 +243,7 @@ func boundedStaleReads(t *testing.T, server *etcdserver.Server) {
 	f.clock.expire()
 	served, refused := settle()
 	counts := f.Counts()
-	t.Logf("%d readers of a stale cache, StaleReads %d: %d served, %d told to retry; %v", readers, bound, served, refused, counts)
+	t.Logf("%d readers of a stale cache, MaxFallbackLists %d: %d served, %d told to retry; %v", readers, bound, served, refused, counts)
 	require.Equal(t, bound, counts[counting.List]+counts[counting.Object])
 	require.Equal(t, bound, served)
 	require.Equal(t, readers-bound, refused)
@@ -345,7 +345,7 @@ func keysOnlyCheck(t *testing.T, server *etcdserver.Server) {
 // An event keeps the object as it was before, and so about what an object
 // takes, whatever the number of objects. A snapshot is taken at each.
 func retainedByEvents(t *testing.T, server *etcdserver.Server) {
-	const objects, writers, writes = 5_000, 8, 2_500
+	const objects, writers, writes = 2_000, 8, 500
 	const events = writers * writes
 	unobserved := func(cfg *cacher.Config) {
 		cfg.DisableSizeEstimation = true    // storage would keep the cache

@@ -311,6 +311,18 @@ func (s settling) Create(ctx context.Context, key string, obj, out runtime.Objec
 	return s.Get(ctx, key, storage.GetOptions{ResourceVersion: rv}, &example.Pod{})
 }
 
+// paging is settling with pages of the most recent version where a client asks for
+// pages of any: at resourceVersion "0" a watch cache ignores the limit.
+type paging struct{ settling }
+
+// GetList implements storage.Interface.
+func (p paging) GetList(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
+	if opts.ResourceVersion == "0" && opts.Predicate.Limit > 0 {
+		opts.ResourceVersion = ""
+	}
+	return p.settling.GetList(ctx, key, opts, into)
+}
+
 // unhurried is the cacher with a Create that takes as long as it takes, for a
 // suite that allows three seconds for a hundred of them.
 type unhurried struct {

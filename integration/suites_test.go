@@ -212,9 +212,9 @@ var readSuites = []suite{
 		storagetesting.RunTestListContinuationWithFilter(f.ctx, t, f.cacher, nil)
 	}},
 	// The suite stores an object without its namespace under a key with one: a
-	// cache knows keys from objects only.
+	// cache knows keys from objects only. It wants pages at resourceVersion "0".
 	{function: "RunTestListInconsistentContinuation", needs: configured(keysOfSecondNamespace), run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestListInconsistentContinuation(f.ctx, t, settling{f.cacher}, f.compact)
+		storagetesting.RunTestListInconsistentContinuation(f.ctx, t, paging{settling{f.cacher}}, f.compact)
 	}},
 	{
 		// Each read of storage makes another object, for as long as it runs.

@@ -37,9 +37,9 @@ type Description struct {
 	Buckets []float64
 	// Asleep reports whether a cache has the metric also while it sleeps.
 	Asleep bool
-	// Purpose says what the metric is for, Normal which values are usual, and
-	// High what to do when it is high (or, of a gauge that should be 1, when it is
-	// not).
+	// Purpose says why to look at the metric, "" where Help does; Normal, which values
+	// are usual; High, what to do when it is high (or, for a gauge that should be 1,
+	// when it is not), "" for nothing.
 	Purpose, Normal, High string
 }
 
@@ -57,3 +57,96 @@ func List() []Description {
 	}
 	return out
 }
+
+// spec is one metric: its description, and where its values are. One of the
+// functions is set. Cells and histograms return those of all combinations of label
+// values; see series.
+type spec struct {
+	Description
+
+	cells      func(*series) []cell
+	histograms func(*series) []lazyHistogram
+	// exact is a gauge of a whole number that is left out while it is 0 or a
+	// float64 can't hold it.
+	exact func(*series) *cell
+	// named has counters by the values of the one label.
+	named func(*series) *namedCounters
+	// computed is asked when the metrics are; false: not known.
+	computed func(*series) (float64, bool)
+	// presence is for metrics that a sleeping cache has, too.
+	presence func(*presence) float64
+}
+
+// specs is the list.
+var specs = slices.Concat(stateSpecs, eventSpecs, watcherSpecs, readSpecs, storageSpecs)
+
+// Bounds of classic buckets, in seconds.
+var (
+	waitBuckets    = []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 3, 10}
+	requestBuckets = []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 3, 10, 30}
+	stageBuckets   = []float64{0.000005, 0.00001, 0.000025, 0.0001, 0.00025, 0.001, 0.0025, 0.01, 0.1, 1, 10}
+	readBuckets    = []float64{0.00001, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 3, 10}
+)
+
+// The names of the metrics that describe a cache's state.
+const (
+	NameReady                  Name = "watchcache_ready"
+	NamePaused                 Name = "watchcache_paused"
+	NameAsleep                 Name = "watchcache_asleep"
+	NameWokenUp                Name = "watchcache_woken_up_total"
+	NameObjects                Name = "watchcache_objects"
+	NameBytes                  Name = "watchcache_bytes"
+	NameWindowEvents           Name = "watchcache_window_events"
+	NameWindowSeconds          Name = "watchcache_window_seconds"
+	NameWindowCut              Name = "watchcache_window_cut_events_total"
+	NameInitialSnapshots       Name = "watchcache_initial_snapshots"
+	NameResourceVersion        Name = "watchcache_resource_version"
+	NameOldestResourceVersion  Name = "watchcache_oldest_resource_version"
+	NameStorageResourceVersion Name = "watchcache_storage_resource_version"
+)
+
+// The names of the metrics of events and watchers.
+const (
+	NameEvents            Name = "watchcache_events_total"
+	NameDispatchLag       Name = "watchcache_dispatch_lag_seconds"
+	NameStageDuration     Name = "watchcache_stage_duration_seconds"
+	NameCandidates        Name = "watchcache_dispatch_candidates_total"
+	NameMatches           Name = "watchcache_dispatch_matches_total"
+	NameEvaluations       Name = "watchcache_dispatch_evaluations_total"
+	NameEvaluationsSaved  Name = "watchcache_dispatch_evaluations_saved_total"
+	NameDelivered         Name = "watchcache_delivered_events_total"
+	NameInitial           Name = "watchcache_initial_events_total"
+	NameEncodings         Name = "watchcache_encodings_total"
+	NameEncodingsShared   Name = "watchcache_encodings_shared_total"
+	NameWatchers          Name = "watchcache_watchers"
+	NameWatcherLagEvents  Name = "watchcache_watcher_lag_events"
+	NameWatcherLagSeconds Name = "watchcache_watcher_lag_seconds"
+	NameParked            Name = "watchcache_watchers_parked_total"
+	NameResumed           Name = "watchcache_watchers_resumed_total"
+	NameExpired           Name = "watchcache_watchers_expired_total"
+	NameBeyondWindow      Name = "watchcache_watchers_beyond_window_total"
+	NameEnded             Name = "watchcache_watchers_ended_total"
+)
+
+// The names of the metrics of reads.
+const (
+	NameReads               Name = "watchcache_reads_total"
+	NameReadDuration        Name = "watchcache_read_duration_seconds"
+	NameReadWait            Name = "watchcache_read_wait_seconds"
+	NameStaleReads          Name = "watchcache_stale_reads_total"
+	NameReadsByIndex        Name = "watchcache_reads_by_index_total"
+	NameEvaluated           Name = "watchcache_list_evaluated_objects_total"
+	NameListed              Name = "watchcache_list_returned_objects_total"
+	NameVersionRequests     Name = "watchcache_version_requests_total"
+	NameVersionDuration     Name = "watchcache_version_request_duration_seconds"
+	NameVersionRequestReads Name = "watchcache_version_request_reads_total"
+)
+
+// The names of the metrics of the storage.
+const (
+	NameStorageSilence    Name = "watchcache_storage_silence_seconds"
+	NameRelists           Name = "watchcache_relists_total"
+	NameWatchesBroken     Name = "watchcache_storage_watches_broken_total"
+	NameUndeliverable     Name = "watchcache_storage_undeliverable_total"
+	NameConsistencyChecks Name = "watchcache_consistency_checks_total"
+)

@@ -61,7 +61,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 // For returns the handles of the cache of one resource; group is "" for the
 // core group. Its series are exported from now on, until [Resource.Forget].
 // Caches of the same group and resource share the series: their counts add up,
-// and a gauge shows what was set last.
+// and a gauge shows the last value set.
 func (m *Metrics) For(group, resource string) *Resource {
 	r := m.ForAsleep(group, resource)
 	r.awake()
@@ -124,8 +124,7 @@ func (c *collectors) copyUsers() []user {
 	return all
 }
 
-// acquire counts one more handle of id, and returns what is counted of id
-// asleep or awake.
+// acquire counts one more handle of id, and returns its presence.
 func (c *collectors) acquire(id identity) *presence {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,25 +151,32 @@ func (c *collectors) wake(id identity) *series {
 	return u.series
 }
 
-// rest undoes wake. With the last handle that was awake the series of id are
-// gone, but for those of its presence.
-func (c *collectors) rest(id identity) {
-	if gone := c.undoWake(id); gone != nil {
-		gone.endMirror(id)
+// rest undoes wake, which returned s. With the last handle that was awake the series of
+// id are gone, but for those of its presence.
+func (c *collectors) rest(id identity, s *series) {
+	if c.undoWake(id, s) {
+		s.endMirror(id)
 	}
 }
 
-// undoWake returns the series that are gone, if they are.
-func (c *collectors) undoWake(id identity) (gone *series) {
+// undoWake reports whether the series are gone. Another call may have forgotten the last
+// handle of id before, and id may have a new one since, with series of its own.
+func (c *collectors) undoWake(id identity, s *series) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	u := c.mu.users[id]
-	if u.awake--; u.awake > 0 {
-		return nil
+	if u == nil {
+		return true
 	}
-	gone, u.series = u.series, nil
+	if u.series != s {
+		return false
+	}
+	if u.awake--; u.awake > 0 {
+		return false
+	}
+	u.series = nil
 	u.presence.awake.Store(false)
-	return gone
+	return true
 }
 
 // release undoes acquire. With the last handle everything of id is gone.

@@ -102,7 +102,6 @@ var effects = []effect{
 	{"Ended", func(r *metrics.Resource) { r.Ended(metrics.EndExpired) }, map[string]float64{`watchers_ended_total{reason="expired"}`: 1}},
 	{"Ended", func(r *metrics.Resource) { r.Ended(metrics.EndRelist) }, map[string]float64{`watchers_ended_total{reason="relist"}`: 1}},
 	{"Ended", func(r *metrics.Resource) { r.Ended(metrics.EndFailed) }, map[string]float64{`watchers_ended_total{reason="failed"}`: 1}},
-	{"Ended", func(r *metrics.Resource) { r.Ended(metrics.EndParked) }, map[string]float64{`watchers_ended_total{reason="parked"}`: 1}},
 	{"Ended", func(r *metrics.Resource) { r.Ended(metrics.EndStalled) }, map[string]float64{`watchers_ended_total{reason="stalled"}`: 1}},
 	{"Ended", func(r *metrics.Resource) { r.Ended(metrics.EndHeavy) }, map[string]float64{`watchers_ended_total{reason="heavy"}`: 1}},
 	{"Ended", func(r *metrics.Resource) { r.Ended(metrics.EndShutdown) }, map[string]float64{`watchers_ended_total{reason="shutdown"}`: 1}},
@@ -250,9 +249,7 @@ func TestListDescribesWhatIsExported(t *testing.T) {
 		require.NotNil(t, f, d.Name)
 		require.Equal(t, strings.ToUpper(string(d.Kind)), f.GetType().String(), d.Name)
 		require.Equal(t, d.Help, f.GetHelp())
-		require.NotEmpty(t, d.Purpose, d.Name)
 		require.NotEmpty(t, d.Normal, d.Name)
-		require.NotEmpty(t, d.High, d.Name)
 		require.Equal(t, d.Kind == metrics.Histogram, len(d.Buckets) > 0, d.Name)
 		for _, series := range f.GetMetric() {
 			for _, l := range series.GetLabel() {

@@ -12,13 +12,13 @@ import (
 	kubemetrics "k8s.io/component-base/metrics"
 )
 
-// This file passes on what is counted here to the metrics of the cacher that
+// This file passes the counts on to the metrics of the cacher that
 // k8s.io/apiserver ships, so that dashboards for that cacher go on working.
 // Those metrics belong to the process, and a server registers them. The counts
 // are passed on in differences, so that everyone who counts there adds up.
 // COMPATIBILITY.md has a row for each of them.
 
-// Mirror has what the handles count passed on to the metrics of the shipped
+// Mirror has the counts of the handles passed on to the metrics of the shipped
 // cacher as well: by PassOn, and when the cache falls asleep or is forgotten.
 func (r *Resource) Mirror() {
 	if r == nil {
@@ -30,12 +30,12 @@ func (r *Resource) Mirror() {
 	}
 }
 
-// PassOn adds what was counted since the last call to the metrics of the shipped
+// PassOn adds the counts since the last call to the metrics of the shipped
 // cacher, if Mirror was called. A LIST takes about a microsecond, so PassOn is
 // called beside the work of the cache, about once a second. Unlike the other
 // methods PassOn takes locks and allocates.
 func (r *Resource) PassOn() {
-	if s := r.load(); s != nil {
+	if s := r.load(); s != &nowhere {
 		s.passOn(r.id)
 	}
 }
@@ -43,43 +43,34 @@ func (r *Resource) PassOn() {
 // Filled records how long it took to list the storage, successfully. Unlike the
 // other methods it takes a lock.
 func (r *Resource) Filled(d time.Duration) {
-	if s := r.load(); s != nil && s.mirrored.Load() {
+	if s := r.load(); s.mirrored.Load() {
 		s.mirror.filled(d)
 	}
 }
 
 // FillFailed counts a list of the storage that failed.
-func (r *Resource) FillFailed() {
-	if s := r.load(); s != nil {
-		s.fillsFailed.Add(1)
-	}
-}
+func (r *Resource) FillFailed() { r.load().fillsFailed.Add(1) }
 
 // Processed counts n objects and events that were looked at to bring a new
 // watcher up to date, whether they were for the watcher or not.
-func (r *Resource) Processed(n int) {
-	if s := r.load(); s != nil {
-		s.processed.Add(uint64(n))
-	}
-}
+func (r *Resource) Processed(n int) { r.load().processed.Add(uint64(n)) }
 
-// ConsistentListElsewhere counts a consistent LIST that the cache was to serve and
-// could not, by what was done instead and whether the client got its list.
+// ConsistentListElsewhere counts a consistent LIST that the cache could not serve, by
+// the fallback and whether the client got its list.
 func (r *Resource) ConsistentListElsewhere(fallback ListFallback, err error) {
-	if s := r.load(); s != nil {
-		cells := &s.listsElsewhere
-		if err != nil {
-			cells = &s.listsFailed
-		}
-		pick(cells[:], fallback).Add(1)
+	s := r.load()
+	cells := &s.listsElsewhere
+	if err != nil {
+		cells = &s.listsFailed
 	}
+	pick(cells[:], fallback).Add(1)
 }
 
 // SetWindowSlots sets for how many events the window has room before it grows.
 // The slots of several caches of one resource add up.
 func (r *Resource) SetWindowSlots(n int) {
 	s := r.load()
-	if s == nil {
+	if s == &nowhere {
 		return
 	}
 	before := r.slots.Swap(int64(n))
@@ -95,7 +86,7 @@ func (r *Resource) SetWindowSlots(n int) {
 	}
 }
 
-// passedCounter is a counter of the shipped cacher, and what is counted for it.
+// passedCounter is a counter of the shipped cacher, and the count for it.
 type passedCounter struct {
 	to     *kubemetrics.CounterVec
 	labels []string // the values of the labels after group and resource
@@ -108,7 +99,7 @@ var passedCounters = []passedCounter{
 	// The shipped cacher dispatches the storage's reports of progress, too.
 	{shipped.EventsCounter, nil, func(s *series) uint64 { return s.dispatched.Load() + s.events[EventBookmark].Load() }},
 	{shipped.TerminatedWatchersCounter, nil, func(s *series) uint64 {
-		return s.ended[EndExpired].Load() + s.ended[EndParked].Load() + s.ended[EndStalled].Load() + s.ended[EndHeavy].Load()
+		return s.ended[EndExpired].Load() + s.ended[EndStalled].Load() + s.ended[EndHeavy].Load()
 	}},
 	{shipped.WatchCacheInitializations, nil, func(s *series) uint64 { return sum(s.relists[:]) }},
 	{shippedFillErrors, nil, func(s *series) uint64 { return s.fillsFailed.Load() }},
@@ -131,7 +122,7 @@ func sum(cells []cell) (n uint64) {
 	return n
 }
 
-// mirror is what was passed on of one series.
+// mirror holds the counts of one series that were passed on already.
 type mirror struct {
 	// readWait is the shipped histogram of the resource, nil as long as nothing was
 	// observed since it is registered.
@@ -188,7 +179,7 @@ func (m *mirror) findReadWait(id identity) *kubemetrics.ObserverMetric {
 	return &h
 }
 
-// passOn passes on what was counted since the last time. Before the shipped
+// passOn passes on the counts since the last time. Before the shipped
 // metrics are registered they take nothing, and the counts wait.
 func (s *series) passOn(id identity) {
 	if !s.mirrored.Load() || !shipped.EventsReceivedCounter.IsCreated() {
@@ -201,7 +192,7 @@ func (s *series) passOn(id identity) {
 	}
 }
 
-// endMirror passes on what is left. The gauges no longer show this series.
+// endMirror passes on the rest. The gauges no longer show this series.
 func (s *series) endMirror(id identity) {
 	s.passOn(id)
 	s.mirror.mu.Lock()
@@ -242,7 +233,7 @@ func (s *series) passOnLocked(id identity) {
 func (s *series) passLists(id identity) {
 	m := &s.mirror
 	resource := schema.GroupResource{Group: id.group, Resource: id.resource}
-	s.byIndex.eachList(func(index string, now listed) {
+	s.byIndex.each(func(index string, now listed) {
 		before := m.mu.lists[index]
 		if now.lists == before.lists {
 			return
@@ -262,4 +253,85 @@ func (s *series) passLists(id identity) {
 			evaluated, returned = 0, 0
 		}
 	})
+}
+
+// mirrorGauges are the gauges of the shipped cacher for one resource. They are
+// those of the process, so that series on different registries share them: the
+// capacities of all add up, and the version is that of whoever was last.
+type mirrorGauges struct {
+	id    identity
+	slots map[*series]int64
+}
+
+// mirrored has the gauges of each resource that is mirrored, in the whole process.
+var mirrored allMirrorGauges
+
+type allMirrorGauges struct {
+	mu struct {
+		sync.Mutex
+		byID map[identity]*mirrorGauges
+	}
+}
+
+// joinGauges returns the gauges of the resource, which show the series from the
+// next set on.
+func joinGauges(id identity, s *series) *mirrorGauges {
+	mirrored.mu.Lock()
+	defer mirrored.mu.Unlock()
+	g := mirrored.mu.byID[id]
+	if g == nil {
+		g = &mirrorGauges{id: id, slots: make(map[*series]int64)}
+		if mirrored.mu.byID == nil {
+			mirrored.mu.byID = make(map[identity]*mirrorGauges)
+		}
+		mirrored.mu.byID[id] = g
+	}
+	g.slots[s] = 0
+	return g
+}
+
+// set sets the gauges, and counts how often the window of the series has grown
+// and shrunk since the last call. They are set even if unchanged, because
+// someone may have reset them.
+func (g *mirrorGauges) set(s *series, grown, shrunk uint64) {
+	mirrored.mu.Lock()
+	defer mirrored.mu.Unlock()
+	g.slots[s] = s.slots.Load()
+	capacity := g.capacity()
+	for range grown {
+		shipped.RecordsWatchCacheCapacityChange(g.resource(), capacity-1, capacity)
+	}
+	for range shrunk {
+		shipped.RecordsWatchCacheCapacityChange(g.resource(), capacity+1, capacity)
+	}
+	shipped.WatchCacheCapacity.WithLabelValues(g.id.group, g.id.resource).Set(float64(capacity))
+	if rv := s.resourceVersion.Load(); rv > 0 {
+		shipped.RecordResourceVersion(g.resource(), rv)
+	}
+}
+
+// leave takes a series out. After the last one, there is no capacity any more, and
+// the version is 0: its series can't be removed, because it is not exported.
+func (g *mirrorGauges) leave(s *series) {
+	mirrored.mu.Lock()
+	defer mirrored.mu.Unlock()
+	delete(g.slots, s)
+	if len(g.slots) > 0 {
+		shipped.WatchCacheCapacity.WithLabelValues(g.id.group, g.id.resource).Set(float64(g.capacity()))
+		return
+	}
+	delete(mirrored.mu.byID, g.id)
+	shipped.WatchCacheCapacity.Delete(map[string]string{"group": g.id.group, "resource": g.id.resource})
+	shipped.RecordResourceVersion(g.resource(), 0)
+}
+
+func (g *mirrorGauges) capacity() (n int) {
+	for _, slots := range g.slots {
+		n += int(slots)
+	}
+	return n
+}
+
+func (g *mirrorGauges) resource() schema.GroupResource {
+	return schema.GroupResource{Group: g.id.group, Resource: g.id.resource}
 }

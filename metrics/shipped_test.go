@@ -104,7 +104,7 @@ var mirroredEffects = []struct {
 		for reason := metrics.EndReason(0); reason <= metrics.EndShutdown; reason++ {
 			r.Ended(reason)
 		}
-	}, map[string]float64{"terminated_watchers_total": 4}},
+	}, map[string]float64{"terminated_watchers_total": 3}},
 	{func(r *metrics.Resource) { r.SetResourceVersion(9_123_456_789_012_345) }, map[string]float64{"watch_cache_resource_version": 123_456_789_012_345}},
 	{func(r *metrics.Resource) { r.Relist(metrics.RelistBehind); r.Filled(time.Second) }, map[string]float64{
 		"watch_cache_initializations_total": 1, "watch_cache_initialization_duration_seconds": 1,
@@ -315,7 +315,7 @@ func TestShippedMetricsAtTheSameTime(t *testing.T) {
 	wg.Wait()
 	series := shippedSeries(t, group)
 	require.EqualValues(t, 8*times*3, series[`apiserver_watch_cache_events_received_total{resource="devices"}`])
-	require.EqualValues(t, 8*times*4, series[`apiserver_terminated_watchers_total{resource="devices"}`])
+	require.EqualValues(t, 8*times*3, series[`apiserver_terminated_watchers_total{resource="devices"}`])
 	require.EqualValues(t, 8*times*17, series[`apiserver_cache_list_returned_objects_total{resource="devices"}`])
 	require.EqualValues(t, 8*times, series[`apiserver_watch_cache_read_wait_seconds{resource="devices"}`])
 	require.NotContains(t, series, `watch_cache_capacity{resource="devices"}`)

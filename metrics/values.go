@@ -19,19 +19,12 @@ const (
 	EventModified
 	EventDeleted
 	EventBookmark
-
 	eventTypesEnd // the number of values
 )
 
-var eventTypes = []string{
-	other,
-	EventAdded:    "ADDED",
-	EventModified: "MODIFIED",
-	EventDeleted:  "DELETED",
-	EventBookmark: "BOOKMARK",
-}
+var eventTypes = []string{other, EventAdded: "ADDED", EventModified: "MODIFIED", EventDeleted: "DELETED", EventBookmark: "BOOKMARK"}
 
-// String returns the label value of t.
+// String returns the label value.
 func (t EventType) String() string { return valueOf(eventTypes, t) }
 
 // Verb is the kind of a read.
@@ -41,23 +34,18 @@ type Verb uint8
 const (
 	VerbGet Verb = iota + 1
 	VerbList
-
 	verbsEnd // the number of values
 )
 
-var verbs = []string{
-	other,
-	VerbGet:  "get",
-	VerbList: "list",
-}
+var verbs = []string{other, VerbGet: "get", VerbList: "list"}
 
-// String returns the label value of v.
+// String returns the label value.
 func (v Verb) String() string { return valueOf(verbs, v) }
 
-// Decision is the way in which a read is answered.
+// Decision is how a read is answered.
 type Decision uint8
 
-// The ways in which a read is answered.
+// The decisions.
 const (
 	// DecisionLatest: from the latest state.
 	DecisionLatest Decision = iota + 1
@@ -72,48 +60,36 @@ const (
 	DecisionDelegate
 	// DecisionRefuse: with an error that tells the client to retry.
 	DecisionRefuse
-
 	decisionsEnd // the number of values
 )
 
 var decisions = []string{
-	other,
-	DecisionLatest:     "latest",
-	DecisionConsistent: "consistent",
-	DecisionExact:      "exact",
-	DecisionContinue:   "continue",
-	DecisionDelegate:   "delegate",
-	DecisionRefuse:     "refuse",
+	other, DecisionLatest: "latest", DecisionConsistent: "consistent", DecisionExact: "exact",
+	DecisionContinue: "continue", DecisionDelegate: "delegate", DecisionRefuse: "refuse",
 }
 
-// String returns the label value of d.
+// String returns the label value.
 func (d Decision) String() string { return valueOf(decisions, d) }
 
-// StaleAnswer is what became of a consistent read for which the cache did not
-// become fresh in time.
+// StaleAnswer is the outcome of a consistent read whose cache did not become fresh in
+// time.
 type StaleAnswer uint8
 
 // The outcomes of consistent reads of a stale cache.
 const (
 	// StaleFromStorage: storage answered the read.
 	StaleFromStorage StaleAnswer = iota + 1
-	// StaleRefused: the client was told to retry.
+	// StaleRefused: the client got an error with a Retry-After.
 	StaleRefused
-
 	staleAnswersEnd // the number of values
 )
 
-var staleAnswers = []string{
-	other,
-	StaleFromStorage: "storage",
-	StaleRefused:     "refused",
-}
+var staleAnswers = []string{other, StaleFromStorage: "storage", StaleRefused: "refused"}
 
-// String returns the label value of a.
+// String returns the label value.
 func (a StaleAnswer) String() string { return valueOf(staleAnswers, a) }
 
-// ListFallback is what was done about a consistent LIST that the cache was to
-// serve and could not.
+// ListFallback is the fallback of a consistent LIST that the cache could not serve.
 type ListFallback uint8
 
 // The ways out.
@@ -122,9 +98,8 @@ const (
 	FallbackNone ListFallback = iota
 	// FallbackStorage: storage was asked.
 	FallbackStorage
-	// FallbackRefused: the client was told to retry.
+	// FallbackRefused: the client got an error with a Retry-After.
 	FallbackRefused
-
 	listFallbacksEnd // the number of values
 )
 
@@ -139,24 +114,18 @@ const (
 	CheckFailed
 	// CheckError: the comparison could not be made.
 	CheckError
-
 	checkResultsEnd // the number of values
 )
 
-var checkResults = []string{
-	other,
-	CheckPassed: "passed",
-	CheckFailed: "failed",
-	CheckError:  "error",
-}
+var checkResults = []string{other, CheckPassed: "passed", CheckFailed: "failed", CheckError: "error"}
 
-// String returns the label value of r.
+// String returns the label value.
 func (r CheckResult) String() string { return valueOf(checkResults, r) }
 
-// EndReason is the reason for which a watcher ended.
+// EndReason is why a watcher ended.
 type EndReason uint8
 
-// The reasons for which watchers end.
+// The reasons why watchers end.
 const (
 	// EndStopped: the client stopped the watch.
 	EndStopped EndReason = iota + 1
@@ -168,64 +137,48 @@ const (
 	EndRelist
 	// EndFailed: storage could not deliver an event.
 	EndFailed
-	// EndParked: the watcher was parked for too long.
-	EndParked
 	// EndStalled: the client did not take its initial events for too long.
 	EndStalled
 	// EndHeavy: the initial events of the watcher kept too much memory.
 	EndHeavy
 	// EndShutdown: the cache was stopped.
 	EndShutdown
-
 	endReasonsEnd // the number of values
 )
 
 var endReasons = []string{
-	other,
-	EndStopped:  "stopped",
-	EndDeadline: "deadline",
-	EndExpired:  "expired",
-	EndRelist:   "relist",
-	EndFailed:   "failed",
-	EndParked:   "parked",
-	EndStalled:  "stalled",
-	EndHeavy:    "heavy",
-	EndShutdown: "shutdown",
+	other, EndStopped: "stopped", EndDeadline: "deadline", EndExpired: "expired", EndRelist: "relist",
+	EndFailed: "failed", EndStalled: "stalled", EndHeavy: "heavy", EndShutdown: "shutdown",
 }
 
-// String returns the label value of r.
+// String returns the label value.
 func (r EndReason) String() string { return valueOf(endReasons, r) }
 
-// BytesPart is a part of what a cache keeps in memory.
+// BytesPart is a part of a cache's memory.
 type BytesPart uint8
 
 // The parts of a cache's memory.
 const (
 	// BytesObjects: the objects, with all that they refer to.
 	BytesObjects BytesPart = iota + 1
-	// BytesWindow: what the window keeps beyond the objects.
+	// BytesWindow: the window, beyond the objects.
 	BytesWindow
 	// BytesEncodings: the serializations that are kept.
 	BytesEncodings
 	// BytesIndexes: the trees of keys and of index values, and what watchers that
 	// resume find their events by.
 	BytesIndexes
-	// BytesSnapshots: what the initial events of watches keep beyond the objects.
+	// BytesSnapshots: the initial events of watches, beyond the objects.
 	BytesSnapshots
-
 	bytesPartsEnd // the number of values
 )
 
 var bytesParts = []string{
-	other,
-	BytesObjects:   "objects",
-	BytesWindow:    "window",
-	BytesEncodings: "encodings",
-	BytesIndexes:   "indexes",
-	BytesSnapshots: "snapshots",
+	other, BytesObjects: "objects", BytesWindow: "window",
+	BytesEncodings: "encodings", BytesIndexes: "indexes", BytesSnapshots: "snapshots",
 }
 
-// String returns the label value of p.
+// String returns the label value.
 func (p BytesPart) String() string { return valueOf(bytesParts, p) }
 
 // Stage is a part of the way of an event through the cache.
@@ -239,18 +192,12 @@ const (
 	StageQueue
 	// StageDispatch: the watchers that the event is for are found, and sent it.
 	StageDispatch
-
 	stagesEnd // the number of values
 )
 
-var stages = []string{
-	other,
-	StageFeed:     "feed",
-	StageQueue:    "queue",
-	StageDispatch: "dispatch",
-}
+var stages = []string{other, StageFeed: "feed", StageQueue: "queue", StageDispatch: "dispatch"}
 
-// String returns the label value of s.
+// String returns the label value.
 func (s Stage) String() string { return valueOf(stages, s) }
 
 // WatcherState is the state of a watcher.
@@ -264,18 +211,12 @@ const (
 	WatcherParked
 	// WatcherStarting: the watcher has not been live yet.
 	WatcherStarting
-
 	watcherStatesEnd // the number of values
 )
 
-var watcherStates = []string{
-	other,
-	WatcherLive:     "live",
-	WatcherParked:   "parked",
-	WatcherStarting: "starting",
-}
+var watcherStates = []string{other, WatcherLive: "live", WatcherParked: "parked", WatcherStarting: "starting"}
 
-// String returns the label value of s.
+// String returns the label value.
 func (s WatcherState) String() string { return valueOf(watcherStates, s) }
 
 // WatcherRank is the place of a watcher among all watchers by their lag.
@@ -287,20 +228,15 @@ const (
 	WatcherWorst WatcherRank = iota + 1
 	// WatcherMedian is the watcher that half of the others lag less than.
 	WatcherMedian
-
 	watcherRanksEnd // the number of values
 )
 
-var watcherRanks = []string{
-	other,
-	WatcherWorst:  "worst",
-	WatcherMedian: "median",
-}
+var watcherRanks = []string{other, WatcherWorst: "worst", WatcherMedian: "median"}
 
-// String returns the label value of r.
+// String returns the label value.
 func (r WatcherRank) String() string { return valueOf(watcherRanks, r) }
 
-// RelistCause is the reason for which a cache listed its storage.
+// RelistCause is why a cache listed its storage.
 type RelistCause uint8
 
 // The causes of lists.
@@ -322,22 +258,15 @@ const (
 	RelistUndeliverable
 	// RelistRestored: the storage is at a version below one that it was at before.
 	RelistRestored
-
 	relistCausesEnd // the number of values
 )
 
 var relistCauses = []string{
-	other,
-	RelistStart:         "start",
-	RelistExpired:       "expired",
-	RelistBehind:        "behind",
-	RelistInconsistent:  "inconsistent",
-	RelistChange:        "change",
-	RelistUndeliverable: "undeliverable",
-	RelistRestored:      "restored",
+	other, RelistStart: "start", RelistExpired: "expired", RelistBehind: "behind",
+	RelistInconsistent: "inconsistent", RelistChange: "change", RelistUndeliverable: "undeliverable", RelistRestored: "restored",
 }
 
-// String returns the label value of c.
+// String returns the label value.
 func (c RelistCause) String() string { return valueOf(relistCauses, c) }
 
 // VersionResult is what became of a request for the storage's version.
@@ -353,24 +282,19 @@ const (
 	VersionUnanswered
 	// VersionSuperseded: the answer to a later request came first.
 	VersionSuperseded
-	// VersionAbandoned: the request was given up for a reason that is not the
-	// storage's: its reads were gone before they had waited for as long as they
-	// may, or an older request of theirs is the one that was not answered.
+	// VersionAbandoned: the request was given up, and not because of the storage: its
+	// reads were gone before they had waited for as long as they may, or an older
+	// request of theirs counts as unanswered.
 	VersionAbandoned
-
 	versionResultsEnd // the number of values
 )
 
 var versionResults = []string{
-	other,
-	VersionOK:         "ok",
-	VersionError:      "error",
-	VersionUnanswered: "unanswered",
-	VersionSuperseded: "superseded",
-	VersionAbandoned:  "abandoned",
+	other, VersionOK: "ok", VersionError: "error",
+	VersionUnanswered: "unanswered", VersionSuperseded: "superseded", VersionAbandoned: "abandoned",
 }
 
-// String returns the label value of r.
+// String returns the label value.
 func (r VersionResult) String() string { return valueOf(versionResults, r) }
 
 // ByKeys is the value of the index label for reads that use no index.

@@ -20,7 +20,7 @@ import (
 // FuzzAnswers sends any request for lists and single objects, with any Accept, to
 // both servers, and compares the answers: status, header and every byte.
 func FuzzAnswers(f *testing.F) {
-	s := serveTwins(f, pods(f), auditinternal.LevelMetadata, cacher.WithEncodingBytes(100<<10))
+	s := serveTwins(f, pods(f), auditinternal.LevelMetadata, cacher.Configure(func(c *cacher.Config) { c.EncodingBytes = 100 << 10 }))
 	for i, name := range objectNames(40) {
 		s.put(f, testPod([]string{"ns1", "ns2"}[i%2], name, 0))
 	}

@@ -32,7 +32,7 @@ import (
 // and not for each: clients read the same events, of one member of gzip. Initial
 // events of all watches are written many at once.
 //
-// The bytes count against Config.EncodingBytes of each cache (cacher.WithEncodingBytes),
+// The bytes count against Config.EncodingBytes of each cache ,
 // 32 MiB by default: a server gains from it as far as the lists that its
 // clients repeat fit. The first list of a kind is encoded as before, the second
 // one keeps its bytes.

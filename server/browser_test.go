@@ -19,8 +19,11 @@ import (
 )
 
 // readingPage has a browser read a URL and send the body back to where the page is from.
+// Chromium gives up all requests when a network interface comes or goes
+// (ERR_NETWORK_CHANGED), as those of other tests' containers do: the page tries again.
 const readingPage = `<script>
-fetch(%q).then(answer => answer.arrayBuffer()).catch(String).then(body => fetch("/", {method: "POST", body}))
+const tries = (f, n) => f().catch(e => n > 0 ? new Promise(r => setTimeout(r, 200)).then(() => tries(f, n - 1)) : String(e))
+tries(() => fetch(%q).then(answer => answer.arrayBuffer()), 50).then(body => tries(() => fetch("/", {method: "POST", body}), 50))
 </script>`
 
 // askChromium returns the body that a page in Chromium reads. The page sends the body

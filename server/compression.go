@@ -16,8 +16,8 @@ import (
 )
 
 // addCompression makes the server of the Config send lists and watches in the
-// compressed form that is kept of them. The handlers that do it are the innermost of the chain:
-// what logs, audits, measures or delays answers sees what it saw before.
+// compressed form that is kept of them. Its handlers are the innermost of the chain: handlers
+// that log, audit, measure or delay responses see them as before.
 func addCompression(config *genericapiserver.Config, installed *installation) {
 	build := config.BuildHandlerChainFunc
 	if build == nil {
@@ -25,17 +25,17 @@ func addCompression(config *genericapiserver.Config, installed *installation) {
 	}
 	lists := &installed.lists
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return build(lists.Stream(lists.Compress(api, mayCompressList), installed.asksForWatch), c)
+		return build(lists.Stream(lists.Serve(api, asksForList), installed.asksForWatch), c)
 	}
 }
 
-// mayCompressList reports whether the server, of itself, would compress a long
-// answer to a LIST: whether the request is one, accepts gzip by the server's own
+// asksForList reports whether a request is a LIST, and whether the server, of itself,
+// would compress a long response: whether the request accepts gzip by the server's own
 // rule, and the server's feature APIResponseCompression is on.
-func mayCompressList(r *http.Request) bool {
+func asksForList(r *http.Request) (list, compressed bool) {
 	info, ok := request.RequestInfoFrom(r.Context())
-	return ok && info.IsResourceRequest && info.Verb == "list" && r.Method == http.MethodGet &&
-		answersCompressed(r)
+	list = ok && info.IsResourceRequest && info.Verb == "list" && r.Method == http.MethodGet
+	return list, list && answersCompressed(r)
 }
 
 // asksForWatch reports whether a request is for a watch of a group that InstallAPIGroup

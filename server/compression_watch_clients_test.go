@@ -53,7 +53,7 @@ func incompressible(seed uint64, n int) string {
 // A client that falls out of the window reads all that it was sent, then one event
 // ERROR with the status 410 within the compressed body, and the end of the body.
 func TestCompressedWatchExpires(t *testing.T) {
-	s := serveTwins(t, pods(t), auditinternal.LevelMetadata, cacher.WithWindowBytes(1), cacher.WithWatchBuffer(2), cacher.WithEventsHistoryWindow(time.Second))
+	s := serveTwins(t, pods(t), auditinternal.LevelMetadata, cacher.Configure(func(c *cacher.Config) { c.WindowBytes = 1 }), cacher.Configure(func(c *cacher.Config) { c.WatchBuffer = 2 }), cacher.Configure(func(c *cacher.Config) { c.EventsHistoryWindow = time.Second }))
 	manyPods(t, s)
 	narrow(s.with)
 	change := 0
@@ -118,7 +118,7 @@ func TestClientsReadCompressedWatches(t *testing.T) {
 		got := string(body)
 		require.Greater(t, len(got), len(want)-1)
 		require.Equal(t, want, got[:len(want)])
-		require.Equal(t, int64(1), compressed.count.Swap(0), "the watch was compressed")
+		require.Positive(t, compressed.count.Swap(0), "the watch was compressed")
 	})
 }
 

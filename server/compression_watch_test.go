@@ -273,7 +273,7 @@ func TestCompressedWatchesOfClientsThatLeave(t *testing.T) {
 func TestCompressedWatchesWithoutABudget(t *testing.T) {
 	for _, budget := range []int64{-1, 2000, 100_000} {
 		t.Run(fmt.Sprint(budget), func(t *testing.T) {
-			s := serveTwins(t, pods(t), auditinternal.LevelMetadata, cacher.WithEncodingBytes(budget))
+			s := serveTwins(t, pods(t), auditinternal.LevelMetadata, cacher.Configure(func(c *cacher.Config) { c.EncodingBytes = budget }))
 			manyPods(t, s)
 			header := http.Header{"Accept": {asJSON}, "Accept-Encoding": {"gzip"}}
 			for range 3 {

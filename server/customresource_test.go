@@ -217,7 +217,8 @@ type pandaSerializer struct{ r customResource }
 var pandaJSON = json.NewSerializerWithOptions(json.DefaultMetaFactory, nil, nil, json.SerializerOptions{StreamingCollectionsEncoding: true})
 
 func (pandaSerializer) SupportedMediaTypes() []runtime.SerializerInfo {
-	return []runtime.SerializerInfo{{MediaType: runtime.ContentTypeJSON, EncodesAsText: true, Serializer: pandaJSON}}
+	return []runtime.SerializerInfo{{MediaType: runtime.ContentTypeJSON, MediaTypeType: "application", MediaTypeSubType: "json", EncodesAsText: true, Serializer: pandaJSON,
+		StreamSerializer: &runtime.StreamSerializerInfo{EncodesAsText: true, Serializer: pandaJSON, Framer: json.Framer}}}
 }
 
 func (s pandaSerializer) EncoderForVersion(encoder runtime.Encoder, gv runtime.GroupVersioner) runtime.Encoder {
@@ -230,9 +231,9 @@ func (pandaSerializer) DecoderToVersion(decoder runtime.Decoder, _ runtime.Group
 
 // Lists of objects without a Go type are the same with kept bytes, and without.
 func TestListsOfACustomResource(t *testing.T) {
-	lists := &cacher.Lists{}
+	lists := &cacher.ListEncodings{}
 	r := customResource{version: "v1", storageVersion: "v1", known: []string{"size"}}
-	opened, _ := r.open(t, installedForCustomResources(t, cacher.WithLists(lists)))
+	opened, _ := r.open(t, installedForCustomResources(t, cacher.Configure(func(c *cacher.Config) { c.Lists = lists })))
 	c := opened.(*cacher.Cacher)
 	ctx := t.Context()
 	require.NoError(t, c.Wait(ctx))
@@ -249,6 +250,8 @@ func TestListsOfACustomResource(t *testing.T) {
 	for round := range 8 {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(r.kind().GroupVersion().WithKind("PandaList"))
+		ctx, end := lists.Begin(ctx)
+		defer end()
 		require.NoError(t, c.GetList(ctx, keyOfPanda(""), storage.ListOptions{Predicate: storage.Everything, Recursive: true}, list))
 		if round == 6 { // what a Decorator may do
 			list.Items[7].SetLabels(map[string]string{"decorated": "yes"})

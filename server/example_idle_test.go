@@ -15,7 +15,7 @@ import (
 // with the first request for its resource, and sleeps after an hour without
 // requests and watches.
 func installForMany(config *genericapiserver.Config) error {
-	return watchcache.Install(config, cacher.WithLazyStart(), cacher.WithIdleTimeout(time.Hour))
+	return watchcache.Install(config, cacher.Configure(func(c *cacher.Config) { c.LazyStart, c.IdleTimeout = true, time.Hour }))
 }
 
 // In a server with hundreds of resources, most caches may sleep.

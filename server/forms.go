@@ -38,8 +38,8 @@ type servedGroup struct {
 	plain sync.Map
 }
 
-// serve notes what was installed, so that its lists are written in the forms that
-// clients want from kept bytes.
+// serve records an installed group, so that its lists are written from kept bytes in the
+// forms that clients request.
 func (i *installation) serve(group *genericapiserver.APIGroupInfo) {
 	metaVersion := metav1.SchemeGroupVersion.Version
 	if group.MetaGroupVersion != nil {
@@ -100,21 +100,26 @@ func (i *installation) serveForm(api http.Handler, w http.ResponseWriter, r *htt
 	if !ok {
 		return false
 	}
-	ctx, outcome, end := i.lists.Want(r.Context(), form)
+	ctx, end := i.lists.Represent(r.Context(), form)
 	defer end()
 	inner := r.WithContext(ctx)
 	inner.Header = r.Header.Clone()
 	inner.Header.Set("Accept", accept)
-	held := &heldResponse{ResponseWriter: w, before: w.Header().Clone(), outcome: outcome}
+	held := &heldResponse{ResponseWriter: w, before: w.Header().Clone(), wanted: form}
 	api.ServeHTTP(responsewriter.WrapForHTTP1Or2(held), inner)
-	if held.passed || (!held.withheld && outcome() == cacher.FormUnused) {
+	if held.passed || (!held.withheld && form.Outcome() == cacher.RepresentationUnused) {
 		return true // and nothing was written if nothing was to be
 	}
-	if outcome() == cacher.FormUnused {
+	if form.Outcome() == cacher.RepresentationUnused {
 		group.plain.Store(info.Resource, struct{}{})
 	}
+	// The warnings stay: the recorder of the request adds each of them once.
+	warnings := w.Header().Values("Warning")
 	clear(w.Header())
 	maps.Copy(w.Header(), held.before)
+	if len(warnings) > 0 {
+		w.Header()["Warning"] = warnings
+	}
 	return false
 }
 
@@ -134,27 +139,27 @@ func audited(ctx context.Context) bool {
 // formOf returns the form that a request asks for, and the header Accept by which
 // the server chooses the same format without a form; false if there is no such
 // form, or the server has to make it itself.
-func (g *servedGroup) formOf(r *http.Request, storage listerWithTables) (cacher.Form, string, bool) {
+func (g *servedGroup) formOf(r *http.Request, storage listerWithTables) (*cacher.Representation, string, bool) {
 	asked, info, err := negotiation.NegotiateOutputMediaType(r, g.serializer, forms{g.metaVersion})
 	if err != nil || asked.Convert == nil || asked.Convert.GroupVersion() != metav1.SchemeGroupVersion ||
 		(info.MediaType != runtime.ContentTypeJSON && info.MediaType != runtime.ContentTypeProtobuf) ||
 		!same(info.Serializer, asked.Accepted.Serializer) { // indented
-		return cacher.Form{}, "", false
+		return nil, "", false
 	}
-	form := cacher.Form{Serializer: apihelpers.GetMetaInternalVersionCodecs()}
+	form := &cacher.Representation{Serializer: apihelpers.GetMetaInternalVersionCodecs()}
 	switch asked.Convert.Kind {
 	case "PartialObjectMetadataList":
 	case "Table":
 		options := &metav1.TableOptions{}
 		if metainternalversionscheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, options) != nil ||
 			(options.IncludeObject != "" && options.IncludeObject != metav1.IncludeMetadata) {
-			return cacher.Form{}, "", false
+			return nil, "", false
 		}
 		form.Table = func(ctx context.Context, list runtime.Object) (*metav1.Table, error) {
 			return storage.ConvertToTable(ctx, list, options)
 		}
 	default:
-		return cacher.Form{}, "", false
+		return nil, "", false
 	}
 	rewritten := r.WithContext(r.Context())
 	rewritten.Header = r.Header.Clone()
@@ -164,7 +169,7 @@ func (g *servedGroup) formOf(r *http.Request, storage listerWithTables) (cacher.
 	rewritten.Header.Set("Accept", accept)
 	again, plain, err := negotiation.NegotiateOutputMediaType(rewritten, g.serializer, forms{g.metaVersion})
 	if err != nil || again.Convert != nil || !same(plain.Serializer, info.Serializer) || !sameErrors(r, rewritten, g.serializer) {
-		return cacher.Form{}, "", false
+		return nil, "", false
 	}
 	return form, accept, true
 }
@@ -209,7 +214,7 @@ func (forms) AllowsStreamSchema(schema string) bool     { return schema == "watc
 type heldResponse struct {
 	http.ResponseWriter
 	before           http.Header
-	outcome          func() cacher.FormOutcome
+	wanted           *cacher.Representation
 	passed, withheld bool
 }
 
@@ -219,7 +224,7 @@ func (h *heldResponse) WriteHeader(status int) {
 	if h.passed || h.withheld {
 		return
 	}
-	if h.passed = status != http.StatusOK || h.outcome() == cacher.FormWritten; h.passed {
+	if h.passed = status != http.StatusOK || h.wanted.Outcome() == cacher.RepresentationWritten; h.passed {
 		h.ResponseWriter.WriteHeader(status)
 	} else {
 		h.withheld = true

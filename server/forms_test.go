@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/kube-watchcache/watchcache/cacher"
 )
@@ -125,7 +127,7 @@ func (s *twins) expectSamePagesOfForm(t *testing.T, path, accept string) {
 // Forms are consistent while objects change and many clients list: a form is the
 // same as that of the exact list of its version without the line.
 func TestFormsWhileObjectsChange(t *testing.T) {
-	s := serveTwins(t, pods(t), auditinternal.LevelMetadata, cacher.WithEncodingBytes(60<<10)) // which the lists do not fit in
+	s := serveTwins(t, pods(t), auditinternal.LevelMetadata, cacher.Configure(func(c *cacher.Config) { c.EncodingBytes = 60 << 10 })) // which the lists do not fit in
 	for _, name := range objectNames(40) {
 		s.put(t, testPod("ns1", name, 0))
 	}
@@ -192,6 +194,7 @@ type copyingStorage struct {
 }
 
 func (c *copyingStorage) List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
+	warning.AddWarning(ctx, "", "these are copies")
 	list, err := c.Store.List(ctx, options)
 	if err != nil {
 		return nil, err
@@ -200,6 +203,7 @@ func (c *copyingStorage) List(ctx context.Context, options *internalversion.List
 }
 
 func (c *copyingStorage) ConvertToTable(ctx context.Context, object, options runtime.Object) (*metav1.Table, error) {
+	warning.AddWarning(ctx, "", "a Table of its own")
 	if c.fail {
 		return nil, fmt.Errorf("there are no Tables today")
 	}
@@ -213,6 +217,8 @@ func (c *copyingStorage) ConvertToTable(ctx context.Context, object, options run
 }
 
 // A storage may list and make Tables as it likes.
+//
+// REGRESSIONS 126: a request that the server is given a second time keeps its warnings.
 func TestFormsOfAStorageOfItsOwn(t *testing.T) {
 	for _, c := range []struct{ fail, copies bool }{{false, true}, {true, true}, {false, false}, {true, false}} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
@@ -236,6 +242,7 @@ func TestFormsOfAStorageOfItsOwn(t *testing.T) {
 					got := s.expectSameForm(t, "/apis/"+example.GroupName+"/v1/pods", accept, false)
 					wantError := c.fail && (accept == asTable || accept == asKubectl)
 					require.Equal(t, wantError, got.status != http.StatusOK)
+					require.Equal(t, c.copies, strings.Contains(fmt.Sprint(got.header["Warning"]), "these are copies"))
 				}
 			}
 		})

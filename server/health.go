@@ -64,8 +64,7 @@ func replaceEtcdChecks(config *genericapiserver.Config, pool *pool) {
 	})
 }
 
-// etcdCheckOf reports whether a check is one of those that EtcdOptions adds,
-// which are in two groups.
+// etcdCheckOf reports whether EtcdOptions has added a check. It adds two groups of them.
 func etcdCheckOf(check healthz.HealthChecker) (healthz.GroupedHealthChecker, bool) {
 	grouped, ok := check.(healthz.GroupedHealthChecker)
 	if !ok {

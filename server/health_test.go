@@ -17,7 +17,6 @@ import (
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 
-	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/storage/etcd3"
 )
 
@@ -131,16 +130,6 @@ func TestEtcdChecksOfAnotherGetter(t *testing.T) {
 	})
 	server.PrepareRun()
 	require.Equal(t, http.StatusOK, code(server, "/readyz/etcd"))
-}
-
-func TestServerEtcdChecksStay(t *testing.T) {
-	config := &genericapiserver.Config{RESTOptionsGetter: &fakeGetter{}}
-	addEtcdChecks(config)
-	healthzBefore, livez, readyz := config.HealthzChecks, config.LivezChecks, config.ReadyzChecks
-	require.NoError(t, Install(config, cacher.WithServerEtcdChecks()))
-	require.Equal(t, livez, config.LivezChecks)
-	require.Equal(t, readyz, config.ReadyzChecks)
-	require.Equal(t, healthzBefore, config.HealthzChecks[:len(healthzBefore)])
 }
 
 // A server in front shows the checks of the one that it delegates to, under /livez

@@ -29,11 +29,10 @@
 //   - Checks of etcd that replace the server's own: /healthz and /readyz ask
 //     through the clients of the caches, so that they recover when reads do,
 //     and /livez does not ask, so that an outage of etcd restarts no server.
-//     cacher.WithServerEtcdChecks keeps the server's own checks.
 //   - Flags for operators, with cacher.Options and cacher.WithOptions.
 //   - Every option of package cacher: for example cacher.Only and
 //     cacher.Except, to adopt the cache resource by resource;
-//     cacher.WithLazyStart and cacher.WithIdleTimeout, for servers with many
+//     cacher.Configure with LazyStart and IdleTimeout, for servers with many
 //     resources that are rarely used; cacher.WithRawStorage, for storage that
 //     is not etcd's.
 package server
@@ -60,7 +59,7 @@ var ErrInstalled = errors.New("the watch cache is already installed on this Conf
 // Install makes every resource whose storage is built from
 // config.RESTOptionsGetter use a cacher.Cacher with the given options.
 // Resources that the server's flags exclude from caching stay uncached, and
-// those that cacher.Only or cacher.Except leave out keep the cache that
+// resources that cacher.Only or cacher.Except leave out keep the cache that
 // k8s.io/apiserver ships. Call Install once, after EtcdOptions.ApplyTo or
 // RecommendedOptions.ApplyTo, which set the getter, and before config is copied
 // or completed. An error names every option that can't be used, one line each,
@@ -80,7 +79,7 @@ func Install(config *genericapiserver.Config, options ...cacher.Option) error {
 	if _, ok := config.RESTOptionsGetter.(*getter); ok {
 		return ErrInstalled
 	}
-	selection, err := cacher.SelectionOf(options...)
+	cached, named, err := cacher.CachedResources(options...)
 	if err != nil {
 		return fmt.Errorf("server.Install: %w", err) // one line for each option
 	}
@@ -89,20 +88,21 @@ func Install(config *genericapiserver.Config, options ...cacher.Option) error {
 		return fmt.Errorf("server.Install: %w", err)
 	}
 	pool := newPool()
-	installed := &installation{selection: selection, pool: pool}
-	defaults := cacher.Defaults(cacher.WithRawStorage(pool.RawStorage), cacher.WithMetrics(collectors), cacher.WithLists(&installed.lists))
-	options = append([]cacher.Option{defaults}, options...)
-	if !selection.KeepsEtcdChecks() {
-		replaceEtcdChecks(config, pool)
-	}
+	installed := &installation{cached: cached, named: named, pool: pool}
+	defaults := []cacher.Option{cacher.WithRawStorage(pool.RawStorage), cacher.Configure(func(c *cacher.Config) {
+		c.Metrics, c.Lists = collectors, &installed.lists
+	})}
+	options = append(defaults, options...)
+	replaceEtcdChecks(config, pool)
 	installed.mark(config)
 	addDebug(config, installed)
 	addCompression(config, installed)
 	addForms(config, installed)
-	addAnswers(config, installed)
+	addCustomResources(config, installed)
 	config.RESTOptionsGetter = &getter{
 		inner:     config.RESTOptionsGetter,
 		decorator: installed.observe(cacher.Decorator(options...)),
+		custom:    installed.observe(cacher.Decorator(append(options, cacher.Configure(func(c *cacher.Config) { c.Lists = &installed.customLists }))...)),
 		installed: installed,
 	}
 	return nil
@@ -112,6 +112,8 @@ func Install(config *genericapiserver.Config, options ...cacher.Option) error {
 type getter struct {
 	inner     generic.RESTOptionsGetter
 	decorator generic.StorageDecorator
+	// custom is the decorator of the getter that CustomResources returns.
+	custom    generic.StorageDecorator
 	installed *installation
 }
 
@@ -128,7 +130,13 @@ func installedGetter(of generic.RESTOptionsGetter) (*getter, error) {
 
 // around returns a getter that makes the caches of g of the storage of inner.
 func (g *getter) around(inner generic.RESTOptionsGetter) *getter {
-	return &getter{inner: inner, decorator: g.decorator, installed: g.installed}
+	return &getter{inner: inner, decorator: g.decorator, custom: g.custom, installed: g.installed}
+}
+
+// forCustomResources returns a getter that makes caches of the storage of inner, whose
+// lists may be answered from kept bytes as those of custom resources.
+func (g *getter) forCustomResources(inner generic.RESTOptionsGetter) *getter {
+	return &getter{inner: inner, decorator: g.custom, custom: g.custom, installed: g.installed}
 }
 
 // GetRESTOptions opens no storage: servers also call it, without an example, to
@@ -136,7 +144,7 @@ func (g *getter) around(inner generic.RESTOptionsGetter) *getter {
 func (g *getter) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
 	options, err := g.inner.GetRESTOptions(resource, example)
 	g.installed.ask(resource)
-	if err == nil && g.installed.selection.Includes(resource) && !isUndecorated(options.Decorator) {
+	if err == nil && g.installed.cached(resource) && !isUndecorated(options.Decorator) {
 		options.Decorator = g.decorator
 	}
 	return options, err

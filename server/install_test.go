@@ -49,10 +49,10 @@ func TestInstallRefusesBadInput(t *testing.T) {
 func TestInstallRefusesOptions(t *testing.T) {
 	inner := &fakeGetter{}
 	config := &genericapiserver.Config{RESTOptionsGetter: inner}
-	err := Install(config, cacher.WithWindowBytes(-1), nil, cacher.WithWatchBuffer(1<<40), cacher.WithRawStorage(nil),
-		cacher.Only(gadgets), cacher.Except(gadgets), cacher.WithLazyStart(), cacher.WithLazyStart())
-	for _, word := range []string{"server.Install", "WindowBytes is -1", "Option 2 of 8 is nil", "WatchBuffer is 1099511627776",
-		"cacher.WithRawStorage is given nil", "cacher.Except names \"gadgets.example.com\"", "LazyStart is set by two options"} {
+	err := Install(config, cacher.Configure(func(c *cacher.Config) { c.WindowBytes = -1 }), nil, cacher.Configure(func(c *cacher.Config) { c.WatchBuffer = 1 << 40 }), cacher.WithRawStorage(nil),
+		cacher.Only(gadgets), cacher.Except(gadgets))
+	for _, word := range []string{"server.Install", "WindowBytes is -1", "Option 2 of 6 is nil", "WatchBuffer is 1099511627776",
+		"cacher.WithRawStorage is given nil", "cacher.Except names \"gadgets.example.com\""} {
 		require.ErrorContains(t, err, word)
 	}
 	require.Same(t, inner, config.RESTOptionsGetter)

@@ -26,6 +26,7 @@ import (
 	"k8s.io/apiserver/pkg/apis/example"
 	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 	"k8s.io/apiserver/pkg/audit/policy"
+	"k8s.io/apiserver/pkg/authentication/user"
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
@@ -176,14 +177,12 @@ func serveTwins(t testing.TB, r *resourceUnderTest, audited auditinternal.Level,
 	var storages map[string]rest.Storage
 	for i, installed := range []bool{true, false} {
 		generic := newServer(t, func(config *genericapiserver.Config) {
+			config.BuildHandlerChainFunc = chainWithUsers
 			o := genericoptions.NewEtcdOptions(etcd)
 			config.RESTOptionsGetter = o.CreateRESTOptionsGetter(&genericoptions.SimpleStorageFactory{StorageConfig: o.StorageConfig}, nil)
 			config.AuditBackend = &s.audited[i]
 			config.AuditPolicyRuleEvaluator = policy.NewFakePolicyRuleEvaluator(audited, nil)
-			// Nothing here needs the schema of the types.
-			config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(func(common.ReferenceCallback) map[string]common.OpenAPIDefinition { return nil },
-				openapinamer.NewDefinitionNamer(r.scheme))
-			config.OpenAPIV3Config.IgnorePrefixes = []string{genericapiserver.APIGroupPrefix}
+			withoutSchemas(config, r.scheme)
 			require.NoError(t, Install(config, options...))
 			if installed {
 				storages, s.store = r.open(t, config)
@@ -211,6 +210,34 @@ func serveTwins(t testing.TB, r *resourceUnderTest, audited auditinternal.Level,
 	defer cancel()
 	require.NoError(t, s.cache.Wait(ctx))
 	return s
+}
+
+// withoutSchemas makes a server of config need no schema of its types.
+func withoutSchemas(config *genericapiserver.Config, scheme *runtime.Scheme) {
+	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(func(common.ReferenceCallback) map[string]common.OpenAPIDefinition { return nil },
+		openapinamer.NewDefinitionNamer(scheme))
+	config.OpenAPIV3Config.IgnorePrefixes = []string{genericapiserver.APIGroupPrefix}
+}
+
+// userHeader names the user of a request, for chainWithUsers.
+const userHeader = "X-Test-User"
+
+// chainWithUsers is the default chain of handlers, and takes the user from a header.
+func chainWithUsers(api http.Handler, c *genericapiserver.Config) http.Handler {
+	return genericapiserver.DefaultBuildHandlerChain(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if name := r.Header.Get(userHeader); name != "" {
+			r = r.WithContext(request.WithUser(r.Context(), &user.DefaultInfo{Name: name}))
+		}
+		api.ServeHTTP(w, r)
+	}), c)
+}
+
+// userOf returns the name that chainWithUsers has found.
+func userOf(ctx context.Context) string {
+	if u, ok := request.UserFrom(ctx); ok {
+		return u.GetName()
+	}
+	return ""
 }
 
 // put creates or updates an object.

@@ -70,7 +70,7 @@ func TestLostEtcdIsTold(t *testing.T) {
 	etcd := start(where)
 	where.ClientURL = etcd.Endpoints()[0]
 	var log logBuffer
-	t.Cleanup(klog.CaptureState().Restore)
+	t.Cleanup(func() { klog.LogToStderr(true) }) // Restore takes no lock: connections of other tests log
 	klog.LogToStderr(false)
 	klog.SetOutput(&log)
 
@@ -83,7 +83,7 @@ func TestLostEtcdIsTold(t *testing.T) {
 	server := newServer(t, func(c *genericapiserver.Config) {
 		options := genericoptions.NewEtcdOptions(config)
 		c.RESTOptionsGetter = options.CreateRESTOptionsGetter(&genericoptions.SimpleStorageFactory{StorageConfig: *config}, nil)
-		require.NoError(t, Install(c, cacher.WithStorageTimeout(time.Second)))
+		require.NoError(t, Install(c, cacher.Configure(func(c *cacher.Config) { c.StorageTimeout = time.Second })))
 		opened, destroy := open(t, c.RESTOptionsGetter, "pods")
 		t.Cleanup(destroy)
 		cached = opened.(*cacher.Cacher)
@@ -125,7 +125,7 @@ func TestMain(m *testing.M) {
 // Warnings of package etcd3 reach klog, those of its client about each attempt do not.
 func TestEtcdClientsLog(t *testing.T) {
 	var log logBuffer
-	t.Cleanup(klog.CaptureState().Restore)
+	t.Cleanup(func() { klog.LogToStderr(true) }) // Restore takes no lock: connections of other tests log
 	klog.LogToStderr(false)
 	klog.SetOutput(&log)
 	p := newPool()

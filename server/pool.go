@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-	"unsafe"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/singleflight"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
 	"github.com/kube-watchcache/watchcache/internal/endpoints"
@@ -51,7 +51,7 @@ type backend interface {
 type poolKey struct {
 	servers                   string
 	certFile, keyFile, caFile string
-	egress                    unsafe.Pointer
+	egress                    funcvalue.ID
 	compaction                time.Duration
 }
 
@@ -99,9 +99,10 @@ func (p *pool) connect(config *storagebackend.ConfigForResource) (backend, func(
 	if err != nil {
 		return nil, nil, err
 	}
-	settings.Prefix = "" // each resource has its own
-	// The client's own logger says each attempt of a request that fails; what comes of
-	// it is the caches' to say.
+	settings.Prefix = ""                           // each resource has its own
+	settings.Metrics = legacyregistry.Registerer() // where the shipped storage has grpc_client_* too
+	// The client's own logger logs each failed attempt of a request; the caches log the
+	// outcome.
 	settings.Logger = klogzap.New(zap.WarnLevel, clientLog, "etcd-client")
 	opened, err := p.open(context.Background(), settings)
 	if err != nil {

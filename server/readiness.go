@@ -76,11 +76,14 @@ func installationOf(server *genericapiserver.GenericAPIServer) *installation {
 
 // installation keeps track of the caches of one Install.
 type installation struct {
-	selection cacher.Selection
-	pool      *pool
-	// lists is that of all caches, and of the groups that InstallAPIGroup has
-	// installed.
-	lists cacher.Lists
+	// cached reports whether a resource is cached, named are the resources that
+	// options name.
+	cached func(schema.GroupResource) bool
+	named  []schema.GroupResource
+	pool   *pool
+	// lists is that of the groups that InstallAPIGroup has installed, and of their
+	// caches; customLists is that of the caches of custom resources alone.
+	lists, customLists cacher.ListEncodings
 	// groups are the versions of the groups that InstallAPIGroup has installed, as
 	// schema.GroupVersion to *servedGroup.
 	groups sync.Map
@@ -151,7 +154,7 @@ func (i *installation) hook(server *genericapiserver.GenericAPIServer) error {
 	if err := server.AddReadyzChecks(healthz.NamedCheck("watchcache", i.check)); err != nil {
 		return fmt.Errorf("server.AddReadinessHook: %w", err)
 	}
-	// A server has the hooks of those that it delegates to as well.
+	// A server also has the hooks of the servers that it delegates to.
 	name := fmt.Sprintf("watchcache-bookmarks-%d", len(server.PreShutdownHooks()))
 	if err := server.AddPreShutdownHook(name, i.bookmark); err != nil {
 		return fmt.Errorf("server.AddReadinessHook: %w", err)
@@ -213,7 +216,7 @@ func (i *installation) check(*http.Request) error {
 		klog.InfoS("All watch caches of the server have their state", "resources", resourcesOf(caches))
 	}
 	if unknown := i.unknown(); first && len(unknown) > 0 {
-		klog.InfoS("Resources that options of the watch cache name are not stored by this server; the names may be misspelt", "resources", unknown)
+		klog.InfoS("Unknown resource in a watch cache option (misspelt?): this server does not store it", "resources", unknown)
 	}
 	return nil
 }
@@ -243,7 +246,7 @@ func (i *installation) ask(resource schema.GroupResource) {
 func (i *installation) unknown() (unknown []schema.GroupResource) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for _, resource := range i.selection.Named() {
+	for _, resource := range i.named {
 		if !i.mu.asked[resource] {
 			unknown = append(unknown, resource)
 		}

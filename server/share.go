@@ -35,9 +35,7 @@ func Share(installed, config *genericapiserver.Config) error {
 	if !ok {
 		return errors.New("server.Share: the watch cache is not installed on the first Config: call Install first")
 	}
-	if !caches.installed.selection.KeepsEtcdChecks() {
-		replaceEtcdChecks(config, caches.installed.pool)
-	}
+	replaceEtcdChecks(config, caches.installed.pool)
 	caches.installed.mark(config)
 	config.RESTOptionsGetter = caches.around(config.RESTOptionsGetter)
 	return nil

@@ -46,7 +46,7 @@ func serveTraced(t *testing.T, tracer *sdktrace.TracerProvider) (*httptest.Serve
 	options := genericoptions.NewEtcdOptions(startEtcdFor(t))
 	config := &genericapiserver.Config{RESTOptionsGetter: options.CreateRESTOptionsGetter(
 		&genericoptions.SimpleStorageFactory{StorageConfig: options.StorageConfig}, nil)}
-	require.NoError(t, Install(config, cacher.WithLabelIndexes("app")))
+	require.NoError(t, Install(config, cacher.Configure(func(c *cacher.Config) { c.LabelIndexes = []string{"app"} })))
 	store := registryOf(t, config.RESTOptionsGetter)
 	scope := &handlers.RequestScope{
 		Namer:          handlers.ContextBasedNaming{Namer: runtime.Namer(meta.NewAccessor())},

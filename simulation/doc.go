@@ -7,10 +7,9 @@
 // it fails, what watchers and readers ask for, time that passes. The driver runs
 // it in a bubble of testing/synctest, with virtual time, against a real
 // cacher.Cacher over internal/memstore. The package has no part of the product of
-// its own: it uses the public surface only, but for two things. The dispatcher sends
-// bursts to watchers in rounds, and parked watchers have no goroutine, only when there
-// are hundreds of watchers, which no schedule has; three of four seeds have rounds for
-// all (internal/rounds), and every other eight seeds no goroutines (internal/polling).
+// its own: it uses the public surface only, but for one thing. The dispatcher sends
+// bursts to watchers in rounds only when there are hundreds of watchers, which no
+// schedule has; three of four seeds have rounds for all (internal/rounds).
 //
 // The way of a schedule: generate.go makes operations (operation.go), drive.go and
 // execute.go run them one after the other, writes.go those that write through the
@@ -49,7 +48,7 @@
 // racing schedule several operations come at once, so that the cache's goroutines race
 // each other; the model allows every order.
 //
-// make test runs deterministic schedules, and make soak both kinds, on a Go runtime in
+// make verify runs deterministic schedules, and make soak both kinds, on a Go runtime in
 // which the seed decides which goroutine runs next, which case of a select is taken, and
 // the order of maps and of timers (hack/seeded). The same seed then gives the same
 // trace, byte for byte, in every process: TestSameSeedSameTrace and
@@ -58,6 +57,13 @@
 // that runtime one deterministic seed in some 700 has more than one trace. Racing
 // schedules run with the race detector, too, which picks the next goroutine at random;
 // with neither, their goroutines run on all processors.
+//
+// # Two servers
+//
+// TestClientsMoveBetweenServers runs two caches over one storage. Clients of seven kinds
+// list, watch, are slow or leave, and resume on either cache with the resourceVersions
+// that they have, through bursts beyond the window, transactions, compactions, restarts,
+// sleep and every fault of the storage. Each event is judged, and so is the end state.
 //
 // # What is not promised, and not simulated
 //

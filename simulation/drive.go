@@ -15,7 +15,6 @@ import (
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
-	"github.com/kube-watchcache/watchcache/internal/polling"
 	"github.com/kube-watchcache/watchcache/internal/rounds"
 	"github.com/kube-watchcache/watchcache/internal/setclock"
 )
@@ -73,6 +72,10 @@ type driver struct {
 	// lostFills times; what clients see until the next fill is not promised.
 	lost      bool
 	lostFills int64
+	// mendedUntil is until when a watch from up to mendedAt may get a 410, since the
+	// storage was listed after a loss.
+	mendedUntil time.Time
+	mendedAt    uint64
 	// twins are the objects whose last write has the version of another one that
 	// is gone: nothing tells the two apart. A list shows the right one, but one that
 	// carries watchers leaves what has the same version as it is.
@@ -159,10 +162,6 @@ func (d *driver) elapse(t time.Duration) {
 	synctest.Wait()
 }
 
-// pollEvery is short, so that a client that reads has everything when a pause of
-// settling is over, however few events its channel holds.
-const pollEvery = 100 * time.Microsecond
-
 func (d *driver) start(setup Setup) {
 	if d.cacher != nil {
 		d.stop()
@@ -170,33 +169,26 @@ func (d *driver) start(setup Setup) {
 	d.setup = setup
 	d.store.noProgress.Store(setup.NoProgress)
 	d.store.history.Store(setup.Recall)
+	d.store.lists.Store(setup.List)
 	limits := rounds.Defaults // which no schedule reaches
 	if setup.Rounds > 0 {
 		limits = rounds.Limits{Watchers: 1, Queued: 2, Events: setup.Rounds, OneCore: true}
 	}
 	rounds.Set(limits)
-	polled := polling.Defaults // which no schedule reaches
-	if setup.Polled {
-		polled = polling.Limits{Every: pollEvery, Yield: true}
-		if !d.racing {
-			polled.AtOnce, polled.Yield = 1, false // so that a schedule has one trace
-		}
-	}
-	polling.Set(polled)
 	config := cacher.Config{
 		Storage: d.store, Versioner: storage.APIObjectVersioner{}, GroupResource: poddata.Resource,
 		ResourcePrefix: poddata.Prefix, KeyFunc: poddata.Key, GetAttrsFunc: d.store.attrs,
 		NewFunc: poddata.New, NewListFunc: poddata.NewList, Codec: codec,
 		WatchBuffer: setup.Buffer, WindowBytes: setup.WindowBytes, EventsHistoryWindow: setup.History, BookmarkInterval: setup.Bookmarks,
-		ParkedTimeout: setup.Parked, InitialEventsTimeout: setup.Initial, IdleTimeout: setup.Idle, DispatchBudget: setup.Budget,
-		ConsistencyCheckInterval: setup.Checks, CarryWatchersOverRelist: setup.Carry, LazyStart: setup.Lazy, ListStorage: setup.List, ShareEqualParts: setup.Share,
-		ConsistentGetFromStorage: setup.GetFromStorage, DisableShippedMetrics: true,
+		IdleTimeout: setup.Idle, DispatchBudget: setup.Budget,
+		ConsistencyCheckInterval: setup.Checks, LazyStart: setup.Lazy,
+		ConsistentGetFromStorage: setup.GetFromStorage,
 	}
 	if !d.racing {
 		config.Clock, config.Lists, config.EncodingBytes = d.clock, d.keeping.lists, setup.Keep
 	}
 	if setup.NoStale {
-		config.StaleReads = -1
+		config.MaxFallbackLists = -1
 	}
 	if setup.Indexes {
 		config.IndexerFuncs, config.LabelIndexes = poddata.Triggers(), []string{"color"}
@@ -308,7 +300,7 @@ func (d *driver) recover() {
 		// compares its state with that of the storage.
 		d.elapse(2 * d.setup.Checks)
 		d.observe(Operation{Verb: "elapse"})
-		d.lost = false
+		d.found()
 	}
 	for i, at := range []Version{{}, {Set: true}, {Set: true, Relative: true}} {
 		d.do(Operation{Verb: "list", What: fmt.Sprintf("end%d", i), At: at})

@@ -28,12 +28,12 @@ var stock = func() runtime.NegotiatedSerializer {
 
 // keeping encodes lists as a server does that keeps the bytes of earlier ones.
 type keeping struct {
-	lists      *cacher.Lists
+	lists      *cacher.ListEncodings
 	serializer runtime.NegotiatedSerializer
 }
 
 func newKeeping() *keeping {
-	k := &keeping{lists: &cacher.Lists{}}
+	k := &keeping{lists: &cacher.ListEncodings{}}
 	k.serializer = k.lists.Serializer(stock)
 	return k
 }

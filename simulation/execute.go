@@ -106,12 +106,6 @@ func (d *driver) wrote(rv uint64, name string, after *example.Pod) {
 	}
 }
 
-// ambiguous reports whether a version may mean two states. A cache that carries watchers
-// over a list keeps its window, with the difference to the history that is gone.
-func (d *driver) ambiguous(rv uint64) bool {
-	return d.setup.Carry && rv > 0 && rv <= d.history.twofold
-}
-
 // ask opens a watch or begins a read.
 func (d *driver) ask(o Operation) {
 	if d.cacher == nil {
@@ -133,7 +127,7 @@ func (d *driver) ask(o Operation) {
 			selection: selection, asked: asked, from: from, anyPart: d.setup.NoProgress,
 			bookmarks: o.Query.Bookmarks, state: o.Query.Initial == "yes" || (o.Query.Initial == "" && from == 0),
 			opened: time.Now(), current: d.history.rv, oldest: d.status.OldestResourceVersion, fills: d.restedFills,
-			lost: d.lost || d.ambiguous(from), troubled: d.faults.troubled(time.Now()), undecodable: d.undecodable, stopped: d.stopped,
+			lost: d.lost, troubled: d.faults.troubled(time.Now()), undecodable: d.undecodable, stopped: d.stopped,
 		}
 		rule.endMark = o.Query.Initial == "yes" && o.Query.Bookmarks
 		rule.least = d.least(asked, from)
@@ -170,6 +164,7 @@ func (d *driver) least(asked string, from uint64) int {
 	switch {
 	case d.setup.NoProgress:
 		return d.history.whole(max(1, floor) - 1)
+	case asked == "" && (d.status.Silent || d.racing && d.faults.ever): // of any age, as if storage never reported progress
 	case asked == "":
 		floor = d.history.rv
 	default:
@@ -201,6 +196,8 @@ func (d *driver) read(ctx context.Context, cancel context.CancelFunc, o Operatio
 	}
 	d.reads = append(d.reads, &reading{cache: d.caches, readRule: rule, reader: startRead(ctx, cancel, o.What, func(ctx context.Context) answer {
 		if rule.list {
+			ctx, end := d.keeping.lists.Begin(ctx)
+			defer end()
 			return listPods(ctx, c, key, opts, encoded)
 		}
 		return getPod(ctx, c, rule.name, storage.GetOptions{ResourceVersion: rule.asked})
@@ -371,6 +368,12 @@ func (d *driver) restore(rv uint64) {
 		}
 	}
 	d.lose()
+}
+
+// found notes that the cache was filled after a loss.
+func (d *driver) found() {
+	d.lost = false
+	d.mendedUntil, d.mendedAt = time.Now().Add(5*time.Minute), d.status.ResourceVersion
 }
 
 // lose notes that what clients see is not promised, until the cache is filled.

@@ -23,7 +23,7 @@ func Generate(seed uint64, kind Kind) []Operation {
 	g := &generator{kind: kind, rand: rand.New(rand.NewPCG(seed, uint64(kind)+1))}
 	// Not drawn: the schedules of earlier seeds stay what they were.
 	g.recall = seed%2 == 0
-	g.rounds, g.polled = []int{0, 2, 3, 16}[seed/2%4], seed/8%2 == 1
+	g.rounds = []int{0, 2, 3, 16}[seed/2%4]
 	g.mood()
 	g.out = make([]Operation, 0, g.length+10)
 	for range g.rand.IntN(4) {
@@ -46,7 +46,6 @@ type generator struct {
 	kind    Kind
 	recall  bool
 	rounds  int
-	polled  bool
 	rand    *rand.Rand
 	out     []Operation
 	length  int
@@ -166,16 +165,14 @@ func (g *generator) start() {
 	s.Bookmarks = pick(g, 0, 0, time.Second, 5*time.Second, 5*time.Second)
 	s.History = pick(g, 0, 0, time.Second, 10*time.Second)
 	s.WindowBytes = pick[int64](g, 0, 0, 0, 1, 2000, 20_000)
-	s.Parked = pick(g, 0, 0, 0, 5*time.Second)
-	s.Initial = pick(g, 0, 0, 2*time.Second, -1)
 	s.Idle = pick(g, 0, 0, 0, 0, 5*time.Second)
 	s.Checks = pick(g, 30*time.Second, 30*time.Second, time.Minute)
-	s.NoProgress, s.Carry, s.Lazy = g.chance(8), g.chance(25), g.chance(8)
-	s.List, s.NoStale, s.GetFromStorage, s.Indexes, s.Share = g.chance(20), g.chance(20), g.chance(8), g.chance(60), g.chance(25)
+	s.NoProgress, s.Lazy = g.chance(8), g.chance(8)
+	s.List, s.NoStale, s.GetFromStorage, s.Indexes = g.chance(20), g.chance(20), g.chance(8), g.chance(60)
 	if g.kept {
 		s.Keep = pick[int64](g, 0, 0, 1500, 4000, 12_000)
 	}
-	s.Recall, s.Rounds, s.Polled = g.recall, g.rounds, g.polled
+	s.Recall, s.Rounds = g.recall, g.rounds
 	g.add(Operation{Verb: "start", Setup: *s})
 }
 

@@ -97,12 +97,6 @@ type history struct {
 	writes int
 	// gone is the writes that a restored backup does not have.
 	gone map[written]bool
-	// twofold is the highest version that may mean two states to clients of a cache that
-	// keeps its window: the one that is gone, too. From a version below, such a cache
-	// brings what is gone first. restored: a backup was restored, and
-	// the cache may not know yet.
-	twofold  uint64
-	restored bool
 	// inParts is the revisions that the storage was told to bring in parts; all
 	// may be if anyInParts is set.
 	inParts    map[uint64]bool
@@ -186,9 +180,6 @@ func (h *history) object(name string, n int) *object {
 // restore forgets what came after rv.
 func (h *history) restore(rv uint64) {
 	n := h.whole(rv)
-	if rv < h.rv {
-		h.twofold, h.restored = max(h.twofold, h.rv), true
-	}
 	if h.gone == nil {
 		h.gone = map[written]bool{}
 	}
@@ -203,12 +194,4 @@ func (h *history) restore(rv uint64) {
 	}
 	h.now = maps.Clone(h.state(n))
 	h.rv, h.changes = rv, h.changes[:n:n]
-}
-
-// listed notes that the cache has been filled up to a version since what clients see was
-// promised last.
-func (h *history) listed(rv uint64) {
-	if h.restored {
-		h.twofold, h.restored = max(h.twofold, rv-1), false
-	}
 }

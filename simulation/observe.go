@@ -100,9 +100,6 @@ func (d *driver) observeWatch(w *watching, fills int64) {
 	if !w.answered && !w.gone && time.Since(w.opened) > bound && !d.faults.holds(w.opened) {
 		d.fail("%s was not answered within %v", w.watcher.name, bound)
 	}
-	if d.setup.Carry && fills > min(w.fills, d.startFills+1) && !w.lost {
-		w.carry(d.history)
-	}
 	for _, s := range news {
 		d.result.Events++
 		d.result.Trace.observed(w.watcher.name, text(s.text))
@@ -130,10 +127,6 @@ func (d *driver) excuses(w *watching, fills int64) bool {
 	if w.stalled {
 		stalled += time.Since(w.stalledSince)
 	}
-	initial := d.setup.Initial
-	if initial == 0 {
-		initial = cacher.DefaultInitialEventsTimeout
-	}
 	position := max(w.last, w.from)
 	switch {
 	case w.gone, w.stopped, w.lost, d.lost, w.cache != d.caches:
@@ -142,19 +135,17 @@ func (d *driver) excuses(w *watching, fills int64) bool {
 		return true
 	case fills > w.fills && (w.over || expired || w.troubled):
 		return true // it was listed again
+	case len(w.all) == 0 && expired && !w.state && w.from <= d.mendedAt && w.opened.Before(d.mendedUntil):
+		return true // the version may be one of before the list
 	case d.undecodable > w.undecodable || (w.troubled && w.undecodable > 0):
 		return true
 	case len(w.all) == 0 && (w.troubled || d.faults.troubled(w.opened)):
 		return true // it could not begin
 	case len(w.all) == 0 && w.failed != nil && !w.state && w.from > 0 && (w.from > w.current || w.from < max(w.oldest, d.status.OldestResourceVersion)):
 		return expired
-	case len(w.all) == 0 && expired && d.setup.Carry && fills > d.startFills+1:
-		return true // a list has skipped the version
-	case len(w.all) == 0 && w.failed != nil && !expired && ((w.state && w.from > w.current) || d.setup.NoProgress):
+	case len(w.all) == 0 && w.failed != nil && !expired && ((w.state && w.from > w.current) || d.setup.NoProgress || d.status.Silent):
 		return true // it can't be known whether the version has been reached
-	case stalled > 0 && d.setup.Parked > 0 && stalled >= d.setup.Parked:
-		return true
-	case stalled > 0 && w.state && initial > 0 && stalled >= initial:
+	case w.state && stalled >= time.Minute: // which a cache gives a client that takes none of its initial events
 		return expired
 	case d.racing && d.setup.WindowBytes > 0:
 		return expired // a burst is more than the window holds
@@ -232,9 +223,8 @@ func (d *driver) observeStatus(before cacher.Status, fills int64) {
 	}
 	if rested {
 		d.restedFills = fills
-		if d.lost && fills > d.lostFills && s.Ready && s.ResourceVersion > 0 && s.ResourceVersion <= d.history.rv && (!d.setup.Carry || len(d.twins) == 0) {
-			d.lost = false
-			d.history.listed(s.ResourceVersion)
+		if d.lost && fills > d.lostFills && s.Ready && s.ResourceVersion > 0 && s.ResourceVersion <= d.history.rv {
+			d.found()
 		}
 	}
 }
@@ -268,7 +258,7 @@ func (d *driver) complete() {
 			continue
 		}
 		if w.lost {
-			if !d.setup.Carry && d.restedFills > w.openFills {
+			if d.restedFills > w.openFills {
 				d.fail("%s outlives the history that it was opened in", w.watcher.name)
 			}
 			continue

@@ -183,12 +183,12 @@ func Script(operations []Operation) string {
 
 // Setup is how the cache is configured.
 type Setup struct {
-	Buffer                                 int
-	WindowBytes                            int64
-	History, Bookmarks, Parked, Initial    time.Duration
-	Idle, Budget, Checks                   time.Duration
-	NoProgress, Carry, Lazy, List, NoStale bool
-	GetFromStorage, Indexes, Share         bool
+	Buffer                          int
+	WindowBytes                     int64
+	History, Bookmarks              time.Duration
+	Idle, Budget, Checks            time.Duration
+	NoProgress, Lazy, List, NoStale bool
+	GetFromStorage, Indexes         bool
 	// Keep is how many bytes of lists and events are kept, 0 for the default.
 	Keep int64
 	// Recall: the storage says that it keeps its history.
@@ -196,15 +196,13 @@ type Setup struct {
 	// Rounds is how many events of a burst the dispatcher sends to a watcher in turn,
 	// 0 if it sends each by itself.
 	Rounds int
-	// Polled: no parked watcher has a goroutine of its own.
-	Polled bool
 }
 
 func (s Setup) words() (out []string) {
 	for _, d := range []struct {
 		name string
 		d    time.Duration
-	}{{"history", s.History}, {"bookmarks", s.Bookmarks}, {"parked", s.Parked}, {"initial", s.Initial}, {"idle", s.Idle}, {"budget", s.Budget}, {"checks", s.Checks}} {
+	}{{"history", s.History}, {"bookmarks", s.Bookmarks}, {"idle", s.Idle}, {"budget", s.Budget}, {"checks", s.Checks}} {
 		if d.d != 0 {
 			out = append(out, d.name+"="+d.d.String())
 		}
@@ -224,7 +222,7 @@ func (s Setup) words() (out []string) {
 	for _, f := range []struct {
 		name string
 		set  bool
-	}{{"no-progress", s.NoProgress}, {"carry", s.Carry}, {"lazy", s.Lazy}, {"list-storage", s.List}, {"no-stale-reads", s.NoStale}, {"get-from-storage", s.GetFromStorage}, {"indexes", s.Indexes}, {"share-equal-parts", s.Share}, {"recall", s.Recall}, {"polled", s.Polled}} {
+	}{{"no-progress", s.NoProgress}, {"lazy", s.Lazy}, {"list-storage", s.List}, {"no-stale-reads", s.NoStale}, {"get-from-storage", s.GetFromStorage}, {"indexes", s.Indexes}, {"recall", s.Recall}} {
 		if f.set {
 			out = append(out, f.name)
 		}

@@ -117,9 +117,9 @@ func (r *readRule) judgeState(a answer, state map[string]*object) string {
 	// A page that is not the last one has a token. The last one may have one as long
 	// as there are other objects in its range.
 	more, remaining := false, 0
-	if r.limit > 0 && len(want) >= r.limit {
-		more = len(want) > r.limit
-		want = want[:r.limit]
+	if limit := r.limitOf(a); limit > 0 && len(want) >= limit {
+		more = len(want) > limit
+		want = want[:limit]
 		if len(a.names) > 0 {
 			remaining = r.selection.inScope(state, poddata.Prefix+a.names[len(a.names)-1])
 		}
@@ -133,6 +133,15 @@ func (r *readRule) judgeState(a answer, state map[string]*object) string {
 		return fmt.Sprintf("it says that %d remain, and %d do", a.remaining, remaining)
 	}
 	return ""
+}
+
+// limitOf returns the limit that the answer must keep to. The cache ignores one at
+// resourceVersion "0"; storage, which answers while the cache is not ready, does not.
+func (r *readRule) limitOf(a answer) int {
+	if r.asked == "0" && a.token == "" {
+		return 0
+	}
+	return r.limit
 }
 
 // judgeGet wants a state of the object that it had at the version asked for, or

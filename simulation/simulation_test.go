@@ -37,9 +37,9 @@ var (
 	racing    = flag.Bool("racing", false, "TestReplay, TestSoak: operations come at once")
 	verbose   = flag.Bool("trace", false, "print the whole trace of a schedule that TestReplay runs or -list finds to fail, and what schedules reached")
 	schedules = flag.Int("schedules", 0, "how many schedules each of the tests runs")
-	all       = flag.Bool("all", false, "run as many schedules as make test")
+	all       = flag.Bool("all", false, "TestRacingSchedules: run as many schedules as make verify")
 	first     = flag.Uint64("first", 1, "the first seed")
-	last      = flag.Uint64("last", deterministicSchedules, "TestSchedules with -all: the last seed")
+	last      = flag.Uint64("last", fewSchedules, "TestSchedules: the last seed")
 	list      = flag.Bool("list", false, "print one line for each schedule that fails, and go on")
 	traces    = flag.String("traces", "", "the file that TestTraces writes")
 	backwards = flag.Bool("backwards", false, "TestTraces begins with the last seed")
@@ -120,9 +120,14 @@ func run(t *testing.T, seed uint64, kind simulation.Kind, operations []simulatio
 		collect()
 	}
 	ran++
-	//lint:ignore SA1019 Package wait of k8s.io/apimachinery takes its random numbers here.
-	rand.Seed(int64(seed))
+	seedRandom(seed)
 	return simulation.Run(t, seed, operations, coverage)
+}
+
+// seedRandom seeds the random numbers of package wait of k8s.io/apimachinery.
+func seedRandom(seed uint64) {
+	//lint:ignore SA1019 Package wait takes them from the global source.
+	rand.Seed(int64(seed))
 }
 
 // replay is the command that runs a seed again.
@@ -164,13 +169,13 @@ func check(t *testing.T, seed uint64, kind simulation.Kind, coverage *simulation
 	return result
 }
 
-// The schedules that make test runs: what two cores do in some four minutes. Racing
-// ones cost seven times as much, with the race detector. Without -all, a few
-// deterministic ones run: they find most bugs in seconds.
+// make test runs fewRacing schedules, make quick fewSchedules, which find most bugs in
+// seconds. make verify runs 200,000 deterministic schedules and racingSchedules: two cores
+// need some four minutes. A racing one costs seven times as much, with the race detector.
 const (
-	deterministicSchedules = 200_000
-	racingSchedules        = 20_000
-	fewSchedules           = 4000
+	fewSchedules    = 4000
+	fewRacing       = 3000
+	racingSchedules = 20_000
 )
 
 func checkAll(t *testing.T, n int, kind simulation.Kind) {
@@ -178,8 +183,8 @@ func checkAll(t *testing.T, n int, kind simulation.Kind) {
 		n = *schedules
 	}
 	if n == 0 {
-		t.Skip("make test runs both kinds in its step 'simulation', TestSchedules without the race detector, which schedules at random, " +
-			"and TestRacingSchedules with it and -all; make soak runs both until it is stopped; -schedules N runs some here")
+		t.Skip("deterministic schedules run without the race detector, which schedules at random, and racing ones with it; " +
+			"make soak runs both until it is stopped; -schedules N runs some here")
 	}
 	var total simulation.Result
 	coverage := &simulation.Coverage{}
@@ -198,10 +203,7 @@ func checkAll(t *testing.T, n int, kind simulation.Kind) {
 // TestSchedules runs schedules whose operations follow each other, each as it runs
 // everywhere: see TestSameSeedSameTrace.
 func TestSchedules(t *testing.T) {
-	n := fewSchedules
-	if *all {
-		n = int(*last - *first + 1)
-	}
+	n := int(*last - *first + 1)
 	if race.Enabled {
 		n = 0
 	} else {
@@ -214,8 +216,11 @@ func TestSchedules(t *testing.T) {
 // that the goroutines of the cache race each other.
 func TestRacingSchedules(t *testing.T) {
 	n := 0
-	if *all {
+	switch {
+	case *all:
 		n = racingSchedules
+	case race.Enabled:
+		n = fewRacing
 	}
 	defer processors(simulation.Racing)()
 	checkAll(t, n, simulation.Racing)
@@ -239,7 +244,7 @@ func processors(kind simulation.Kind) (end func()) {
 // of rest, but for a select of several channels that are ready.
 func TestSameSeedSameTrace(t *testing.T) {
 	if race.Enabled {
-		t.Skip("the race detector schedules goroutines at random; make test runs this in its step 'simulation'")
+		t.Skip("the race detector schedules goroutines at random; make verify runs this in its step 'simulation'")
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	kinds := []simulation.Kind{simulation.Deterministic}
@@ -273,7 +278,7 @@ var hadTwoTraces = []uint64{
 // TestSameTraceInEveryProcess has two processes run seeds, one of them backwards.
 func TestSameTraceInEveryProcess(t *testing.T) {
 	if !simulation.Seeded {
-		t.Skip("goroutines are scheduled by the seed only with the runtime of hack/seeded; make test runs this in its step 'simulation'")
+		t.Skip("goroutines are scheduled by the seed only with the runtime of hack/seeded; make verify runs this in its step 'simulation'")
 	}
 	n := 200
 	if *schedules > 0 {
@@ -328,7 +333,7 @@ func TestTraces(t *testing.T) {
 // TestSeedsOfSoak runs the schedules that make soak has found to fail.
 func TestSeedsOfSoak(t *testing.T) {
 	if !simulation.Seeded {
-		t.Skip("goroutines are scheduled by the seed only with the runtime of hack/seeded; make test runs this in its step 'simulation'")
+		t.Skip("goroutines are scheduled by the seed only with the runtime of hack/seeded; make verify runs this in its step 'simulation'")
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for kind, seeds := range map[simulation.Kind][]uint64{

@@ -26,6 +26,7 @@ type store struct {
 	*memstore.Store
 	noProgress atomic.Bool
 	history    atomic.Bool
+	lists      atomic.Bool
 	poisoned   atomic.Bool
 	fills      atomic.Int64
 }
@@ -41,6 +42,9 @@ func newStore() *store {
 
 // WatchProgress reports whether the storage answers progress requests.
 func (s *store) WatchProgress() bool { return !s.noProgress.Load() }
+
+// PrefersLists reports whether the cache reads the whole state by lists.
+func (s *store) PrefersLists() bool { return s.lists.Load() }
 
 // KeepsHistory reports whether a cache that starts goes back to what was written
 // before.

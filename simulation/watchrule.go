@@ -5,7 +5,6 @@ package simulation
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -34,9 +33,6 @@ type watchRule struct {
 	bookmarkAt   time.Time
 	marked, over bool
 	failed       *seen
-	// store is what a client has that applies all that it is told, once the exact
-	// rule does not hold any more: watchers were carried over a list.
-	store map[string]string
 
 	// The rest is what can excuse an end.
 	opened       time.Time
@@ -125,9 +121,6 @@ func (r *watchRule) see(s seen, h *history) string {
 	if s.kind == "BOOKMARK" {
 		return r.seeBookmark(s, h)
 	}
-	if r.store != nil {
-		return r.apply(s)
-	}
 	r.beginnings = slices.DeleteFunc(r.beginnings, func(b *beginning) bool { return !r.agrees(b, s, h) })
 	r.last = max(r.last, s.rv)
 	switch {
@@ -156,9 +149,6 @@ func (r *watchRule) pass(b *beginning) bool { b.next++; return true }
 // within reports whether the watch may have got a part only of the last revision that
 // it has seen.
 func (r *watchRule) within(h *history) bool {
-	if r.store != nil {
-		return h.whole(r.last) > h.whole(r.last-1)+1
-	}
 	return slices.ContainsFunc(r.beginnings, func(b *beginning) bool { return r.advance(b, h, r.last) != "" })
 }
 
@@ -195,9 +185,6 @@ func (r *watchRule) seeBookmark(s seen, h *history) string {
 		return fmt.Sprintf("it is below what was seen (event %d, bookmark %d, asked for %d)", r.last, r.bookmark, r.from)
 	}
 	r.bookmark, r.bookmarkAt = s.rv, s.at
-	if r.store != nil {
-		return ""
-	}
 	r.beginnings = slices.DeleteFunc(r.beginnings, func(b *beginning) bool {
 		if len(b.initial) > 0 {
 			return true
@@ -257,63 +244,9 @@ func (r *watchRule) seeLost(s seen) string {
 	return ""
 }
 
-// carry is called when the watch may have been carried over a list: from now on
-// events may be left out, but not in the wrong order, and the states that they lead
-// to must be right.
-func (r *watchRule) carry(h *history) {
-	if r.store != nil || !r.known {
-		return
-	}
-	if !r.state && (len(r.beginnings) > 1 || r.from > r.current) {
-		r.lost = true // what the client has is not known
-		return
-	}
-	r.store = map[string]string{}
-	if !r.state && len(r.beginnings) > 0 {
-		for _, o := range r.selection.of(h.state(min(r.beginnings[0].changes, len(h.changes)))) {
-			r.store[o.name] = show(o.pod, "")
-		}
-	}
-	for _, s := range r.all {
-		if s.kind != "BOOKMARK" {
-			r.apply(s)
-		}
-	}
-}
-
-func (r *watchRule) apply(s seen) string {
-	before, had := r.store[s.name]
-	delete(r.store, s.name)
-	r.last = max(r.last, s.rv)
-	switch {
-	case s.kind == "ADDED" && had:
-		return "it is there already"
-	case s.kind != "ADDED" && !had:
-		return "it was not there"
-	case s.kind == "DELETED" && s.content != before:
-		return fmt.Sprintf("what was there is %s", before)
-	case s.kind != "DELETED":
-		r.store[s.name] = s.content
-	}
-	return ""
-}
-
 // missing returns what the watch should have brought by now, and has not; "" if
 // nothing.
 func (r *watchRule) missing(h *history) string {
-	if r.store != nil {
-		want := r.selection.of(h.now)
-		var texts []string
-		for _, o := range want {
-			if r.store[o.name] != show(o.pod, "") {
-				texts = append(texts, o.text)
-			}
-		}
-		if len(texts) > 0 || len(r.store) != len(want) {
-			return fmt.Sprintf("the client has %d objects and should have %d; it lacks %s", len(r.store), len(want), strings.Join(texts, ", "))
-		}
-		return ""
-	}
 	lacks := ""
 	for _, b := range r.beginnings {
 		if len(b.initial) > 0 {

@@ -4,16 +4,15 @@ package watchcache
 
 // A revision may carry several events, which come one by one. Until all have
 // come, the state shows the revision before: a snapshot, a bookmark or a
-// resourceVersion to resume from must not name a revision of which a part is
-// still to come.
+// resourceVersion to resume from must not name a revision that is incomplete.
 
 // advanceLocked records that a change at rv has come, before its element is
 // set. All resourceVersions below rv are complete then.
 func (s *State) advanceLocked(rv uint64, whole bool) {
 	assert(rv >= s.mu.rv, "W1", "resourceVersion falls from %d to %d", s.mu.rv, rv)
 	switch {
-	case whole && rv == s.mu.complete:
-		// A snapshot at rv may be kept that does not have this change.
+	case rv == s.mu.complete:
+		// rv was taken for complete. A snapshot at rv does not have this change.
 		s.latest.Store(nil)
 		s.mu.kept.drop(func(k *keptSnapshot) bool { return k.rv == rv })
 	case whole:
@@ -68,8 +67,8 @@ func (s *State) appliedLocked(c Change) bool {
 }
 
 // latestLocked returns the snapshot at complete if there is no tail, so that
-// the snapshot needs no overlay. Otherwise it returns what the snapshot is made
-// of: the newest snapshot, and the position of the tail.
+// the snapshot needs no overlay. Otherwise it returns the newest snapshot and the
+// position of the tail, from which the snapshot is made.
 func (s *State) latestLocked() (latest, newest *Snapshot, tail Position) {
 	if latest := s.latest.Load(); latest != nil {
 		return latest, nil, 0

@@ -5,7 +5,6 @@ package watchcache_test
 import (
 	"fmt"
 	"runtime"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -416,13 +415,6 @@ func TestCloningRacesWithNoReader(t *testing.T) {
 			Type: watchcache.Modified, RV: rv, Whole: rv%2 == 0, Element: element(fmt.Sprintf("/r/%03d", rv%200), rv, strconv.Itoa(int(rv%5))),
 		})
 		require.NoError(t, err)
-		if rv%100 == 0 {
-			list := slices.Clone(s.Latest().All())
-			list[5] = element(list[5].Key, rv+1, "carried")
-			rv++
-			_, err := s.Carry(list, rv, 0, nil)
-			require.NoError(t, err)
-		}
 	}
 	done.Store(true)
 	readers.Wait()

@@ -25,8 +25,8 @@
 // first reader after a change, and the clone is shared until the next change,
 // so that a burst of writes costs one clone and not one for each write.
 // [State.At] returns the snapshot at an earlier resourceVersion: the newest
-// trees, without the elements written since then, merged with those that the
-// window's newer events have replaced. [State.Keep] keeps a snapshot for
+// trees, without the elements written since then, merged with the elements that
+// the window's newer events have replaced. [State.PinSnapshot] keeps a snapshot for
 // clients that page through it. [State.Since] reads the window from a position,
 // [State.PositionAfter] finds the position at which a watch from a
 // resourceVersion continues.
@@ -46,8 +46,8 @@
 //
 // Every event has a position, one more than its predecessor's. Two events may
 // share a resourceVersion (a transaction over several keys), never a position.
-// A reader of a part of the history, a [Slice], goes on from below the window as
-// long as no event of its slice has left the window: [State.PositionFor] and
+// A reader of a part of the history, a [Interest], goes on from below the window as
+// long as no event of interest to it has left the window: [State.PositionFor] and
 // [State.Resume] know the last event that has left it for each value of
 // [Config.Floors].
 //
@@ -58,7 +58,7 @@
 //
 //   - W1: the resourceVersion never falls between two calls of Replace.
 //   - W2: a snapshot at rv holds exactly the effects of the events up to rv,
-//     of which no more can come.
+//     and no further event up to rv can come.
 //   - W3: a watcher gets every matching event after its start once and in
 //     order, or an error that says that its position has expired; never a
 //     silent gap.

@@ -226,7 +226,7 @@ func (d *driver) hold() {
 
 func (d *driver) keep() {
 	latest := d.state.Latest()
-	d.state.Keep(latest)
+	d.state.PinSnapshot(latest)
 	d.model.asked[latest.RV()] = true
 }
 
@@ -243,7 +243,7 @@ func (d *driver) leave() {
 	}
 	copied := element(e.Element.Key, e.RV, "left")
 	copied.Size = e.Previous.Size
-	got := e.Left(func(*watchcache.Event) *watchcache.Element { return copied })
+	got := e.DeletedView(func(*watchcache.Event) *watchcache.Element { return copied })
 	if shared := d.model.left[e.Position]; shared != nil {
 		d.t.require().Same(shared, got)
 		return

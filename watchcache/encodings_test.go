@@ -133,13 +133,13 @@ func TestLeftIsMadeOnce(t *testing.T) {
 		return element(e.Previous.Key, e.RV, e.Previous.Labels["value"])
 	}
 	for i := range left {
-		wg.Go(func() { left[i] = e.Left(leave) })
+		wg.Go(func() { left[i] = e.DeletedView(leave) })
 	}
 	wg.Wait()
 	for _, l := range left {
 		require.Same(t, left[0], l)
 	}
-	require.Same(t, left[0], e.Left(nil), "and nobody makes another")
+	require.Same(t, left[0], e.DeletedView(nil), "and nobody makes another")
 	require.Equal(t, "a=1@2", show(left[0]))
 	require.Equal(t, "a=1@1", show(e.Previous))
 }

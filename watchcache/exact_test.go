@@ -105,9 +105,9 @@ func TestKeepOftenTakesOneRoom(t *testing.T) {
 		apply(t, s, added(fmt.Sprint(rv), rv, "1"))
 	}
 	first, second := at(t, s, 6), at(t, s, 7)
-	s.Keep(first)
+	s.PinSnapshot(first)
 	for range 20 {
-		s.Keep(second)
+		s.PinSnapshot(second)
 	}
 	require.Same(t, first, at(t, s, 6))
 }
@@ -227,8 +227,8 @@ func TestKeep(t *testing.T) {
 	s.Replace(nil, 1)
 	apply(t, s, added("a", 2, "1"), added("b", 3, "1"))
 	latest, earlier := s.Latest(), at(t, s, 2)
-	s.Keep(latest)
-	s.Keep(earlier)
+	s.PinSnapshot(latest)
+	s.PinSnapshot(earlier)
 	apply(t, s, added("c", 4, "1"), added("d", 5, "1"))
 	s.Dispatched(s.Stats().Next)
 	now := int64(0)
@@ -239,18 +239,18 @@ func TestKeep(t *testing.T) {
 		require.Same(t, earlier, at(t, s, 2))
 	}
 	require.Equal(t, uint64(5), s.Stats().OldestRV)
-	require.True(t, s.Kept(3))
-	require.False(t, s.Kept(4))
+	require.True(t, s.HasSnapshot(3))
+	require.False(t, s.HasSnapshot(4))
 
 	// A compaction of the source ends it.
 	s.Compacted(3)
-	require.False(t, s.Kept(2))
+	require.False(t, s.HasSnapshot(2))
 	_, err := s.At(2)
 	require.ErrorIs(t, err, watchcache.ErrCompacted)
 	require.Same(t, latest, at(t, s, 3))
 
 	s.Trim(now + int64(10*time.Second) + 1)
-	require.False(t, s.Kept(3), "nobody has asked for it")
+	require.False(t, s.HasSnapshot(3), "nobody has asked for it")
 	_, err = s.At(3)
 	require.ErrorIs(t, err, watchcache.ErrExpired)
 }
@@ -264,7 +264,7 @@ func TestKeepIsBounded(t *testing.T) {
 	for rv := uint64(2); rv < 50; rv++ {
 		apply(t, s, added(fmt.Sprint(rv), rv, "1"))
 		latest := s.Latest()
-		s.Keep(latest)
+		s.PinSnapshot(latest)
 		all = append(all, weak.Make(latest))
 	}
 	promised := s.Latest()
@@ -285,7 +285,7 @@ func TestKeepIsBounded(t *testing.T) {
 	// A kept snapshot is of the history that it was taken from.
 	before := s.Latest()
 	s.Replace(nil, 50)
-	s.Keep(before)
+	s.PinSnapshot(before)
 	require.Empty(t, contents(at(t, s, 50)))
 	s.Replace(nil, 60)
 	_, err := s.At(50)

@@ -27,16 +27,6 @@ var fieldSets = []fields.Set{
 	{"a\x00b": "1", "c": "2"},
 }
 
-// Fields answer as fields.Set does.
-func TestFieldsAreAsFieldsSet(t *testing.T) {
-	var names watchcache.FieldNames
-	for range 3 {
-		for _, set := range fieldSets {
-			requireSame(t, set, names.Compact(set))
-		}
-	}
-}
-
 func requireSame(t require.TestingT, set fields.Set, f watchcache.Fields) {
 	require.Equal(t, len(set), f.Len(), "%q", set)
 	for _, other := range append([]fields.Set{set, {"nowhere": ""}}, fieldSets...) {

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Slice is the part of the history that a reader is for. An event is for the reader
+// Interest is the part of the history that a reader is for. An event is for the reader
 // only if, for each of Required, the event has one of the values, before or after
 // the change; and only if the event is of the key, if Key is not "".
-type Slice struct {
+type Interest struct {
 	Key      string
 	Required []Requirement
 }
@@ -24,21 +24,21 @@ type Requirement struct {
 }
 
 // floors remember of the events that have left the window which values they had:
-// for each value the last of these events. A reader whose slice has a later start
+// for each value the last of these events. A reader whose interest has a later start
 // has missed nothing, although the window does not reach back as far as the reader
 // needs. Every event that is evicted raises the floors of its values, those before
 // the change included, because an object that leaves a selection is an event for
-// those who select it.
+// the watchers that select it.
 //
 // A floor has no more than Config.FloorValues values. Forgetting others raises the
-// base of all values that the floor does not have: a reader is told that its events
-// are gone although they may not be, and never the reverse.
+// base of all values that the floor does not have: a reader may get ErrExpired although
+// its events are still there, and never the reverse.
 //
 // The lock of the State guards them.
 type floors struct {
 	of []floor // parallel to Config.Floors
-	// base is the lowest resourceVersion from which on everything that has left the
-	// window is in the floors.
+	// base is the lowest resourceVersion such that everything above it that has left
+	// the window is in the floors.
 	base uint64
 }
 
@@ -126,10 +126,10 @@ func (f *floor) last(values []string) (last eviction) {
 	return last
 }
 
-// last returns the last event that has left the window and may be for the slice:
+// last returns the last event that has left the window and may be of interest:
 // the earliest that one of its requirements allows. ok is false if none of them
 // says anything.
-func (f *floors) last(of *Slice) (last eviction, ok bool) {
+func (f *floors) last(of *Interest) (last eviction, ok bool) {
 	for _, required := range of.Required {
 		if required.Floor >= len(f.of) {
 			continue
@@ -142,10 +142,6 @@ func (f *floors) last(of *Slice) (last eviction, ok bool) {
 	return last, ok
 }
 
-// carried notes that the history between two resourceVersions was skipped, so that
-// the floors say nothing of the versions below rv.
-func (f *floors) carried(rv uint64) { f.base = max(f.base, rv) }
-
 // count returns how many values the floors have, and an estimate of the memory
 // that they take, in bytes.
 func (f *floors) count() (values int, bytes int64) {
@@ -157,15 +153,14 @@ func (f *floors) count() (values int, bytes int64) {
 	return values, bytes
 }
 
-// PositionFor is PositionAfter for a reader of a slice. If events after rv have left
+// PositionFor is PositionAfter for a reader with an interest. If events after rv have left
 // the window, but none that is for the reader, the position is that of the oldest
 // event there is, and beyond is true; the reader must skip events at or below rv.
-func (s *State) PositionFor(rv uint64, of *Slice) (p Position, beyond bool, err error) {
+func (s *State) PositionFor(rv uint64, of *Interest) (p Position, beyond bool, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	w := &s.mu.window
 	switch {
-	case s.interruptedLocked(rv):
 	case rv >= w.dropped:
 		return w.after(rv), false, nil
 	case rv >= s.mu.floors.base && s.wholeLocked(rv, of):
@@ -174,9 +169,9 @@ func (s *State) PositionFor(rv uint64, of *Slice) (p Position, beyond bool, err 
 	return 0, false, expired(rv, w.dropped)
 }
 
-// wholeLocked reports whether the window has all events of a slice after rv, which
+// wholeLocked reports whether the window has all events of interest after rv, which
 // is not below the base of the floors.
-func (s *State) wholeLocked(rv uint64, of *Slice) bool {
+func (s *State) wholeLocked(rv uint64, of *Interest) bool {
 	if of.Key != "" {
 		// An object that is there was last changed at its own resourceVersion.
 		if found, exists := s.mu.trees.primary.Get(item{key: of.Key}); exists && found.element.RV <= rv {
@@ -187,12 +182,12 @@ func (s *State) wholeLocked(rv uint64, of *Slice) bool {
 	return ok && last.rv <= rv
 }
 
-// Resume returns the position at which a reader of a slice that has seen everything
+// Resume returns the position at which a reader with an interest that has seen everything
 // before p goes on: p, or, if p has left the window but no event from p on that is
 // for the reader, the position of the oldest event there is, and beyond is true. The
 // error is ErrExpired if events for the reader have left the window, or Replace was
 // called since p was given out.
-func (s *State) Resume(p Position, of *Slice) (at Position, beyond bool, err error) {
+func (s *State) Resume(p Position, of *Interest) (at Position, beyond bool, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	w := &s.mu.window

@@ -22,16 +22,16 @@ var floorsByValueAndName = []watchcache.Index{indexes[0], {Name: "name", Values:
 func nameOf(e *watchcache.Element) string { return e.Key[len(e.Key)-1:] }
 
 // byValue and byName are slices by one requirement.
-func byValue(values ...string) *watchcache.Slice {
-	return &watchcache.Slice{Required: []watchcache.Requirement{{Floor: 0, Values: values}}}
+func byValue(values ...string) *watchcache.Interest {
+	return &watchcache.Interest{Required: []watchcache.Requirement{{Floor: 0, Values: values}}}
 }
 
-func byName(values ...string) *watchcache.Slice {
-	return &watchcache.Slice{Required: []watchcache.Requirement{{Floor: 1, Values: values}}}
+func byName(values ...string) *watchcache.Interest {
+	return &watchcache.Interest{Required: []watchcache.Requirement{{Floor: 1, Values: values}}}
 }
 
-// isFor reports whether an event is for a slice, as the documentation of Slice has it.
-func isFor(of *watchcache.Slice, e *watchcache.Event) bool {
+// isFor reports whether an event is of an interest, as the documentation of Interest has it.
+func isFor(of *watchcache.Interest, e *watchcache.Event) bool {
 	if of.Key != "" && e.Element.Key != of.Key {
 		return false
 	}
@@ -58,9 +58,9 @@ func (d *driver) checkFloors() {
 	value, name := []string{"0", "1", "2", "3"}[d.choose("floor value", 4)], []string{"a", "b", "c", "d"}[d.choose("floor name", 4)]
 	both := byValue(value)
 	both.Required = append(both.Required, byName(name).Required...)
-	key := &watchcache.Slice{Key: driverKeys[d.choose("floor key", len(driverKeys))]}
-	keyOrName := &watchcache.Slice{Key: key.Key, Required: byName(key.Key[len(key.Key)-1:]).Required}
-	for i, of := range []*watchcache.Slice{byValue(value), byValue(value, "1"), byName(name), both, key, keyOrName, {}, byValue()} {
+	key := &watchcache.Interest{Key: driverKeys[d.choose("floor key", len(driverKeys))]}
+	keyOrName := &watchcache.Interest{Key: key.Key, Required: byName(key.Key[len(key.Key)-1:]).Required}
+	for i, of := range []*watchcache.Interest{byValue(value), byValue(value, "1"), byName(name), both, key, keyOrName, {}, byValue()} {
 		exact := i < 3 && m.config.FloorValues == 100
 		evicted := func(which func(e *watchcache.Event) bool) bool {
 			return slices.ContainsFunc(m.events[:m.kept], func(e *watchcache.Event) bool { return which(e) && isFor(of, e) })
@@ -130,7 +130,7 @@ func noise(rv uint64, n int) (changes []watchcache.Change) {
 	return changes
 }
 
-func requirePosition(t *testing.T, s *watchcache.State, rv uint64, of *watchcache.Slice, whole bool) {
+func requirePosition(t *testing.T, s *watchcache.State, rv uint64, of *watchcache.Interest, whole bool) {
 	t.Helper()
 	_, beyond, err := s.PositionFor(rv, of)
 	if !whole {
@@ -149,19 +149,19 @@ func TestFloors(t *testing.T) {
 	)
 	flush(t, s, noise(6, 10)...)
 	for _, of := range []struct {
-		slice *watchcache.Slice
-		floor uint64
+		interest *watchcache.Interest
+		floor    uint64
 	}{
 		{byValue("x"), 3}, {byValue("y"), 4}, {byValue("x", "y"), 4}, {byName("a"), 4}, {byValue("none"), 1}, {byName("y"), 14},
 	} {
 		for rv := uint64(0); rv < 14; rv++ {
-			requirePosition(t, s, rv, of.slice, rv >= of.floor)
+			requirePosition(t, s, rv, of.interest, rv >= of.floor)
 			if rv < 2 {
 				continue
 			}
 			// The event at rv is at this position.
 			at := s.Stats().Start + watchcache.Position(rv-2)
-			_, beyond, err := s.Resume(at, of.slice)
+			_, beyond, err := s.Resume(at, of.interest)
 			if rv <= of.floor {
 				require.ErrorIs(t, err, watchcache.ErrExpired)
 				continue
@@ -170,53 +170,20 @@ func TestFloors(t *testing.T) {
 			require.True(t, beyond)
 		}
 	}
-	requirePosition(t, s, 4, &watchcache.Slice{}, false)
-	requirePosition(t, s, 4, &watchcache.Slice{Key: "/a"}, false) // gone, nobody knows since when
-	requirePosition(t, s, 13, &watchcache.Slice{Required: []watchcache.Requirement{{Floor: 7, Values: []string{"x"}}}}, false)
+	requirePosition(t, s, 4, &watchcache.Interest{}, false)
+	requirePosition(t, s, 4, &watchcache.Interest{Key: "/a"}, false) // gone, nobody knows since when
+	requirePosition(t, s, 13, &watchcache.Interest{Required: []watchcache.Requirement{{Floor: 7, Values: []string{"x"}}}}, false)
 }
 
 // A reader of one object that is there has missed nothing since its last change.
 func TestFloorOfAnObject(t *testing.T) {
 	s := quietState(t, 0, 1, added("/a", 2, "x"), modified("/a", 4, "x"), added("/noisy", 5, "noisy"))
 	flush(t, s, noise(6, 10)...)
-	of := &watchcache.Slice{Key: "/a"}
+	of := &watchcache.Interest{Key: "/a"}
 	requirePosition(t, s, 3, of, false)
 	requirePosition(t, s, 4, of, true)
-	requirePosition(t, s, 5, &watchcache.Slice{Key: "/noisy"}, false)
-	requirePosition(t, s, 5, &watchcache.Slice{Key: "/none"}, false)
-}
-
-// A list that is carried, and hidden versions, hide what came before them from
-// readers that begin at a version, and not from those that have a position.
-func TestFloorsAfterMissedEvents(t *testing.T) {
-	for name, miss := range map[string]func(s *watchcache.State, rv uint64){
-		"carried": func(s *watchcache.State, rv uint64) {
-			_, err := s.Carry([]*watchcache.Element{element("/noisy", rv, "noisy")}, rv, 0, func(e *watchcache.Element) *watchcache.Element { return e })
-			require.NoError(t, err)
-		},
-		"hidden": func(s *watchcache.State, rv uint64) { s.HideBefore(rv) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := quietState(t, 100, 1, added("/noisy", 2, "noisy"))
-			p := s.Stats().Next
-			flush(t, s, noise(3, 10)...)
-			requirePosition(t, s, 7, byValue("quiet"), true)
-			miss(s, 20)
-			flush(t, s, noise(21, 10)...)
-			requirePosition(t, s, 19, byValue("quiet"), false)
-			requirePosition(t, s, 20, byValue("quiet"), true)
-			_, beyond, err := s.Resume(p, byValue("quiet"))
-			require.NoError(t, err)
-			require.True(t, beyond)
-			miss(s, 40)
-			flush(t, s, noise(41, 10)...)
-			miss(s, 60)
-			requirePosition(t, s, 7, byValue("quiet"), false)
-			requirePosition(t, s, 19, byValue("quiet"), false)
-			require.True(t, s.Skipped(19), "it was skipped before the last list")
-			require.False(t, s.Skipped(0))
-		})
-	}
+	requirePosition(t, s, 5, &watchcache.Interest{Key: "/noisy"}, false)
+	requirePosition(t, s, 5, &watchcache.Interest{Key: "/none"}, false)
 }
 
 // After a list no position and no version from before it is of use.
@@ -245,12 +212,12 @@ func TestFloorsForgetTheOldest(t *testing.T) {
 	require.Equal(t, 2, s.Stats().FloorValues)
 	require.Equal(t, int64(2*(64+len("v0"))), s.Stats().FloorBytes)
 	for i, from := range []uint64{4, 4, 4, 5, 6} {
-		of := &watchcache.Slice{Required: []watchcache.Requirement{{Floor: 0, Values: []string{fmt.Sprint("v", i)}}}}
+		of := &watchcache.Interest{Required: []watchcache.Requirement{{Floor: 0, Values: []string{fmt.Sprint("v", i)}}}}
 		requirePosition(t, s, from-1, of, false)
 		_, _, err := s.PositionFor(from, of)
 		require.NoError(t, err, "v%d from %d", i, from)
 	}
-	requirePosition(t, s, 5, &watchcache.Slice{Required: []watchcache.Requirement{{Floor: 1, Values: []string{"v0"}}}}, false)
+	requirePosition(t, s, 5, &watchcache.Interest{Required: []watchcache.Requirement{{Floor: 1, Values: []string{"v0"}}}}, false)
 }
 
 // The floors of more values than are remembered are those of the last ones; readers

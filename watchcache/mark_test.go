@@ -24,7 +24,7 @@ func TestKept(t *testing.T) {
 		apply(t, s, added(fmt.Sprintf("k%03d", i), rv, "1"))
 	}
 	kept := func(snapshots ...*watchcache.Snapshot) int64 {
-		all := watchcache.Kept{}
+		all := watchcache.Retained{}
 		for _, snapshot := range snapshots {
 			all = all.With(snapshot.Mark(), s.Stats())
 		}

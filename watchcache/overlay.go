@@ -114,7 +114,7 @@ func mergeItems(into, a, b []item) {
 	}
 }
 
-// overlaid merges what is left of an overlay with the elements of a newer tree,
+// overlaid merges the rest of an overlay with the elements of a newer tree,
 // which are taken in key order. yield gets the elements at rv under the prefix.
 type overlaid struct {
 	older   []item

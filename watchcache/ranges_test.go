@@ -90,32 +90,3 @@ func TestRangeIndexAnyOfNoIndex(t *testing.T) {
 		require.Zero(t, s.CountIndex("none", values, "", "", 5))
 	}
 }
-
-// A count ends where it is told to, and a read by several values is in key order,
-// however the values are ordered and however many elements each has.
-func TestRangesOfSeveralValues(t *testing.T) {
-	s := watchcache.New(roomy)
-	var elements []*watchcache.Element
-	var keys []string
-	for i := range 60 {
-		key := fmt.Sprintf("/%02d", i)
-		keys = append(keys, key)
-		elements = append(elements, element(key, 1, []string{"a", "b", "c", "d", "e", "f"}[i/10]))
-	}
-	s.Replace(elements, 1)
-	latest := s.Latest()
-	for _, values := range [][]string{{"a", "b", "c", "d", "e", "f"}, {"f", "e", "d", "c", "b", "a"}, {"b", "d", "c", "f", "a", "e"}, {"e", "c", "f", "a", "d", "b"}} {
-		var got []string
-		require.True(t, latest.RangeIndexAny("value", values, "", "", func(e *watchcache.Element) bool {
-			got = append(got, e.Key)
-			return true
-		}))
-		require.Equal(t, keys, got, "by %v", values)
-		for _, most := range []int{0, 1, 19, 20, 21, 60, 61} {
-			require.Equal(t, min(most, 60), latest.CountIndex("value", values, "", "", most))
-		}
-	}
-	for _, most := range []int{0, 1, 59, 60, 61} {
-		require.Equal(t, min(most, 60), latest.CountUpTo("/", "", most))
-	}
-}

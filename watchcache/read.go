@@ -58,7 +58,7 @@ func (s *State) Latest() *Snapshot {
 func (s *State) PositionAfter(rv uint64) (Position, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if rv < s.mu.window.dropped || s.interruptedLocked(rv) {
+	if rv < s.mu.window.dropped {
 		return 0, expired(rv, s.mu.window.dropped)
 	}
 	return s.mu.window.after(rv), nil
@@ -119,7 +119,7 @@ type Stats struct {
 	WindowEvents   int
 	WindowBytes    int64
 	WindowCapacity int
-	// Since is the time from which on the window has all events: that of the last
+	// Since is the time since when the window has all events: the time of the last
 	// event that has left it, or of the last Replace; see Event.Received for the
 	// unit.
 	Since int64

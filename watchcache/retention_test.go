@@ -211,11 +211,11 @@ func TestReplaceFreesTheOldState(t *testing.T) {
 		for i := range uint64(200) {
 			c := modified(fmt.Sprintf("k%03d", i%100), rv+i+1, "2")
 			note(c.Element)
-			note(apply(t, s, c).Event.Left(func(e *watchcache.Event) *watchcache.Element {
+			note(apply(t, s, c).Event.DeletedView(func(e *watchcache.Event) *watchcache.Element {
 				return element(e.Element.Key, e.RV, "left")
 			}))
 			if i%20 == 0 {
-				s.Keep(s.Latest())
+				s.PinSnapshot(s.Latest())
 				rangedIndex(at(t, s, rv+i/2), "value", "1", "", "")
 				s.Latest().All()
 			}
@@ -231,15 +231,6 @@ func TestReplaceFreesTheOldState(t *testing.T) {
 	kept(t, "an element of the state", old[len(old)-1])
 	s.Replace(nil, rv)
 	collected(t, "elements from before the list", old...)
-
-	// Watchers carried over a list keep what they need, and no more than that.
-	old = nil
-	rv = fill(1000)
-	_, err := s.Carry(nil, rv, 0, func(e *watchcache.Element) *watchcache.Element { return element(e.Key, rv, "gone") })
-	require.NoError(t, err)
-	s.Dispatched(s.Stats().Next)
-	s.Trim(int64(10 * time.Hour))
-	collected(t, "elements from before the list that carried watchers", old...)
 	runtime.KeepAlive(s)
 }
 
@@ -255,7 +246,7 @@ func TestCopiesForWatchersCountInTheWindow(t *testing.T) {
 	apply(t, s, large(added("a", 1, "0")))
 	var copies []weak.Pointer[watchcache.Element]
 	leave := func(e *watchcache.Event) *watchcache.Element {
-		return e.Left(func(e *watchcache.Event) *watchcache.Element {
+		return e.DeletedView(func(e *watchcache.Event) *watchcache.Element {
 			left := element(e.Element.Key, e.RV, "left")
 			left.Size = e.Previous.Size
 			copies = append(copies, weak.Make(left))

@@ -3,6 +3,9 @@
 package watchcache
 
 import (
+	"math"
+	"slices"
+	"sort"
 	"strings"
 	"sync/atomic"
 )
@@ -16,7 +19,7 @@ type Snapshot struct {
 	indexes []Index
 	base    *base
 	older   *overlay // nil: base is the version itself
-	// kept is the cache of snapshots that State.Keep puts this one into.
+	// kept is the cache of snapshots that State.PinSnapshot puts this one into.
 	kept *keptSnapshots
 	// flat is the result of All if there is an overlay; nil before the first call.
 	flat atomic.Pointer[[]*Element]
@@ -101,3 +104,294 @@ func (s *Snapshot) Digest() Digest {
 	}
 	return digest
 }
+
+// index returns the number of the named index, -1 if there is none.
+func (s *Snapshot) index(name string) int {
+	return slices.IndexFunc(s.indexes, func(i Index) bool { return i.Name == name })
+}
+
+// rangeIndex is RangeIndex by the number of the index.
+func (s *Snapshot) rangeIndex(index int, value, prefix, from string, yield func(*Element) bool) {
+	start := indexItem{value: value, key: max(prefix, from)}
+	if s.older == nil {
+		s.base.trees.byIndex[index].AscendGreaterOrEqual(start, func(i indexItem) bool {
+			return i.value == value && strings.HasPrefix(i.key, prefix) && yield(i.element)
+		})
+		return
+	}
+	m := overlaid{older: s.older.indexed(s.indexes, index, value, start.key), rv: s.rv, prefix: prefix, yield: yield}
+	s.base.trees.byIndex[index].AscendGreaterOrEqual(start, func(i indexItem) bool {
+		return i.value == value && m.take(i.key, i.element)
+	})
+	m.finish()
+}
+
+// RangeIndexAny is Range over the elements that the named index has under any
+// of the values: each once, in key order. RangeIndexAny returns false, without
+// a call of yield, if there is no such index.
+func (s *Snapshot) RangeIndexAny(index string, values []string, prefix, from string, yield func(*Element) bool) bool {
+	if len(values) == 1 {
+		return s.RangeIndex(index, values[0], prefix, from, yield)
+	}
+	i := s.index(index)
+	if i < 0 {
+		return false
+	}
+	var m merge
+	for _, value := range values {
+		m.add(&cursor{snapshot: s, index: i, value: value, prefix: prefix, next: max(prefix, from), chunk: firstChunk})
+	}
+	last := ""
+	for len(m) > 0 {
+		e := m.take()
+		if e.Key != last && !yield(e) {
+			break
+		}
+		last = e.Key
+	}
+	return true
+}
+
+// CountIndex returns the number of entries that the named index has under the
+// values, in the range that RangeIndexAny reads, but no more than most. An
+// element under two of the values counts twice.
+func (s *Snapshot) CountIndex(index string, values []string, prefix, from string, most int) int {
+	n := 0
+	for _, value := range values {
+		if n >= most {
+			break
+		}
+		s.RangeIndex(index, value, prefix, from, func(*Element) bool { n++; return n < most })
+	}
+	return n
+}
+
+// CountUpTo returns the number of elements that Range would yield, but no more
+// than most.
+func (s *Snapshot) CountUpTo(prefix, from string, most int) int {
+	n := 0
+	if most > 0 {
+		s.Range(prefix, from, func(*Element) bool { n++; return n < most })
+	}
+	return n
+}
+
+// The number of elements that a cursor reads ahead grows from the first to the
+// last of these, so that a short range is not read far beyond its end, and a
+// long one costs few descents into the tree.
+const (
+	firstChunk = 8
+	lastChunk  = 256
+)
+
+// cursor reads the elements that an index has under one value, chunk by chunk.
+type cursor struct {
+	snapshot      *Snapshot
+	index         int
+	value, prefix string
+	next          string // no element below it is left to read
+	chunk         int
+	read          []*Element // in key order; the first is the cursor's head
+	buffer        []*Element // the memory that read is a part of
+}
+
+// fill reads the next chunk and returns false at the end of the range.
+func (c *cursor) fill() bool {
+	if c.chunk == 0 {
+		return false
+	}
+	if cap(c.buffer) < c.chunk {
+		c.buffer = make([]*Element, 0, c.chunk)
+	}
+	c.read = c.buffer[:0]
+	c.snapshot.rangeIndex(c.index, c.value, c.prefix, c.next, func(e *Element) bool {
+		c.read = append(c.read, e)
+		return len(c.read) < c.chunk
+	})
+	switch {
+	case len(c.read) < c.chunk:
+		c.chunk = 0 // that was all
+	default:
+		c.next = c.read[len(c.read)-1].Key + "\x00"
+		c.chunk = min(4*c.chunk, lastChunk)
+	}
+	return len(c.read) > 0
+}
+
+// merge is a heap of cursors by the key of their heads; none is empty.
+type merge []*cursor
+
+func (m *merge) add(c *cursor) {
+	if !c.fill() {
+		return
+	}
+	*m = append(*m, c)
+	for i := len(*m) - 1; i > 0 && (*m).less(i, (i-1)/2); i = (i - 1) / 2 {
+		(*m)[i], (*m)[(i-1)/2] = (*m)[(i-1)/2], (*m)[i]
+	}
+}
+
+// take removes and returns the element with the lowest key.
+func (m *merge) take() *Element {
+	first := (*m)[0]
+	e := first.read[0]
+	first.read = first.read[1:]
+	if len(first.read) == 0 && !first.fill() {
+		last := len(*m) - 1
+		(*m)[0] = (*m)[last]
+		(*m)[last] = nil
+		*m = (*m)[:last]
+	}
+	m.down()
+	return e
+}
+
+// down moves the first cursor to where it belongs.
+func (m merge) down() {
+	for i := 0; ; {
+		child := 2*i + 1
+		if child+1 < len(m) && m.less(child+1, child) {
+			child++
+		}
+		if child >= len(m) || !m.less(child, i) {
+			return
+		}
+		m[i], m[child] = m[child], m[i]
+		i = child
+	}
+}
+
+func (m merge) less(i, j int) bool { return m[i].read[0].Key < m[j].read[0].Key }
+
+// farCount is the number of elements that Count walks over, from either end,
+// before it builds the slice of all elements with All, which spares the next
+// Count the walk.
+const farCount = 1024
+
+// All returns all elements in key order. The slice, 8 bytes an element, is
+// built by the first call and shared from then on, also by snapshots of other
+// resourceVersions with the same elements: the caller must not write or append
+// to it.
+func (s *Snapshot) All() []*Element {
+	if flat := s.row().Load(); flat != nil {
+		return *flat
+	}
+	flat := make([]*Element, 0, s.Len())
+	s.Range("", "", func(e *Element) bool {
+		flat = append(flat, e)
+		return true
+	})
+	flat = slices.Clip(flat)
+	s.row().Store(&flat) // as good as what another reader may have stored
+	return flat
+}
+
+// row is where All stores its slice.
+func (s *Snapshot) row() *atomic.Pointer[[]*Element] {
+	if s.older != nil {
+		return &s.flat
+	}
+	return &s.base.flat
+}
+
+// Covers reports whether the keys of all elements begin with the prefix. For an
+// earlier version, made by State.At, Covers may return false because of
+// elements that were written later.
+func (s *Snapshot) Covers(prefix string) bool {
+	first, _ := s.base.trees.primary.Min()
+	last, _ := s.base.trees.primary.Max()
+	if !strings.HasPrefix(first.key, prefix) || !strings.HasPrefix(last.key, prefix) {
+		return false
+	}
+	if s.older == nil || len(s.older.items) == 0 {
+		return true
+	}
+	older := s.older.items
+	return strings.HasPrefix(older[0].key, prefix) && strings.HasPrefix(older[len(older)-1].key, prefix)
+}
+
+// Count returns the number of elements that Range would yield, and never costs
+// more than Range does. A client that pages through a snapshot has the rest
+// counted for every page: counting is cheap for the first and last pages, and
+// from the second of the other pages on.
+func (s *Snapshot) Count(prefix, from string) int {
+	from = max(prefix, from)
+	covers := s.Covers(prefix)
+	if covers && from == prefix {
+		return s.Len()
+	}
+	if s.row().Load() == nil {
+		if !covers {
+			return s.CountUpTo(prefix, from, math.MaxInt)
+		}
+		if n := s.CountUpTo(prefix, from, farCount); n < farCount {
+			return n
+		}
+		below := 0
+		s.Range(prefix, "", func(e *Element) bool {
+			if e.Key >= from {
+				return false
+			}
+			below++
+			return below < farCount
+		})
+		if below < farCount {
+			return s.Len() - below
+		}
+	}
+	rest := s.All()
+	rest = rest[sort.Search(len(rest), func(i int) bool { return rest[i].Key >= from }):]
+	return sort.Search(len(rest), func(i int) bool { return !strings.HasPrefix(rest[i].Key, prefix) })
+}
+
+// Mark holds the numbers with which Retained estimates how much memory a snapshot
+// keeps once the state has moved on. A mark does not refer to its snapshot.
+type Mark struct {
+	// Position is the position of the first event that the trees of the snapshot
+	// do not contain. Snapshots with the same position share all their memory.
+	Position Position
+
+	bytes      int64 // of the snapshot's elements
+	objects    int
+	superseded int64 // Stats.Superseded when the snapshot was made
+}
+
+// Estimates, in bytes: of the tree nodes that applying one event copies while a
+// snapshot shares them, and of the memory that the trees take for one element
+// at most.
+const (
+	copiedPerEvent = 4 << 10
+	treePerElement = 64
+)
+
+// Mark returns the snapshot's mark. The mark of an earlier version is that of
+// the trees that the version is made of.
+func (s *Snapshot) Mark() Mark { return s.base.mark }
+
+// markLocked returns the mark of the trees as they are.
+func (s *State) markLocked() Mark {
+	return Mark{
+		Position: s.mu.window.next, bytes: s.mu.bytes, objects: s.mu.trees.primary.Len(),
+		superseded: s.mu.window.superseded,
+	}
+}
+
+// Retained estimates the memory that several snapshots together keep beyond the
+// state's. The zero value is the estimate for no snapshots.
+type Retained struct{ superseded, bytes, copied, trees int64 }
+
+// With returns the estimate with one more snapshot, given by its mark. now are
+// the current statistics of the state.
+func (k Retained) With(m Mark, now Stats) Retained {
+	return Retained{
+		superseded: max(k.superseded, now.Superseded-m.superseded),
+		bytes:      k.bytes + m.bytes,
+		copied:     max(k.copied, int64(now.Next-m.Position)*copiedPerEvent),
+		trees:      k.trees + int64(m.objects)*treePerElement,
+	}
+}
+
+// Bytes returns the estimate in bytes: the elements that have left the state
+// since the oldest snapshot, but no more than all snapshots have, and the tree
+// nodes likewise.
+func (k Retained) Bytes() int64 { return min(k.superseded, k.bytes) + min(k.copied, k.trees) }

@@ -112,30 +112,6 @@ func TestPrefixEndsWithItsSlash(t *testing.T) {
 	require.Equal(t, 5, latest.Count("/pods/", ""))
 }
 
-func TestRange(t *testing.T) {
-	s := watchcache.New(roomy)
-	s.Replace([]*watchcache.Element{
-		element("/a/1", 1, "v"), element("/a/2", 1, "v"), element("/a/3", 1, "w"), element("/b/1", 1, "v"), element("/a", 1, "v"),
-	}, 1)
-	latest := s.Latest()
-	for _, tc := range []struct{ prefix, from, want string }{
-		{"", "", "/a=v@1 /a/1=v@1 /a/2=v@1 /a/3=w@1 /b/1=v@1"},
-		{"/a/", "", "/a/1=v@1 /a/2=v@1 /a/3=w@1"},
-		{"/a/", "/a/2", "/a/2=v@1 /a/3=w@1"},
-		{"/a/", "/a/2\x00", "/a/3=w@1"},
-		{"/a/", "/a/4", ""},
-		{"/a/", "/", "/a/1=v@1 /a/2=v@1 /a/3=w@1"},
-		{"/a/", "/b/1", ""},
-		{"/c/", "", ""},
-		{"", "/a/3", "/a/3=w@1 /b/1=v@1"},
-	} {
-		require.Equal(t, tc.want, ranged(latest, tc.prefix, tc.from), "%+v", tc)
-		n := 0
-		latest.Range(tc.prefix, tc.from, func(*watchcache.Element) bool { n++; return true })
-		require.Equal(t, n, latest.Count(tc.prefix, tc.from), "%+v", tc)
-	}
-}
-
 func TestRangeStops(t *testing.T) {
 	s := watchcache.New(roomy)
 	s.Replace([]*watchcache.Element{element("a", 1, "v"), element("b", 1, "v"), element("c", 1, "v")}, 1)
@@ -149,38 +125,6 @@ func TestRangeStops(t *testing.T) {
 	got = nil
 	require.True(t, s.Latest().RangeIndex("value", "v", "", "", two))
 	require.Equal(t, []string{"a", "b"}, got)
-}
-
-func TestRangeIndex(t *testing.T) {
-	s := watchcache.New(roomy)
-	words := func(key string, rv uint64, words string) watchcache.Change {
-		c := added(key, rv, "v")
-		annotate(c.Element, words)
-		return c
-	}
-	apply(t, s, words("a", 1, "red green red"), words("b", 2, "green"), words("c", 3, ""), words("d", 4, "red"))
-	find := func(snapshot *watchcache.Snapshot, word string) string {
-		got, ok := rangedIndex(snapshot, "words", word, "", "")
-		require.True(t, ok)
-		return got
-	}
-	require.Equal(t, "a=v@1 d=v@4", find(s.Latest(), "red"), "a value that is given twice counts once")
-	require.Equal(t, "a=v@1 b=v@2", find(s.Latest(), "green"))
-	require.Equal(t, "", find(s.Latest(), "gree"))
-	require.Equal(t, "", find(s.Latest(), ""))
-
-	change := modified("a", 5, "v")
-	annotate(change.Element, "green green blue")
-	apply(t, s, change, deleted("d", 6, "v"))
-	require.Equal(t, "", find(s.Latest(), "red"))
-	require.Equal(t, "a=v@5 b=v@2", find(s.Latest(), "green"))
-	require.Equal(t, "a=v@5", find(s.Latest(), "blue"))
-	require.Equal(t, "a=v@1 d=v@4", find(at(t, s, 4), "red"))
-
-	_, ok := rangedIndex(s.Latest(), "no such index", "red", "", "")
-	require.False(t, ok)
-	_, ok = rangedIndex(watchcache.New(watchcache.Config{}).Latest(), "words", "red", "", "")
-	require.False(t, ok)
 }
 
 func TestGet(t *testing.T) {

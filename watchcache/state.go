@@ -3,6 +3,7 @@
 package watchcache
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -12,7 +13,7 @@ import (
 
 // Config sizes a State.
 type Config struct {
-	// History is the minimum time for which the window keeps an event, as far as
+	// History is how long the window keeps an event at least, as far as
 	// WindowBytes allows.
 	History time.Duration
 	// WindowBytes bounds the memory, in bytes, that the window keeps beyond the
@@ -29,13 +30,13 @@ type Config struct {
 	// MinEvents is the number of events that stay however old they are, so that
 	// clients of a quiet resource can resume after a long time.
 	MinEvents int
-	// RecallEvents is how many events Recall may put in front of the window.
-	RecallEvents int
+	// BackfillEvents is how many events Backfill may put in front of the window.
+	BackfillEvents int
 	// Indexes are the indexes that the state keeps, for reads by value. Their
 	// names must be unique.
 	Indexes []Index
 	// Floors are the attributes by whose values the state remembers which events
-	// have left the window, so that a reader of a part of the history (Slice) goes on
+	// have left the window, so that a reader of a part of the history (Interest) goes on
 	// although other parts have filled the window. Their Values depend on keys, labels
 	// and fields only. FloorValues is how many values are remembered of each.
 	Floors      []Index
@@ -43,7 +44,7 @@ type Config struct {
 }
 
 // State is the current state of one resource and the window of its recent
-// changes. One writer calls Apply, Replace, Carry, Progress and Compacted; all other
+// changes. One writer calls Apply, Replace, Progress and Compacted; all other
 // methods are safe for concurrent use with it and with each other.
 type State struct {
 	config Config
@@ -62,10 +63,6 @@ type State struct {
 		// then the tail. closed is the highest resourceVersion that the source
 		// declared complete: no event at or below it may come any more.
 		rv, complete, closed uint64
-		// interruptions are those within the window's range.
-		interruptions []interruption
-		// forgotten is the end of the last interruption that is no longer among them.
-		forgotten uint64
 		// compacted is the highest resourceVersion that the source is known to have
 		// compacted: lower versions can't be read there.
 		compacted uint64
@@ -87,8 +84,10 @@ type State struct {
 	latest, newest atomic.Pointer[Snapshot]
 	// published is a clone of the trees while mu.cloned; guarded by mu.
 	published *base
-	// dispatched is the position up to which events were dispatched.
+	// dispatched is the position after the last dispatched event.
 	dispatched atomic.Uint64
+	// pinned is how often PinOldest is in effect.
+	pinned atomic.Int64
 	// held is the position given to Hold plus one, 0 for none.
 	held atomic.Uint64
 	// now is the latest time that the caller has passed in; see Event.Received.
@@ -216,8 +215,8 @@ func (s *State) Progress(rv uint64) error {
 
 // Replace makes elements the whole state, at rv, which may be lower than
 // before: the source may have been restored from a backup. The window is
-// emptied, every position given out before is gone, and Recall may fill the window
-// with what came before rv. Of two elements with the same key the one with the higher
+// emptied, every position given out before is gone, and Backfill may fill the window
+// with changes before rv. Of two elements with the same key the one with the higher
 // RV stays, of equal ones the last; duplicates is the number of elements left out.
 func (s *State) Replace(elements []*Element, rv uint64) (duplicates int) {
 	built := build(s.config.Indexes, elements)
@@ -226,11 +225,10 @@ func (s *State) Replace(elements []*Element, rv uint64) (duplicates int) {
 	s.mu.window.superseded += s.mu.bytes
 	s.mu.trees, s.mu.bytes = built.trees, built.bytes
 	s.mu.rv, s.mu.complete, s.mu.closed, s.mu.compacted = rv, rv, rv, 0
-	s.mu.window.reset(rv, s.now.Load(), s.config.RecallEvents)
+	s.mu.window.reset(rv, s.now.Load(), s.config.BackfillEvents)
 	s.mu.floors = newFloors(len(s.config.Floors), rv)
 	s.mu.cloned, s.published = false, nil
 	s.mu.kept = new(keptSnapshots)
-	s.mu.interruptions, s.mu.forgotten = nil, 0
 	s.latest.Store(nil)
 	s.newest.Store(nil)
 	s.mu.Unlock()
@@ -296,6 +294,8 @@ func (s *State) trimLocked(applied *Applied) {
 		switch {
 		case w.first >= dispatched:
 			most, old = s.ceiling(), false
+		case s.pinned.Load() > 0:
+			most, old = s.ceiling(), false
 		case s.heldLocked():
 			most, old = max(most, s.config.HeldBytes), false
 		}
@@ -313,4 +313,64 @@ func (s *State) trimLocked(applied *Applied) {
 	if applied.Evicted > 0 && w.shrink() {
 		applied.Resized = true
 	}
+}
+
+// The reasons why a read is refused. The errors that State returns wrap
+// these.
+var (
+	// ErrExpired: the window no longer has the events from the position or
+	// resourceVersion asked for.
+	ErrExpired = errors.New("expired")
+	// ErrCompacted: the source has compacted the resourceVersion asked for.
+	ErrCompacted = errors.New("compacted")
+	// ErrFuture: the resourceVersion or position asked for is above the state's.
+	ErrFuture = errors.New("in the future")
+	// ErrStopped: the done channel of the reader was closed before the read was
+	// complete.
+	ErrStopped = errors.New("no longer wanted")
+)
+
+// The reasons why a change is refused. Each means that the source and the
+// state differ; the writer must list the source again and call Replace.
+var (
+	// ErrGap: the change does not fit the state, so earlier changes were missed.
+	ErrGap = errors.New("changes were missed")
+	// ErrBackwards: the resourceVersion is one that the source had already
+	// declared complete, or is below one already seen.
+	ErrBackwards = errors.New("resourceVersion goes backwards")
+)
+
+// errAbandoned is the error of readers that waited for a shared value whose
+// maker panicked. The next reader makes the value again.
+var errAbandoned = errors.New("the call that was making the shared value has panicked")
+
+func expired(rv, oldest uint64) error {
+	if rv >= oldest {
+		return fmt.Errorf("resourceVersion %d is in a stretch of history that was not seen: %w", rv, ErrExpired)
+	}
+	return fmt.Errorf("resourceVersion %d is older than the oldest kept, %d: %w", rv, oldest, ErrExpired)
+}
+
+func future(rv, current uint64) error {
+	return fmt.Errorf("resourceVersion %d is above the cache's, %d: %w", rv, current, ErrFuture)
+}
+
+func gap(c Change, why string) error {
+	return fmt.Errorf("%s of %q at resourceVersion %d: %s: %w", c.Type, c.Element.Key, c.RV, why, ErrGap)
+}
+
+// Hold keeps the events from p on in the window although they are older than
+// Config.History and take more than Config.WindowBytes, up to Config.HeldBytes,
+// for watchers that replay and have not reached them yet. A call replaces the
+// one before; ReleaseHold ends it.
+func (s *State) Hold(p Position) { s.held.Store(uint64(p) + 1) }
+
+// ReleaseHold ends the effect of Hold: events are evicted when they are old
+// enough.
+func (s *State) ReleaseHold() { s.held.Store(0) }
+
+// heldLocked reports whether Hold keeps the oldest event in the window.
+func (s *State) heldLocked() bool {
+	held := s.held.Load()
+	return held > 0 && s.mu.window.first >= Position(held-1)
 }

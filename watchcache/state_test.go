@@ -5,7 +5,6 @@ package watchcache_test
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -83,14 +82,6 @@ func TestApply(t *testing.T) {
 	}
 }
 
-func TestApplyKeepsTheTime(t *testing.T) {
-	s := watchcache.New(roomy)
-	c := added("a", 1, "1")
-	c.Received = 20
-	e := apply(t, s, c).Event
-	require.Equal(t, int64(20), e.Received)
-}
-
 // Regression 8: a deletion of a key that the state does not have is refused, so
 // that no event lacks its previous state.
 func TestDeleteWithoutPreviousIsRefused(t *testing.T) {
@@ -101,23 +92,6 @@ func TestDeleteWithoutPreviousIsRefused(t *testing.T) {
 	apply(t, s, added("a", 3, "1"))
 	e := apply(t, s, deleted("a", 4, "1")).Event
 	require.Equal(t, "2:DELETED a=1@4 was a=1@3", showEvent(e), "carries the deletion's resourceVersion")
-}
-
-func TestProgress(t *testing.T) {
-	s := watchcache.New(roomy)
-	s.Replace(nil, 5)
-	require.NoError(t, s.Progress(5))
-	require.NoError(t, s.Progress(9))
-	require.Equal(t, uint64(9), s.RV())
-	require.ErrorIs(t, s.Progress(8), watchcache.ErrBackwards)
-	require.Equal(t, uint64(9), s.RV())
-
-	_, err := s.Apply(added("a", 9, "1"))
-	require.ErrorIs(t, err, watchcache.ErrBackwards, "nothing may come at or below what was declared complete")
-	apply(t, s, added("a", 10, "1"), added("b", 10, "1"))
-	require.NoError(t, s.Progress(10), "progress at the state's own resourceVersion closes it")
-	_, err = s.Apply(added("c", 10, "1"))
-	require.ErrorIs(t, err, watchcache.ErrBackwards)
 }
 
 // Regression 17: the source was restored from a backup and its
@@ -179,22 +153,6 @@ func TestReplaceAccountsBytes(t *testing.T) {
 	require.Equal(t, 2*overhead+11000, s.Stats().ObjectBytes)
 	s.Replace(nil, 3)
 	require.Zero(t, s.Stats().ObjectBytes)
-}
-
-func TestStatsDescribeTheWindow(t *testing.T) {
-	s := watchcache.New(watchcache.Config{History: time.Second, WindowBytes: 1 << 30})
-	s.Replace(nil, 10)
-	apply(t, s, receivedAt(time.Second, added("a", 11, "1")), receivedAt(2*time.Second, added("b", 13, "1")))
-	stats := s.Stats()
-	require.Equal(t, uint64(13), stats.RV)
-	require.Equal(t, uint64(10), stats.OldestRV)
-	require.Equal(t, 2, stats.WindowEvents)
-	s.Dispatched(stats.Next)
-	require.Equal(t, watchcache.Applied{Evicted: 1}, s.Trim(int64(2500*time.Millisecond)))
-	stats = s.Stats()
-	require.Equal(t, uint64(11), stats.OldestRV)
-	require.Equal(t, 1, stats.WindowEvents)
-	require.Equal(t, stats.Next-1, stats.Oldest)
 }
 
 func TestEventTypeNames(t *testing.T) {

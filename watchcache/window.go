@@ -15,16 +15,19 @@ type window struct {
 	// first is the position of the oldest kept event, next that of the event
 	// to come.
 	first, next Position
-	// start is the position that the window began with.
-	start Position
+	// start is the lowest position that the window has had since the last reset. The
+	// window was empty then, at the position begun and the resourceVersion listed;
+	// lowest is the lowest position that prepend may use.
+	start, begun, lowest Position
+	listed               uint64
 	// dropped is the lowest resourceVersion from which the window can still
 	// be continued: everything after it is in the window.
 	dropped uint64
-	// since is the time from which on the window has all events, as that of
+	// since is the time since when the window has all events, in the unit of
 	// Event.Received.
 	since int64
 	// bytes is the memory that the window alone keeps, without copies, which
-	// counts the copies that Event.Left has made.
+	// counts the copies that Event.DeletedView has made.
 	bytes  int64
 	copies *atomic.Int64
 	// superseded is the sum of all that was ever added to bytes.
@@ -98,9 +101,8 @@ func (w *window) resize(size int) {
 }
 
 // prepend puts events before the oldest one, so that the window can be continued
-// from rv, and reports whether the ring grew. The window still has the position that
-// it began with, and room before it. Elements of these events have left the state
-// before: superseded does not count them.
+// from rv, and reports whether the ring grew. Elements of these events have left the
+// state before: superseded does not count them.
 func (w *window) prepend(events []*Event, rv uint64) bool {
 	size := len(w.ring)
 	for size < w.len()+len(events) {
@@ -116,7 +118,7 @@ func (w *window) prepend(events []*Event, rv uint64) bool {
 		*w.slot(w.first) = e
 		w.bytes += e.retained()
 	}
-	w.start, w.dropped = w.first, rv
+	w.start, w.dropped = min(w.start, w.first), rv
 	return grew
 }
 
@@ -126,7 +128,8 @@ func (w *window) prepend(events []*Event, rv uint64) bool {
 func (w *window) reset(rv uint64, now int64, room int) {
 	superseded := w.superseded
 	*w = newWindow(w.next+1+Position(room), rv)
-	w.start, w.superseded, w.since = w.first, superseded, now
+	w.start, w.begun, w.lowest, w.listed = w.first, w.first, w.first-Position(room), rv
+	w.superseded, w.since = superseded, now
 }
 
 // after returns the position of the first event above rv.
@@ -142,4 +145,141 @@ func (w *window) copyFrom(p Position, buf []*Event) int {
 		buf[i] = w.at(p + Position(i))
 	}
 	return n
+}
+
+// Position is the number of an event in the sequence of all changes that a
+// State has seen. Positions grow by one with every event; resourceVersions may
+// repeat and skip.
+type Position uint64
+
+// EventType is the kind of a change: the key was added, modified or deleted.
+type EventType uint8
+
+// The types of change, as the source reports them.
+const (
+	Added EventType = iota + 1
+	Modified
+	Deleted
+)
+
+// String returns the type's name in the Kubernetes watch API.
+func (t EventType) String() string {
+	switch t {
+	case Added:
+		return "ADDED"
+	case Modified:
+		return "MODIFIED"
+	case Deleted:
+		return "DELETED"
+	}
+	return "UNKNOWN"
+}
+
+// Event is one change, immutable once applied (W5).
+type Event struct {
+	// Position is assigned by Apply.
+	Position Position
+	// RV is the resourceVersion of the change.
+	RV uint64
+	// Type is the kind of the change.
+	Type EventType
+	// Element is the object after the change. For Deleted, Element is the last
+	// state of the object, with the resourceVersion of the deletion.
+	Element *Element
+	// Previous is the object before the change; nil for Added, and only then.
+	Previous *Element
+	// Received is when the cache got the change, in nanoseconds since a start that
+	// the caller chooses, the same for every Change and Trim. The window
+	// keeps an event for Config.History from this time on.
+	Received int64
+
+	deletedView atomic.Pointer[Element]
+	// copies counts the bytes of the copies that DeletedView has made for the events of a
+	// window; nil for an event in no window.
+	copies *atomic.Int64
+}
+
+// DeletedView returns the element for the DELETED event of a watcher whose selector no
+// longer selects the object: the previous state, with the resourceVersion of
+// the change. DeletedView calls build for the first caller, shares the result from
+// then on, and counts it in the bytes of the window. For an event that left the
+// window before any call, DeletedView calls build for each caller alone.
+func (e *Event) DeletedView(build func(e *Event) *Element) *Element {
+	shared := e.deletedView.Load()
+	if shared != nil && shared != noDeletedView {
+		return shared
+	}
+	left := build(e)
+	left.seal()
+	switch {
+	case e.deletedView.CompareAndSwap(nil, left):
+		if e.copies != nil {
+			e.copies.Add(left.bytes())
+		}
+	case e.deletedView.Load() != noDeletedView:
+		return e.deletedView.Load()
+	}
+	return left
+}
+
+// noDeletedView stands, in an event that was evicted, for the copy that DeletedView would
+// have made: copies of such an event do not count in the window any more.
+var noDeletedView = new(Element)
+
+// evicted takes the copy that DeletedView has made out of the window's bytes. The
+// caller of DeletedView may not have added them yet.
+func (e *Event) evicted() {
+	if !e.deletedView.CompareAndSwap(nil, noDeletedView) {
+		e.copies.Add(-e.deletedView.Load().bytes())
+	}
+}
+
+// eventOverhead is the memory that an Event and its slot in the window take, in
+// bytes.
+const eventOverhead = 96
+
+// retained is the memory that the window alone keeps for this event, in bytes:
+// elements that are in the current state are not counted. A superseded element
+// is the Previous of exactly one event, a deletion's last state the Element of
+// one.
+func (e *Event) retained() int64 {
+	n := int64(eventOverhead)
+	if e.Previous != nil {
+		n += e.Previous.bytes()
+	}
+	if e.Type == Deleted {
+		n += e.Element.bytes()
+	}
+	return n
+}
+
+// Sample is where one event of the window is.
+type Sample struct {
+	Position Position
+	RV       uint64
+	// Received is the event's, in nanoseconds.
+	Received int64
+}
+
+// Sample returns up to n events of the window at even distances, the newest and,
+// if n is greater than 1, the oldest among them, in order. The number of events between two samples is
+// the difference of their positions. The result is empty if the window is.
+func (s *State) Sample(n int) []Sample {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	w := &s.mu.window
+	n = min(n, w.len())
+	if n < 1 {
+		return nil
+	}
+	out := make([]Sample, 0, n)
+	for i := range n {
+		at := w.next - 1
+		if n > 1 {
+			at = w.first + Position(i*(w.len()-1)/(n-1))
+		}
+		e := w.at(at)
+		out = append(out, Sample{Position: e.Position, RV: e.RV, Received: e.Received})
+	}
+	return out
 }

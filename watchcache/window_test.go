@@ -91,16 +91,6 @@ func TestSinceCutsBatches(t *testing.T) {
 	}
 }
 
-// A position that was never given out is an error of the caller's, and must not
-// give a negative count.
-func TestSinceBeyondTheEnd(t *testing.T) {
-	s := watchcache.New(roomy)
-	apply(t, s, added("a", 1, "1"))
-	n, _, err := s.Since(s.Stats().Next+1, make([]*watchcache.Event, 4))
-	require.ErrorIs(t, err, watchcache.ErrFuture)
-	require.Zero(t, n)
-}
-
 func TestPositionAfter(t *testing.T) {
 	s := watchcache.New(roomy)
 	s.Replace(nil, 3)
@@ -144,25 +134,6 @@ func TestWatchFromBeforeTheWindowIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, watchcache.ErrExpired)
 }
 
-// Every position is gone after Replace, also the one at which a reader waits
-// that has read everything (W3).
-func TestReplaceTakesAllPositions(t *testing.T) {
-	s := watchcache.New(roomy)
-	for round := range 3 {
-		s.Replace(nil, uint64(10*round+1))
-		apply(t, s, added("a", uint64(10*round+2), "1"), added("b", uint64(10*round+3), "1"))
-		stats := s.Stats()
-		for p := range stats.Oldest {
-			_, _, err := since(s, p, 1)
-			require.ErrorIs(t, err, watchcache.ErrExpired, "position %d in round %d", p, round)
-		}
-		for p := stats.Oldest; p <= stats.Next; p++ {
-			_, _, err := since(s, p, 1)
-			require.NoError(t, err)
-		}
-	}
-}
-
 func TestWindowKeepsItsHistory(t *testing.T) {
 	c := newCounter(t, watchcache.Config{History: 10 * time.Second, WindowBytes: 1 << 40})
 	for range 100 {
@@ -180,31 +151,6 @@ func TestWindowKeepsItsHistory(t *testing.T) {
 	require.Equal(t, 10, c.state.Trim(int64(time.Hour)).Evicted)
 	require.Zero(t, c.state.Stats().WindowEvents)
 	require.Zero(t, c.state.Stats().WindowBytes)
-}
-
-func TestWindowKeepsItsMinimum(t *testing.T) {
-	c := newCounter(t, watchcache.Config{History: time.Second, WindowBytes: 1 << 40, MinEvents: 7})
-	c.apply(50)
-	c.dispatchAll()
-	c.state.Trim(int64(time.Hour))
-	require.Equal(t, 7, c.state.Stats().WindowEvents)
-	c.wholeFrom(43)
-}
-
-func TestWindowBytesOverruleHistoryAndMinimum(t *testing.T) {
-	const size, budget = 10_000, 100_000
-	c := newCounter(t, watchcache.Config{History: time.Hour, WindowBytes: budget, MinEvents: 1000})
-	c.size = size
-	for range 200 {
-		c.apply(1)
-		c.dispatchAll()
-		c.state.Trim(0)
-		require.LessOrEqual(t, c.state.Stats().WindowBytes, int64(budget))
-	}
-	stats := c.state.Stats()
-	require.Greater(t, stats.WindowBytes, int64(budget-2*size), "no more is evicted than must be")
-	require.Equal(t, uint64(200), stats.RV)
-	c.wholeFrom(stats.Oldest)
 }
 
 func TestNewestEventStaysWhateverItTakes(t *testing.T) {
@@ -231,21 +177,6 @@ func TestUndispatchedEventsStay(t *testing.T) {
 	c.state.Dispatched(401)
 	require.Equal(t, 1, c.apply(1).Evicted)
 	c.wholeFrom(401)
-}
-
-// The dispatcher's cursor from before a Replace says nothing about the events
-// that follow it.
-func TestDispatchedCursorFromBeforeReplace(t *testing.T) {
-	c := newCounter(t, watchcache.Config{History: time.Second, WindowBytes: 10})
-	c.apply(3)
-	c.dispatchAll()
-	c.state.Replace(nil, 3)
-	before := c.state.Stats().Next
-	require.Zero(t, c.apply(5).Evicted)
-	require.Zero(t, c.state.Trim(int64(time.Hour)).Evicted)
-	require.Equal(t, before, c.state.Stats().Oldest)
-	c.dispatchAll()
-	require.Equal(t, 5, c.state.Trim(int64(time.Hour)).Evicted)
 }
 
 func TestRingGrowsAndShrinks(t *testing.T) {
@@ -310,38 +241,6 @@ func TestShrinkingNeverMovesTheStartBack(t *testing.T) {
 			}
 		}
 	}
-}
-
-// The window's byte count is back at zero when the window is empty, whatever
-// the elements' sizes were and however they were evicted.
-func TestWindowBytesGoBackToZero(t *testing.T) {
-	s := watchcache.New(watchcache.Config{History: time.Second, WindowBytes: 1 << 40})
-	s.Replace([]*watchcache.Element{element("listed", 1, "1")}, 1)
-	rv := uint64(1)
-	change := func(c watchcache.Change, size int64) {
-		c.Element.Size = size
-		apply(t, s, c)
-	}
-	for i := range 50 {
-		key := fmt.Sprint("k", i%5)
-		change(added(key, rv+1, "1"), int64(i)*100)
-		change(modified(key, rv+2, "2"), int64(i)*10)
-		change(modified("listed", rv+3, "2"), int64(i))
-		change(deleted(key, rv+4, "2"), int64(i)*7)
-		rv += 4
-	}
-	require.Positive(t, s.Stats().WindowBytes)
-	objects := s.Stats().ObjectBytes
-	s.Dispatched(s.Stats().Next)
-	s.Trim(int64(time.Hour))
-	require.Zero(t, s.Stats().WindowEvents)
-	require.Zero(t, s.Stats().WindowBytes)
-	require.Equal(t, objects, s.Stats().ObjectBytes, "the current state's own")
-
-	change(deleted("listed", rv+1, "2"), 5)
-	require.Zero(t, s.Stats().ObjectBytes)
-	s.Replace(nil, rv+2)
-	require.Zero(t, s.Stats().WindowBytes)
 }
 
 // A source that restarts its clock, or changes that carry older times than

@@ -94,7 +94,7 @@ func TestBreakdown(t *testing.T) {
 		"runtime.findRunnable < runtime.schedule":                                                                                         Rest,
 		"strings.Cut < k8s.io/apiserver/pkg/endpoints/filters.WithAuthentication.func1 < net/http.HandlerFunc.ServeHTTP":                  Rest,
 		"k8s.io/apimachinery/pkg/runtime.(*Scheme).Convert < k8s.io/apimachinery/pkg/runtime/serializer/versioning.(*codec).Encode":       Conversion,
-		"github.com/kube-watchcache/watchcache/cacher/internal/wire.(*Encoder).write":                                                     Encoding,
+		"github.com/kube-watchcache/watchcache/cacher/internal/listcache.(*Encoder).write":                                                Encoding,
 	} {
 		b, err := breakdown(profileOf(sample{stack, 7}))
 		require.NoError(t, err)

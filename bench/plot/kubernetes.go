@@ -4,7 +4,7 @@ package main
 
 import "fmt"
 
-// kubernetes is the plots of docs/kubernetes.md, by the names of their files.
+// kubernetes is the plots of a cluster under load, by the names of their files.
 var kubernetes = map[string]plot{
 	"kubernetes-cpu.svg": {
 		title: "CPU time of a kube-apiserver", unit: duration, subjects: []string{ours, shipped},

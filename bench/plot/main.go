@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command plot draws the plots of README.md and docs/figures.md from the tables of
-// docs/figures.md, which are the reports that bench has printed, and those of
-// docs/tuning.md from docs/tuning-figures.md, which bench/tuning has written, and those
-// of docs/kubernetes.md from the table that make kubernetes-load has printed: one source
-// for the numbers and the pictures.
+// Command plot draws the plots of the pages from bench/results: the reports that bench
+// and bin/kubernetes load have printed, and what bench/tuning has written.
 //
 //	go run ./bench/plot
 //
@@ -32,9 +29,9 @@ func main() {
 
 func run(args []string) error {
 	flags := flag.NewFlagSet("plot", flag.ContinueOnError)
-	from := flags.String("from", "docs/figures.md", "the page, or the report of bench, to take the table from")
-	runs := flags.String("tuning", "docs/tuning-figures.md", "the page to take the tables about tuning from")
-	load := flags.String("kubernetes", "docs/kubernetes.md", "the page to take the table about Kubernetes from")
+	from := flags.String("from", "bench/results/reports.md", "the reports of bench")
+	runs := flags.String("tuning", "bench/results/tuning.md", "the results of bench/tuning")
+	load := flags.String("kubernetes", "bench/results/kubernetes.md", "the report of bin/kubernetes load")
 	to := flags.String("to", "docs/images", "the folder to write the plots to")
 	if err := flags.Parse(args); err != nil {
 		return err

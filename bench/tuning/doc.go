@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package tuning has the runs behind the plots of docs/tuning.md, and writes their
-// results to docs/tuning-figures.md, from which bench/plot draws:
+// results to bench/results/tuning.md, from which bench/plot draws:
 //
-//	make tuning
+//	CGO_ENABLED=0 go test -vet=off -count=1 ./bench/tuning -run TestFigures -rewrite && go run ./bench/plot
 //
 // A cache in the process, over a storage in memory, serves clients that are
 // goroutines. Where the outcome is a count, the run is in the virtual time of

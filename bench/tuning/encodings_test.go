@@ -48,6 +48,7 @@ var text = strings.Repeat("0123456789 text", 200)
 
 // encoding is a cache whose lists and events a server encodes.
 type encoding struct {
+	lists   *cacher.ListEncodings
 	store   *memstore.Store
 	cache   *cacher.Cacher
 	encoder runtime.Encoder
@@ -65,8 +66,8 @@ func newEncoding(t *testing.T, objects int, mib int64) *encoding {
 	stock := serializer.NewCodecFactory(scheme, serializer.WithStreamingCollectionEncodingToJSON())
 	info, ok := runtime.SerializerInfoForMediaType(stock.SupportedMediaTypes(), runtime.ContentTypeJSON)
 	require.True(t, ok)
-	lists := &cacher.Lists{}
-	e := &encoding{store: cachetest.NewStore(), encoder: lists.Serializer(stock).EncoderForVersion(info.Serializer, examplev1.SchemeGroupVersion)}
+	lists := &cacher.ListEncodings{}
+	e := &encoding{lists: lists, store: cachetest.NewStore(), encoder: lists.Serializer(stock).EncoderForVersion(info.Serializer, examplev1.SchemeGroupVersion)}
 	e.change(objects, objects)
 	e.cache = cachetest.Start(t, e.store, func(c *cacher.Config) {
 		c.ConsistencyCheckInterval, c.Lists = -1, lists
@@ -106,7 +107,9 @@ func (e *encoding) list(t *testing.T, objects int) {
 	t.Helper()
 	var list example.PodList
 	options := storage.ListOptions{Recursive: true, Predicate: storage.Everything}
-	require.NoError(t, e.cache.GetList(t.Context(), poddata.Prefix, options, &list))
+	ctx, end := e.lists.Begin(t.Context())
+	defer end()
+	require.NoError(t, e.cache.GetList(ctx, poddata.Prefix, options, &list))
 	require.Len(t, list.Items, objects)
 	require.NoError(t, e.encoder.Encode(&list, io.Discard))
 }

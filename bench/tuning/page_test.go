@@ -17,10 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var rewrite = flag.Bool("rewrite", false, "run all of it, and write docs/tuning-figures.md")
+var rewrite = flag.Bool("rewrite", false, "run all of it, and write bench/results/tuning.md")
 
 // page is where the results are kept.
-const page = "../../docs/tuning-figures.md"
+const page = "../results/tuning.md"
 
 // table is results: a row for each value of an option, or of what clients do, and
 // a column for each series.
@@ -87,7 +87,7 @@ func (t table) String() string {
 
 const introduction = `# Figures for tuning
 
-The results of the runs behind the plots of [tuning](tuning.md). The package comment of ` + "`bench/tuning`" + ` says how they are made; ` + "`make tuning`" + ` repeats them in one to two minutes, and writes this page and the plots.
+The results of the runs behind the plots of [tuning](../../docs/tuning.md). The package comment of ` + "`bench/tuning`" + ` says how they are made; ` + "`go test ./bench/tuning -run TestFigures -rewrite && go run ./bench/plot`" + ` repeats them in one to two minutes, and writes this page and the plots.
 
 Counts come from virtual time and are the same in each run; a test compares them with this page. CPU time and memory were measured on two cores that other programs used as well.
 `
@@ -122,7 +122,7 @@ func countedTables(t *testing.T, some bool) []table {
 func (t table) requireIn(test *testing.T, page string) {
 	test.Helper()
 	_, section, ok := strings.Cut(page, "## "+t.title+"\n\n")
-	require.True(test, ok, "the page has no %q: make tuning", t.title)
+	require.True(test, ok, "the page has no %q: go test ./bench/tuning -run TestFigures -rewrite", t.title)
 	var kept [][]string
 	for line := range strings.Lines(section) {
 		if !strings.HasPrefix(line, "|") {
@@ -130,12 +130,12 @@ func (t table) requireIn(test *testing.T, page string) {
 		}
 		kept = append(kept, strings.Split(strings.Trim(strings.TrimSpace(line), "| "), " | "))
 	}
-	require.Len(test, kept, len(t.rows)+2, "%s: stale: make tuning", t.title)
+	require.Len(test, kept, len(t.rows)+2, "%s: stale: go test ./bench/tuning -run TestFigures -rewrite", t.title)
 	for column, name := range t.head {
 		at := slices.Index(kept[0], name)
-		require.GreaterOrEqual(test, at, 0, "%s has no column %q: make tuning", t.title, name)
+		require.GreaterOrEqual(test, at, 0, "%s has no column %q: go test ./bench/tuning -run TestFigures -rewrite", t.title, name)
 		for i, row := range t.rows {
-			require.Equal(test, row[column], kept[i+2][at], "%s, %s: stale: make tuning", t.title, name)
+			require.Equal(test, row[column], kept[i+2][at], "%s, %s: stale: go test ./bench/tuning -run TestFigures -rewrite", t.title, name)
 		}
 	}
 }

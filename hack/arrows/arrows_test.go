@@ -54,43 +54,24 @@ func TestClosures(t *testing.T) {
 	}
 }
 
-// A module that go.mod requires directly has its reasons in
-// docs/dependencies.md.
+// A module that go.mod requires directly has a comment there: what for, and why this one.
 func TestDirectDependenciesAreExplained(t *testing.T) {
 	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	require.NoError(t, err)
-	doc, err := os.ReadFile(filepath.Join(root, "docs", "dependencies.md"))
-	require.NoError(t, err)
 	modules := directModules(string(mod))
 	require.Contains(t, modules, "k8s.io/apiserver")
-	explained := explainedModules(string(doc))
-	for _, m := range modules {
-		require.Contains(t, explained, m, "docs/dependencies.md has no row for a module that go.mod requires")
-	}
-	for _, m := range explained {
-		require.Contains(t, modules, m, "docs/dependencies.md has a row for a module that go.mod does not require directly")
+	for module, reason := range modules {
+		require.Contains(t, reason, "; ", "go.mod requires %s without a comment: what for; why this one", module)
 	}
 }
 
-// explainedModules returns the first column of the tables of dependencies.md.
-func explainedModules(doc string) []string {
-	var out []string
-	for line := range strings.Lines(doc) {
-		if cell, ok := strings.CutPrefix(line, "| `"); ok {
-			m, _, _ := strings.Cut(cell, "`")
-			out = append(out, m)
-		}
-	}
-	return out
-}
-
-// directModules returns the paths of go.mod's requirements without the comment
-// "indirect".
-func directModules(mod string) []string {
-	var out []string
+// directModules returns the comments of go.mod's direct requirements, by their paths.
+func directModules(mod string) map[string]string {
+	out := map[string]string{}
 	block := false
 	for line := range strings.Lines(mod) {
 		fields := strings.Fields(line)
+		_, comment, _ := strings.Cut(line, "// ")
 		switch {
 		case len(fields) == 0:
 		case fields[0] == "require" && len(fields) > 1 && fields[1] == "(":
@@ -99,9 +80,9 @@ func directModules(mod string) []string {
 			block = false
 		case strings.Contains(line, "// indirect"):
 		case block:
-			out = append(out, fields[0])
+			out[fields[0]] = strings.TrimSpace(comment)
 		case fields[0] == "require" && len(fields) > 2:
-			out = append(out, fields[1])
+			out[fields[1]] = strings.TrimSpace(comment)
 		}
 	}
 	return out

@@ -126,7 +126,7 @@ func TestClosureChecker(t *testing.T) {
 }
 
 func TestDirectModules(t *testing.T) {
-	require.Equal(t, []string{"a.example/one", "b.example/two", "d.example/four"}, directModules(`module m
+	require.Equal(t, map[string]string{"a.example/one": "", "b.example/two": "", "d.example/four": "for a reason"}, directModules(`module m
 
 go 1.26.0
 

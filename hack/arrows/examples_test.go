@@ -22,7 +22,7 @@ import (
 )
 
 // illustrated is the public packages that have an example at least.
-var illustrated = []string{"cacher", "conformance", "informer", "metrics", "server", "storage/etcd3", "storage/etcd3/embedded"}
+var illustrated = []string{"cacher", "conformance", "informer", "metrics", "server", "storage/etcd3", "storage/etcd3/embedded", "storage/memory"}
 
 // An example can be pasted into another module: it stands in a file of its own,
 // which needs no other file and no internal package of ours.

@@ -19,7 +19,7 @@ import (
 )
 
 // mapped is the packages whose locks and goroutines have a row each in the
-// tables of ARCHITECTURE.md.
+// tables of docs/concurrency.md.
 var mapped = []string{"cacher/...", "watchcache/...", "metrics/...", "server/...", "debug/...", "informer/...", "internal/shared"}
 
 // starter is the function by which the tasks of a cache are started. Its own go
@@ -31,7 +31,7 @@ const starter = "cacher/internal/tasks.Group.Run"
 func TestMaps(t *testing.T) {
 	files, err := readTree(root)
 	require.NoError(t, err)
-	doc, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
+	doc, err := os.ReadFile(filepath.Join(root, "docs", "concurrency.md"))
 	require.NoError(t, err)
 	locks, starts := locksOf(files), startsOf(files)
 	require.NotEmpty(t, locks)
@@ -61,15 +61,15 @@ func checkMap(what string, named, real []string) []string {
 		}
 		switch len(meant) {
 		case 0:
-			found = append(found, fmt.Sprintf("ARCHITECTURE.md has a row for the %s %s, which the source does not have", what, name))
+			found = append(found, fmt.Sprintf("docs/concurrency.md has a row for the %s %s, which the source does not have", what, name))
 		case 1:
 		default:
-			found = append(found, fmt.Sprintf("ARCHITECTURE.md has a row for the %s %s, which may be any of %s", what, name, strings.Join(meant, ", ")))
+			found = append(found, fmt.Sprintf("docs/concurrency.md has a row for the %s %s, which may be any of %s", what, name, strings.Join(meant, ", ")))
 		}
 	}
 	for _, r := range real {
 		if !has[r] {
-			found = append(found, fmt.Sprintf("ARCHITECTURE.md has no row for the %s %s", what, r))
+			found = append(found, fmt.Sprintf("docs/concurrency.md has no row for the %s %s", what, r))
 		}
 	}
 	return found

@@ -21,8 +21,8 @@ import (
 // other projects, and what stands for any file.
 var elsewhere = []string{"pkg/cmd/server/start.go", "pkg/apiserver/apiserver.go", "NAME.txt"}
 
-// The names between backquotes in our pages exist: tests, files, folders, and
-// names of our packages. The two ways in ARCHITECTURE.md can be followed by the
+// The names between backquotes in our pages exist: tests, files, folders, targets of
+// make, and names of our packages. The two ways in ARCHITECTURE.md can be followed by the
 // names of files alone.
 func TestNamesInPages(t *testing.T) {
 	tree, err := readNames(root)
@@ -35,9 +35,16 @@ func TestNamesInPages(t *testing.T) {
 	for _, page := range []string{"ARCHITECTURE.md", "COMPATIBILITY.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"} {
 		pages = append(pages, filepath.Join(root, page))
 	}
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	require.NoError(t, err)
 	for _, page := range pages {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
+		for _, target := range makeTarget.FindAllStringSubmatch(string(text), -1) {
+			if !strings.Contains(string(makefile), "\n"+target[1]+":") {
+				t.Errorf("%s names make %s, which is no target", filepath.Base(page), target[1])
+			}
+		}
 		for _, name := range tree.unknown(string(text)) {
 			t.Errorf("%s names %s, which does not exist", filepath.Base(page), name)
 		}
@@ -129,11 +136,13 @@ func (n names) declare(pkg string, idents []*ast.Ident) {
 }
 
 var (
-	block     = regexp.MustCompile("(?s)```.*?```")
-	testName  = regexp.MustCompile(`^(Test|Fuzz|Benchmark|Example)[A-Z]\w*$`)
-	fileName  = regexp.MustCompile(`^[\w./-]+\.(go|md|txt|sh|yaml|conf)$`)
-	folder    = regexp.MustCompile(`^[\w.-]+/[\w./-]*$`)
-	qualified = regexp.MustCompile(`^([a-z]\w*)((?:\.[A-Z]\w*)+)(\(.*\))?$`)
+	block    = regexp.MustCompile("(?s)```.*?```")
+	testName = regexp.MustCompile(`^(Test|Fuzz|Benchmark|Example)[A-Z]\w*$`)
+	fileName = regexp.MustCompile(`^[\w./-]+\.(go|md|txt|sh|yaml|conf)$`)
+	folder   = regexp.MustCompile(`^[\w.-]+/[\w./-]*$`)
+	// makeTarget is a command in a span or at the begin of a line of a block.
+	makeTarget = regexp.MustCompile("(?m)(?:`|^\\$ |^)make ([a-z][a-z0-9-]*)")
+	qualified  = regexp.MustCompile(`^([a-z]\w*)((?:\.[A-Z]\w*)+)(\(.*\))?$`)
 )
 
 // unknown returns what the spans of a page name and the tree does not have.

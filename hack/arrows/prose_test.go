@@ -3,87 +3,78 @@
 package arrows
 
 import (
-	"go/ast"
+	"bufio"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// bareSubject finds a sentence that begins with a bare who, what or it, which
-// leaves the reader to find the subject. The mark that ends the sentence is not
-// part of the match, because the next sentence begins after that mark.
-var bareSubject = regexp.MustCompile(`(?:^|[.!?:;] |[.!?]\) )((?:Who|What|Whoever|Whatever|It|It's|It'll) [^.!?]*)`)
+var rewrite = flag.Bool("rewrite", false, "write the counts of testdata/phrases.txt anew")
 
-// bareSubjects returns the sentences of a comment, quoted code left out, that
-// begin with a bare subject. In questions the words are usual.
-func bareSubjects(comment *ast.CommentGroup) []string {
-	var found []string
-	for paragraph := range strings.SplitSeq(prose(comment), "\n\n") {
-		text := strings.Join(strings.Fields(paragraph), " ")
-		for _, match := range bareSubject.FindAllStringSubmatchIndex(text, -1) {
-			sentence, rest := text[match[2]:match[3]], text[match[3]:]
-			if !strings.HasPrefix(rest, "?") {
-				found = append(found, sentence)
-			}
-		}
-	}
-	return found
-}
+// phrases finds wordings of comments for which there is a plainer one: a noun in place of
+// "what is" and "those that", a verb in place of "is told".
+var phrases = regexp.MustCompile(`(?i)\bwhat (is|was|are|has|have|it|they|the|a|there|comes?|came) ` +
+	`|\b(those|the ones?) (that|who|which) |\b(is|are|was|were|be) told\b|\b(of|for|in|to|from) which |\bheard of\b`)
 
-// prose returns the text of a comment without headings and indented code.
-func prose(comment *ast.CommentGroup) string {
-	lines := strings.Split(comment.Text(), "\n")
-	for i, line := range lines {
-		if strings.HasPrefix(line, "#") || strings.HasPrefix(line, "\t") {
-			lines[i] = ""
-		}
-		if strings.HasPrefix(strings.TrimSpace(line), "- ") {
-			lines[i] = "\n\n" + strings.TrimPrefix(strings.TrimSpace(line), "- ")
-		}
-	}
-	return strings.Join(lines, "\n")
-}
+// phrasesFile has the number of lines of comments with such a phrase, for each package.
+const phrasesFile = "testdata/phrases.txt"
 
-// Every sentence of a comment names its subject.
-func TestSentencesNameTheirSubject(t *testing.T) {
+// The count of no package rises. go test ./hack/arrows -run TestPhrases -rewrite lowers the
+// counts to those of the tree.
+func TestPhrases(t *testing.T) {
 	files, err := readTree("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
+	counts := map[string]int{}
+	lines := map[string][]string{}
 	for _, f := range files {
-		if f.generated {
+		if f.generated || strings.HasSuffix(f.path, "_test.go") {
 			continue
 		}
+		pkg := path.Dir(f.path)
 		for _, comment := range f.syntax.Comments {
-			for _, sentence := range bareSubjects(comment) {
-				t.Errorf("%s: name the subject of %q", f.fset.Position(comment.Pos()), sentence)
+			for _, line := range comment.List {
+				if phrases.MatchString(line.Text) {
+					counts[pkg]++
+					lines[pkg] = append(lines[pkg], fmt.Sprintf("%s: %s", f.fset.Position(line.Pos()), line.Text))
+				}
 			}
 		}
 	}
-}
-
-func TestBareSubjects(t *testing.T) {
-	for text, want := range map[string]int{
-		"// What does not fit is refused.":                         1,
-		"// Errors name the field. Whoever asks\n// again waits.":  1,
-		"// The keys: What is left.":                               1,
-		"// - Who asks gets it.\n// - What he gets is a copy.":     2,
-		"// close ends it. It never blocks.":                       1,
-		"// It is one.\n//\n// It's two. It is three.":             3,
-		"// The watch ends (see Stop.) It is not awaited.":         1,
-		"// Its owner awaits it; it may be nil. Items are shared.": 0,
-		"// What does a client see?":                               0,
-		"// The reader gets what it asked for, whatever that is.":  0,
-		"// Whole and Whatnot are names.":                          0,
-		"// # What is global\n//\n// Feature gates are read once.": 0,
-		"// For example:\n//\n//\tWhat it prints.":                 0,
-	} {
-		comment := &ast.CommentGroup{}
-		for line := range strings.SplitSeq(text, "\n") {
-			comment.List = append(comment.List, &ast.Comment{Text: line})
+	if *rewrite {
+		var text strings.Builder
+		for _, pkg := range slices.Sorted(maps.Keys(counts)) {
+			fmt.Fprintf(&text, "%d %s\n", counts[pkg], pkg)
 		}
-		if got := bareSubjects(comment); len(got) != want {
-			t.Errorf("%q: found %q, want %d", text, got, want)
+		if err := os.WriteFile(phrasesFile, []byte(text.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	allowed := map[string]int{}
+	file, err := os.Open(phrasesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for scanner := bufio.NewScanner(file); scanner.Scan(); {
+		var count int
+		var pkg string
+		if _, err := fmt.Sscan(scanner.Text(), &count, &pkg); err != nil {
+			t.Fatalf("%s: %q: %v", phrasesFile, scanner.Text(), err)
+		}
+		allowed[pkg] = count
+	}
+	for pkg, count := range counts {
+		if count > allowed[pkg] {
+			t.Errorf("%s: %d lines of comments have a phrase for which there is a plainer one, want at most %d:\n%s",
+				pkg, count, allowed[pkg], strings.Join(lines[pkg], "\n"))
 		}
 	}
 }

@@ -41,30 +41,26 @@ const atOnce = 2
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	writes := flag.Bool("page", false, "write the table of "+page+", and run nothing")
 	lists := flag.Bool("list", false, "print the patches and the command that each is caught by, and run nothing")
 	flag.Parse()
-	if err := run(ctx, ".", *writes, *lists, flag.Args()); err != nil {
+	if err := run(ctx, ".", *lists, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		stop()
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, root string, writes, lists bool, names []string) error {
+func run(ctx context.Context, root string, lists bool, names []string) error {
 	patches, err := read(root)
 	if err != nil {
 		return err
-	}
-	if writes {
-		return writePage(root, patches)
 	}
 	if patches, err = named(patches, names); err != nil {
 		return err
 	}
 	if lists {
 		for _, p := range patches {
-			fmt.Printf("%s\t%s\n", p.name, p.command())
+			fmt.Printf("%s\t%s\t%s\n", p.name, p.bug, p.command())
 		}
 		return nil
 	}

@@ -4,7 +4,7 @@
 // without a write to the tree, and runs the package's tests, and then those of other
 // packages. All changes of a package are compiled into one binary, each behind a
 // switch; a test runs for the changes that it comes by. A change that no test notices survives: a test is missing, or the change
-// makes no difference. docs/mutation.md has a row, with the reason, for each survivor
+// makes no difference. hack/mutation/survivors.md has a row, with the reason, for each survivor
 // that is known; the command fails if there is another one.
 //
 //	go run ./hack/mutation [flags] FOLDER...
@@ -31,7 +31,7 @@ import (
 )
 
 // page has the survivors that are known.
-const page = "docs/mutation.md"
+const page = "hack/mutation/survivors.md"
 
 // atOnce is how many runs of go test there are at a time.
 const atOnce = 2

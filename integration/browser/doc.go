@@ -6,6 +6,6 @@
 // user's certificate. The package is a module of its own, so that nobody who
 // uses the cache downloads chromedp.
 //
-// Without chromium the tests are skipped, or fail if CI=true: hack/chromium.sh
-// installs it. SCREENSHOTS=1 writes the pictures in docs/images.
+// make e2e SUITE=browser installs chromium, if that is possible. Without it the tests are
+// skipped, or fail if CI=true. SCREENSHOTS=1 writes the pictures in docs/images.
 package browser

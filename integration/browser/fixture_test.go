@@ -10,8 +10,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,6 +27,7 @@ import (
 	"github.com/kube-watchcache/watchcache/debug"
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet"
 	"github.com/kube-watchcache/watchcache/integration/debugpage"
+	"github.com/kube-watchcache/watchcache/internal/needs"
 )
 
 // patience is how long a test waits for what must happen, on a loaded machine.
@@ -57,24 +56,10 @@ type fixture struct {
 	}
 }
 
-// chromium returns the path of the browser.
-func chromium(t *testing.T) string {
-	t.Helper()
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	const remedy = "no chromium on the PATH: hack/chromium.sh installs Debian's"
-	require.NotEqual(t, "true", os.Getenv("CI"), remedy)
-	t.Skip(remedy)
-	return ""
-}
-
 // open starts the server and the browser, as a user.
 func open(t *testing.T, user string, options ...cacher.Option) *fixture {
 	t.Helper()
-	path := chromium(t)
+	path := needs.Program(t, "chromium", "chromium", "chromium-browser", "google-chrome")
 	server, err := debugpage.Start(options...)
 	require.NoError(t, err)
 	f := &fixture{t: t, server: server}

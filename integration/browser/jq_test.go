@@ -21,15 +21,15 @@ import (
 
 var jqLine = regexp.MustCompile(`kubectl get --raw '([^']*)' \| jq -r '([^']*)'`)
 
-// The lines for jq in docs/debug.md answer their questions: who is slow, is it
+// The lines for jq in docs/runbook.md answer their questions: who is slow, is it
 // fresh, what is it holding, who has lost their watch.
 func TestLinesForJQ(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "debug.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "runbook.md"))
 	require.NoError(t, err)
 	lines := jqLine.FindAllStringSubmatch(string(page), -1)
 	require.Len(t, lines, 4)
 
-	server, err := debugpage.Start(cacher.WithWatchBuffer(10), cacher.WithWindowBytes(1<<20))
+	server, err := debugpage.Start(cacher.Configure(func(c *cacher.Config) { c.WatchBuffer = 10 }), cacher.Configure(func(c *cacher.Config) { c.WindowBytes = 1 << 20 }))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop()) })
 	f := &fixture{t: t, server: server}

@@ -21,7 +21,7 @@ import (
 // cache's own view. The page follows without being loaded again, sorts and pages
 // on the server, and works by keyboard.
 func TestPage(t *testing.T) {
-	f := open(t, debugpage.Operator, cacher.WithWatchBuffer(10))
+	f := open(t, debugpage.Operator, cacher.Configure(func(c *cacher.Config) { c.WatchBuffer = 10 }))
 	f.put("device-0")
 	for i := range 59 {
 		f.watch(fmt.Sprintf("informer-%02d", i), true)

@@ -19,7 +19,7 @@ import (
 )
 
 // long is the long form.
-var long = longform.Form{Target: "chaos", Name: "CHAOS"}
+const long = longform.Form("chaos")
 
 // calm is how long nothing goes wrong between two faults.
 const calm = time.Second

@@ -45,12 +45,12 @@
 // not judged: a GET at resourceVersion "0" which finds nothing may be older than one
 // before it, and a server need not answer while etcd does not.
 //
-// The short form is a part of make test. The long one is random, and leaves a
+// The short form is a part of make verify. The long one is random, and leaves a
 // report and a timeline in a folder that it prints:
 //
-//	make chaos                              # the short form
-//	make chaos DURATION=30m                 # random faults for 30 minutes
-//	make chaos DURATION=30m SEED=1700000000 # the same faults again
+//	make e2e SUITE=chaos                                          # the short form
+//	make e2e SUITE=chaos RUN=TestRandomFaults DURATION=30m        # random faults for 30 minutes
+//	make e2e SUITE=chaos RUN=TestRandomFaults DURATION=30m SEED=7 # the same faults again
 //
 // A seed repeats the choices of faults and clients, not the moments at which
 // goroutines and processes meet.

@@ -36,12 +36,10 @@
 //	SharedInformerFactory (generated)                    TestSharedInformerFactory
 //	dynamicinformer, dynamiclister                       TestDynamicSharedInformerFactory
 //	Faults under a running writer                        TestFaults
-//	DeltaFIFO, RealFIFO, FIFO, Controller                TestConsumers, TestRealFIFO
-//	Store, Indexer, ThreadSafeStore, UndeltaStore,
-//	ExpirationCache                                      TestConsumers, TestStoreVersion
-//	listers, typed and generic                           TestConsumers
-//	MutationCache                                        TestConsumers, TestMutationCache
-//	mutation detector                                    TestConsumers, TestMutationDetector
+//	mutation detector                                    TestMutationDetector
+//
+// Queues, stores, listers and MutationCache are fed by these alone, and client-go tests
+// them.
 //
 // A test gets what it needs from a fixture: see newFixture, sharedFixture and
 // bothTransports.

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -42,23 +41,6 @@ func feedOf(t *testing.T, fx *fixture, via transport, namespace string) *feed {
 	return &feed{devices: fx.writer(t, namespace), fixture: fx, via: via, source: via.listerWatcher(t, fx, namespace, nil)}
 }
 
-// clause is one thing that a consumer of client-go promises.
-type clause struct {
-	promise string
-	holds   func(t *testing.T, f *feed)
-}
-
-// eachClause runs one subtest for each clause and way, each with a namespace of its
-// own in the shared fixture.
-func eachClause(t *testing.T, clauses []clause) {
-	t.Helper()
-	bothTransports(t, func(t *testing.T, fx *fixture, via transport) {
-		for _, c := range clauses {
-			t.Run(c.promise, func(t *testing.T) { c.holds(t, newFeed(t, fx, via)) })
-		}
-	})
-}
-
 // follower is what follows the API: a reflector, a controller, an informer.
 type follower interface{ LastSyncResourceVersion() string }
 
@@ -88,13 +70,6 @@ func runs(t *testing.T, run func(context.Context)) {
 	})
 }
 
-// reach waits until the follower has handed everything up to the write on to its
-// store or queue.
-func reach(t *testing.T, r follower, written metav1.Object) {
-	t.Helper()
-	reachVersion(t, r, number(t, written.GetResourceVersion()))
-}
-
 // awaitList waits until the follower has listed: later writes come as events.
 func awaitList(t *testing.T, r follower) {
 	t.Helper()
@@ -117,14 +92,6 @@ func errIf(unwanted bool, what string, args ...any) error {
 		return fmt.Errorf(what, args...)
 	}
 	return nil
-}
-
-// relist does something that the follower does not see, because it is away for
-// longer than the cache's window lasts: it tries to resume, is told 410, and has to
-// list again.
-func (f *feed) relist(t *testing.T, r follower, unseen func()) {
-	t.Helper()
-	relist(t, f.fixture, unseen, detachable{f.source, r, f.via.example()})
 }
 
 // detachable is a follower that is away for a while.
@@ -197,49 +164,5 @@ func (f *feed) label(t *testing.T, name string, labels map[string]any) *fleetv1.
 	require.NoError(t, err)
 	written, err := f.client.FleetV1().Devices(f.namespace).Patch(within(t), name, types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
-	return written
-}
-
-// key is that of a device of the feed in stores and queues.
-func (f *feed) key(name string) string { return f.namespace + "/" + name }
-
-// deleted gives the resourceVersion of the deletion that ended a device after the
-// write: the revision that etcd gave it.
-func (f *feed) deleted(t *testing.T, after *fleetv1.Device) string {
-	t.Helper()
-	ctx, cancel := context.WithCancel(within(t))
-	defer cancel()
-	since := int64(number(t, after.ResourceVersion)) + 1
-	for response := range f.fixture.keys.Watch(ctx, devicesPrefix+f.key(after.Name), clientv3.WithRev(since)) {
-		require.NoError(t, response.Err())
-		for _, event := range response.Events {
-			if event.Type == clientv3.EventTypeDelete {
-				return strconv.FormatInt(event.Kv.ModRevision, 10)
-			}
-		}
-	}
-	require.FailNow(t, fmt.Sprintf("%s was not deleted", f.key(after.Name)))
-	return ""
-}
-
-// contents is an object as a delivery or a response shows it, whatever its version.
-type contents struct{ key, resourceVersion, bytes string }
-
-func look(t *testing.T, obj any) contents {
-	t.Helper()
-	key, err := cache.MetaNamespaceKeyFunc(obj)
-	require.NoError(t, err)
-	d := mustInternal(t, obj)
-	data, err := encode(d)
-	require.NoError(t, err)
-	return contents{key: key, resourceVersion: d.ResourceVersion, bytes: string(data)}
-}
-
-// own gives a response of the API as the type that the feed's deliveries have.
-func (f *feed) own(t *testing.T, written *fleetv1.Device) runtime.Object {
-	t.Helper()
-	if f.via.inProcess {
-		return mustInternal(t, written)
-	}
 	return written
 }

@@ -111,7 +111,7 @@ func closeShared() error {
 func open(ctx context.Context, dir string, options ...cacher.Option) (_ *fixture, err error) {
 	fx := &fixture{dir: filepath.Join(dir, "run")}
 	fx.options = append([]cacher.Option{
-		cacher.WithBookmarkInterval(bookmarkInterval), cacher.WithWindowBytes(windowBytes),
+		cacher.Configure(func(c *cacher.Config) { c.BookmarkInterval = bookmarkInterval }), cacher.Configure(func(c *cacher.Config) { c.WindowBytes = windowBytes }),
 	}, options...)
 	defer func() {
 		if err != nil {

@@ -130,7 +130,7 @@ func TestMutationDetector(t *testing.T) {
 	}
 	raw := takeRaw(t, f, d)
 	f.update(t, "x-000", "two")
-	f.label(t, "x-001", map[string]any{zone: "hh"})
+	f.label(t, "x-001", map[string]any{"zone": "hh"})
 	f.status(t, "x-002", fleetv1.DeviceReady)
 	f.delete(t, "x-003")
 	f.create(t, "x-003")

@@ -5,9 +5,9 @@
 // history. The same schedule runs under the cache of this module and under the
 // one that k8s.io/apiserver ships, and a table shows both.
 //
-// The short form is a part of make test. The long one is random:
+// The short form is a part of make verify. The long one is random:
 //
-//	make faults                              # the short form, its table printed
-//	make faults DURATION=30m                 # random faults for 30 minutes
-//	make faults DURATION=30m SEED=1700000000 # the same ones again
+//	make e2e SUITE=faults                                          # the short form, its table printed
+//	make e2e SUITE=faults RUN=TestRandomFaults DURATION=30m        # random faults for 30 minutes
+//	make e2e SUITE=faults RUN=TestRandomFaults DURATION=30m SEED=7 # the same ones again
 package faults

@@ -20,7 +20,7 @@ import (
 )
 
 // long is the long form.
-var long = longform.Form{Target: "faults", Name: "FAULTS"}
+const long = longform.Form("faults")
 
 // TestRandomFaults runs random faults, on any member, for half of the time under
 // our cache and as many under the shipped one.

@@ -26,7 +26,7 @@ import (
 )
 
 // churnForm is the long form.
-var churnForm = longform.Form{Target: "churn", Name: "CHURN"}
+const churnForm = longform.Form("hostile")
 
 const (
 	churnPace    = 6 * time.Millisecond // 10,000 watches a minute

@@ -9,5 +9,5 @@
 //   - limits: slow and oversized requests meet the limits of k8s.io/apiserver;
 //   - churn: watches of every kind and with every option are opened and dropped by
 //     the thousand, some of which are never read, and leave nothing behind. The
-//     short form is a part of make test, the long one is make churn DURATION=10m.
+//     long form is make e2e SUITE=hostile RUN=TestChurn DURATION=10m.
 package hostile

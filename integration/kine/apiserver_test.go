@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"os"
 	"path/filepath"
+	"regexp"
 	"sync"
 	"testing"
 	"time"
@@ -27,11 +29,11 @@ import (
 
 // serve runs the example server on kine until the test ends, and returns what its
 // client needs.
-func serve(t *testing.T, kine *process) *rest.Config {
+func serve(t *testing.T, endpoint string) *rest.Config {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "run")
 	command := server.NewCommand()
-	command.SetArgs([]string{"--etcd-servers=" + kine.endpoint(), "--standalone", "--run-dir=" + dir, "--secure-port=0"})
+	command.SetArgs([]string{"--etcd-servers=" + endpoint, "--standalone", "--run-dir=" + dir, "--secure-port=0"})
 	announced := &announcement{ready: make(chan struct{})}
 	command.SetOut(announced)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -91,12 +93,26 @@ func (n *notices) all() []string {
 
 // TestAPIServer: a whole API server on kine, and an informer of client-go that
 // goes on when kine is killed and started again.
-func TestAPIServer(t *testing.T) {
-	t.Parallel()
-	// No flag tells the server that kine's progress reports can't be trusted, but
-	// kine has a flag to report an old version.
-	kine := startKine(t, silent, "-emulated-etcd-version=3.5.0")
-	config := serve(t, kine)
+func TestAPIServer(t *testing.T) { onEach(t, testAPIServer) }
+
+func testAPIServer(t *testing.T, db database) {
+	dir, err := os.MkdirTemp("", "kine-")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	database, socket := db.empty(dir), filepath.Join(dir, "kine.sock")
+	var running sync.WaitGroup
+	var kill context.CancelFunc
+	start := func() {
+		var ctx context.Context
+		ctx, kill = context.WithCancel(context.Background())
+		require.NoError(t, serveKine(ctx, &running, database, socket, serverOptions()...))
+	}
+	t.Cleanup(func() {
+		kill()
+		running.Wait()
+	})
+	start()
+	config := serve(t, "unix://"+socket)
 	httpClient, err := rest.HTTPClientFor(config)
 	require.NoError(t, err)
 	t.Cleanup(httpClient.CloseIdleConnections)
@@ -131,8 +147,10 @@ func TestAPIServer(t *testing.T) {
 	want := []string{"added a north", "updated a south"}
 	require.EventuallyWithT(t, func(t *assert.CollectT) { require.Equal(t, want, seen.all()) }, patience, 10*time.Millisecond)
 
-	kine.kill()
-	kine.start(t)
+	before := relists(t, config, httpClient)
+	kill()
+	running.Wait()
+	start()
 	require.EventuallyWithT(t, func(t *assert.CollectT) {
 		_, err := devices.Create(ctx, device("b", "east"), metav1.CreateOptions{})
 		require.NoError(t, err)
@@ -147,7 +165,7 @@ func TestAPIServer(t *testing.T) {
 	informed, err := informer.Lister().List(labels.Everything())
 	require.NoError(t, err)
 	require.Equal(t, []*fleetv1.Device{&list.Items[0]}, informed)
-	require.Contains(t, scrape(t, config, httpClient), `watchcache_relists_total{cause="start",group="fleet.example.com",resource="devices"} 1`)
+	require.Equal(t, before, relists(t, config, httpClient))
 }
 
 func device(name, zone string) *fleetv1.Device {
@@ -157,7 +175,8 @@ func device(name, zone string) *fleetv1.Device {
 	}
 }
 
-func scrape(t *testing.T, config *rest.Config, client *http.Client) string {
+// relists returns how often caches have listed, in all servers of this process.
+func relists(t *testing.T, config *rest.Config, client *http.Client) []string {
 	t.Helper()
 	response, err := client.Get(config.Host + "/metrics")
 	require.NoError(t, err)
@@ -166,5 +185,7 @@ func scrape(t *testing.T, config *rest.Config, client *http.Client) string {
 	var text bytes.Buffer
 	_, err = text.ReadFrom(response.Body)
 	require.NoError(t, err)
-	return text.String()
+	counters := regexp.MustCompile(`watchcache_relists_total\{.*\} \d+`).FindAllString(text.String(), -1)
+	require.NotEmpty(t, counters)
+	return counters
 }

@@ -17,9 +17,11 @@ import (
 )
 
 // TestCache: every verb through a cache that Decorator has put on kine.
-func TestCache(t *testing.T) {
+func TestCache(t *testing.T) { onEach(t, testCache) }
+
+func testCache(t *testing.T, db database) {
 	t.Parallel()
-	f := newFixture(t, startKine(t, silent), noProgress, cacher.WithLabelIndexes("app"))
+	f := newFixture(t, startKine(t, db), noProgress, cacher.Configure(func(c *cacher.Config) { c.LabelIndexes = []string{"app"} }))
 	all := f.watch(t, f.cacher, "", from("0"))
 	onNode := from("0")
 	onNode.Predicate = poddata.Predicate("", "spec.nodeName=node-1")
@@ -121,9 +123,11 @@ func (f *fixture) refusedWrites(t *testing.T, stale *example.Pod) {
 }
 
 // TestTimeToLive: kine deletes what has a time to live, and the cache hears of it.
-func TestTimeToLive(t *testing.T) {
+func TestTimeToLive(t *testing.T) { onEach(t, testTimeToLive) }
+
+func testTimeToLive(t *testing.T, db database) {
 	t.Parallel()
-	f := newFixture(t, startKine(t, silent), noProgress)
+	f := newFixture(t, startKine(t, db), noProgress)
 	w := f.watch(t, f.cacher, "", from("0"))
 	require.NoError(t, f.cacher.Create(f.ctx, f.prefix+"ns/short", poddata.Pod("ns/short"), &example.Pod{}, 1))
 	long := f.create(t, f.cacher, "ns/long")

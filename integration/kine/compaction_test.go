@@ -16,9 +16,11 @@ import (
 
 // TestCompaction: what is compacted is gone, kine says so, and the cache learns
 // of it.
-func TestCompaction(t *testing.T) {
+func TestCompaction(t *testing.T) { onEach(t, testCompaction) }
+
+func testCompaction(t *testing.T, db database) {
 	t.Parallel()
-	f := newFixture(t, startKine(t, silent, "-compact-min-retain=0"), noProgress)
+	f := newFixture(t, startKine(t, db, compacting), noProgress)
 	a := f.create(t, f.stored, "ns/a")
 	f.update(t, f.stored, "ns/a", func(pod *example.Pod) { pod.Spec.NodeName = "node" })
 	b := f.create(t, f.stored, "ns/b")
@@ -48,9 +50,11 @@ func TestCompaction(t *testing.T) {
 }
 
 // TestCompactionInterval: a client that is to compact does.
-func TestCompactionInterval(t *testing.T) {
+func TestCompactionInterval(t *testing.T) { onEach(t, testCompactionInterval) }
+
+func testCompactionInterval(t *testing.T, db database) {
 	t.Parallel()
-	f := newFixture(t, startKine(t, silent, "-compact-min-retain=0"), noProgress)
+	f := newFixture(t, startKine(t, db, compacting), noProgress)
 	a := f.create(t, f.stored, "ns/a")
 	b := f.create(t, f.stored, "ns/b")
 	compacting, err := etcd3.Open(f.ctx, etcd3.Config{Endpoints: []string{f.kine.endpoint()}, CompactionInterval: 100 * time.Millisecond})
@@ -63,9 +67,11 @@ func TestCompactionInterval(t *testing.T) {
 
 // TestCompactionLeaves: unless told otherwise kine keeps the last thousand
 // revisions, and answers as if it had compacted what it was asked to.
-func TestCompactionLeaves(t *testing.T) {
+func TestCompactionLeaves(t *testing.T) { onEach(t, testCompactionLeaves) }
+
+func testCompactionLeaves(t *testing.T, db database) {
 	t.Parallel()
-	f := newFixture(t, startKine(t, silent), noProgress)
+	f := newFixture(t, startKine(t, db), noProgress)
 	a := f.create(t, f.stored, "ns/a")
 	b := f.create(t, f.stored, "ns/b")
 	require.NoError(t, compact(f.ctx, f.client(), int64(version(t, b.ResourceVersion))))

@@ -18,11 +18,13 @@ import (
 	"github.com/kube-watchcache/watchcache/integration/internal/counting"
 )
 
-var checkedOften = cacher.WithConsistencyCheckInterval(time.Second)
+var checkedOften = cacher.Configure(func(c *cacher.Config) { c.ConsistencyCheckInterval = time.Second })
 
 // TestConsistencyCheck: the cache compares itself with kine at one version, by
 // keys alone where the storage can, else by whole objects, while writes go on.
-func TestConsistencyCheck(t *testing.T) {
+func TestConsistencyCheck(t *testing.T) { onEach(t, testConsistencyCheck) }
+
+func testConsistencyCheck(t *testing.T, db database) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		whole bool
@@ -33,7 +35,7 @@ func TestConsistencyCheck(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixtureThrough(t, startKine(t, silent), func(s storage.Interface) storage.Interface {
+			f := newFixtureThrough(t, startKine(t, db), func(s storage.Interface) storage.Interface {
 				if test.whole {
 					return struct{ storage.Interface }{s}
 				}
@@ -58,8 +60,12 @@ func TestConsistencyCheck(t *testing.T) {
 // TestConsistencyCheckFindsAMissedEvent: a cache that was not told of a change
 // finds out, and lists kine again.
 func TestConsistencyCheckFindsAMissedEvent(t *testing.T) {
+	onEach(t, testConsistencyCheckFindsAMissedEvent)
+}
+
+func testConsistencyCheckFindsAMissedEvent(t *testing.T, db database) {
 	t.Parallel()
-	f := newFixtureThrough(t, startKine(t, silent), func(s storage.Interface) storage.Interface {
+	f := newFixtureThrough(t, startKine(t, db), func(s storage.Interface) storage.Interface {
 		return forgetful{Interface: s, versions: s.(versionLister)}
 	}, noProgress, checkedOften)
 	f.create(t, f.stored, "ns/forgotten")

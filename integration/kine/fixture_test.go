@@ -41,10 +41,7 @@ var (
 
 // noProgress has a cache ask nothing of kine's progress reports, which can't
 // be relied on: see TestVersionFallsBehind and TestProgressOvertakesEvents.
-var noProgress = cacher.WithWatchProgress(func() bool { return false })
-
-// silent has kine report progress only if it is asked to.
-const silent = "-watch-progress-notify-interval=1h"
+var noProgress = cacher.Configure(func(c *cacher.Config) { c.WatchProgress = func() bool { return false } })
 
 // fixture is a kine, and a cache of Pods on it.
 type fixture struct {

@@ -64,9 +64,11 @@ func (w *worker) object(ctx context.Context, i int) {
 
 // TestBurst: a few thousand writes as fast as kine takes them, and a hundred
 // watches that each see all of them.
-func TestBurst(t *testing.T) {
+func TestBurst(t *testing.T) { onEach(t, testBurst) }
+
+func testBurst(t *testing.T, db database) {
 	const workers, objects, watches = 8, 240, 100
-	f := newFixture(t, startKine(t, silent), noProgress)
+	f := newFixture(t, startKine(t, db), noProgress)
 	first := f.create(t, f.stored, "ns/first")
 	f.reached(t, first.ResourceVersion)
 	all := f.follow(t, watches, first.ResourceVersion, "ns/last")
@@ -90,9 +92,11 @@ func TestBurst(t *testing.T) {
 
 // TestCutOff: kine ends a watch whose client does not read, without a reason.
 // The cache takes it up where it was, and its own watches don't notice.
-func TestCutOff(t *testing.T) {
+func TestCutOff(t *testing.T) { onEach(t, testCutOff) }
+
+func testCutOff(t *testing.T, db database) {
 	t.Parallel()
-	f := newFixture(t, startKine(t, silent), noProgress)
+	f := newFixture(t, startKine(t, db), noProgress)
 	first := f.create(t, f.stored, "ns/first")
 	f.reached(t, first.ResourceVersion)
 	all := f.follow(t, 3, first.ResourceVersion, "ns/last")
@@ -116,9 +120,11 @@ func TestCutOff(t *testing.T) {
 // on the same file and socket. The caches resume, nobody who watches them
 // misses anything, and they end up with what is stored: all that was
 // acknowledged.
-func TestRestart(t *testing.T) {
+func TestRestart(t *testing.T) { onEach(t, testRestart) }
+
+func testRestart(t *testing.T, db database) {
 	t.Parallel()
-	f := newFixture(t, startKine(t, silent), noProgress)
+	f := newFixture(t, startKine(t, db), noProgress)
 	caches := []*cached{f.cached, f.cache(t, f.ctx, others, noProgress)}
 	var done, failed atomic.Int64
 	var followed []*followers

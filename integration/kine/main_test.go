@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package kine holds the tests of the watch cache on a storage that is not
-// etcd: kine on SQLite, in a process of its own (package server), behind the
-// same client and the same storage/etcd3. docs/backends.md says what came out.
+// etcd: kine on SQLite and on PostgreSQL, inside the process, behind the same
+// client and the same storage/etcd3. docs/adopting.md says what came out.
+//
+// The replace lines in go.mod take kine's dependencies back to the versions of the
+// main module, so that the libraries of Kubernetes are compiled once for both.
 package kine
 
 import (
@@ -11,6 +14,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/sirupsen/logrus"
 	"go.uber.org/goleak"
 	"k8s.io/klog/v2"
 
@@ -18,11 +22,12 @@ import (
 	"github.com/kube-watchcache/watchcache/integration/internal/child"
 )
 
-// leftRunning are goroutines that libraries start and never end: klog's, and the
-// health checks' of an API server.
+// leftRunning are goroutines that libraries start and never end: klog's, those of the
+// health checks of an API server, and kine's.
 var leftRunning = []goleak.Option{
 	goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"),
 	goleak.IgnoreAnyFunction("k8s.io/apimachinery/pkg/util/wait.Forever"),
+	goleak.IgnoreTopFunction("github.com/k3s-io/kine/pkg/logstructured.(*LogStructured).Watch.func1"), // if the database is closed while a watch begins
 }
 
 // The libraries' logs while kine is killed are shown only with -v.
@@ -43,18 +48,18 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	os.Exit(child.InTempDir("kine", func(dir string) int {
-		binaries = dir
-		return run(m)
-	}))
+	os.Exit(run(m))
 }
 
 func run(m *testing.M) int {
-	if _, err := program.Path(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	if code := m.Run(); code != 0 {
+	var log child.Tail
+	logrus.SetOutput(&log)
+	logrus.SetLevel(logrus.WarnLevel)
+	logrus.StandardLogger().ExitFunc = func(int) { panic("kine has given up:\n" + log.String()) }
+	code := m.Run()
+	postgres.stop()
+	if code != 0 {
+		fmt.Fprintf(os.Stderr, "kine said:\n%s", &log)
 		return code
 	}
 	// At the end and not after each test, because they run side by side.

@@ -5,6 +5,7 @@ package kine
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -20,12 +21,14 @@ import (
 
 // TestWatchProgress: whatever version of etcd kine says that it is, its progress
 // reports are not believed, and consistent reads are its own.
-func TestWatchProgress(t *testing.T) {
+func TestWatchProgress(t *testing.T) { onEach(t, testWatchProgress) }
+
+func testWatchProgress(t *testing.T, db database) {
 	t.Parallel()
 	for _, answer := range []string{"3.6.11", "3.5.0", ""} { // the first is kine's default
 		t.Run("version "+answer, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, startKine(t, silent, "-emulated-etcd-version="+answer))
+			f := newFixture(t, startKine(t, db, func(c *config) { c.version = answer }))
 			require.False(t, f.backend.WatchProgress())
 			pod := f.create(t, f.stored, "ns/a")
 			f.reached(t, pod.ResourceVersion)
@@ -39,11 +42,13 @@ func TestWatchProgress(t *testing.T) {
 
 // TestProgressOfAnIdleResource: a cache to which nothing happens learns what
 // version it is at when it asks, and not from reports that kine sends unasked.
-func TestProgressOfAnIdleResource(t *testing.T) {
+func TestProgressOfAnIdleResource(t *testing.T) { onEach(t, testProgressOfAnIdleResource) }
+
+func testProgressOfAnIdleResource(t *testing.T, db database) {
 	t.Parallel()
 	t.Run("asked", func(t *testing.T) {
 		t.Parallel()
-		f := newFixture(t, startKine(t, silent), cacher.WithWatchProgress(func() bool { return true }))
+		f := newFixture(t, startKine(t, db), cacher.Configure(func(c *cacher.Config) { c.WatchProgress = func() bool { return true } }))
 		f.create(t, f.stored, "ns/a")
 		other := f.touch(t)
 		f.requests.Reset()
@@ -51,13 +56,13 @@ func TestProgressOfAnIdleResource(t *testing.T) {
 		require.GreaterOrEqual(t, version(t, list.ResourceVersion), other)
 		require.EqualValues(t, 1, f.metric(t, "reads_total", "consistent"))
 		ranges := f.requests.Counts()
-		require.Positive(t, ranges[counting.Version]) // more than one if kine is slow: see cacher/internal/fresh/requester.go
+		require.Positive(t, ranges[counting.Version]) // more than one if kine is slow: see cacher/internal/freshness/requester.go
 		delete(ranges, counting.Version)
 		require.Empty(t, ranges)
 	})
 	t.Run("unasked", func(t *testing.T) {
 		t.Parallel()
-		f := newFixture(t, startKine(t, "-watch-progress-notify-interval=10ms"), noProgress)
+		f := newFixture(t, startKine(t, db, func(c *config) { c.notify = 10 * time.Millisecond }), noProgress)
 		before, other := f.cacher.Status().ResourceVersion, f.touch(t)
 		reports := 0
 		for answer := range f.client().Watch(f.ctx, "/none", clientv3.WithProgressNotify()) {
@@ -76,10 +81,12 @@ func TestProgressOfAnIdleResource(t *testing.T) {
 
 // TestConsistentReads: without kine's progress reports consistent reads go to
 // kine, and who has written finds what was written, at once.
-func TestConsistentReads(t *testing.T) {
+func TestConsistentReads(t *testing.T) { onEach(t, testConsistentReads) }
+
+func testConsistentReads(t *testing.T, db database) {
 	t.Parallel()
 	const writers, rounds = 4, 50
-	f := newFixture(t, startKine(t, silent), noProgress)
+	f := newFixture(t, startKine(t, db), noProgress)
 	f.requests.Reset()
 	var group errgroup.Group
 	for w := range writers {
@@ -100,6 +107,27 @@ func TestConsistentReads(t *testing.T) {
 	require.Equal(t, map[counting.Kind]int{counting.Object: each, counting.List: each}, ranges)
 	require.Zero(t, f.metric(t, "stale_reads_total"))
 	require.EqualValues(t, 1, f.metric(t, "relists_total"))
+}
+
+// TestReadsAfterWrites: LISTs after writes at the same time are as new as these, whether
+// kine's progress is trusted or not, and the log says how long each takes.
+func TestReadsAfterWrites(t *testing.T) { onEach(t, testReadsAfterWrites) }
+
+func testReadsAfterWrites(t *testing.T, db database) {
+	t.Parallel()
+	const rounds = 5
+	for _, progress := range []bool{true, false} {
+		f := newFixture(t, startKine(t, db), cacher.Configure(func(c *cacher.Config) { c.WatchProgress = func() bool { return progress } }))
+		var took time.Duration
+		for round := range rounds {
+			last := f.atOnce(t, round)
+			asked := time.Now()
+			list := f.list(t, f.cacher, "", from(""))
+			took += time.Since(asked)
+			require.GreaterOrEqual(t, version(t, list.ResourceVersion), uint64(last))
+		}
+		t.Logf("progress trusted: %t, each LIST: %v", progress, took/rounds)
+	}
 }
 
 // readOwnWrite creates a Pod and reads it, in each way that must find it.
@@ -125,12 +153,14 @@ func (f *fixture) readOwnWrite(name string) error {
 // TestInitialEvents: a watch that wants the initial state at the most recent
 // version is refused without progress reports, so that its client lists; one
 // that wants it at a version that the cache has is served.
-func TestInitialEvents(t *testing.T) {
+func TestInitialEvents(t *testing.T) { onEach(t, testInitialEvents) }
+
+func testInitialEvents(t *testing.T, db database) {
 	t.Parallel()
-	kine := startKine(t, silent)
+	kine := startKine(t, db)
 	for name, progress := range map[string]bool{"reported": true, "unknown": false} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, kine, cacher.WithWatchProgress(func() bool { return progress }))
+			f := newFixture(t, kine, cacher.Configure(func(c *cacher.Config) { c.WatchProgress = func() bool { return progress } }))
 			f.create(t, f.stored, name+"/a")
 			pod := f.create(t, f.stored, name+"/b")
 			f.reached(t, pod.ResourceVersion)

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -14,9 +13,11 @@ import (
 
 // TestRefused: what etcd does and kine does not. The cache asks for none of it;
 // k8s.io/apiserver's storage tries to stream lists and then asks for pages.
-func TestRefused(t *testing.T) {
+func TestRefused(t *testing.T) { onEach(t, testRefused) }
+
+func testRefused(t *testing.T, db database) {
 	t.Parallel()
-	f := newFixture(t, startKine(t, silent), noProgress)
+	f := newFixture(t, startKine(t, db), noProgress)
 	client, ctx := f.client(), f.ctx
 	for _, request := range []struct {
 		name string
@@ -43,13 +44,6 @@ func TestRefused(t *testing.T) {
 			_, err := client.Get(ctx, "/a", clientv3.WithPrefix(), clientv3.WithMinModRev(1))
 			return err
 		}},
-		{"streamed read", codes.Unimplemented, func() error {
-			stream, err := etcdserverpb.NewKVClient(client.ActiveConnection()).RangeStream(ctx, &etcdserverpb.RangeRequest{Key: []byte("/a")})
-			if err == nil {
-				_, err = stream.Recv()
-			}
-			return err
-		}},
 		{"the time that a lease has left", codes.Unknown, func() error {
 			_, err := client.TimeToLive(ctx, 1)
 			return err
@@ -73,20 +67,4 @@ func codeOf(err error) codes.Code {
 		return coded.Code()
 	}
 	return status.Code(err)
-}
-
-// TestPut: kine acknowledges a put of a key that is there and does not store it,
-// unless the key was the last to be written.
-func TestPut(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, startKine(t, silent), noProgress)
-	_, err := create(f.ctx, f.client(), "/a")
-	require.NoError(t, err)
-	_, err = create(f.ctx, f.client(), "/b")
-	require.NoError(t, err)
-	_, err = f.client().Put(f.ctx, "/a", "changed")
-	require.NoError(t, err)
-	got, err := f.client().Get(f.ctx, "/a")
-	require.NoError(t, err)
-	require.Equal(t, "value", string(got.Kvs[0].Value))
 }

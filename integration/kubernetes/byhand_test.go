@@ -21,7 +21,7 @@ import (
 	"github.com/kube-watchcache/watchcache/integration/internal/child"
 )
 
-// byHand starts what `make kubernetes-cluster` starts, in dir, and returns when its nodes
+// byHand starts what `bin/kubernetes up` starts, in dir, and returns when its nodes
 // have registered.
 func byHand(t *testing.T, dir, on string, nodes int) (*cluster, *process) {
 	t.Helper()

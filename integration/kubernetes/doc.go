@@ -6,19 +6,19 @@
 // on our cache and once on the shipped one, and looks at the caches of that kube-apiserver
 // itself. These clusters have no kubelet and no controllers, so that the servers are
 // processes of the test, and their Endpoints are the test's to write. Other tests run
-// what a person runs by make kubernetes-cluster: controllers, scheduler and fake nodes,
+// what a person runs by bin/kubernetes up: controllers, scheduler and fake nodes,
 // too.
 //
 // The package is a module of its own, for kube-apiserver is built from
 // k8s.io/kubernetes: about ten minutes on two cores when nothing is cached. make
-// kubernetes runs it; make test does not.
+// e2e SUITE=kubernetes runs it; make test and make verify do not.
 //
 //   - install has the lines that put a kube-apiserver on the cache.
 //   - apiserver is a kube-apiserver with a flag that chooses its cache; control has it
 //     and the other servers of a control plane as commands of one binary.
 //   - cluster is that binary, which runs a whole cluster (local) with fake nodes (nodes),
-//     or clusters on either cache under a load (load): make kubernetes-cluster and make
-//     kubernetes-load.
+//     or clusters on either cache under a load (load): make
+//     kubernetes compiles it.
 //   - suites runs Kubernetes' own integration tests on either cache: make
 //     kubernetes-test.
 package kubernetes

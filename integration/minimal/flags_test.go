@@ -38,11 +38,11 @@ func TestBadFlags(t *testing.T) {
 		{[]string{"--authentication-kubeconfig=a"}, "--authentication-kubeconfig a: a server without a cluster has no use for it"},
 		{[]string{"--tls-cert-file=a", "--kubeconfig=b"}, "--kubeconfig b"},
 		{[]string{"--storage-media-type=text/plain"}, "--storage-media-type"},
-		{[]string{"--watch-cache-window=-1s"}, "--watch-cache-window is -1s"},
+		{[]string{"--watch-cache-window=-1s"}, `invalid argument "-1s" for "--watch-cache-window" flag`},
 		{[]string{etcd}, etcd[:len("--etcd-servers")] + ": http://127.0.0.1:1"},
 		{[]string{etcd, "--run-dir=a"}, "--run-dir a: a server with --etcd-servers has no run directory"},
 		{[]string{etcd, "--secure-port=0"}, "--secure-port 0"},
-		{[]string{etcd, "--watch-cache-stale-reads=-1"}, "--watch-cache-stale-reads is -1"},
+		{[]string{etcd, "--watch-cache-max-fallback-lists=-1"}, `invalid argument "-1" for "--watch-cache-max-fallback-lists" flag`},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)

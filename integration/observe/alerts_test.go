@@ -16,6 +16,7 @@ import (
 
 	"github.com/kube-watchcache/watchcache/dashboards"
 	"github.com/kube-watchcache/watchcache/integration/etcdserver"
+	"github.com/kube-watchcache/watchcache/internal/needs"
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
@@ -35,7 +36,7 @@ const (
 // alert fires for the server that it is for, and for no other one; alerts whose fault
 // is mended end. Then every panel of the dashboards has data.
 func TestAlerts(t *testing.T) {
-	needPrometheus(t)
+	needs.Program(t, "prometheus", "prometheus")
 	require.NoError(t, etcdserver.Prepare(etcdserver.Process)) // what is compiled has no deadline
 	ctx, cancel := context.WithTimeout(t.Context(), trialPatience)
 	defer cancel()

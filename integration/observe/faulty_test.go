@@ -24,9 +24,9 @@ const (
 	// missedDevice is a device of which the storage's watches tell nothing.
 	missedDevice = "missed"
 	// lateDevice is the device from whose first event on the storage's watches tell
-	// everything so much later.
+	// everything so much later: not so late that the storage counts as silent.
 	lateDevice = "late"
-	lateness   = 5 * time.Second
+	lateness   = 300 * time.Millisecond
 )
 
 // etcdStorage is what a cache uses of a storage of package etcd3.

@@ -8,13 +8,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
 	"k8s.io/klog/v2"
 
 	"github.com/kube-watchcache/watchcache/cacher"
@@ -53,16 +51,6 @@ func TestMain(m *testing.M) {
 		klog.SetOutput(io.Discard)
 	}
 	os.Exit(m.Run())
-}
-
-// needPrometheus skips the test where there is no Prometheus, and fails it in CI.
-func needPrometheus(t *testing.T) {
-	t.Helper()
-	if _, err := exec.LookPath("prometheus"); err == nil {
-		return
-	}
-	require.NotEqual(t, "true", os.Getenv("CI"), "there is no prometheus: run hack/packages.sh prometheus")
-	t.Skip("there is no prometheus: hack/packages.sh prometheus installs it")
 }
 
 // end returns the exit status of a program.

@@ -114,7 +114,7 @@ func announce(out io.Writer, server *Server, prometheus *Prometheus) {
   %[1]s
   kubectl --kubeconfig %[2]s get devices -A
 
-Its page, and the same as JSON (docs/debug.md has lines for jq: who is slow, and more):
+Its page, and the same as JSON (docs/runbook.md has lines for jq: who is slow, and more):
   %[1]s/debug/watchcache
   kubectl --kubeconfig %[2]s get --raw '/debug/watchcache?format=json'
   curl --cacert %[3]s/ca.crt --cert %[3]s/client.crt --key %[3]s/client.key '%[1]s/debug/watchcache?format=json'

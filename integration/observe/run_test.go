@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-watchcache/watchcache/dashboards"
+	"github.com/kube-watchcache/watchcache/internal/needs"
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
@@ -25,7 +26,7 @@ import (
 // Prometheus scrapes the server's own /metrics, with a certificate; and Ctrl-C ends
 // all of them in good order.
 func TestRun(t *testing.T) {
-	needPrometheus(t)
+	needs.Program(t, "prometheus", "prometheus")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var text strings.Builder

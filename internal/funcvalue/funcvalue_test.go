@@ -34,7 +34,7 @@ func TestOf(t *testing.T) {
 	require.NotEqual(t, funcvalue.Of(one), funcvalue.Of(capturing("one")))
 	require.NotEqual(t, funcvalue.Of(receiver{"one"}.method), funcvalue.Of(receiver{"two"}.method))
 	var none func()
-	require.Nil(t, funcvalue.Of(none))
+	require.Zero(t, funcvalue.Of(none))
 	require.Panics(t, func() { funcvalue.Of("text") })
 }
 

@@ -2,7 +2,12 @@
 
 package heapsize
 
-import "unsafe"
+import (
+	"math/bits"
+	"reflect"
+	"sync"
+	"unsafe"
+)
 
 // walk is one walk over a value.
 type walk struct {
@@ -141,4 +146,201 @@ func (w *walk) list(s []any) {
 		w.any(v)
 	}
 	w.depth--
+}
+
+// mapPlan says what maps of one type take, and how their entries are walked.
+type mapPlan struct {
+	// group is what eight slots take with their control word, and pointers
+	// whether the collector looks into them.
+	group    uintptr
+	pointers bool
+	// outside is what an entry takes whose key or value is too large to lie in
+	// its slot.
+	outside uintptr
+	// key and elem are the plans of both.
+	key, elem *plan
+	walks     mapWalk
+	// scratch is where reflection copies entries to, one *scratch for each
+	// walk at a time.
+	scratch *sync.Pool
+}
+
+type mapWalk uint8
+
+const (
+	noEntries     mapWalk = iota // nothing in them refers to anything
+	stringEntries                // laid out as a map[string]string
+	anyEntries                   // laid out as a map[string]any
+	slices                       // laid out as a map[string][]byte
+	quantities                   // laid out as a map[string]resource.Quantity
+	otherEntries                 // by reflection
+)
+
+// How Go's maps, which are Swiss tables, lie in memory.
+const (
+	mapHeader = 6 * wordSize
+	// groupSlots is how many entries share a control word. A map of no more
+	// has one group, and no tables.
+	groupSlots = 8
+	// maxInline is the largest key and the largest value that lie in a slot.
+	maxInline = 128
+	// maxTable is how many slots a table has at most; a map with more has
+	// several, in a directory of pointers. A table is seven eighths full at
+	// most.
+	maxTable    = 1024
+	tableHeader = 4 * wordSize
+	wordSize    = unsafe.Sizeof(uintptr(0))
+)
+
+// objects is the plan of map[string]any.
+var objects = newMapPlan(reflect.TypeFor[map[string]any]())
+
+func newMapPlan(t reflect.Type) *mapPlan {
+	m := &mapPlan{pointers: hasPointers(t.Key()) || hasPointers(t.Elem())}
+	inSlot := func(t reflect.Type) (size, align uintptr) {
+		if t.Size() <= maxInline {
+			return t.Size(), uintptr(t.Align())
+		}
+		m.outside += allocated(t.Size(), hasPointers(t))
+		m.pointers = true
+		return wordSize, wordSize
+	}
+	key, keyAlign := inSlot(t.Key())
+	elem, elemAlign := inSlot(t.Elem())
+	slot := roundUp(roundUp(key, elemAlign)+elem, max(keyAlign, elemAlign))
+	m.group = wordSize8 + groupSlots*slot
+	return m
+}
+
+// wordSize8 is the size of a group's control word, on any machine.
+const wordSize8 = 8
+
+// memory returns what a map takes that n entries were put into one by one,
+// without what these refer to.
+func (m *mapPlan) memory(n int) uintptr {
+	size := allocated(mapHeader, true) + uintptr(n)*m.outside
+	switch {
+	case n == 0:
+		return size
+	case n <= groupSlots:
+		return size + allocated(m.group, m.pointers)
+	}
+	tables, slots := 1, ceilPow2((n*8+6)/7)
+	if slots > maxTable {
+		const full = maxTable * 7 / 8
+		tables, slots = ceilPow2((n+full-1)/full), maxTable
+	}
+	each := allocated(tableHeader, true) + allocated(uintptr(slots/groupSlots)*m.group, m.pointers)
+	return size + uintptr(tables)*each + allocated(uintptr(tables)*wordSize, true)
+}
+
+func ceilPow2(n int) int { return 1 << bits.Len(uint(n-1)) }
+
+func roundUp(n, to uintptr) uintptr { return (n + to - 1) / to * to }
+
+// table makes the plan of a map type.
+func (c *compiler) table(t reflect.Type) *mapPlan {
+	m := newMapPlan(t)
+	m.key, m.elem = c.plan(t.Key()), c.plan(t.Elem())
+	text := t.Key().Kind() == reflect.String && !opaque(t.Key())
+	switch elem := t.Elem(); {
+	case !hasPointers(t.Key()) && !hasPointers(elem):
+		m.walks = noEntries
+	case text && elem.Kind() == reflect.String:
+		m.walks = stringEntries
+	case text && elem.Kind() == reflect.Interface && elem.NumMethod() == 0:
+		m.walks = anyEntries
+	case text && elem.Size() == unsafe.Sizeof(threeWords{}) && uintptr(elem.Align()) == wordSize:
+		m.walks = slices
+	case text && elem.Size() == unsafe.Sizeof(sevenWords{}) && uintptr(elem.Align()) == wordSize:
+		m.walks = quantities
+	default:
+		m.walks = otherEntries
+		m.scratch = &sync.Pool{New: func() any { return newScratch(t) }}
+	}
+	return m
+}
+
+// threeWords and sevenWords stand for any values that are laid out so. The
+// copies of them keep nothing alive, the map does.
+type (
+	threeWords [3]uintptr
+	sevenWords [7]uintptr
+)
+
+// table counts the map at v, which is not nil.
+func (w *walk) table(v unsafe.Pointer, m *mapPlan) {
+	switch m.walks {
+	case stringEntries:
+		entries := *(*map[string]string)(v)
+		w.bytes += m.memory(len(entries))
+		for key, value := range entries {
+			w.text(key)
+			w.text(value)
+		}
+		w.visits -= len(entries)
+	case anyEntries:
+		w.object(*(*map[string]any)(v))
+	case slices:
+		entries := *(*map[string]threeWords)(v)
+		w.bytes += m.memory(len(entries))
+		var value threeWords // outside of the loop, or it would be allocated
+		for key, entry := range entries {
+			w.text(key)
+			value = entry
+			w.value(unsafe.Pointer(&value), m.elem)
+		}
+	case quantities:
+		entries := *(*map[string]sevenWords)(v)
+		w.bytes += m.memory(len(entries))
+		var value sevenWords // outside of the loop, or it would be allocated
+		for key, entry := range entries {
+			w.text(key)
+			value = entry
+			w.value(unsafe.Pointer(&value), m.elem)
+		}
+	default:
+		// The length of every map type is found alike.
+		n := len(*(*map[string]string)(v))
+		w.bytes += m.memory(n)
+		if n > 0 && m.walks == otherEntries {
+			s := m.scratch.Get().(*scratch)
+			s.entries(w, v, m)
+			m.scratch.Put(s)
+		}
+	}
+}
+
+// scratch is a map variable, and a key and a value to copy entries to: what
+// reflection needs to walk a map without allocating. A scratch holds nothing between
+// two walks.
+type scratch struct {
+	table, key, elem reflect.Value
+	iter             *reflect.MapIter
+	// at are the addresses of the three.
+	at [3]unsafe.Pointer
+}
+
+func newScratch(t reflect.Type) *scratch {
+	table, key, elem := reflect.New(t), reflect.New(t.Key()), reflect.New(t.Elem())
+	s := &scratch{table: table.Elem(), key: key.Elem(), elem: elem.Elem()}
+	s.at = [3]unsafe.Pointer{table.UnsafePointer(), key.UnsafePointer(), elem.UnsafePointer()}
+	s.iter = s.table.MapRange()
+	return s
+}
+
+// entries counts what the entries of the map at v refer to.
+func (s *scratch) entries(w *walk, v unsafe.Pointer, m *mapPlan) {
+	*(*unsafe.Pointer)(s.at[0]) = *(*unsafe.Pointer)(v)
+	for s.iter.Reset(s.table); w.visits > 0 && s.iter.Next(); {
+		w.visits--
+		s.key.SetIterKey(s.iter)
+		w.value(s.at[1], m.key)
+		s.elem.SetIterValue(s.iter)
+		w.value(s.at[2], m.elem)
+	}
+	s.iter.Reset(reflect.Value{})
+	s.table.SetZero()
+	s.key.SetZero()
+	s.elem.SetZero()
 }

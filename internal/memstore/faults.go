@@ -4,22 +4,31 @@ package memstore
 
 import (
 	"context"
+	"io"
 	"maps"
-	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/kube-watchcache/watchcache/internal/mvcc"
 )
+
+// order changes what is guarded by mu, and has all who wait look again.
+func (s *Store) order(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+	mvcc.Wake(s.core)
+}
 
 // request counts a request, waits at the gate of its kind if there is one, and
 // fails if that was ordered.
 func (s *Store) request(ctx context.Context, kind string) error {
-	s.mu.Lock()
-	s.mu.requests[kind]++
-	gate := s.mu.gates[kind]
-	s.changedLocked()
-	s.mu.Unlock()
+	var gate chan struct{}
+	s.order(func() {
+		s.mu.requests[kind]++
+		gate = s.mu.gates[kind]
+	})
 	if gate != nil {
 		select {
 		case <-gate:
@@ -47,7 +56,7 @@ func (s *Store) Requests() map[string]int {
 func (s *Store) AwaitRequests(ctx context.Context, kind string, n int) error {
 	for {
 		s.mu.Lock()
-		have, changed := s.mu.requests[kind], s.mu.changed
+		have, changed := s.mu.requests[kind], mvcc.Changed(s.core)
 		s.mu.Unlock()
 		if have >= n {
 			return nil
@@ -62,107 +71,130 @@ func (s *Store) AwaitRequests(ctx context.Context, kind string, n int) error {
 
 // Fail makes all requests of the kind fail; nil: not any more.
 func (s *Store) Fail(kind string, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.fail[kind] = err
+	s.order(func() { s.mu.fail[kind] = err })
 }
 
 // Gate makes requests of the kind wait until open is called.
 func (s *Store) Gate(kind string) (open func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	gate := make(chan struct{})
-	s.mu.gates[kind] = gate
+	s.order(func() { s.mu.gates[kind] = gate })
 	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.mu.gates[kind] == gate {
-			delete(s.mu.gates, kind)
-			close(gate)
+		s.order(func() {
+			if s.mu.gates[kind] == gate {
+				delete(s.mu.gates, kind)
+				close(gate)
+			}
+		})
+	}
+}
+
+// Hang is how a watch hangs, as one does that an unresponsive member of a
+// cluster serves: it brings no event any more, and does not end.
+type Hang struct {
+	// Stale: progress requests are answered, with the version that the watch had
+	// reached when it began to hang, as a member does that is cut off from its
+	// peers. Without it they are not answered.
+	Stale bool
+	// Next is how many of the watches that are opened from now on hang, too.
+	Next int
+	// Stubborn: the watches do not end when they are stopped either, until
+	// release is called.
+	Stubborn bool
+}
+
+// hanging is a Hang that was ordered. Next counts down, guarded by Store.mu.
+type hanging struct {
+	Hang
+	released chan struct{}
+}
+
+// HangWatches makes the open watches hang until release is called.
+func (s *Store) HangWatches(how Hang) (release func()) {
+	hang := &hanging{Hang: how, released: make(chan struct{})}
+	s.order(func() {
+		for w := range s.mu.watches {
+			w.hang = hang
 		}
+		s.mu.hang = hang
+	})
+	return func() {
+		s.order(func() {
+			for w := range s.mu.watches {
+				w.hang = nil
+			}
+			if s.mu.hang == hang {
+				s.mu.hang = nil
+			}
+			close(hang.released)
+		})
 	}
 }
 
 // Hold keeps events back until release is called.
 func (s *Store) Hold() (release func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.held = true
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.mu.held = false
-		s.changedLocked()
-	}
+	s.order(func() { s.mu.held = true })
+	return func() { s.order(func() { s.mu.held = false }) }
 }
 
 // HoldRevision makes watches bring the first events of the revision rv only,
 // and nothing after them, until release is called.
 func (s *Store) HoldRevision(rv uint64, events int) (release func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.unfinished, s.mu.parts = rv, events
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.mu.unfinished = 0
-		s.changedLocked()
-	}
+	s.order(func() { s.mu.unfinished, s.mu.parts = rv, events })
+	return func() { s.order(func() { s.mu.unfinished = 0 }) }
 }
 
 // EndRevisions sets whether a watch with ProgressNotify gets a bookmark after
 // the last event of each revision, as from storage/etcd3. By default a watch does.
 func (s *Store) EndRevisions(tell bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.silent = !tell
+	s.order(func() { s.mu.silent = !tell })
 }
 
 // BreakWatches ends all watches: with an ERROR event, or without if err is nil.
 func (s *Store) BreakWatches(err *apierrors.StatusError) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.order(func() { s.breakLocked(err) })
+}
+
+func (s *Store) breakLocked(err *apierrors.StatusError) {
 	for w := range s.mu.watches {
-		w.broken = &watch.Event{}
-		if err != nil {
-			status := err.Status()
-			w.broken = &watch.Event{Type: watch.Error, Object: &status}
+		if w.broken = io.EOF; err != nil {
+			w.broken = err
 		}
 	}
-	s.changedLocked()
+}
+
+// EndWatches makes all watches end with err, those that are open and those that
+// are opened, until release is called.
+func (s *Store) EndWatches(err *apierrors.StatusError) (release func()) {
+	s.order(func() {
+		s.breakLocked(err)
+		s.mu.ending = err
+	})
+	return func() { s.order(func() { s.mu.ending = nil }) }
 }
 
 // Inject sends an event of the test's making on all watches, out of order with
 // those that the store has.
 func (s *Store) Inject(event watch.Event) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for w := range s.mu.watches {
-		w.injected = append(w.injected, event)
-	}
-	s.changedLocked()
+	s.order(func() {
+		for w := range s.mu.watches {
+			w.injected = append(w.injected, event)
+		}
+	})
 }
 
 // SkipEvents makes all watches miss the changes so far that they have not
 // seen, as a source that skips what it has compacted does.
 func (s *Store) SkipEvents() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for w := range s.mu.watches {
-		w.next, w.parts = s.mu.rv+1, 0
-	}
+	s.order(func() { mvcc.Skip(s.core) })
 }
 
 // Restore goes back to the state at rv, as a restored backup does: history
 // after it is gone, and watches end.
 func (s *Store) Restore(rv uint64) {
-	s.mu.Lock()
-	state := s.stateLocked(rv)
-	s.mu.objects = state
-	s.mu.rv = rv
-	s.mu.log = slices.DeleteFunc(s.mu.log, func(c change) bool { return c.rv > rv })
-	s.mu.Unlock()
-	s.BreakWatches(nil)
+	s.order(func() {
+		mvcc.Restore(s.core, rv)
+		s.breakLocked(nil)
+	})
 }
 
 // Watches returns how many watches are open.
@@ -172,29 +204,15 @@ func (s *Store) Watches() int {
 	return len(s.mu.watches)
 }
 
-// Objects returns a copy of the current state by key.
-func (s *Store) Objects() map[string]runtime.Object {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return maps.Clone(s.mu.objects)
-}
-
 // Corrupt makes every change from now on undeliverable until release is
 // called: watches end with err when they come to one, and lists fail with it.
 func (s *Store) Corrupt(err *apierrors.StatusError) (release func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.corruptAfter, s.mu.corrupt = s.mu.rv, err
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.mu.corrupt = nil
-		s.changedLocked()
-	}
+	s.order(func() { s.mu.corruptAfter, s.mu.corrupt = s.now(), err })
+	return func() { s.order(func() { s.mu.corrupt = nil }) }
 }
 
-// corruptLocked returns the error for something that includes changes up to rv.
-func (s *Store) corruptLocked(rv uint64) *apierrors.StatusError {
+// undecodableLocked fails for something that includes changes up to rv.
+func (s *Store) undecodableLocked(rv uint64) error {
 	if s.mu.corrupt == nil || rv <= s.mu.corruptAfter {
 		return nil
 	}

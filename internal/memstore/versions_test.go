@@ -71,3 +71,25 @@ func TestDeletionOfASuggestedState(t *testing.T) {
 	s.Restore(written)
 	require.Equal(t, "red", s.Objects()["/pods/ns/a"].(*example.Pod).Labels["color"])
 }
+
+// An update is tried with the state that is suggested, and again with the current one if
+// that has another version.
+func TestUpdateOfASuggestedState(t *testing.T) {
+	s := memstore.New("/pods/", poddata.New)
+	old := poddata.Pod("ns/a", "color=red")
+	s.Put("/pods/ns/a", old)
+	suggestion := old.DeepCopy()
+	s.Put("/pods/ns/a", poddata.Pod("ns/a", "color=blue"))
+	var tried []string
+	out := &example.Pod{}
+	require.NoError(t, s.GuaranteedUpdate(t.Context(), "/pods/ns/a", out, false, nil, func(state runtime.Object, meta storage.ResponseMeta) (runtime.Object, *uint64, error) {
+		pod := state.(*example.Pod)
+		require.Equal(t, pod.ResourceVersion, strconv.FormatUint(meta.ResourceVersion, 10))
+		tried = append(tried, pod.Labels["color"])
+		pod.Labels["size"] = "2"
+		return pod, nil, nil
+	}, suggestion))
+	require.Equal(t, []string{"red", "blue"}, tried)
+	require.Equal(t, map[string]string{"color": "blue", "size": "2"}, out.Labels)
+	require.Equal(t, map[string]string{"color": "red"}, suggestion.Labels)
+}

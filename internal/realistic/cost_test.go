@@ -3,8 +3,7 @@
 //go:build unix
 
 // The benchmarks of this package say what an object costs: the heap that a decoded
-// one takes and of what it consists, what it would take as bytes, and what it
-// costs to share its parts. Times are CPU times of the process, the garbage
+// one takes and of what it consists, and what it would take as bytes. Times are CPU times of the process, the garbage
 // collector's included, since time on the wall says little on a machine with other
 // work.
 
@@ -15,11 +14,9 @@ import (
 	"compress/gzip"
 	"io"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -28,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 
-	"github.com/kube-watchcache/watchcache/internal/dedup"
 	"github.com/kube-watchcache/watchcache/internal/realistic"
 )
 
@@ -94,39 +90,6 @@ func repeat(b *testing.B, f func() error) {
 		}
 	}
 	b.ReportMetric(float64(cpuTime(b)-before)/float64(n), "cpu-ns/op")
-}
-
-// BenchmarkShare decodes an update, alone and with what it takes to share it with
-// the state before, and an object and its neighbour. The metric median-share-ns is
-// the time on the wall of sharing alone, in most of which nothing else gets in.
-func BenchmarkShare(b *testing.B) {
-	for _, k := range kinds(b) {
-		first := decode(b, k, 0, 0)
-		var s dedup.Sharer
-		s.Share(first, nil)
-		for _, work := range []struct {
-			name       string
-			i, updates int
-		}{{"update", 0, 1}, {"neighbour", 1, 0}} {
-			encoded, err := k.Encode(work.i, work.updates)
-			require.NoError(b, err)
-			b.Run(k.Name+"/"+work.name+"/decoded", func(b *testing.B) {
-				repeat(b, func() error { _, err := k.Decode(encoded, 2); return err })
-			})
-			b.Run(k.Name+"/"+work.name+"/decoded-and-shared", func(b *testing.B) {
-				var times []time.Duration
-				repeat(b, func() error {
-					object, err := k.Decode(encoded, 2)
-					begun := time.Now()
-					s.Share(object, first)
-					times = append(times, time.Since(begun))
-					return err
-				})
-				slices.Sort(times)
-				b.ReportMetric(float64(times[len(times)/2]), "median-share-ns")
-			})
-		}
-	}
 }
 
 func decode(t testing.TB, k realistic.Kind, i, updates int) apiruntime.Object {
@@ -243,53 +206,41 @@ func inUse() int64 {
 }
 
 // BenchmarkHeap reports, from a heap profile that has every allocation, of what
-// decoded objects consist, and what is left of them once each shares what is equal
-// in the one before it. The benchmark decodes a number of objects once, whatever
+// decoded objects consist. The benchmark decodes a number of objects once, whatever
 // its time. Managed fields of unstructured objects are among the rest: the
 // profile can't tell them apart.
 func BenchmarkHeap(b *testing.B) {
 	rate := runtime.MemProfileRate
 	defer func() { runtime.MemProfileRate = rate }()
 	for _, k := range kinds(b) {
-		for _, how := range []string{"decoded", "shared"} {
-			b.Run(k.Name+"/"+how, func(b *testing.B) {
-				var encoded [many][]byte
-				var objects [many]apiruntime.Object
-				for i := range many {
-					var err error
-					encoded[i], err = k.Encode(i, 0)
-					require.NoError(b, err)
-				}
-				runtime.MemProfileRate = 1
-				before := profile()
-				var s dedup.Sharer
-				for i := range many {
-					var err error
-					objects[i], err = k.Decode(encoded[i], uint64(i+1))
-					require.NoError(b, err)
-					if how == "shared" {
-						var like any
-						if i > 0 {
-							like = objects[i-1]
-						}
-						s.Share(objects[i], like)
-					}
-				}
-				after := profile()
-				runtime.MemProfileRate = rate
-				runtime.KeepAlive(&objects)
-				runtime.KeepAlive(&s)
-				total := 0.0
-				for part, bytes := range after {
-					each := float64(bytes-before[part]) / many
-					total += each
-					b.ReportMetric(each, part+"-B")
-				}
-				b.ReportMetric(total, "all-B")
-				b.ReportMetric(float64(len(encoded[0])), "encoded-B")
-				b.ReportMetric(0, "ns/op")
-			})
-		}
+		b.Run(k.Name, func(b *testing.B) {
+			var encoded [many][]byte
+			var objects [many]apiruntime.Object
+			for i := range many {
+				var err error
+				encoded[i], err = k.Encode(i, 0)
+				require.NoError(b, err)
+			}
+			runtime.MemProfileRate = 1
+			before := profile()
+			for i := range many {
+				var err error
+				objects[i], err = k.Decode(encoded[i], uint64(i+1))
+				require.NoError(b, err)
+			}
+			after := profile()
+			runtime.MemProfileRate = rate
+			runtime.KeepAlive(&objects)
+			total := 0.0
+			for part, bytes := range after {
+				each := float64(bytes-before[part]) / many
+				total += each
+				b.ReportMetric(each, part+"-B")
+			}
+			b.ReportMetric(total, "all-B")
+			b.ReportMetric(float64(len(encoded[0])), "encoded-B")
+			b.ReportMetric(0, "ns/op")
+		})
 	}
 }
 

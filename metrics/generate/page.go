@@ -15,9 +15,6 @@ const head = `# Metrics
 <!-- Made by metrics/generate of the list in package metrics: make generate writes this page. -->
 
 Each cache exports these metrics with the labels ` + "`group` and `resource`" + `. A series of a counter or histogram with labels of its own appears when it is first counted; other counters and gauges are there while the cache is awake. A cache that sleeps exports only what is marked as *also asleep*; its counters begin at 0 when it wakes up. Histograms have classic buckets, and native ones for a Prometheus that asks for them.
-
-| metric | what it is for |
-|---|---|
 `
 
 // page returns the page of metrics in Markdown.
@@ -25,12 +22,13 @@ func page(list []metrics.Description) []byte {
 	var out bytes.Buffer
 	out.WriteString(head)
 	for _, d := range list {
-		fmt.Fprintf(&out, "| [`%s`](#%s) | %s |\n", d.Name, d.Name, d.Purpose)
-	}
-	for _, d := range list {
 		fmt.Fprintf(&out, "\n## %s\n\n%s\n\n", d.Name, kind(d))
 		fmt.Fprintf(&out, "%s\n\n", d.Help)
-		fmt.Fprintf(&out, "- **For:** %s\n- **Normal:** %s\n- **High:** %s\n", d.Purpose, d.Normal, d.High)
+		for _, part := range [][2]string{{"For", d.Purpose}, {"Normal", d.Normal}, {"High", d.High}} {
+			if part[1] != "" {
+				fmt.Fprintf(&out, "- **%s:** %s\n", part[0], part[1])
+			}
+		}
 	}
 	return out.Bytes()
 }

@@ -7,8 +7,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -76,6 +78,48 @@ func reached(err error) bool {
 		return false
 	}
 	return true
+}
+
+// checkPause is for how long an answer of checkConnection is good.
+const checkPause = 5 * time.Second
+
+// checkConnection asks each endpoint once, over a connection of its own, and returns why
+// none has answered: a status of gRPC, as for a request that fails for that reason. While
+// one caller asks, the others get nil at once.
+func (b *Backend) checkConnection(ctx context.Context) error {
+	if !b.checked.TryLock() {
+		return nil
+	}
+	defer b.checked.Unlock()
+	if b.checked.at.IsZero() || time.Since(b.checked.at) > checkPause {
+		err := b.versions.unanswered(ctx)
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return nil // the caller has left, which says nothing of etcd
+		}
+		b.checked.at, b.checked.err = time.Now(), err
+	}
+	return b.checked.err
+}
+
+// unanswered asks all endpoints once and returns nil if one answers. The members'
+// versions are not kept.
+func (v *versions) unanswered(ctx context.Context) error {
+	errs := make([]error, len(v.endpoints))
+	var wg sync.WaitGroup
+	for i, endpoint := range v.endpoints {
+		wg.Go(func() {
+			if _, err := v.ask(ctx, endpoint); errors.Is(err, ErrTLS) {
+				errs[i] = err
+			} else if err != nil {
+				errs[i] = fmt.Errorf("%q: %s", endpoint, reason(err))
+			}
+		})
+	}
+	wg.Wait()
+	if slices.Contains(errs, nil) {
+		return nil
+	}
+	return status.Error(codes.Unavailable, oneLine(errs).Error())
 }
 
 // diagnose returns an error that explains err if client and server disagree

@@ -9,6 +9,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -43,6 +44,14 @@ type Backend struct {
 	givenPrefix string
 	client      *kubernetes.Client
 	versions    *versions
+	// checked is the last answer of checkConnection.
+	checked struct {
+		sync.Mutex
+		at  time.Time
+		err error
+	}
+	// fewerKeys is how many keys a transaction reads, if etcd refuses keysPerTxn; else 0.
+	fewerKeys atomic.Int64
 
 	compactor interface {
 		apietcd3.Compactor

@@ -40,7 +40,7 @@ func (c Config) clientConfig(trusts func(member uint64) bool) (clientv3.Config, 
 	if err != nil {
 		return clientv3.Config{}, err
 	}
-	options = append(options, grpc.WithChainStreamInterceptor(openOwnStream, reportProgress(trusts), inPieces, keepPreviousValues))
+	options = append(options, grpc.WithChainStreamInterceptor(openOwnStream, reportProgress(trusts), keepPreviousValues))
 	options = append(options, grpc.WithStatsHandler(otelgrpc.NewClientHandler(
 		otelgrpc.WithMessageEvents(otelgrpc.ReceivedEvents, otelgrpc.SentEvents),
 		otelgrpc.WithPropagators(tracing.Propagators()),

@@ -27,8 +27,8 @@ const (
 // minKeepAliveTime is gRPC's lower limit: it raises smaller values silently.
 const minKeepAliveTime = 10 * time.Second
 
-// Config describes how to connect to an etcd cluster, and what the backend does
-// with it. Only Endpoints is required.
+// Config configures the connection to an etcd cluster, and the backend. Only Endpoints is
+// required.
 type Config struct {
 	// Endpoints are the members of one etcd cluster, one URL each:
 	// "https://host:2379", "http://host:2379", "unix:///path/to.sock", or
@@ -118,7 +118,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// withDefaults fills in what was left zero.
+// withDefaults fills in the fields that are zero.
 func (c Config) withDefaults() Config {
 	setDefault(&c.DialTimeout, DefaultDialTimeout)
 	setDefault(&c.KeepAliveTime, DefaultKeepAliveTime)

@@ -60,7 +60,7 @@
 // enough version: a member that was down when the backend was opened may be an
 // old one when it comes back. A server that reports no cluster is not etcd,
 // whatever version it reports, and is not trusted: for example kine, whose
-// progress reports may overtake events. All of this is kept per backend; none
+// progress may stay behind the last write. All of this is kept per backend; none
 // of it is process-wide.
 //
 // # The end of a revision
@@ -94,7 +94,7 @@
 // the last events of such a watch may be missing. A store can be closed before
 // its backend, by its Close method, which is also RawStorage's DestroyFunc.
 //
-// # What is global
+// # Global state
 //
 // Feature gates are read in Open, but k8s.io/apiserver/pkg/storage/etcd3 reads
 // some of its own later. k8s.io/apiserver/pkg/storage/etcd3 also sends the gRPC

@@ -3,6 +3,7 @@
 package etcd3
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,8 +20,9 @@ import (
 )
 
 const (
-	// keysPerTxn is the number of keys that one transaction reads. etcd refuses
-	// transactions with more operations than its --max-txn-ops, 128 by default.
+	// keysPerTxn is the number of keys that one transaction reads, at most. etcd refuses
+	// transactions with more operations than its --max-txn-ops, 128 by default; half as
+	// many are read from then on.
 	keysPerTxn = 100
 	// txnTries and txnPause are how often, and at what interval, a transaction is
 	// sent to an etcd that is not available. The client retries its other reads
@@ -55,10 +58,13 @@ func (s *store) KeyVersions(ctx context.Context, keys []string) (versions []uint
 	}
 	versions = make([]uint64, 0, len(keys))
 	for len(versions) < len(keys) {
-		chunk := paths[len(versions):min(len(versions)+keysPerTxn, len(paths))]
+		chunk := paths[len(versions):min(len(versions)+s.backend.keysAtOnce(), len(paths))]
 		answers, revision, err := s.readKeys(ctx, chunk, int64(current))
 		switch {
 		case err == nil:
+		case errors.Is(err, rpctypes.ErrTooManyOps) && len(chunk) > 1:
+			s.backend.readFewer(len(chunk))
+			continue
 		case s.isClosed():
 			return nil, 0, s.errClosed()
 		case errors.Is(err, rpctypes.ErrCompacted):
@@ -78,6 +84,19 @@ func (s *store) KeyVersions(ctx context.Context, keys []string) (versions []uint
 		}
 	}
 	return versions, current, nil
+}
+
+// keysAtOnce is how many keys a transaction reads.
+func (b *Backend) keysAtOnce() int { return cmp.Or(int(b.fewerKeys.Load()), keysPerTxn) }
+
+// readFewer notes that etcd refuses a transaction that reads so many keys.
+func (b *Backend) readFewer(keys int) {
+	before := b.fewerKeys.Load()
+	if keys > b.keysAtOnce() || !b.fewerKeys.CompareAndSwap(before, int64(keys/2)) {
+		return // it was sent before another one was refused
+	}
+	b.cfg.Logger.Warn("etcd takes few operations in a transaction, so that concurrent GETs share smaller requests: raise its --max-txn-ops",
+		zap.Int("refused", keys), zap.Int("keys", keys/2))
 }
 
 // readKeys reads keys of etcd, without values, as of revision, or of the latest

@@ -5,12 +5,16 @@ package etcd3_test
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -195,6 +199,35 @@ func manyKeys() (keys []string) {
 		keys = append(keys, fmt.Sprintf("/pods/ns/%03d", i))
 	}
 	return keys
+}
+
+// REGRESSIONS 147: the size of a transaction is learned from an etcd that refuses it.
+func TestKeyVersionsOfAnEtcdWithSmallTransactions(t *testing.T) {
+	config := embed.NewConfig()
+	config.Dir, config.MaxTxnOps, config.LogLevel = t.TempDir(), 16, "error"
+	local := []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
+	config.ListenClientUrls, config.ListenPeerUrls = local, local
+	etcd, err := embed.StartEtcd(config)
+	require.NoError(t, err)
+	t.Cleanup(etcd.Close)
+	<-etcd.Server.ReadyNotify()
+	calls := &kvCalls{}
+	logged, logs := observer.New(zap.WarnLevel)
+	s := newStore(t, open(t, etcd3.Config{
+		Endpoints: []string{"http://" + etcd.Clients[0].Addr().String()}, Logger: zap.New(logged),
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(calls.intercept)},
+	}), pods("pods"))
+	rv := rvOf(t, create(t, s, "/pods/ns/001"))
+	for i, most := range []int{3 + 21, 21} { // 100, 50 and 25 keys are refused, 12 are not
+		calls.reset(nil)
+		versions, _, err := keyVersions(t, s).KeyVersions(testContext(t), manyKeys())
+		require.NoError(t, err)
+		require.Len(t, versions, 250)
+		require.Equal(t, rv, versions[1])
+		_, txns, _ := calls.sent()
+		require.Equal(t, most, txns, "the transactions of call %d", i)
+	}
+	require.Equal(t, 3, logs.FilterMessageSnippet("--max-txn-ops").Len())
 }
 
 // All answers are as of one resourceVersion, also if keys change between two

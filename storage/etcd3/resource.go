@@ -164,18 +164,21 @@ func (b *Backend) open(prefix string, c ResourceConfig) (*store, error) {
 		decoder = apietcd3.WithCorruptObjErrorHandlingDecoder(decoder)
 	}
 
+	pathPrefix := strings.TrimSuffix(path.Join("/", prefix), "/")
+	watched := &watchedTransformer{Transformer: transformer, pathPrefix: pathPrefix}
+
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.mu.closed {
 		return nil, fmt.Errorf("etcd3: %s: the backend is %w", c.GroupResource, ErrClosed)
 	}
-	raw, err := apietcd3.New(b.client, b.compactor, c.Codec, c.NewFunc, c.NewListFunc, prefix, c.ResourcePrefix,
-		c.GroupResource, transformer, c.LeaseManagerConfig, decoder, versioner)
+	raw, err := apietcd3.New(b.client, b.compactor, watchedCodec{c.Codec}, c.NewFunc, c.NewListFunc, prefix, c.ResourcePrefix,
+		c.GroupResource, watched, c.LeaseManagerConfig, decoder, versioner)
 	if err != nil {
 		return nil, fmt.Errorf("etcd3: %s: %w", c.GroupResource, err)
 	}
 	s := newStore(b, raw, c.GroupResource, b.mu.next)
-	s.pathPrefix, s.resourcePrefix = strings.TrimSuffix(path.Join("/", prefix), "/"), c.ResourcePrefix
+	s.pathPrefix, s.resourcePrefix, s.transformer = pathPrefix, c.ResourcePrefix, watched
 	if b.unsafeDelete {
 		s.Interface = apietcd3.NewStoreWithUnsafeCorruptObjectDeletion(s.Interface, c.GroupResource)
 	}

@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/kube-watchcache/watchcache/storage/capability"
 )
 
 // rawStore is the store that k8s.io/apiserver makes.
@@ -31,6 +34,7 @@ type store struct {
 	// pathPrefix precedes the keys of storage.Interface in etcd, without a slash
 	// at its end; every key begins with resourcePrefix.
 	pathPrefix, resourcePrefix string
+	transformer                *watchedTransformer
 
 	closeOnce sync.Once
 	// mu is never held together with Backend.mu.
@@ -58,8 +62,23 @@ func newStore(b *Backend, raw rawStore, resource schema.GroupResource, number ui
 	return s
 }
 
+// A store has every capability that a cache makes use of.
+var _ interface {
+	capability.ProgressReporter
+	capability.ListPreferrer
+	capability.HistoryKeeper
+	capability.VersionLister
+	capability.KeyVersioner
+	capability.ConnectionChecker
+	capability.EncryptedReader
+} = (*store)(nil)
+
 // WatchProgress is Backend.WatchProgress.
 func (s *store) WatchProgress() bool { return s.backend.WatchProgress() }
+
+// CheckConnection implements capability.ConnectionChecker. The stores of a Backend share
+// an answer for some seconds.
+func (s *store) CheckConnection(ctx context.Context) error { return s.backend.checkConnection(ctx) }
 
 // IsWatchListSemanticsUnSupported returns true if the store can't begin a watch
 // with the initial state (KEP-3157), because the feature gate WatchList is off.
@@ -73,25 +92,19 @@ func (s *store) PrefersLists() bool { return true }
 
 // KeepsHistory reports whether watches and lists of an earlier version bring all that
 // the server has of it, or are refused once it has compacted the version: true of an
-// etcd whose progress reports can be relied on, and of no other server. A cache that
-// starts goes back to what was written before.
+// etcd whose progress reports can be relied on, and of no other server. A cache
+// can then fetch changes from before its start.
 func (s *store) KeepsHistory() bool { return s.backend.WatchProgress() }
 
 // Watch implements storage.Interface. The watch ends with ctx, with Stop, and
 // with the store. A caller can ask for a stream of the watch's own, by the
-// outgoing gRPC metadata "watchcache"; that stream ends with the watch. Beside it, the
-// metadata "watchcache-pieces" ask for a watch that holds little more than its caller
-// has taken, for history: the watch has Taken(version uint64) then, by which the caller
-// tells from the beginning on that it has taken the events up to a resourceVersion.
+// outgoing gRPC metadata "watchcache"; that stream ends with the watch.
 func (s *store) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	ctx, asked := s.onStream(ctx)
 	ctx, cancel := context.WithCancel(ctx)
 	w := &storeWatch{store: s, cancel: cancel, stream: asked.stream}
 	if asked.own {
 		w.life = ctx
-		if asked.pieces {
-			w.ahead = &ahead{}
-		}
 		ctx = w.withOwnStream(ctx)
 	}
 	if !s.add(w) {
@@ -107,6 +120,21 @@ func (s *store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 	w.Interface = inner
 	context.AfterFunc(ctx, func() { s.remove(w) })
 	return w, nil
+}
+
+// ReadsEncrypted returns true: GuaranteedUpdate reads encrypted values whatever is
+// suggested, so that callers may suggest the current state.
+func (s *store) ReadsEncrypted() bool { return true }
+
+// GuaranteedUpdate implements storage.Interface. The suggestion of the current state
+// saves a read. It is not used if values are encrypted: the update would otherwise
+// succeed although the stored object can't be decrypted any more.
+func (s *store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool,
+	preconditions *storage.Preconditions, update storage.UpdateFunc, suggestion runtime.Object) error {
+	if s.transformer.changes.Load() {
+		suggestion = nil
+	}
+	return s.Interface.GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions, update, suggestion)
 }
 
 // RequestWatchProgress implements storage.Interface. The request reaches only
@@ -198,16 +226,6 @@ type storeWatch struct {
 	cancel context.CancelFunc
 	stream string          // names the stream that carries the watch
 	life   context.Context // ends with the watch; nil if others may be on the stream
-	ahead  *ahead          // nil if the watch does not come in pieces
-}
-
-// Taken says that the caller has taken the events up to a resourceVersion. The watch
-// brings more once there is room. The first call makes it count; it has no effect on a
-// watch that does not come in pieces.
-func (w *storeWatch) Taken(version uint64) {
-	if w.ahead != nil {
-		w.ahead.taken(version)
-	}
 }
 
 // Stop implements watch.Interface.

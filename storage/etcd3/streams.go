@@ -11,24 +11,14 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+
+	"github.com/kube-watchcache/watchcache/internal/grpckeys"
 )
 
-const (
-	// streamKey is the gRPC metadata key whose value tells the watch streams of
-	// different stores apart. The server ignores it.
-	streamKey = "watchcache-stream"
-	// callerKey is the metadata key by which a caller asks for a watch stream of
-	// its own: watches with different values are never put on one stream. The
-	// caller uses it when a watch hangs, to have the next watch on another stream,
-	// most likely to another member.
-	callerKey = "watchcache"
-)
-
-// asked is what the metadata of a caller ask for.
+// asked holds the stream that a caller's metadata request.
 type asked struct {
 	stream string // the stream's name
 	own    bool   // the stream is the watch's own
-	pieces bool   // the watch comes in pieces
 }
 
 // onStream returns ctx with outgoing metadata that name the stream, instead of
@@ -37,18 +27,16 @@ type asked struct {
 func (s *store) onStream(ctx context.Context) (context.Context, asked) {
 	a := asked{stream: fmt.Sprintf("%s/%d", s.resource, s.number)}
 	given, _ := metadata.FromOutgoingContext(ctx)
-	if callers := given.Get(callerKey); len(callers) > 0 {
+	if callers := given.Get(grpckeys.Caller); len(callers) > 0 {
 		a.stream, a.own = a.stream+" "+strings.Join(callers, " "), true
-		a.pieces = len(given.Get(piecesKey)) > 0
 	}
-	return metadata.NewOutgoingContext(ctx, metadata.Pairs(streamKey, a.stream)), a
+	return metadata.NewOutgoingContext(ctx, metadata.Pairs(grpckeys.Stream, a.stream)), a
 }
 
 // ownStream is the context value of a watch that has a stream of its own.
 type ownStream struct {
 	life  context.Context // the stream ends with it
 	store *store
-	ahead *ahead // nil if the watch does not come in pieces
 }
 
 // ownStreamKey is the key of that value: the client passes the values of a
@@ -57,7 +45,7 @@ type ownStreamKey struct{}
 
 // withOwnStream makes the stream that is opened for ctx that of the watch.
 func (w *storeWatch) withOwnStream(ctx context.Context) context.Context {
-	return context.WithValue(ctx, ownStreamKey{}, ownStream{life: w.life, store: w.store, ahead: w.ahead})
+	return context.WithValue(ctx, ownStreamKey{}, ownStream{life: w.life, store: w.store})
 }
 
 // streamTries is how often opening a stream is tried until it is on another

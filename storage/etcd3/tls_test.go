@@ -34,6 +34,17 @@ type keyPair struct {
 // if ca is nil.
 func newKeyPair(t *testing.T, name string, ca *keyPair) *keyPair {
 	t.Helper()
+	return keyPairUntil(t, name, ca, time.Now().Add(time.Hour))
+}
+
+// newExpiredKeyPair makes a certificate that was valid until a minute ago.
+func newExpiredKeyPair(t *testing.T, name string, ca *keyPair) *keyPair {
+	t.Helper()
+	return keyPairUntil(t, name, ca, time.Now().Add(-time.Minute))
+}
+
+func keyPairUntil(t *testing.T, name string, ca *keyPair, end time.Time) *keyPair {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
@@ -42,7 +53,7 @@ func newKeyPair(t *testing.T, name string, ca *keyPair) *keyPair {
 		SerialNumber:          serial,
 		Subject:               pkix.Name{CommonName: name},
 		NotBefore:             time.Now().Add(-time.Hour),
-		NotAfter:              time.Now().Add(time.Hour),
+		NotAfter:              end,
 		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
 		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/kube-watchcache/watchcache/internal/grpckeys"
 )
 
 // Whose reports count while a member is down, when it comes back, and what
@@ -124,7 +126,7 @@ func TestUntrustedAnswersAreLeftOut(t *testing.T) {
 		}
 	}
 	all := stream.responses
-	require.Equal(t, []int64{11, 13, 15, 21, 22, 24}, receive(metadata.NewOutgoingContext(t.Context(), metadata.Pairs(streamKey, "x"))))
+	require.Equal(t, []int64{11, 13, 15, 21, 22, 24}, receive(metadata.NewOutgoingContext(t.Context(), metadata.Pairs(grpckeys.Stream, "x"))))
 	stream.responses = all
 	require.Equal(t, []int64{11, 12, 13, 14, 15, 21, 22, 23, 24}, receive(t.Context()), "not a store's")
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package match is the one analysis of selectors: what a watch or a read asks
-// for is a Query, whose equalities are found once, when the Query is made.
+// Package match is the one analysis of selectors: a watch or a read asks for a
+// Query, whose equalities are found once, when the Query is made.
 //
 // A watcher is filed under the equality that the fewest objects are likely to
 // satisfy (Groups), so that an event is evaluated for the queries that it may

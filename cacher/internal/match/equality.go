@@ -39,7 +39,7 @@ const (
 )
 
 // equality is a condition that all matches of a query satisfy: the attribute
-// has one of the values, of which there is at least one. No value is in values twice, and there is no room
+// has one of the values; there is at least one. No value is in values twice, and there is no room
 // behind the last one, so that appending makes a copy.
 type equality struct {
 	attribute
@@ -91,7 +91,7 @@ func (q *Query) namespace() string {
 	return ""
 }
 
-// The ranks of what a query can be filed under, the rarest last.
+// The ranks of the equalities that a query can be filed under, the rarest last.
 const (
 	byNoEquality = iota
 	byNamespaceField
@@ -104,8 +104,7 @@ const (
 	byName
 )
 
-// rarest returns the equality, of those that the query requires, that the
-// fewest elements are likely to satisfy: one of an attribute that the resource's
+// rarest returns the required equality that the fewest elements are likely to satisfy: one of an attribute that the resource's
 // author has indexed, and so expects to be selected by, before others; fewer
 // values before more. Its kind is byNothing if no equality is required.
 func (x *Indexes) rarest(q *Query) equality {
@@ -149,7 +148,7 @@ func (x *Indexes) rank(e *equality) int {
 	return byOtherField
 }
 
-// value returns what an element has of an attribute, false if nothing.
+// value returns an element's value of an attribute, false if it has none.
 func (x *Indexes) value(at attribute, e *watchcache.Element) (string, bool) {
 	switch at.kind {
 	case byKey:

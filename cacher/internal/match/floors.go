@@ -24,7 +24,7 @@ func (x *Indexes) floorAttributes() []attribute {
 	return slices.Compact(all)
 }
 
-// Floors returns what the state is to remember evicted events by. Fields and labels
+// Floors returns the attributes by which the state must remember evicted events. Fields and labels
 // are taken as selectors see them, and not from the functions that index objects.
 func (x *Indexes) Floors() []watchcache.Index {
 	all := make([]watchcache.Index, len(x.floors))
@@ -43,10 +43,10 @@ func (x *Indexes) Floors() []watchcache.Index {
 	return all
 }
 
-// Slice returns the part of the history that a query is for, as far as the state
-// can tell parts apart. An event outside of the slice does not affect the query.
-func (x *Indexes) Slice(q *Query) *watchcache.Slice {
-	of := new(watchcache.Slice)
+// Interest returns the part of the history that a query is for, as precisely as the state
+// divides it. An event outside of it does not affect the query.
+func (x *Indexes) Interest(q *Query) *watchcache.Interest {
+	of := new(watchcache.Interest)
 	require := func(at attribute, values []string) {
 		if i := slices.Index(x.floors, at); i >= 0 {
 			of.Required = append(of.Required, watchcache.Requirement{Floor: i, Values: values})

@@ -46,7 +46,7 @@ func TestQueriesThatGoOnBeyondTheWindowMissNothing(t *testing.T) {
 			}
 			all = append(all, randomChange(t, random, state, rv, present))
 			stats, q := state.Stats(), queries[random.IntN(len(queries))]
-			of, missed := x.Slice(&q), func(which func(*watchcache.Event) bool) bool {
+			of, missed := x.Interest(&q), func(which func(*watchcache.Event) bool) bool {
 				return slices.ContainsFunc(all[:stats.Oldest-start], func(e *watchcache.Event) bool { return which(e) && q.Outcome(e, false) != Unaffected })
 			}
 			from := all[0].RV - 1 + random.Uint64N(rv-all[0].RV+2)
@@ -86,8 +86,8 @@ func TestFloorsAndSlices(t *testing.T) {
 	require.Equal(t, []string{"", "x", "y", "z"}, names)
 
 	key, scope := ask(t, "/pods/a/one", "", ""), ask(t, "/pods/a/", "", "x=1")
-	require.Equal(t, "/pods/a/one", x.Slice(&key).Key)
-	of := x.Slice(&scope)
+	require.Equal(t, "/pods/a/one", x.Interest(&key).Key)
+	of := x.Interest(&scope)
 	require.Empty(t, of.Key)
 	require.Len(t, of.Required, 2)
 	require.Equal(t, []string{"/pods/a/"}, of.Required[0].Values)

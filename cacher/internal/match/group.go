@@ -14,10 +14,10 @@ import (
 type Group[M any] struct {
 	Query
 	Name Name
-	// Members are those that events are for; the caller keeps them. A group is
+	// Members receive the events; the caller keeps them. A group is
 	// filed while it has any.
 	Members []M
-	// Slot is the caller's, to find what it keeps of the group.
+	// Slot is the caller's, to find its own record of the group.
 	Slot int
 	// users counts the calls of Join that Leave has not undone.
 	users int
@@ -28,17 +28,16 @@ type Group[M any] struct {
 	looked watchcache.Position
 }
 
-// Groups are the groups that have users, by name, and the tables in which an
-// event finds those that it may affect. Of one name there is one group, but for
-// names that several queries have. The caller guards Groups with a lock.
+// Groups holds the groups that have users, by name, and the tables that map an event to
+// the groups that it may affect. A name has one group for each query with that name. The
+// caller guards Groups with a lock.
 type Groups[M any] struct {
 	indexes *Indexes
 	byName  map[Name][]*Group[M]
 	filed   tables[M]
 }
 
-// NewGroups returns empty Groups, whose queries are filed by what the indexes
-// say of the resource.
+// NewGroups returns empty Groups, which file queries by the indexes.
 func NewGroups[M any](indexes *Indexes) *Groups[M] {
 	all := &Groups[M]{indexes: indexes, byName: make(map[Name][]*Group[M])}
 	all.filed.scopes.kind = byScope
@@ -71,8 +70,8 @@ func (q *Query) Name() Name {
 	return name
 }
 
-// Join returns the group of a query, whose name is given because it may take
-// long to make: longer than the caller's lock is to be held. Leave undoes it.
+// Join returns the group of a query. The caller makes the name before it takes its lock,
+// because that may take long. Leave undoes Join.
 func (all *Groups[M]) Join(name Name, q Query) *Group[M] {
 	for _, g := range all.byName[name] {
 		if g.sameAs(&q) {
@@ -105,11 +104,10 @@ func (all *Groups[M]) File(g *Group[M]) { all.filed.file(g, all.indexes.rarest(&
 // Unfile undoes File.
 func (all *Groups[M]) Unfile(g *Group[M]) { all.filed.remove(g) }
 
-// sameAs reports whether two queries of one name are the same. Selectors are compared by
-// their whole structure, because nothing that their interfaces offer tells all
-// of them apart: a conjunction, for example, does not list a Nothing that is in
-// it among its requirements. Selectors that mean the same in different
-// structures get a group each, which costs an evaluation and harms nothing.
+// sameAs reports whether two queries of one name are the same. It compares the whole
+// structure of selectors, because their interfaces don't distinguish all of them: a
+// conjunction, for example, omits a Nothing in it from its requirements. Equivalent
+// selectors of different structure get a group each, which only costs an evaluation.
 func (q *Query) sameAs(other *Query) bool {
 	return equal(q.predicate.Label, other.predicate.Label) &&
 		equal(q.predicate.Field, other.predicate.Field) &&

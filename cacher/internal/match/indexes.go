@@ -25,7 +25,7 @@ const (
 
 var strayValues = []string{""}
 
-// Config says what a resource is indexed by. The fields are those of the same
+// Config names the indexes of a resource. The fields are those of the same
 // meaning in the cacher's own configuration.
 type Config struct {
 	// Prefix is the resource's key prefix; deeper prefixes are scopes.
@@ -33,19 +33,19 @@ type Config struct {
 	// Triggers are functions of objects by the name of the field that they
 	// compute.
 	Triggers storage.IndexerFuncs
-	// Indexers are functions by storage.FieldIndex or storage.LabelIndex of what
-	// they compute. A function for a field or label is trusted to return that
-	// field's or label's values, as k8s.io/apiserver's cacher does.
+	// Indexers are functions by the storage.FieldIndex or storage.LabelIndex that they
+	// compute. A function for a field or label is trusted to return its values, as in
+	// k8s.io/apiserver's cacher.
 	Indexers cache.Indexers
 	// Labels are indexed by the label itself.
 	Labels []string
-	// Failed is told of each failure of an indexer, while the state is being written
-	// or read: it must return at once, and take no lock. nil: nobody is told.
+	// Failed, if set, is called for each failure of an indexer while the state is being written
+	// or read: it must return at once, and take no lock.
 	Failed func(index, key string, err error)
 }
 
-// Indexes are the indexes of one resource: what reads are served from, and
-// what tells which equalities of a query are rare.
+// Indexes are the indexes of one resource. Reads are served from them, and they show which
+// equalities of a query are rare.
 type Indexes struct {
 	prefix   string
 	triggers storage.IndexerFuncs
@@ -81,7 +81,7 @@ func NewIndexes(config Config) *Indexes {
 	return x
 }
 
-// OfState returns the indexes that the state machine is to keep.
+// OfState returns the indexes for the state machine to keep.
 func (x *Indexes) OfState() []watchcache.Index { return x.ofState }
 
 // Names returns the names of the indexes that the configuration has, sorted.
@@ -96,7 +96,7 @@ func (x *Indexes) Names() []string {
 	return names
 }
 
-// attributeOf returns what an index is by, as its name says.
+// attributeOf returns the attribute that an index's name contains.
 func attributeOf(index string) (at attribute, ok bool) {
 	if field, ok := strings.CutPrefix(index, storage.FieldIndex("")); ok {
 		return attribute{byField, field}, true

@@ -23,15 +23,13 @@ func (x *Indexes) Rarest(q *Query) (e Equality, ok bool) {
 	return e, e.kind != byNothing
 }
 
-// Postings say at which positions of the window the events are that may affect a
-// query: for each value of an attribute, those of the events that have it before
-// or after. A watch that resumes far back looks at those alone, so that what it
-// costs follows what matches.
+// Postings hold the positions in the window of events that may affect a query: for each
+// value of an attribute, the events that have it before or after. A watch that resumes
+// far back looks at these only, so its cost depends on the matches.
 //
-// The postings of an attribute are made when they are asked for, from the events
-// themselves, and continued with the events that have come since. Dispatching an
-// event and applying it cost nothing for them. The caller guards Postings with a
-// lock.
+// The postings of an attribute are made from the window's events when they are first
+// needed, and later continued. Applying and dispatching an event cost nothing for them.
+// The caller guards Postings with a lock.
 type Postings struct {
 	indexes *Indexes
 	state   *watchcache.State
@@ -57,16 +55,16 @@ func NewPostings(x *Indexes, state *watchcache.State) *Postings {
 // have one of the values, at most len(found), and their number. All events below
 // the position to that are not among them have none of the values.
 //
-// ok is false if the caller is to walk the window: the postings do not reach back
-// to from, or it has not been worth while to make them. They are made once as many
-// events were walked for want of them as the window has.
+// If ok is false, the caller must walk the window: the postings do not reach back to
+// from, or were not worth making yet. They are made once as many events were walked
+// without them as the window has.
 func (p *Postings) Find(e Equality, from watchcache.Position, found []watchcache.Position) (n int, to watchcache.Position, ok bool) {
 	stats := p.state.Stats()
 	of := p.of[e.attribute]
 	switch {
 	case of == nil && len(p.of) == maxPostings:
 		return 0, 0, false
-	case of == nil, of.first > stats.Oldest: // State.Recall has put events before them
+	case of == nil, of.first > stats.Oldest: // State.Backfill has put events before them
 		of = &postings{first: stats.Oldest, next: stats.Oldest}
 		p.of[e.attribute] = of
 	}
@@ -169,7 +167,7 @@ func after(list []watchcache.Position, from watchcache.Position) []watchcache.Po
 }
 
 // Trim forgets postings that nobody has asked for since the window has moved past
-// them, and those that do not reach back as far as the window since State.Recall; and
+// them, and lists that do not reach back as far as the window since State.Backfill; and
 // from time to time the positions that have left the window.
 func (p *Postings) Trim() {
 	if len(p.of) == 0 {

@@ -241,12 +241,12 @@ func TestTrimmedPostings(t *testing.T) {
 	require.Equal(t, made().Bytes(), postings.Bytes())
 }
 
-// Events that State.Recall has put before those that postings have are not passed
+// Events that State.Backfill has put before those that postings have are not passed
 // over, whether postings are asked for or trimmed first.
-func TestPostingsOfRecalledEvents(t *testing.T) {
+func TestPostingsOfBackfilledEvents(t *testing.T) {
 	for _, trim := range []bool{false, true} {
 		x := podIndexes()
-		state := watchcache.New(watchcache.Config{History: time.Hour, WindowBytes: 1 << 40, RecallEvents: 10, Indexes: x.OfState()})
+		state := watchcache.New(watchcache.Config{History: time.Hour, WindowBytes: 1 << 40, BackfillEvents: 10, Indexes: x.OfState()})
 		state.Replace([]*watchcache.Element{pod("a/one", 30, "app=1")}, 30)
 		listed := state.Latest()
 		for rv := uint64(31); rv < 40; rv++ {
@@ -267,7 +267,7 @@ func TestPostingsOfRecalledEvents(t *testing.T) {
 			return 0
 		}
 		require.Equal(t, 9, find())
-		_, err := state.Recall(listed, 10, []watchcache.Change{
+		_, err := state.Backfill(listed, 10, []watchcache.Change{
 			{Type: watchcache.Added, Element: pod("b/one", 15, "app=1"), RV: 15},
 			{Type: watchcache.Deleted, Element: pod("b/one", 20, "app=1"), RV: 20},
 			{Type: watchcache.Added, Element: pod("a/one", 30, "app=1"), RV: 30},

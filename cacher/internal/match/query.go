@@ -12,7 +12,7 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Query is what a watch or a read asks for: a key or a key prefix, and a
+// Query is the question of a watch or a read: a key or a key prefix, and a
 // predicate. A query is immutable.
 type Query struct {
 	key       string // with a trailing "/" if recursive
@@ -22,9 +22,8 @@ type Query struct {
 	everything bool
 	// nothing: the label selector matches no labels at all.
 	nothing bool
-	// equalities are those that the predicate requires, fields before labels,
-	// each in the order of its selector. A query of a single key has none: its
-	// key says more than they do.
+	// equalities are required by the predicate: fields before labels, each in the order
+	// of its selector. A query of a single key has none, because the key is narrower.
 	equalities []equality
 }
 
@@ -88,7 +87,7 @@ func (q *Query) matches(e *watchcache.Element) bool {
 	return true
 }
 
-// Outcome is what an event is to a query.
+// Outcome is the effect of an event on a query.
 type Outcome uint8
 
 // The outcomes, with the type of the watch event for each.
@@ -100,15 +99,15 @@ const (
 	Outcomes                  // how many outcomes there are
 )
 
-// Alike reports whether selectors cannot tell before from after: most updates
-// change neither labels nor fields, and then one look is enough.
+// Alike reports whether selectors select before and after alike: most updates change
+// neither labels nor fields, and then one evaluation is enough.
 func Alike(e *watchcache.Event) bool {
 	return e.Type == watchcache.Modified && e.Element.SelectsAs(e.Previous)
 }
 
 // Outcome compares before and after: an update that leaves the query is a
-// deletion to those who watch it, one that enters it an addition. alike is what
-// Alike reports of the event, or false.
+// deletion to its watchers, one that enters it an addition. alike is Alike's result for
+// the event, or false.
 func (q *Query) Outcome(e *watchcache.Event, alike bool) Outcome {
 	if !q.covers(e.Element.Key) {
 		return Unaffected

@@ -16,7 +16,7 @@ type indexRange struct {
 	values []string
 }
 
-// Scanned is what a Scan has done.
+// Scanned is the record of a Scan.
 type Scanned struct {
 	// Index is the name of the index that was read, "" if it was a range of keys.
 	Index string

@@ -19,15 +19,13 @@ type ahead struct {
 	from  uint64
 }
 
-// watchAhead opens the watch for the list that begins now, if the storage tells
-// its version; without one the cache watches from the list's version. Its
-// events wait in the storage's client until the list is complete.
+// watchAhead opens the watch for the list that begins now, if the storage returns its
+// version; otherwise the cache watches from the list's version. Events wait in the
+// storage's client until the list is complete.
 func (s *Source) watchAhead(ctx context.Context) {
 	s.dropAhead()
-	bounded, cancel := context.WithTimeout(ctx, answersPatience)
-	rv, err := s.config.Storage.GetCurrentResourceVersion(bounded)
-	cancel()
-	if err != nil || rv == 0 {
+	rv, ok := s.version(ctx)
+	if !ok || rv == 0 {
 		return
 	}
 	w, err := s.open(ctx, metav1.ListOptions{ResourceVersion: strconv.FormatUint(rv, 10)})
@@ -66,14 +64,10 @@ func (s *Source) dropAhead() {
 	if ahead == nil {
 		return
 	}
-	ahead.watch.end()
 	s.current.CompareAndSwap(ahead.watch, nil)
-	// Awaited by Config.Tasks; ends with the storage's watch.
-	if !s.config.Tasks.Run(ahead.watch.drain) {
-		ahead.watch.drain()
-	}
+	s.discard(ahead.watch)
 }
 
-// Close ends what a list that came to nothing has left open. Close is called
-// once the tasks are closed.
+// Close ends a watch that a failed list has left open. It is called once the tasks are
+// closed.
 func (s *Source) Close() { s.dropAhead() }

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package source makes a storage what client-go's Reflector wants: something to
-// list and to watch. A watch of the storage that breaks is resumed where it
-// broke, so that the Reflector lists again only when it must.
+// Package source makes a storage a ListerWatcher for client-go's Reflector. A broken watch
+// of the storage is resumed where it broke, so that the Reflector lists again only when
+// it must.
 //
 // The way of an event: watch.go opens the storage's watches, stream.go passes
 // their events on to the Reflector and opens the next one, resume.go decides
-// whether a broken watch is worth resuming, judge.go what the error of one says
-// about the storage, furthest.go how far the watches have come, and ahead.go
-// keeps a watch open while the Reflector lists. fill.go has the way of a whole
+// whether a broken watch is worth resuming and whether the storage can't deliver an
+// event, and ahead.go keeps a watch open while the Reflector lists. fill.go has the way of a whole
 // state, listed or streamed, which goes past the Reflector.
 //
 // The package owns Source.mu, which guards the watch that was opened before a
@@ -20,7 +19,7 @@
 //     Source.WatchWithContext. The goroutine ends with the Reflector's context
 //     or Stop, and when the stream can't be resumed; not before the storage's
 //     watch has ended.
-//   - one for each watch of the storage that was given up, at most eight because
-//     they hang and one that was opened for a list which came to nothing. The
-//     goroutine ends with the storage's watch.
+//   - one for each watch of the storage that nobody reads any more: at most eight
+//     that hang, and one of a list that came to nothing, of the history or of a
+//     judgement. The goroutine ends with the storage's watch.
 package source

@@ -4,8 +4,11 @@ package source
 
 import (
 	"context"
+	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/fields"
@@ -15,20 +18,19 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// Fill takes the objects of the storage's whole state, each as soon as it is there.
-// The Reflector, which would gather them in a store of its own first, is told of the
-// end only. One goroutine uses a Fill.
+// Fill takes the objects of the storage's whole state, each as soon as it is there. The
+// Reflector, which would gather them in a store of its own first, receives only the end.
+// One goroutine uses a Fill.
 type Fill interface {
 	// Add takes an object of the state.
 	Add(object runtime.Object)
-	// Change takes an event that is no such object: a storage may send changes
-	// before it tells the end of its state. Objects that are added afterwards came
-	// after the change.
+	// Change takes a change that the storage has sent before the end of its state.
+	// Objects that are added afterwards came after the change.
 	Change(event watch.Event)
 }
 
-// Filled returns what the state is in that the Reflector has listed last, and keeps
-// nothing of it; nil if there is none.
+// Filled returns the Fill with the Reflector's last list, nil if there is none, and
+// forgets it.
 func (s *Source) Filled() Fill {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,6 +71,9 @@ func (s *Source) list(ctx context.Context, page int64) (runtime.Object, error) {
 			return nil, err // also if storage does not look at ctx
 		}
 		list := s.config.NewList()
+		if most := s.page.Load(); page > 0 && most > 0 {
+			page = min(page, most)
+		}
 		err := s.config.Storage.GetList(ctx, s.config.Prefix, storage.ListOptions{
 			Predicate: storage.SelectionPredicate{
 				Label: labels.Everything(), Field: fields.Everything(), Limit: page, Continue: next,
@@ -77,6 +82,10 @@ func (s *Source) list(ctx context.Context, page int64) (runtime.Object, error) {
 		}, list)
 		if apierrors.IsResourceExpired(err) && page > 0 && next != "" {
 			return s.list(ctx, 0) // a list in one is at one version, whatever is compacted meanwhile
+		}
+		if page > 1 && tooLarge(err) {
+			s.page.Store(page / 2)
+			continue
 		}
 		if err != nil {
 			return nil, err
@@ -103,6 +112,12 @@ func (s *Source) list(ctx context.Context, page int64) (runtime.Object, error) {
 	return s.emptyList(version)
 }
 
+// tooLarge reports whether a list did not fit a message of gRPC: etcd before 3.7 sends a
+// page of large objects as one, of at most 2 GiB.
+func tooLarge(err error) bool {
+	return status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "message larger than max")
+}
+
 // emptyList returns a list without items at the resourceVersion.
 func (s *Source) emptyList(version string) (runtime.Object, error) {
 	list := s.config.NewList()
@@ -116,14 +131,14 @@ func (s *Source) emptyList(version string) (runtime.Object, error) {
 
 const (
 	// takenAtOnce bounds the initial events that are taken before the stream looks
-	// whether it is to end.
+	// whether it must end.
 	takenAtOnce = 256
-	// shownEvery is how often the Reflector is shown one of them: it says in the log
-	// when it was told of none for ten seconds.
+	// shownEvery is how often the Reflector is shown one of them: it logs a message
+	// after ten seconds without any.
 	shownEvery = 5 * time.Second
 )
 
-// take takes an event that comes before the end of the initial events, and those
+// take takes an event that comes before the end of the initial events, and the events
 // that the storage has ready after it.
 func (s *stream) take(from *Watch, event watch.Event) (failure watch.Event, ok bool) {
 	from.busy.Store(true)
@@ -155,8 +170,8 @@ func (s *stream) take(from *Watch, event watch.Event) (failure watch.Event, ok b
 	}
 }
 
-// took notes that events were taken, of which the Reflector is shown the last one
-// from time to time.
+// took records that events were taken. It shows the Reflector the last one from time to
+// time.
 func (s *stream) took(from *Watch, last watch.Event) (failure watch.Event, ok bool) {
 	now := s.source.config.Clock.Now()
 	from.hears(now)

@@ -29,30 +29,18 @@ const askHistoryEvery = 100 * time.Millisecond
 // History calls take with each event of the storage after the version from and up to
 // the version to, in their order, and returns once there are no more. The storage must
 // report the progress of its watches. The error is that of the storage, or of take, or
-// of ctx; Expired tells those of a storage that has compacted the events.
+// of ctx; Expired recognises errors for compacted events.
 func (s *Source) History(ctx context.Context, from, to uint64, take func(event watch.Event, version uint64) error) error {
-	w, err := s.openBeside(ctx, metav1.ListOptions{ResourceVersion: strconv.FormatUint(from, 10)}, piecesKey, "true")
+	w, err := s.openBeside(ctx, metav1.ListOptions{ResourceVersion: strconv.FormatUint(from, 10)})
 	if err != nil {
 		return err
 	}
-	// A storage that lets itself be told sends little more than was taken.
-	taken := func(uint64) {}
-	if t, ok := w.Interface.(interface{ Taken(version uint64) }); ok {
-		taken = t.Taken
-	}
-	taken(from)
-	defer func() {
-		w.end()
-		// Awaited by Config.Tasks; ends with the storage's watch.
-		if !s.config.Tasks.Run(w.drain) {
-			w.drain()
-		}
-	}()
+	defer s.discard(w)
 	ask := s.config.Clock.NewTicker(askHistoryEvery)
 	defer ask.Stop()
 	for asking := true; ; {
 		if asking {
-			// A failure is no reason to give up: the watch says what is wrong.
+			// A failure is no reason to give up: the watch returns the error.
 			_ = s.config.Storage.RequestWatchProgress(w.onStream(ctx))
 		}
 		select {
@@ -75,7 +63,6 @@ func (s *Source) History(ctx context.Context, from, to uint64, take func(event w
 					return err
 				}
 			}
-			taken(version)
 		case <-ask.C():
 			asking = true
 		case <-ctx.Done():
@@ -108,7 +95,7 @@ func (s *Source) StateAt(ctx context.Context, version uint64, page, most int64, 
 	}
 }
 
-// listAt lists at exactly a version and returns what continues the list.
+// listAt lists at exactly a version and returns the continue token.
 func (s *Source) listAt(ctx context.Context, key string, version uint64, opts storage.ListOptions, take func(runtime.Object) error) (next string, err error) {
 	if err := ctx.Err(); err != nil {
 		return "", err // also if storage does not look at ctx
@@ -134,4 +121,39 @@ func (s *Source) listAt(ctx context.Context, key string, version uint64, opts st
 		return "", err
 	}
 	return of.GetContinue(), nil
+}
+
+// reportsWithin is how long a storage has to report the progress of a watch.
+const reportsWithin = 2 * time.Second
+
+// Reports reports whether the storage reports progress: to a watch that begins right
+// before its current version, since an idle etcd does not answer one that begins at it.
+func (s *Source) Reports(ctx context.Context) bool {
+	at, ok := s.version(ctx)
+	if !ok || at < 2 {
+		return false
+	}
+	w, err := s.openBeside(ctx, metav1.ListOptions{ResourceVersion: strconv.FormatUint(at-1, 10)})
+	if err != nil {
+		return false
+	}
+	defer s.discard(w)
+	ask := s.config.Clock.NewTicker(askHistoryEvery)
+	defer ask.Stop()
+	late := s.config.Clock.After(reportsWithin)
+	for {
+		// etcd does not answer while an event is on its way.
+		_ = s.config.Storage.RequestWatchProgress(w.onStream(ctx))
+		select {
+		case event, open := <-w.ResultChan():
+			if !open || event.Type == watch.Error || event.Type == watch.Bookmark {
+				return open && event.Type == watch.Bookmark
+			}
+		case <-ask.C():
+		case <-late:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
 }

@@ -5,7 +5,6 @@ package source
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -24,17 +23,17 @@ import (
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
-// Config is what a Source needs.
+// Config configures a Source.
 type Config struct {
 	// Storage is watched and listed under Prefix. NewList makes an empty list.
 	Storage storage.Interface
 	Prefix  string
 	NewList func() runtime.Object
-	// NewFill makes what takes the objects of the storage's whole state, each time that
-	// it is listed or streamed. Filled has it once the Reflector has listed.
+	// NewFill makes a Fill for each list or stream of the storage's whole state. Filled
+	// returns it once the Reflector has listed.
 	NewFill func() Fill
-	// Resource names the resource. The resource is part of what tells the
-	// storage's watches apart.
+	// Resource names the resource. It is part of the identifiers of the storage's
+	// watches.
 	Resource string
 	Clock    clock.WithTicker
 	// Tasks counts the goroutines. Close must be called after Tasks was closed.
@@ -51,19 +50,17 @@ type Config struct {
 	// Broke is called with the error of each storage watch that ended without
 	// being stopped, StaysBroken with that of each one that could not be opened
 	// again for some time, and Undeliverable with an error that the storage
-	// gives again and again instead of an event.
-	Broke, StaysBroken func(error)
-	Undeliverable      func(watch.Event)
+	// gives again and again instead of an event. The errors are the storage's own
+	// and may quote objects.
+	Broke, StaysBroken, Undeliverable func(error)
 }
 
-// Source is the wrapped storage as client-go's Reflector wants it: a
-// ListerWatcher over the whole resource. Its watches outlive the storage's: a
-// broken one is resumed where it broke, so that the Reflector, which would
-// list again, hears only of what can't be resumed.
+// Source is the wrapped storage as a ListerWatcher over the whole resource, for
+// client-go's Reflector. Its watches outlive the storage's: a broken one is resumed where
+// it broke. The Reflector, which would list again, sees only errors that prevent that.
 type Source struct {
 	config Config
-	// id tells the watches of this cache from those of others, and opened
-	// counts them.
+	// id identifies this cache's watches, and opened counts them.
 	id     string
 	opened atomic.Int64
 	// stream is the Reflector's last watch, nil before the first.
@@ -73,9 +70,11 @@ type Source struct {
 	// unstreamed: the storage was found to take no notice when it is asked for
 	// its state. listNext: it could not stream it the last time.
 	unstreamed, listNext atomic.Bool
+	// page is the size of the largest pages that fit a message, 0 if all did.
+	page atomic.Int64
 	// resync carries the order to give up the current watch and list again,
 	// answered that the storage has answered a version request.
-	resync   chan error
+	resync   chan struct{}
 	answered chan struct{}
 
 	mu struct {
@@ -90,7 +89,7 @@ func New(config Config) *Source {
 	return &Source{
 		config: config,
 		id:     config.Resource + "/" + strconv.FormatInt(sources.Add(1), 10),
-		resync: make(chan error, 1), answered: make(chan struct{}, 1),
+		resync: make(chan struct{}, 1), answered: make(chan struct{}, 1),
 	}
 }
 
@@ -99,14 +98,11 @@ var sources atomic.Int64
 
 var _ cache.ListerWatcherWithContext = (*Source)(nil)
 
-// errRelist is what the Reflector is told when it must list again.
-var errRelist = errors.New("the cache lists again")
-
-// Relist makes the Reflector list again, whatever it is doing. Relist never
+// Relist makes the Reflector list again, whatever it is doing. It never
 // blocks.
-func (s *Source) Relist(why error) {
+func (s *Source) Relist() {
 	select {
-	case s.resync <- why:
+	case s.resync <- struct{}{}:
 	default: // an order is waiting already
 	}
 }
@@ -116,14 +112,20 @@ const answersPatience = 2 * time.Second
 
 // Answers reports whether the storage answers a version request.
 func (s *Source) Answers(ctx context.Context) bool {
+	_, ok := s.version(ctx)
+	return ok
+}
+
+// version returns the storage's version; false if it does not come soon.
+func (s *Source) version(ctx context.Context) (uint64, bool) {
 	ctx, cancel := context.WithTimeout(ctx, answersPatience)
 	defer cancel()
-	_, err := s.config.Storage.GetCurrentResourceVersion(ctx)
-	return err == nil
+	rv, err := s.config.Storage.GetCurrentResourceVersion(ctx)
+	return rv, err == nil
 }
 
 // HasAnswered notes that the storage has answered a version request, so that a
-// broken watch is opened again soon. HasAnswered never blocks.
+// broken watch is opened again soon. It never blocks.
 func (s *Source) HasAnswered() {
 	select {
 	case s.answered <- struct{}{}:
@@ -131,7 +133,7 @@ func (s *Source) HasAnswered() {
 	}
 }
 
-// forgetAnswers forgets what the storage answered before now.
+// forgetAnswers forgets earlier answers of the storage.
 func (s *Source) forgetAnswers() {
 	select {
 	case <-s.answered:
@@ -160,7 +162,11 @@ func (s *Source) ListWithContext(ctx context.Context, options metav1.ListOptions
 		// (KUBE_WATCHLIST_INCONSISTENCY_DETECTOR). The Reflector has nothing to compare.
 		return s.emptyList(options.ResourceVersion)
 	}
-	return s.list(ctx, options.Limit)
+	list, err := s.list(ctx, options.Limit)
+	if err != nil {
+		return nil, opaque{err}
+	}
+	return list, nil
 }
 
 // errNotStreamed makes the Reflector list.
@@ -180,7 +186,7 @@ func (s *Source) WatchWithContext(ctx context.Context, options metav1.ListOption
 		if err != errNotStreamed && ctx.Err() == nil {
 			s.config.Broke(err)
 		}
-		return nil, err
+		return nil, opaque{err}
 	}
 	if !s.config.Tasks.Run(func() { stream.run(first) }) {
 		first.end()
@@ -237,9 +243,25 @@ func (s *Source) IsWatchListSemanticsUnSupported() bool {
 	return s.config.List || watchlist.DoesClientNotSupportWatchListSemantics(s.config.Storage)
 }
 
-// relistStatus is the watch event that ends the Reflector's watch so that it
-// lists again.
-func relistStatus(why error) watch.Event {
-	status := apierrors.NewResourceExpired(fmt.Sprintf("%v: %v", errRelist, why)).Status()
-	return watch.Event{Type: watch.Error, Object: &status}
+// relist ends the Reflector's watch so that it lists again, unstreamed its request
+// for the state. The Reflector logs them: they have fixed texts.
+var (
+	relist     = Failure(apierrors.NewResourceExpired("the watch cache lists again"))
+	unstreamed = Failure(errors.New("the initial state was not streamed"))
+)
+
+// opaque is an error of the storage as the Reflector, which logs errors, gets it: its
+// text may quote an object.
+type opaque struct{ error }
+
+func (opaque) Error() string   { return "the storage has failed; the watch cache logs how" }
+func (o opaque) Unwrap() error { return o.error }
+
+// Revealed returns the storage's error that the Reflector was given.
+func Revealed(err error) error {
+	var hidden opaque
+	if errors.As(err, &hidden) {
+		return hidden.error
+	}
+	return err
 }

@@ -5,7 +5,6 @@ package source
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -36,12 +35,12 @@ var (
 	// ended is how a storage watch ends without an error.
 	ended = Failure(errors.New("the storage's watch ended"))
 	// hung is how a storage watch ends that is given up because it hangs.
-	hung = Failure(errors.New("the storage's watch hangs: it does not bring what the storage has"))
+	hung = Failure(errors.New("the storage's watch hangs: it is behind the storage and brings nothing"))
 	// silent and endless are how a storage watch ends whose storage takes no
 	// notice of the request for the initial state: the watch brings nothing, or
 	// reports progress and not the end of the initial events.
 	silent  = Failure(errors.New("the storage does not stream its state"))
-	endless = Failure(errors.New("the storage does not tell the end of its state"))
+	endless = Failure(errors.New("the storage does not mark the end of its state"))
 )
 
 // stream is one watch of the Reflector, over as many watches of the storage as
@@ -65,11 +64,11 @@ type stream struct {
 	// Reflector was last shown one of them.
 	fill  Fill
 	shown time.Time
-	// skip is the resourceVersion of the list before the stream: what a watch
-	// from before the list brings up to there is in the list.
+	// skip is the resourceVersion of the list before the stream. A watch from before the
+	// list brings events up to there, which the list already has.
 	skip uint64
-	// furthest is how far the storage's watches have come, and judge what their
-	// errors say.
+	// furthest is how far the storage's watches have come, and judge interprets their
+	// errors.
 	furthest furthest
 	judge    judge
 	// pause is how long to wait before the next watch is opened.
@@ -108,24 +107,26 @@ func (s *stream) run(from *Watch) {
 			return
 		}
 		err := apierrors.FromObject(failure.Object)
-		s.broke(err)
+		if failure != relist { // which was ordered
+			s.broke(err)
+		}
 		switch {
 		case s.initial:
 			s.source.notStreamed(failure)
 			// Anything but "expired", at which the Reflector would ask for the
 			// initial state again, makes it list.
-			s.send(Failure(fmt.Errorf("the initial state was not streamed: %v", err)))
+			s.send(unstreamed)
 			return
 		case Expired(failure):
 			// A watch that has expired before it brought anything expires again
 			// if the next fill is as slow.
 			s.source.listNext.Store(!s.furthest.advanced)
 			s.source.config.Relists(metrics.RelistExpired)
-			s.send(failure)
+			s.send(relist)
 			return
 		case s.judge.undeliverable(s, from, failure):
-			s.source.config.Undeliverable(failure)
-			s.send(relistStatus(err))
+			s.source.config.Undeliverable(err)
+			s.send(relist)
 			return
 		}
 		from = s.reopen(failure == hung)
@@ -186,7 +187,7 @@ func (s *stream) passInitial(from *Watch) (failure watch.Event, ok bool) {
 	return watch.Event{}, true
 }
 
-// passOne passes the next event on. passOne returns false and an error when
+// passOne passes the next event on. It returns false and an error when
 // there is none.
 func (s *stream) passOne(from *Watch, silence <-chan time.Time) (failure watch.Event, ok bool) {
 	select {
@@ -196,18 +197,17 @@ func (s *stream) passOne(from *Watch, silence <-chan time.Time) (failure watch.E
 		return hung, false
 	case <-silence:
 		return silent, false
-	case why := <-s.source.resync:
-		if s.over(why) {
+	case <-s.source.resync:
+		if s.over() {
 			return Failure(s.ctx.Err()), false
 		}
-		return relistStatus(why), false
+		return relist, false
 	case <-s.ctx.Done():
 		return Failure(s.ctx.Err()), false
 	}
 }
 
-// passReceived passes on what was received from the storage's watch: an event if it
-// is open.
+// passReceived passes on an event from the storage's watch; open is false at its end.
 func (s *stream) passReceived(from *Watch, event watch.Event, open bool) (failure watch.Event, ok bool) {
 	switch {
 	case !open:
@@ -295,7 +295,7 @@ func (s *stream) resumeAt() string {
 	return s.rv
 }
 
-// send returns false if the stream is to end.
+// send returns false if the stream must end.
 func (s *stream) send(event watch.Event) bool {
 	select {
 	case s.result <- event:
@@ -306,10 +306,12 @@ func (s *stream) send(event watch.Event) bool {
 }
 
 // reopen opens a new watch of the storage where the last one broke, at once if
-// it was given up though the storage is there. reopen returns nil when the
-// stream is to end.
+// it was given up though the storage is there. It returns nil when the
+// stream must end.
 func (s *stream) reopen(atOnce bool) *Watch {
-	s.source.forgetAnswers()
+	if s.pause == 0 { // an answer may have come while a watch was opened that has brought nothing
+		s.source.forgetAnswers()
+	}
 	if s.broken.IsZero() {
 		s.broken = s.source.config.Clock.Now()
 	}
@@ -320,7 +322,7 @@ func (s *stream) reopen(atOnce bool) *Watch {
 		if err := s.tooFarBehind(); err != nil {
 			s.source.config.Broke(err)
 			s.source.config.Relists(metrics.RelistBehind)
-			s.send(relistStatus(err))
+			s.send(relist)
 			return nil
 		}
 		from, err := s.source.open(s.ctx, metav1.ListOptions{ResourceVersion: s.resumeAt()})
@@ -329,7 +331,7 @@ func (s *stream) reopen(atOnce bool) *Watch {
 		}
 		if failure := Failure(err); Expired(failure) {
 			s.source.config.Relists(metrics.RelistExpired)
-			s.send(failure)
+			s.send(relist)
 			return nil
 		}
 		s.broke(err)
@@ -345,8 +347,8 @@ func (s *stream) broke(err error) {
 }
 
 // rest waits before a watch is opened again: for the pause, or for a short one
-// after the storage has answered a version request. rest returns false when the
-// stream is to end.
+// after the storage has answered a version request. It returns false when the
+// stream must end.
 func (s *stream) rest() bool {
 	s.pause = min(max(2*s.pause, reopenMin), reopenMax)
 	began := s.source.config.Clock.Now()
@@ -360,9 +362,9 @@ func (s *stream) rest() bool {
 			if s.pause > reopenAnswering {
 				over = s.source.config.Clock.After(max(0, reopenAnswering-s.source.config.Clock.Since(began)))
 			}
-		case why := <-s.source.resync:
-			if !s.over(why) {
-				s.send(relistStatus(why))
+		case <-s.source.resync:
+			if !s.over() {
+				s.send(relist)
 			}
 			return false
 		case <-s.ctx.Done():
@@ -373,11 +375,11 @@ func (s *stream) rest() bool {
 
 // over reports whether the stream has ended. An order to list again that such a
 // stream has taken is meant for the next one, and given back.
-func (s *stream) over(order error) bool {
+func (s *stream) over() bool {
 	if s.ctx.Err() == nil {
 		return false
 	}
-	s.source.Relist(order)
+	s.source.Relist()
 	return true
 }
 

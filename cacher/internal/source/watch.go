@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/kube-watchcache/watchcache/internal/grpckeys"
 )
 
 // Watch is one watch of the storage. The stream reads it. The progress requester
@@ -28,22 +30,15 @@ type Watch struct {
 	stream metadata.MD
 	opened time.Time
 
-	// heard counts what has brought the cache further, heardAt is when that was
-	// last; busy: something was brought that the Reflector has not taken yet.
+	// heard counts events and reports that have advanced the cache, heardAt is the time
+	// of the last one; busy: the Reflector has not taken the last event yet.
 	heard   atomic.Int64
 	heardAt atomic.Int64 // nanoseconds since opened, which no change of the clock affects
 	busy    atomic.Bool
-	// hung is closed when the watch is to be given up.
+	// hung is closed when the watch must be given up.
 	hung     chan struct{}
 	hangOnce sync.Once
 }
-
-// streamKey is the key of the metadata that tells gRPC streams apart, and piecesKey
-// that which asks a watch for no more than its caller takes. storage/etcd3 knows them.
-const (
-	streamKey = "watchcache"
-	piecesKey = "watchcache-pieces"
-)
 
 // onStream marks ctx as belonging to the watch.
 func (w *Watch) onStream(ctx context.Context) context.Context {
@@ -80,6 +75,15 @@ func (w *Watch) drain() {
 	}
 }
 
+// discard ends a watch that nobody reads any more.
+func (s *Source) discard(w *Watch) {
+	w.end()
+	// Awaited by Config.Tasks; ends with the storage's watch.
+	if !s.config.Tasks.Run(w.drain) {
+		w.drain()
+	}
+}
+
 // open opens the watch of the storage that feeds the cache, with the initial state if
 // options ask. The watch ends with ctx.
 func (s *Source) open(ctx context.Context, options metav1.ListOptions) (*Watch, error) {
@@ -91,13 +95,12 @@ func (s *Source) open(ctx context.Context, options metav1.ListOptions) (*Watch, 
 	return w, nil
 }
 
-// openBeside opens a watch of the storage beside the one that feeds the cache. More
-// metadata may be given, as keys and values.
-func (s *Source) openBeside(ctx context.Context, options metav1.ListOptions, more ...string) (*Watch, error) {
+// openBeside opens a watch of the storage beside the one that feeds the cache.
+func (s *Source) openBeside(ctx context.Context, options metav1.ListOptions) (*Watch, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &Watch{
 		cancel: cancel, hung: make(chan struct{}),
-		stream: metadata.Pairs(append(more, streamKey, s.id+"/"+strconv.FormatInt(s.opened.Add(1), 10))...),
+		stream: metadata.Pairs(grpckeys.Caller, s.id+"/"+strconv.FormatInt(s.opened.Add(1), 10)),
 	}
 	predicate := storage.Everything
 	predicate.AllowWatchBookmarks = true

@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// ErrStopped is what a cache answers whose group is closed.
+// ErrStopped is returned by a cache whose group is closed.
 var ErrStopped = errors.New("the watch cache is stopped")
 
 // Group counts tasks that are under way. A group takes no new task once it is
@@ -23,7 +23,7 @@ type Group struct {
 	running sync.WaitGroup
 }
 
-// Begin counts one more task, which End ends. Begin returns false, and counts
+// Begin counts one more task, which End ends. It returns false, and counts
 // nothing, once the group is closed.
 func (g *Group) Begin() bool {
 	g.mu.Lock()
@@ -38,7 +38,7 @@ func (g *Group) Begin() bool {
 // End ends a task that Begin has counted.
 func (g *Group) End() { g.running.Done() }
 
-// Run starts f in a goroutine. Run returns false, and starts nothing, once the
+// Run starts f in a goroutine. It returns false, and starts nothing, once the
 // group is closed.
 func (g *Group) Run(f func()) bool {
 	if !g.Begin() {

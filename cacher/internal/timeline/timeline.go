@@ -27,8 +27,8 @@ func New(clock clock.PassiveClock) Timeline {
 // Now returns the time that has passed since the timeline began.
 func (t Timeline) Now() time.Duration { return t.clock.Since(t.start) }
 
-// At returns where a time is on the timeline, as far as can be told now: a time
-// from elsewhere may have no monotonic reading.
+// At returns the place of a time on the timeline, as good as possible now: a time from
+// elsewhere may have no monotonic reading.
 func (t Timeline) At(when time.Time) time.Duration {
 	now := t.clock.Now()
 	return now.Sub(t.start) + when.Sub(now)

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kube-watchcache/watchcache/cacher"
 )
 
 const mebibyte = 1 << 20
@@ -30,8 +32,8 @@ func TestMemory(t *testing.T) {
 	}
 	_, container := podOf(t)
 	options := optionsOf(t, container).WatchCache
-	initialEvents := cmp.Or(options.InitialEventsBytes, options.WindowBytes)
-	budgets := float64(options.WindowBytes+options.EncodingBytes+initialEvents) / mebibyte
+	window, encodings := cmp.Or(options.WindowBytes, cacher.DefaultWindowBytes), cmp.Or(options.EncodingBytes, cacher.DefaultEncodingBytes)
+	budgets := float64(2*window+encodings) / mebibyte // initial events may keep as much as the window
 	require.Equal(t, budgets, assumed("budgets of one cache, MiB"))
 	need := assumed("the process, MiB") +
 		assumed("watches")*assumed("one watch, KiB")/1024 +

@@ -137,7 +137,7 @@ func UsesRapid(folder string) bool {
 	})
 }
 
-// env is the environment of make test's steps: without cgo unless the race detector
+// env is the environment of make's steps: without cgo unless the race detector
 // needs it, so that both have their builds in common.
 func (r Run) env() []string {
 	cgo := "CGO_ENABLED=0"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package longform is about tests that go on for as long as somebody wants them
-// to: a make target says for how long, and with which seed.
+// Package longform holds what tests need that go on for as long as the caller of
+// make e2e wishes.
 package longform
 
 import (
@@ -14,12 +14,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Form names a target of the Makefile, which sets NAME_DURATION and NAME_SEED.
-type Form struct {
-	// Target is the make target, for example chaos; the variables have it in upper
-	// case, as Name.
-	Target, Name string
-}
+// Form is the suite of a long test: a folder of integration, as chaos.
+type Form string
+
+// The variables that make e2e sets.
+const (
+	durationVariable = "E2E_DURATION"
+	seedVariable     = "E2E_SEED"
+)
 
 // Run is one run of a long form.
 type Run struct {
@@ -34,19 +36,19 @@ type Run struct {
 // variable fails the test. Without a seed the time is one.
 func (f Form) Asked(t testing.TB) (Run, bool) {
 	t.Helper()
-	value := os.Getenv(f.Name + "_DURATION")
+	value := os.Getenv(durationVariable)
 	if value == "" {
 		return Run{}, false
 	}
 	r := Run{Seed: uint64(time.Now().UnixNano())}
 	var err error
 	r.Duration, err = time.ParseDuration(value)
-	require.NoError(t, err, "%s_DURATION", f.Name)
-	if value := os.Getenv(f.Name + "_SEED"); value != "" {
+	require.NoError(t, err, durationVariable)
+	if value := os.Getenv(seedVariable); value != "" {
 		r.Seed, err = strconv.ParseUint(value, 10, 64)
-		require.NoError(t, err, "%s_SEED", f.Name)
+		require.NoError(t, err, seedVariable)
 	}
-	r.Again = fmt.Sprintf("make %s DURATION=%v SEED=%d", f.Target, r.Duration, r.Seed)
+	r.Again = fmt.Sprintf("make e2e SUITE=%s RUN=%s DURATION=%v SEED=%d", f, t.Name(), r.Duration, r.Seed)
 	return r, true
 }
 
@@ -55,8 +57,7 @@ func (f Form) Only(t testing.TB) Run {
 	t.Helper()
 	r, asked := f.Asked(t)
 	if !asked {
-		fmt.Printf("%s: skipped, it is a part of the long form: make %s DURATION=30m\n", t.Name(), f.Target)
-		t.Skipf("%s_DURATION is not set", f.Name)
+		t.Skipf("a long test: make e2e SUITE=%s RUN=%s DURATION=30m", f, t.Name())
 	}
 	return r
 }

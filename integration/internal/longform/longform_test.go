@@ -10,16 +10,16 @@ import (
 )
 
 func TestAsked(t *testing.T) {
-	form := Form{Target: "waiting", Name: "WAITING"}
-	t.Setenv("WAITING_DURATION", "")
+	form := Form("waiting")
+	t.Setenv("E2E_DURATION", "")
 	_, asked := form.Asked(t)
 	require.False(t, asked)
-	t.Setenv("WAITING_DURATION", "90s")
-	t.Setenv("WAITING_SEED", "7")
+	t.Setenv("E2E_DURATION", "90s")
+	t.Setenv("E2E_SEED", "7")
 	run, asked := form.Asked(t)
 	require.True(t, asked)
-	require.Equal(t, Run{Duration: 90 * time.Second, Seed: 7, Again: "make waiting DURATION=1m30s SEED=7"}, run)
-	t.Setenv("WAITING_SEED", "")
+	require.Equal(t, Run{Duration: 90 * time.Second, Seed: 7, Again: "make e2e SUITE=waiting RUN=TestAsked DURATION=1m30s SEED=7"}, run)
+	t.Setenv("E2E_SEED", "")
 	run, _ = form.Asked(t)
 	require.NotZero(t, run.Seed, "a run without a seed draws one")
 }

@@ -76,7 +76,7 @@ func (s *settings) all(ctx context.Context, copied string) error {
 	return report.err()
 }
 
-// on runs the tests of one package on one cache. What it returns is for report.add.
+// on runs the tests of one package on one cache, and returns the arguments of report.add.
 func (s *settings) on(ctx context.Context, p program, implementation string) (string, *result, []byte, error) {
 	name := p.pkg + " on " + implementation
 	if p.err != nil {

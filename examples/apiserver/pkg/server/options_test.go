@@ -75,7 +75,8 @@ func TestValidateNamesTheFlag(t *testing.T) {
 		{[]string{"--enable-priority-and-fairness=true"}, []string{"--enable-priority-and-fairness true"}},
 		{[]string{"--authentication-kubeconfig=a"}, []string{"--authentication-kubeconfig a"}},
 		{[]string{"--enable-admission-plugins=NamespaceLifecycle"}, []string{"--enable-admission-plugins"}},
-		{[]string{"--watch-cache-stale-reads=-1", "--watch-cache-idle-timeout=1ms"}, []string{"--watch-cache-stale-reads is -1", "--watch-cache-idle-timeout is 1ms"}},
+		{[]string{"--watch-cache-max-fallback-lists=-1"}, []string{"--watch-cache-max-fallback-lists", "-1", "negative"}},
+		{[]string{"--watch-cache-idle-timeout=1ms"}, []string{"--watch-cache-idle-timeout", "1ms"}},
 		{[]string{"--audit-log-path=-", "--audit-log-maxage=-1"}, []string{"--audit-log-maxage"}},
 	} {
 		_, err := parse(t, test.args...)

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cacher
+
+import "time"
+
+// List has the cache list its storage, as Decorator does where the storage can't
+// stream its state.
+func (c *Config) List(list bool) { c.listStorage = list }
+
+// BoundInitialEvents replaces the bounds of initial events; zeros leave the defaults.
+func (c *Config) BoundInitialEvents(timeout time.Duration, bytes int64) {
+	c.initialTimeout, c.initialBytes = timeout, bytes
+}
+
+// FlagFields returns the fields of Config by their flags.
+func FlagFields() map[string]string {
+	fields := map[string]string{labelIndexesFlag: "LabelIndexes"}
+	for _, t := range tunings {
+		if t.flag != "" {
+			fields[t.flag] = t.name
+		}
+	}
+	return fields
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/storage"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/kube-watchcache/watchcache/cacher/internal/match"
+	"github.com/kube-watchcache/watchcache/cacher/internal/timeline"
+	"github.com/kube-watchcache/watchcache/watchcache"
+)
+
+// idleDispatcher returns a dispatcher that does only what a test has it do.
+func idleDispatcher(clock *clocktesting.FakeClock) *dispatcher {
+	return &dispatcher{
+		state:    watchcache.New(watchcache.Config{History: time.Hour, WindowBytes: 1 << 40}),
+		registry: newRegistry(nil, clock, timeline.New(clock), match.NewIndexes(match.Config{Prefix: "/pods/"}), time.Second),
+		convert:  &converter{versioner: storage.APIObjectVersioner{}, newObject: func() runtime.Object { return &example.Pod{} }},
+		clock:    clock, time: timeline.New(clock), measure: func() {}, supervise: func() {}, endNow: func() {}, doubtful: func() bool { return false }, wake: make(chan struct{}, 1),
+	}
+}
+
+// addWatcher makes a watcher of all pods known, from a snapshot on.
+func addWatcher(t *testing.T, d *dispatcher, snapshot *watchcache.Snapshot) *watcher {
+	t.Helper()
+	w := &watcher{registry: d.registry, result: make(chan watch.Event, 10), after: snapshot.RV(), bookmarks: true, started: d.clock.Now()}
+	_, ok := d.registry.add(w, match.NewQuery("/pods/", true, storage.Everything))
+	require.True(t, ok, "the registry takes no watcher")
+	d.registry.follow(context.Background(), w, nil)
+	return w
+}
+
+// The end of a revision comes right after the dispatcher has looked for events,
+// when bookmarks are due: a watcher that has got the revision's event gets its
+// bookmark all the same, and not an interval later.
+func TestBookmarkWhenARevisionEndsMeanwhile(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Unix(1_000_000, 0))
+	d := idleDispatcher(clock)
+	d.state.Replace(nil, 5)
+	d.advance()
+	snapshot := d.state.Latest()
+	w := addWatcher(t, d, snapshot)
+	require.True(t, d.registry.goLive(w, snapshot.Next()), "the watcher does not go live")
+	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", ResourceVersion: "6"}}
+	_, err := d.state.Apply(watchcache.Change{Type: watchcache.Added, RV: 6, Element: &watchcache.Element{Key: "/pods/a/b", RV: 6, Object: pod}})
+	require.NoError(t, err)
+	d.supervise = func() { // called between the look and the bookmarks
+		assert.NoError(t, d.state.Progress(6))
+		d.revisionEnds()
+	}
+	clock.Step(2 * time.Second)
+	d.tick()
+	select {
+	case <-d.wake:
+		d.advance()
+	default:
+	}
+	d.registry.close()
+	var got []string
+	for event := range w.result {
+		got = append(got, string(event.Type))
+	}
+	assert.Equal(t, []string{"ADDED", "BOOKMARK"}, got, "what the watcher got")
+}
+
+// Regression 102: storage was restored from a backup, the cache has listed it,
+// and a watcher has begun in the new history. A bookmark that is due right when
+// the dispatcher finds its events gone does not name a version of the old
+// history.
+func TestBookmarkAfterARestoredBackup(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Unix(1_000_000, 0))
+	d := idleDispatcher(clock)
+	d.state.Replace(nil, 100)
+	d.advance()
+	d.advance()
+
+	d.state.Replace(nil, 5)
+	snapshot := d.state.Latest()
+	w := addWatcher(t, d, snapshot)
+	d.sendBookmarks(d.time.Now())
+	require.True(t, d.registry.goLive(w, snapshot.Next()), "the watcher does not go live")
+	for range 3 {
+		clock.Step(2 * time.Second)
+		d.sendBookmarks(d.time.Now()) // before, between and after the steps of the dispatcher
+		d.advance()
+	}
+	clock.Step(2 * time.Second)
+	d.tick()
+	d.registry.close()
+	bookmarks := 0
+	for event := range w.result {
+		accessor, err := meta.Accessor(event.Object)
+		require.NoError(t, err, "got %v of %v, %v", event.Type, accessor, err)
+		require.Equal(t, watch.Bookmark, event.Type, "got %v of %v, %v", event.Type, accessor, err)
+		require.Equal(t, "5", accessor.GetResourceVersion(), "got %v of %v, %v", event.Type, accessor, err)
+		bookmarks++
+	}
+	assert.NotZero(t, bookmarks, "there is no bookmark of the new history")
+}

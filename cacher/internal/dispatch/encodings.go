@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"sync"
+
+	"github.com/kube-watchcache/watchcache/cacher/internal/bytebudget"
+	"github.com/kube-watchcache/watchcache/cacher/internal/listcache"
+	"github.com/kube-watchcache/watchcache/metrics"
+	"github.com/kube-watchcache/watchcache/watchcache"
+)
+
+// encodings bounds the serializations that elements keep: the oldest are
+// dropped first, because hardly any client asks for their elements any more.
+type encodings struct {
+	share   *bytebudget.Share
+	events  *listcache.Events // nil if no server shares compressed events
+	metrics *metrics.Resource
+
+	mu struct {
+		sync.Mutex
+		kept []keptEncoding // in the order of their making, from head on
+		head int
+	}
+}
+
+func newEncodings(share *bytebudget.Share, events *listcache.Events, m *metrics.Resource) *encodings {
+	e := &encodings{share: share, events: events, metrics: m}
+	share.OnShrink(e.shrink)
+	return e
+}
+
+type keptEncoding struct {
+	of    *watchcache.Encodings
+	id    string
+	bytes int64
+	event *listcache.Event // what is kept of it for watches that are compressed
+}
+
+// of returns the element's serialization with the identifier.
+func (e *encodings) of(element *watchcache.Element, id string, encode func() ([]byte, error)) ([]byte, error) {
+	if e.share.None() {
+		e.metrics.Encoded(false)
+		return encode()
+	}
+	of := element.Encodings()
+	raw, created, err := of.Get(id, encode)
+	e.metrics.Encoded(!created)
+	switch {
+	case err != nil:
+		of.Drop(id)
+	case created:
+		e.keep(keptEncoding{of: of, id: id, bytes: int64(cap(raw)), event: e.events.Keep(raw, e.count)})
+	}
+	return raw, err
+}
+
+func (e *encodings) keep(made keptEncoding) {
+	e.mu.Lock()
+	e.mu.kept = append(e.mu.kept, made)
+	e.share.Add(made.bytes)
+	drop := e.tooMany()
+	e.mu.Unlock()
+	e.drop(drop)
+	e.share.Settle()
+}
+
+// count adds bytes, which may be negative, to those of kept compressed events.
+func (e *encodings) count(bytes int64) {
+	e.share.Add(bytes)
+	if bytes > 0 {
+		e.shrink()
+		e.share.Settle()
+	}
+}
+
+// shrink drops the oldest encodings while the share is exceeded.
+func (e *encodings) shrink() {
+	e.mu.Lock()
+	drop := e.tooMany()
+	e.mu.Unlock()
+	e.drop(drop)
+}
+
+// tooMany removes the oldest encodings from the list while the share is exceeded.
+func (e *encodings) tooMany() (drop []keptEncoding) {
+	for e.mu.head < len(e.mu.kept) && e.share.Over() {
+		oldest := &e.mu.kept[e.mu.head]
+		drop = append(drop, *oldest)
+		e.share.Add(-oldest.bytes)
+		*oldest = keptEncoding{}
+		e.mu.head++
+	}
+	if e.mu.head > len(e.mu.kept)/2 {
+		n := copy(e.mu.kept, e.mu.kept[e.mu.head:])
+		clear(e.mu.kept[n:])
+		e.mu.kept, e.mu.head = e.mu.kept[:n], 0
+	}
+	return drop
+}
+
+func (e *encodings) drop(encodings []keptEncoding) {
+	for _, d := range encodings {
+		d.of.Drop(d.id)
+		d.event.Drop()
+	}
+}
+
+// bytes returns the size of the serializations that are kept now.
+func (e *encodings) bytes() int64 { return e.share.Kept() }

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"io"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/kube-watchcache/watchcache/cacher/internal/listcache"
+	"github.com/kube-watchcache/watchcache/watchcache"
+)
+
+// initial is the object of an initial event. Initial events share serializations by
+// runs; an event outside a run shares its own, like other replayed events.
+type initial struct {
+	replayed
+	run *listcache.Run
+	at  int
+}
+
+var _ runtime.CacheableObject = (*initial)(nil)
+
+// CacheEncode implements runtime.CacheableObject.
+func (o *initial) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
+	if !shuffles(string(id)) && !isTable(string(id)) {
+		known, ok, err := o.run.Write(o.at, string(id), func(e *watchcache.Element, w io.Writer) error {
+			return encode(e.Object.DeepCopyObject(), w)
+		}, w)
+		if ok {
+			o.encodings.metrics.Encoded(known)
+			return err
+		}
+	}
+	return o.replayed.CacheEncode(id, encode, w)
+}
+
+// initial returns the initial events of a run, one after the other.
+func (c *converter) initial(r *listcache.Run) func(yield func(watch.Event) bool) {
+	return func(yield func(watch.Event) bool) {
+		elements := r.Elements()
+		objects := make([]initial, len(elements))
+		for i, e := range elements {
+			objects[i] = initial{replayed: replayed{c.object(e)}, run: r, at: i}
+			if !yield(watch.Event{Type: watch.Added, Object: &objects[i]}) {
+				return
+			}
+		}
+	}
+}

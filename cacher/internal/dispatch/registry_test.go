@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/watch"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/kube-watchcache/watchcache/cacher/internal/match"
+	"github.com/kube-watchcache/watchcache/watchcache"
+)
+
+// Regression 39: a watcher ends between the moment when the dispatcher has looked
+// whom to send to and the send. Its channel is closed after that, and not before.
+func TestChannelOfAnEndedWatcherIsClosedAfterTheLastSend(t *testing.T) {
+	d := idleDispatcher(clocktesting.NewFakeClock(time.Unix(1_000_000, 0)))
+	d.state.Replace(nil, 5)
+	d.advance()
+	snapshot := d.state.Latest()
+	w := addWatcher(t, d, snapshot)
+	require.True(t, d.registry.goLive(w, snapshot.Next()), "the watcher does not go live")
+
+	require.Equal(t, []*watcher{w}, d.registry.beginAll(nil))
+	w.Stop()
+	require.NotPanics(t, func() { w.result <- watch.Event{Type: watch.Modified} }, "the channel is closed")
+	d.registry.finish()
+	event, open := <-w.result
+	require.True(t, open)
+	require.Equal(t, watch.Modified, event.Type)
+	_, open = <-w.result
+	require.False(t, open, "the channel is never closed")
+}
+
+// A watcher that has read the window to its end, before the dispatcher dispatched one
+// more event, has missed that event if it goes live now.
+func TestNoWatcherGoesLiveBehindTheDispatcher(t *testing.T) {
+	d := idleDispatcher(clocktesting.NewFakeClock(time.Unix(1_000_000, 0)))
+	d.state.Replace(nil, 5)
+	d.advance()
+	snapshot := d.state.Latest()
+	w := addWatcher(t, d, snapshot)
+	_, err := d.state.Apply(watchcache.Change{Type: watchcache.Added, RV: 6, Element: &watchcache.Element{Key: "/pods/a/b", RV: 6}})
+	require.NoError(t, err)
+	require.True(t, d.advance(), "there is nothing to dispatch")
+
+	require.False(t, d.registry.goLive(w, snapshot.Next()), "the watcher goes live without the event")
+	require.True(t, d.registry.goLive(w, snapshot.Next()+1), "a watcher that has the event does not go live")
+}
+
+// A list ends the live watchers that would have needed an event before it, be it the
+// last one, and no others.
+func TestListEndsWatchersBehindIt(t *testing.T) {
+	d := idleDispatcher(clocktesting.NewFakeClock(time.Unix(1_000_000, 0)))
+	d.state.Replace(nil, 5)
+	d.advance()
+	snapshot := d.state.Latest()
+	w := addWatcher(t, d, snapshot)
+	require.True(t, d.registry.goLive(w, snapshot.Next()), "the watcher does not go live")
+
+	require.Empty(t, d.registry.restart(snapshot.Next()), "the watcher has everything before the list")
+	require.Equal(t, []*watcher{w}, d.registry.restart(snapshot.Next()+1))
+}
+
+// No event looks up a query whose watchers have all gone, and no watcher's context
+// knows the watcher any more: clients that come and go leave nothing behind.
+func TestNothingIsFiledForWatchersThatHaveEnded(t *testing.T) {
+	d := idleDispatcher(clocktesting.NewFakeClock(time.Unix(1_000_000, 0)))
+	d.state.Replace(nil, 5)
+	d.advance()
+	snapshot := d.state.Latest()
+	var watchers []*watcher
+	for range 2 {
+		w := addWatcher(t, d, snapshot)
+		require.True(t, d.registry.goLive(w, snapshot.Next()), "the watcher does not go live")
+		watchers = append(watchers, w)
+	}
+	filed := func(position watchcache.Position) (n int) {
+		e := &watchcache.Event{Type: watchcache.Added, Position: position, Element: &watchcache.Element{Key: "/pods/a/b", RV: 6}}
+		d.registry.mu.groups.Candidates(e, func(*match.Group[*watcher]) { n++ })
+		return n
+	}
+	require.Equal(t, 1, filed(6))
+	watchers[0].Stop()
+	require.Equal(t, 1, filed(7), "one of two watchers has ended")
+	watchers[1].Stop()
+	require.Zero(t, filed(8))
+	for _, w := range watchers {
+		require.False(t, w.release(), "the end of the context would end the watcher once more")
+	}
+}

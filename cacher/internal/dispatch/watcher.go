@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"time"
+	"unique"
+
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/kube-watchcache/watchcache/cacher/internal/listcache"
+	"github.com/kube-watchcache/watchcache/cacher/internal/match"
+	"github.com/kube-watchcache/watchcache/metrics"
+	"github.com/kube-watchcache/watchcache/watchcache"
+)
+
+// watcher is one watch. A watcher is a position in the sequence of events, and
+// a channel.
+//
+// Either the dispatcher feeds it (live) or its replayer, a goroutine that replays from
+// the window until it is level with the dispatcher (catching up). Only the goroutine
+// that feeds it sends on its channel and closes it; the registry's lock guards the
+// changes from one to the other.
+type watcher struct {
+	registry *registry
+	// id counts the watches of a Fanout from 1 on.
+	id     uint64
+	result chan watch.Event
+	// group is all watchers with the same query.
+	group *match.Group[*watcher]
+	// after and shown are those of its Start.
+	after, shown uint64
+	// bookmarks: the client asked for them. deadline is when the request ends,
+	// on the timeline, 0 if never; began is when the watch began, there, and
+	// started the same by the clock, for people.
+	bookmarks bool
+	deadline  time.Duration
+	began     time.Duration
+	started   time.Time
+	// client is whose watch it is. Many watches share one value.
+	client unique.Handle[Client]
+	// initial divides the initial events, nil if there are none.
+	initial *listcache.Initial
+
+	// Guarded by registry.mu.
+
+	// live: the dispatcher feeds it, at slot of the group's members.
+	live bool
+	slot int
+	// ended: nothing more is sent; the channel is closed or about to be.
+	ended bool
+	// expelled: it has ended, but its replayer has not sent the error yet.
+	expelled bool
+	// quit ends its replayer; nil while live.
+	quit chan struct{}
+	// position is the one of the first event that the watcher had not looked at
+	// when it was last parked or went live.
+	position watchcache.Position
+	// sent is how many events were put into the channel, without those of the
+	// replayer that is at work and without bookmarks.
+	sent uint64
+	// replayer brings the watcher up to date; nil while live.
+	replayer *replayer
+	// bookmark is the watcher's entry in the time buckets, if it asked for
+	// bookmarks.
+	bookmark *bookmarkEntry
+	// release ends the watch over the request's context.
+	release func() bool
+
+	// delivered belongs to whichever goroutine feeds the watcher.
+	delivered deliveries
+}
+
+var _ watch.Interface = (*watcher)(nil)
+
+// ResultChan implements watch.Interface.
+func (w *watcher) ResultChan() <-chan watch.Event { return w.result }
+
+// Stop implements watch.Interface: the client wants no more. A server has a timer
+// of its own for the end of a request, and stops the watch when that fires, before
+// or after the watch has seen its context end: both are the deadline.
+func (w *watcher) Stop() {
+	reason := metrics.EndStopped
+	if w.deadline > 0 && w.registry.time.Now() >= w.deadline {
+		reason = metrics.EndDeadline
+	}
+	w.registry.end(w, reason)
+}
+
+// isPast reports whether the watcher has received an event above rv, of a revision that
+// is not complete yet: a bookmark at rv would go back.
+func (w *watcher) isPast(rv uint64) bool { return w.delivered.rv > rv }

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"reflect"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/kube-watchcache/watchcache/cacher/internal/match"
+	"github.com/kube-watchcache/watchcache/watchcache"
+)
+
+// Client is whose watch it is. Each field may be empty.
+type Client struct{ User, UserAgent, Address string }
+
+// Phase is the phase of a watch.
+type Phase uint8
+
+// The phases.
+const (
+	Live     Phase = iota // the dispatcher feeds it
+	Starting              // its initial events, or the events since its start, are on their way
+	Parked                // it has been live, and catches up
+)
+
+// Status describes one watch. The fields are those of cacher.WatcherStatus.
+type Status struct {
+	ID       uint64
+	Client   Client
+	Name     match.Name
+	Phase    Phase
+	Lag      uint64
+	LagTime  time.Duration
+	Queued   int
+	Capacity int
+	// Delivered counts events, and Bytes is an estimate.
+	Delivered uint64
+	Bytes     int64
+	Started   time.Time
+}
+
+// Counts is how many watches are in each phase, and the lag of the worst.
+type Counts struct {
+	Live, Starting, Parked int
+	WorstLag               uint64
+	WorstLagTime           time.Duration
+}
+
+// row is a watcher in a list of watchers, with its sort keys.
+type row struct {
+	watcher        *watcher
+	id             uint64 // the watcher's
+	phase          Phase
+	at             watchcache.Position // of the event that it looks at, unless live
+	lag, delivered uint64
+	queued         int
+	bytes          int64
+}
+
+// rowLocked describes one watcher, but for its channel.
+func (r *registry) rowLocked(w *watcher) row {
+	out := row{watcher: w, id: w.id, delivered: w.sent, at: w.position}
+	if w.live {
+		return out
+	}
+	out.phase = Parked
+	if p := w.replayer; p != nil {
+		out.at = watchcache.Position(p.at.Load())
+		out.delivered += p.taken.Load()
+		if p.begins {
+			out.phase = Starting
+		}
+	}
+	if out.at < r.mu.cursor {
+		out.lag = uint64(r.mu.cursor - out.at)
+	}
+	return out
+}
+
+// settle adds the count of the watcher's replayer to the watcher's own.
+func (w *watcher) settle() {
+	if w.replayer != nil {
+		w.sent += w.replayer.taken.Load()
+		w.replayer = nil
+	}
+}
+
+// rowsAtOnce is how many watchers are described while the lock is held: this
+// takes no longer than one event does that many watchers get.
+const rowsAtOnce = 256
+
+// rows describes all watchers, with their channels or without. Watchers that come or go
+// meanwhile may be missing.
+func (r *registry) rows(channels bool, stats watchcache.Stats) []row {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make([]row, 0, len(r.mu.all))
+	inTurns(&r.mu, r.mu.all, func(w *watcher) {
+		if !w.expelled && !w.ended {
+			row := r.rowLocked(w)
+			if channels {
+				row.channelLocked(stats)
+			}
+			out = append(out, row)
+		}
+	})
+	return out
+}
+
+// channels describes the channels of some rows.
+func (r *registry) channels(of []row, stats watchcache.Stats) {
+	for some := range slices.Chunk(of, rowsAtOnce) {
+		r.mu.Lock()
+		for i := range some {
+			some[i].channelLocked(stats)
+		}
+		r.mu.Unlock()
+	}
+}
+
+// channelLocked describes the watcher's channel: of 100,000 watchers this is a part
+// of memory more for each of them that no processor cache has.
+func (r *row) channelLocked(stats watchcache.Stats) {
+	r.queued = len(r.watcher.result)
+	r.bytes = r.watcher.bytesLocked(r.queued, stats)
+}
+
+// inTurns visits the members of a set that a lock guards, which the caller holds.
+// The lock is given up again and again, so that no event waits for the whole. The
+// set may change meanwhile: Go's maps allow that, and produce no member twice.
+func inTurns[M any](lock sync.Locker, all map[uint64]M, visit func(M)) {
+	turn := 0
+	for _, m := range all {
+		if turn == rowsAtOnce {
+			lock.Unlock()
+			runtime.Gosched() // so that a goroutine that waits for the lock gets it
+			lock.Lock()
+			turn = 0
+		}
+		turn++
+		visit(m)
+	}
+}
+
+// bytesLocked estimates the memory that is there for the watch alone: its
+// channel, the objects of the events in it, and the state that it is sent, which
+// watches that began at the same time share.
+func (w *watcher) bytesLocked(queued int, stats watchcache.Stats) int64 {
+	bytes := int64(cap(w.result)) * int64(reflect.TypeFor[watch.Event]().Size())
+	if stats.Objects > 0 {
+		bytes += int64(queued) * (stats.ObjectBytes / int64(stats.Objects))
+	}
+	if p := w.replayer; p != nil && p.begins && p.initial.Load() {
+		bytes += watchcache.Retained{}.With(p.mark, stats).Bytes()
+	}
+	return bytes
+}
+
+// Watches describes one page of the watches, and counts all of them. Watches
+// holds the registry's lock no longer than an event does.
+func (f *Fanout) Watches(p Page) ([]Status, Counts) {
+	stats := f.replays.state.Stats()
+	channels := orders[p.Sort].channels
+	rows := f.registry.rows(channels, stats)
+	var counts Counts
+	worst := watchcache.Position(0)
+	for i := range rows {
+		switch rows[i].phase {
+		case Live:
+			counts.Live++
+		case Starting:
+			counts.Starting++
+		case Parked:
+			counts.Parked++
+		}
+		if rows[i].lag > counts.WorstLag {
+			counts.WorstLag, worst = rows[i].lag, rows[i].at
+		}
+	}
+	if counts.WorstLag > 0 {
+		counts.WorstLagTime = f.since(worst, stats)
+	}
+	if p.Limit == 0 || p.Offset >= len(rows) {
+		return []Status{}, counts
+	}
+	page := make([]row, 0, max(0, min(p.Limit, len(rows))))
+	for _, i := range pageOf(rows, p) {
+		page = append(page, rows[i])
+	}
+	if !channels {
+		f.registry.channels(page, stats)
+	}
+	out := make([]Status, len(page))
+	for i := range page {
+		out[i] = f.describe(&page[i], stats)
+	}
+	return out, counts
+}
+
+// WorstLag returns how many events the watcher that is furthest behind has not
+// looked at yet. It looks only at the watchers that catch up.
+func (f *Fanout) WorstLag() uint64 {
+	at, ok := f.replays.supervisor.furthestBehind()
+	if cursor := f.registry.cursor(); ok && at < cursor {
+		return uint64(cursor - at)
+	}
+	return 0
+}
+
+// cursor returns the position of the next event to dispatch.
+func (r *registry) cursor() watchcache.Position {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.cursor
+}
+
+// furthestBehind returns the lowest position at which a watcher is that catches
+// up; false if none does.
+func (s *supervisor) furthestBehind() (lowest watchcache.Position, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, r := range s.mu.all {
+		if at := watchcache.Position(r.at.Load()); i == 0 || at < lowest {
+			lowest = at
+		}
+	}
+	return lowest, len(s.mu.all) > 0
+}
+
+func (f *Fanout) describe(r *row, stats watchcache.Stats) Status {
+	w := r.watcher
+	s := Status{
+		ID: w.id, Client: w.client.Value(), Name: w.group.Name, Phase: r.phase, Lag: r.lag,
+		Queued: r.queued, Capacity: cap(w.result), Delivered: r.delivered, Bytes: r.bytes, Started: w.started,
+	}
+	if r.lag > 0 {
+		s.LagTime = f.since(r.at, stats)
+	}
+	return s
+}
+
+// since returns how long ago the cache got the event at a position, or the oldest
+// one that it still has.
+func (f *Fanout) since(at watchcache.Position, stats watchcache.Stats) time.Duration {
+	var event [1]*watchcache.Event
+	n, _, err := f.replays.state.Since(max(at, stats.Oldest), event[:])
+	if err != nil || n == 0 {
+		return 0
+	}
+	return max(0, f.time.Now()-time.Duration(event[0].Received))
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package freshness
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+const (
+	// hangTimeout and hangTimeoutMax bound how long a watch may make no progress,
+	// although storage has reported a later version and progress was requested. The
+	// time doubles with each watch that is given up in vain, from the second one on.
+	hangTimeout    = 400 * time.Millisecond
+	hangTimeoutMax = 10 * time.Second
+	// hangCheckTimeout bounds the version request that precedes giving up a
+	// watch, and so does a part of the time without progress: another watch is no help
+	// while storage is slow to answer anything.
+	hangCheckTimeout = time.Second
+	hangCheckPart    = 4
+	// vainWatches is how many watches in a row, each opened in place of one that hung,
+	// make no progress before storage counts as silent.
+	vainWatches = 2
+)
+
+// Watch is the storage's watch that feeds the cache.
+type Watch interface {
+	// Heard returns how many times the watch has brought the cache further, and
+	// when it last has.
+	Heard() (times int64, last time.Time)
+	// Busy reports whether the watch has brought something that the feed has
+	// not taken yet.
+	Busy() bool
+	// GiveUp has another watch opened in place of this one. It never
+	// blocks.
+	GiveUp()
+}
+
+// hangDetector finds out that the cache's watch hangs, as a watch does that an
+// unresponsive member of etcd serves: gRPC notices after half a minute, if at
+// all. The detector belongs to the progress requester's goroutine.
+//
+// A watch that is quiet because nothing happens is never given up, and neither
+// is one that brings events slowly, whose events wait for the feed, or whose
+// storage does not answer: another watch would bring no more.
+type hangDetector struct {
+	clock    clock.PassiveClock
+	current  func() Watch
+	versions *VersionRequests
+	waiting  *WaitingReads
+	gaveUp   func(after time.Duration)
+	// silent is called after vainWatches, in place of giving up another watch.
+	silent func()
+
+	// The last look: watch is the watch, heard its count of events and reports, and at
+	// the version that the cache had reached. The watch counts an event before the cache
+	// has it, so both are needed. since is the beginning of the time in which nothing
+	// came although something was due, zero if nothing is; looked is when that was last
+	// seen.
+	watch   Watch
+	heard   int64
+	at      uint64
+	since   time.Time
+	looked  time.Time
+	timeout time.Duration
+	again   bool // a watch was given up, and nothing was heard since
+	vain    int  // the watches opened since then that have made no progress
+}
+
+// look gives up the watch if it hangs. It is called before each progress request, so that
+// the answer counts as later progress.
+func (h *hangDetector) look(ctx context.Context) {
+	w, now, at := h.current(), h.clock.Now(), h.waiting.At()
+	if w == nil || w.Busy() || h.versions.Highest() <= at {
+		h.adapt(w)
+		h.watch, h.since = w, time.Time{}
+		return
+	}
+	if heard, _ := w.Heard(); w != h.watch || heard != h.heard || at != h.at || h.since.IsZero() {
+		if h.adapt(w); w != h.watch && heard > 0 {
+			h.again, h.vain = false, 0
+		}
+		h.watch, h.heard, h.at, h.since, h.looked = w, heard, at, now, now
+		return
+	}
+	h.looked = now
+	waited := now.Sub(h.since)
+	if waited < max(h.timeout, hangTimeout) {
+		return
+	}
+	ahead, answered := h.ahead(ctx, min(waited/hangCheckPart, hangCheckTimeout))
+	if !answered {
+		h.timeout = min(2*max(h.timeout, hangTimeout), hangTimeoutMax)
+	}
+	if !ahead {
+		h.since = h.clock.Now()
+		return
+	}
+	if h.again {
+		h.timeout = min(2*max(h.timeout, hangTimeout), hangTimeoutMax)
+		h.vain++
+	}
+	h.again, h.since = true, time.Time{}
+	if h.vain == vainWatches {
+		h.again, h.vain = false, 0
+		h.silent()
+		return
+	}
+	h.gaveUp(waited)
+	w.GiveUp()
+}
+
+// ahead asks storage whether it has a version that the cache has not reached. answered is
+// false if the answer takes longer than within.
+func (h *hangDetector) ahead(ctx context.Context, within time.Duration) (ahead, answered bool) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	v, err := h.versions.Current(ctx)
+	return err == nil && v.Current > h.waiting.At(), err == nil
+}
+
+// adapt adapts the timeout to the time that the watch took to make progress. There are no
+// looks while no read waits, so the last event may have come long after the one that
+// reads waited for; until that one, there was a look each progressInterval.
+func (h *hangDetector) adapt(w Watch) {
+	if w == nil || w != h.watch || h.since.IsZero() {
+		return
+	}
+	heard, last := w.Heard()
+	if heard == h.heard {
+		return
+	}
+	h.again, h.vain = false, 0
+	if came := h.looked.Add(progressInterval); last.After(came) {
+		last = came
+	}
+	took := last.Sub(h.since)
+	h.timeout = min(max(2*took, hangTimeout), hangTimeoutMax)
+}

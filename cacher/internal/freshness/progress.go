@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package freshness
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// progressInterval is the time between two progress requests while reads
+	// go on waiting, and progressSpacing the least time between any two: a
+	// read that begins to wait asks again, together with all who do so within
+	// the spacing.
+	progressInterval = 100 * time.Millisecond
+	progressSpacing  = 5 * time.Millisecond
+	// progressTimeout bounds one request, which the client of an etcd that it
+	// cannot reach would hold for as long as its context allows.
+	progressTimeout = 250 * time.Millisecond
+	// silentPause and silentPauseMax bound the time until a silent storage is tried
+	// again. The time doubles with each try in vain.
+	silentPause    = 5 * time.Second
+	silentPauseMax = 5 * time.Minute
+)
+
+// ProgressRequester asks storage to report the progress of the cache's watch
+// while reads wait: an idle resource gets no events, so that without a report
+// the cache could not know that it is fresh. The requester asks as well when
+// nothing has followed an event for progressInterval, so that the cache may show
+// the event: more could belong to its revision. Otherwise it asks for nothing.
+type ProgressRequester struct {
+	config ProgressConfig
+	clock  clock.WithTicker
+	// hangs looks at the watch before each request.
+	hangs hangDetector
+
+	// wake wakes run up for an event of an incomplete revision; not needed while
+	// watching is true.
+	wake     chan struct{}
+	watching atomic.Bool
+	// now is true when progress must be requested although no read waits.
+	now atomic.Bool
+
+	// silent is true while storage answers and reports no progress. Run's goroutine has
+	// the time until the next try, and when the last one was not in vain.
+	silent   atomic.Bool
+	pause    time.Duration
+	reported time.Time
+}
+
+// ProgressConfig holds the parts that a ProgressRequester needs.
+type ProgressConfig struct {
+	Clock    clock.WithTicker
+	Waiting  *WaitingReads
+	Versions *VersionRequests
+	// Request asks storage to report the progress of the cache's watch.
+	// Supported reports whether storage can do so at this time.
+	Request   func(context.Context) error
+	Supported func() bool
+	// Unfinished returns the resourceVersion of the last event while more of it
+	// may come, 0 if there is none.
+	Unfinished func() uint64
+	// Watch returns the watch that is open, nil if none is. GaveUp is called
+	// for each one that is given up because it hangs.
+	Watch  func() Watch
+	GaveUp func(after time.Duration)
+	// Reports tries whether storage reports progress to another watch. Silent is called
+	// with true when storage reports none although it answers, and with false when
+	// it does again.
+	Reports func(context.Context) bool
+	Silent  func(silent bool)
+}
+
+// NewProgressRequester returns a requester that does nothing until Run is called.
+func NewProgressRequester(config ProgressConfig) *ProgressRequester {
+	p := &ProgressRequester{config: config, clock: config.Clock, wake: make(chan struct{}, 1)}
+	p.hangs = hangDetector{
+		clock: config.Clock, current: config.Watch, versions: config.Versions, waiting: config.Waiting,
+		gaveUp: config.GaveUp, silent: p.fallSilent,
+	}
+	return p
+}
+
+// Silent reports whether storage answers and reports no progress.
+func (p *ProgressRequester) Silent() bool { return p.silent.Load() }
+
+// fallSilent begins the tries. A storage that is silent again soon is not tried more often
+// than before.
+func (p *ProgressRequester) fallSilent() {
+	if p.pause == 0 || p.clock.Since(p.reported) > silentPauseMax {
+		p.pause = silentPause
+	}
+	p.silent.Store(true)
+	p.config.Silent(true)
+}
+
+// hear returns once storage is not silent.
+func (p *ProgressRequester) hear(ctx context.Context) {
+	for p.silent.Load() {
+		select {
+		case <-p.clock.After(p.pause):
+		case <-ctx.Done():
+			return
+		}
+		p.pause = min(2*p.pause, silentPauseMax)
+		if !p.config.Reports(ctx) {
+			continue
+		}
+		p.reported = p.clock.Now()
+		p.silent.Store(false)
+		p.config.Silent(false)
+		if w := p.config.Watch(); w != nil && p.config.Versions.Highest() > p.config.Waiting.At() {
+			w.GiveUp() // the watch hung, and not storage
+		}
+	}
+}
+
+// EndNow requests the end of the revision that is under way at once. EndNow
+// never blocks.
+func (p *ProgressRequester) EndNow() {
+	p.now.Store(true)
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// WatchOut notifies the requester that the last event's revision may be incomplete. It
+// never blocks.
+func (p *ProgressRequester) WatchOut() {
+	if p.watching.Load() {
+		return
+	}
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run requests progress as long as there is a reason to. It returns when the
+// context is done.
+func (p *ProgressRequester) Run(ctx context.Context) {
+	var again <-chan time.Time
+	last := uint64(0) // what was unfinished when again was set
+	for {
+		p.hear(ctx)
+		late := false
+		select {
+		case <-p.config.Waiting.waiting:
+		case <-p.wake:
+		case <-again:
+			late = true
+		case <-ctx.Done():
+			return
+		}
+		unfinished := p.watch()
+		stays := unfinished != 0 && (late && unfinished == last || p.now.Load())
+		p.now.Store(false)
+		if !p.config.Waiting.needProgress() && !stays {
+			if late || again == nil || unfinished != last {
+				again = p.after(unfinished)
+			}
+			last = unfinished
+			continue
+		}
+		last = unfinished
+		if p.config.Supported() {
+			p.hangs.look(ctx)
+			p.ask(ctx)
+		}
+		select {
+		case <-p.clock.After(progressSpacing):
+		case <-ctx.Done():
+			return
+		}
+		again = p.clock.After(progressInterval - progressSpacing)
+	}
+}
+
+// watch returns the unfinished resourceVersion, and notes that WatchOut need not wake the
+// requester while something is.
+func (p *ProgressRequester) watch() uint64 {
+	p.watching.Store(false)
+	unfinished := p.config.Unfinished() // after watching is false, so that no event is missed
+	p.watching.Store(unfinished != 0)
+	return unfinished
+}
+
+// after returns when to look again: never if nothing is unfinished.
+func (p *ProgressRequester) after(unfinished uint64) <-chan time.Time {
+	if unfinished == 0 {
+		return nil
+	}
+	return p.clock.After(progressInterval)
+}
+
+func (p *ProgressRequester) ask(ctx context.Context) {
+	bounded, cancel := context.WithTimeout(ctx, progressTimeout)
+	defer cancel()
+	if err := p.config.Request(bounded); err != nil && ctx.Err() == nil {
+		klog.V(4).InfoS("The progress of a watch could not be requested", "err", err)
+	}
+}

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package listcache
+
+import (
+	"bytes"
+	"container/list"
+	"hash/maphash"
+	"math"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/kube-watchcache/watchcache/watchcache"
+)
+
+// The size of chunks. One in chunkItems keys begins a chunk.
+const (
+	chunkItems    = 16
+	maxChunkItems = 64
+	// bigElement is the size in memory, in bytes, of an element that begins a
+	// chunk whatever its key.
+	bigElement = 256 << 10
+)
+
+// seed makes hashes of keys that no client can foresee.
+var seed = maphash.MakeSeed()
+
+// identity identifies an element without a reference to it, by its address, key and
+// resourceVersion. The address alone would not do, because a later element may have it.
+type identity struct {
+	address  uintptr
+	key      uint64
+	revision uint64
+}
+
+// identityBytes is the size of an identity in memory.
+const identityBytes = 24
+
+func addressOf(e *watchcache.Element) uintptr { return reflect.ValueOf(e).Pointer() }
+
+// part is a run of a list's elements that have a chunk, or get one.
+type part struct {
+	elements []*watchcache.Element
+	ids      []identity
+	first    int // the position of the first element in the list
+	// chunk has the bytes of exactly these elements, nil if there are none yet.
+	chunk *chunk
+	// previous has the bytes of other elements from the same key on, some of which
+	// may be in this part as well. It may be nil.
+	previous *chunk
+	// from has for each element its position in previous, -1 if previous does not
+	// have it. from is nil without previous. lacks is how many items must be encoded.
+	from  []int
+	lacks int
+	// keep: the chunk is worth keeping once it is made.
+	keep bool
+}
+
+// compare finds the items that a part without a chunk shares with a previous chunk, nil if
+// there is none.
+func (p *part) compare(previous *chunk) {
+	p.previous, p.from, p.lacks = previous, nil, len(p.elements)
+	if previous == nil {
+		return
+	}
+	p.from = make([]int, len(p.ids))
+	next := 0
+	for i, id := range p.ids {
+		at := previous.position(id, next)
+		if p.from[i] = at; at >= 0 {
+			next = at + 1
+			p.lacks--
+		} else {
+			next++ // an object that has changed is where it was
+		}
+	}
+}
+
+// isOther reports whether a part has so little in common with the chunk at its
+// place that encoding the whole again costs less than a new chunk. The limits
+// were measured: bytes are copied about as quickly as protobuf is encoded.
+func (p *part) isOther(s syntax) bool {
+	limit := len(p.elements) / 3
+	if s == protobufSyntax {
+		limit = len(p.elements) / 8
+	}
+	return p.lacks > max(limit, 2)
+}
+
+// hash returns a hash of the part's elements.
+func (p *part) hash() uint64 {
+	h := uint64(len(p.ids))
+	for _, id := range p.ids {
+		h = (h ^ id.revision ^ id.key ^ uint64(id.address)) * 0x9e3779b97f4a7c15
+		h ^= h >> 32
+	}
+	return h
+}
+
+// cut divides the elements of a list into parts. Whether a part begins at an
+// element is decided by that element's key, so that elements which come and go
+// move no other boundary, and lists that overlap have parts in common.
+func cut(elements []*watchcache.Element) []part {
+	ids := make([]identity, len(elements))
+	parts := make([]part, 0, len(elements)/chunkItems*5/4+1)
+	begin := 0
+	end := func(at int) {
+		parts = append(parts, part{elements: elements[begin:at:at], ids: ids[begin:at:at], first: begin})
+		begin = at
+	}
+	for i, e := range elements {
+		ids[i] = identityOf(e)
+		if i > begin && begins(ids[i], e, i-begin) {
+			end(i)
+		}
+	}
+	end(len(elements))
+	return parts
+}
+
+func identityOf(e *watchcache.Element) identity {
+	return identity{address: addressOf(e), key: maphash.String(seed, e.Key), revision: e.RV}
+}
+
+// begins reports whether a part begins at an element that follows a part of the
+// given length.
+func begins(id identity, e *watchcache.Element, length int) bool {
+	return id.key%chunkItems == 0 || e.Size > bigElement || length == maxChunkItems
+}
+
+// sameKeys reports whether two parts have elements of the same keys.
+func sameKeys(a, b []identity) bool {
+	return slices.EqualFunc(a, b, func(x, y identity) bool { return x.key == y.key })
+}
+
+// chunk is the serializations of consecutive items in one format. A chunk always
+// stands for the same items.
+type chunk struct {
+	at  place
+	ids []identity
+	// ends has where each item ends in the plain bytes, separator included.
+	ends []int
+	// changes: the chunk has taken the place of one with other items, so that it may
+	// change again and its plain bytes be needed then.
+	changes bool
+	// content has the items. Once the chunk is kept, it is replaced under Store.mu only.
+	content atomic.Pointer[content]
+	// compressing is held while the compressed form of initial events is made.
+	compressing sync.Mutex
+
+	// used is the Store's count of lists when the chunk was last used, usedPlain and
+	// usedCompressed are that when a list was last made of its plain bytes, and of
+	// its compressed ones.
+	used, usedPlain, usedCompressed atomic.Int64
+
+	// rows are those of the Table that was last sent compressed. rows is replaced
+	// under Store.mu only. usedRows is the count of lists when rows were last used.
+	rows     atomic.Pointer[keptRows]
+	usedRows atomic.Int64
+
+	// useful: a list has used items of the chunk since it was kept. misses is how many
+	// lists have found nearly all items changed since then; at patience, the chunk is
+	// replaced. Store.mu guards misses and patience.
+	useful           atomic.Bool
+	misses, patience int
+
+	// queued is the chunk's place in the eviction queue, nil if the chunk is not kept.
+	// twice is its place in the queue for dropping plain bytes, nil unless the chunk is
+	// kept both plain and compressed. Store.mu guards them.
+	queued, twice *list.Element
+}
+
+// content is the items of a chunk: plain, compressed, or both. A content never changes.
+type content struct {
+	// plain has the items, each followed by the format's separator; deflated has
+	// the same without the last separator.
+	plain    []byte
+	deflated *deflated
+}
+
+// minPatience and maxPatience bound how many lists may find nearly all items of a chunk
+// changed before the chunk is replaced. The successor of a chunk that was of no use is
+// replaced half as soon, so lists that change altogether are hardly ever kept in vain.
+const (
+	minPatience = 2
+	maxPatience = 64
+)
+
+// never is before all lists.
+const never = math.MinInt64
+
+func emptyChunk(at place, ids []identity) *chunk {
+	c := &chunk{at: at, ids: slices.Clone(ids), ends: make([]int, len(ids)), patience: minPatience}
+	c.usedPlain.Store(never)
+	c.usedCompressed.Store(never)
+	c.usedRows.Store(never)
+	return c
+}
+
+// follow makes the chunk be treated as the one whose place it takes.
+func (c *chunk) follow(previous *chunk) {
+	c.changes = true
+	if !previous.useful.Load() {
+		c.patience = min(2*previous.patience, maxPatience)
+	}
+	c.usedPlain.Store(previous.usedPlain.Load())
+	c.usedCompressed.Store(previous.usedCompressed.Load())
+	c.usedRows.Store(previous.usedRows.Load())
+}
+
+// length is how many plain bytes the chunk has.
+func (c *chunk) length() int { return c.ends[len(c.ends)-1] }
+
+// place is where a chunk begins: a key, in a format.
+type place struct {
+	format *format
+	key    string
+}
+
+// chunkOverhead is the memory of a chunk beyond its bytes, identities and ends:
+// the struct, its entry in the index and in the queue, in bytes.
+const chunkOverhead = 256
+
+func (c *chunk) size() int64 {
+	return c.content.Load().size() + c.rows.Load().size() + int64(cap(c.ids))*identityBytes + int64(cap(c.ends))*8 + chunkOverhead
+}
+
+func (c *content) size() int64 { return int64(cap(c.plain)) + c.deflated.size() }
+
+// with returns the content together with the forms that other has.
+func (c *content) with(other content) content {
+	if c.plain != nil {
+		other.plain = c.plain
+	}
+	if c.deflated != nil {
+		other.deflated = c.deflated
+	}
+	return other
+}
+
+// plain returns the items, each followed by the separator, and whether they had to
+// be made of the compressed ones.
+func (c *chunk) plain(separator []byte) (plain []byte, made bool, err error) {
+	has := c.content.Load()
+	if has.plain != nil {
+		return has.plain, false, nil
+	}
+	plain, err = has.deflated.inflate(len(separator))
+	if err == nil && has.deflated.framed {
+		plain = c.withoutLengths(plain)
+	}
+	return append(plain, separator...), true, err
+}
+
+// itemLength is the length of an item, separator included.
+func (c *chunk) itemLength(i int) int {
+	if i > 0 {
+		return c.ends[i] - c.ends[i-1]
+	}
+	return c.ends[0]
+}
+
+// item returns the item at a position, separator included, of the plain bytes.
+func (c *chunk) item(plain []byte, i int) []byte {
+	begin := 0
+	if i > 0 {
+		begin = c.ends[i-1]
+	}
+	return plain[begin:c.ends[i]]
+}
+
+// position returns where the chunk has the element, -1 if it does not have it.
+// Positions are usually near from.
+func (c *chunk) position(id identity, from int) int {
+	from = min(from, len(c.ids))
+	if i := slices.Index(c.ids[from:], id); i >= 0 {
+		return from + i
+	}
+	return slices.Index(c.ids[:from], id)
+}
+
+// newChunk makes the chunk of a part from the items of the previous chunk, and from the
+// next ones of missing. It returns nil if missing does not have enough items, or
+// the previous chunk can't be read.
+func newChunk(f *format, p *part, missing *cutter) *chunk {
+	made := emptyChunk(place{f, p.elements[0].Key}, p.ids)
+	var previous []byte
+	if p.previous != nil {
+		made.follow(p.previous)
+		if p.lacks < len(p.ids) {
+			var err error
+			if previous, _, err = p.previous.plain(missing.separator); err != nil {
+				return nil
+			}
+		}
+	}
+	var pieces [][]byte
+	end := 0
+	for i := range p.ids {
+		if p.from != nil && p.from[i] >= 0 {
+			item := p.previous.item(previous, p.from[i])
+			pieces = append(pieces, item)
+			end += len(item)
+		} else {
+			item, ok := missing.next()
+			if !ok {
+				return nil
+			}
+			pieces = append(pieces, item, missing.separator)
+			end += len(item) + len(missing.separator)
+		}
+		made.ends[i] = end
+	}
+	plain := bytes.Join(pieces, nil) // which clears no memory before it is written
+	made.content.Store(&content{plain: plain})
+	return made
+}

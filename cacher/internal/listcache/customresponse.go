@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package listcache
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"io"
+	"maps"
+	"net/http"
+
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+)
+
+// CustomResources wraps next in a handler that answers lists of custom resources from
+// kept bytes. asks reports whether next would answer a request with such a list, in the
+// representation that it returns, and whether nobody else, such as an audit log, reads
+// that list. Put the handler inside everything that looks at the response.
+//
+// For each user, next writes the first list in each representation, which is compared.
+// After a difference, next writes all lists.
+func (l *Listings) CustomResources(next http.Handler, asks func(*http.Request) (CustomList, bool)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !l.custom.Load() {
+			next.ServeHTTP(w, r)
+			return
+		}
+		list, ok := asks(r)
+		if !ok {
+			next.ServeHTTP(w, r)
+			return
+		}
+		request := &customRequest{CustomList: list, listings: l, user: userOf(r.Context())}
+		held := &customWriter{ResponseWriter: w, request: request}
+		before := w.Header().Clone()
+		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(held), r.WithContext(context.WithValue(r.Context(), customKey{}, request)))
+		if held.end() {
+			return
+		}
+		// Nothing was written. The server writes this list itself, and all later ones.
+		// The warnings stay: the recorder of the request adds each of them once.
+		warnings := w.Header().Values("Warning")
+		clear(w.Header())
+		maps.Copy(w.Header(), before)
+		if len(warnings) > 0 {
+			w.Header()["Warning"] = warnings
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// EnableCustomResources makes the handlers of CustomResources do something.
+func (l *Listings) EnableCustomResources() { l.custom.Store(true) }
+
+// customWriter is the response to a request that a cache may have answered.
+type customWriter struct {
+	http.ResponseWriter
+	request *customRequest
+
+	begun bool
+	made  *customResponse // nil if the server writes the response as ever
+	// broken: the server's bytes differ from the expected ones. answered: the list with its
+	// items was sent in place of the empty list. got is how many bytes of the empty list
+	// the server has written.
+	broken, answered bool
+	got              int
+	// compared is the expected list, if the server writes the whole. wrote has the server's
+	// output, if it is compressed.
+	compared *comparison
+	wrote    *bytes.Buffer
+	failed   bool // a Write has failed, so nothing can be compared
+}
+
+var _ responsewriter.UserProvidedDecorator = (*customWriter)(nil)
+
+// Unwrap implements responsewriter.UserProvidedDecorator.
+func (w *customWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// maxProof is the length of the longest compressed list that is compared.
+const maxProof = 64 << 20
+
+func (w *customWriter) held() bool { return w.made != nil && w.made.held }
+
+// WriteHeader implements http.ResponseWriter.
+func (w *customWriter) WriteHeader(status int) {
+	if !w.begun {
+		w.begun, w.made = true, w.request.response()
+		switch {
+		case w.held():
+			w.broken = status != http.StatusOK || w.Header().Get("Content-Encoding") != ""
+		case w.made != nil && status == http.StatusOK:
+			w.compare()
+		}
+	}
+	if !w.held() {
+		w.ResponseWriter.WriteHeader(status)
+	}
+}
+
+// compare prepares to compare the list that the server writes.
+func (w *customWriter) compare() {
+	encoding := w.Header().Get("Content-Encoding")
+	if encoding != "" && encoding != "gzip" {
+		return
+	}
+	compared, err := comparisonWith(w.made.list.writePlain)
+	if err != nil {
+		return
+	}
+	w.compared = compared
+	if encoding == "gzip" {
+		w.wrote = &bytes.Buffer{}
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (w *customWriter) Write(p []byte) (int, error) {
+	if !w.begun {
+		w.WriteHeader(http.StatusOK)
+	}
+	if w.held() {
+		return w.hold(p)
+	}
+	n, err := w.ResponseWriter.Write(p)
+	switch {
+	case err != nil:
+		w.failed = true
+	case w.compared == nil || w.failed:
+	case w.wrote == nil:
+		_, _ = w.compared.Write(p) // which records a difference
+	case w.wrote.Len()+len(p) > maxProof:
+		w.failed, w.wrote = true, nil
+	default:
+		w.wrote.Write(p)
+	}
+	return n, err
+}
+
+// hold receives the list that the server writes without items. Once that is complete
+// and as expected, the list with its items is sent in its place.
+func (w *customWriter) hold(p []byte) (int, error) {
+	rest := w.made.empty[w.got:]
+	if w.broken || w.answered || !bytes.HasPrefix(rest, p) {
+		w.broken = true
+		return len(p), nil
+	}
+	if w.got += len(p); len(p) < len(rest) {
+		return len(p), nil
+	}
+	w.answered = true
+	if err := w.send(); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// send sends the list to the client, compressed where the server would compress it.
+func (w *customWriter) send() error {
+	list := w.made.list
+	begin, length := list.beginning()
+	list.once = !checkEach
+	if !w.request.Gzip || length <= compressedFrom {
+		w.ResponseWriter.WriteHeader(http.StatusOK)
+		return list.writePlain(w.ResponseWriter)
+	}
+	w.Header().Set("Content-Encoding", "gzip")
+	w.Header().Add("Vary", "Accept-Encoding")
+	w.ResponseWriter.WriteHeader(http.StatusOK)
+	if _, err := w.ResponseWriter.Write(gzipBeginning(begin)); err != nil {
+		return err
+	}
+	return list.writeMember(w.ResponseWriter, begin)
+}
+
+// Flush implements http.Flusher.
+func (w *customWriter) Flush() {
+	if !w.begun {
+		w.WriteHeader(http.StatusOK)
+	}
+	if flusher, ok := w.ResponseWriter.(http.Flusher); ok && (!w.held() || w.answered) {
+		flusher.Flush()
+	}
+}
+
+// end ends the response, and returns false if the client has received nothing.
+func (w *customWriter) end() bool {
+	switch {
+	case w.held():
+		if w.broken || !w.answered {
+			w.made.proof.refuse("the server does not write a list without items as expected")
+		}
+		return w.answered
+	case !w.begun:
+		made := w.request.response()
+		return made == nil || !made.held
+	}
+	w.prove()
+	return true
+}
+
+// prove records whether the server has written the list as it is assembled here. The
+// client or the server may have ended the response early; then nothing is known.
+func (w *customWriter) prove() {
+	if w.compared == nil || w.failed {
+		return
+	}
+	if w.wrote != nil {
+		unzipped, err := gzip.NewReader(w.wrote)
+		if err != nil {
+			return
+		}
+		if _, err := io.Copy(w.compared, unzipped); err != nil && !w.compared.differs {
+			return
+		}
+	}
+	switch {
+	case w.compared.same():
+		w.made.proof.add(w.request.user)
+	case w.compared.differs:
+		w.made.proof.refuse("a list assembled from kept bytes differs from the list that the server has written")
+	}
+}

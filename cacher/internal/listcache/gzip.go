@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package listcache
+
+import (
+	"bufio"
+	"bytes"
+	"compress/flate"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math/bits"
+	"slices"
+	"sync"
+)
+
+// deflated is bytes as DEFLATE blocks (RFC 1951) that end at a byte, refer to
+// nothing before them, and are not the last: such blocks can be put together in
+// any order. It never changes.
+type deflated struct {
+	blocks []byte
+	// length is the number of bytes that the blocks stand for, checksum their
+	// crc32.IEEE, and shift is byteShift(length).
+	length, checksum, shift uint32
+	// framed: each item has its length in front of it, in four bytes, as the events
+	// of a watch in protobuf have.
+	framed bool
+}
+
+// deflateLevel is the level that k8s.io/apiserver compresses responses with.
+const deflateLevel = flate.BestSpeed
+
+// deflater makes deflated. Its memory is much more than that of a chunk.
+type deflater struct {
+	compressor *flate.Writer
+	blocks     bytes.Buffer
+}
+
+var deflaters = sync.Pool{New: func() any {
+	d := &deflater{}
+	var err error
+	if d.compressor, err = flate.NewWriter(&d.blocks, deflateLevel); err != nil {
+		panic(err) // the level is not one
+	}
+	return d
+}}
+
+// deflate compresses p.
+func deflate(p []byte) *deflated {
+	d := deflaters.Get().(*deflater)
+	defer deflaters.Put(d)
+	d.blocks.Reset()
+	d.compressor.Reset(&d.blocks)
+	// Writes to a buffer do not fail. Flush ends the blocks at a byte with an empty one.
+	if _, err := d.compressor.Write(p); err != nil {
+		panic(err)
+	}
+	if err := d.compressor.Flush(); err != nil {
+		panic(err)
+	}
+	return &deflated{
+		blocks: slices.Clone(d.blocks.Bytes()), length: uint32(len(p)),
+		checksum: crc32.ChecksumIEEE(p), shift: byteShift(len(p)),
+	}
+}
+
+// deflatedOverhead is the size of a deflated without its blocks, in bytes.
+const deflatedOverhead = 40
+
+// size is the memory that d takes, in bytes.
+func (d *deflated) size() int64 {
+	if d == nil {
+		return 0
+	}
+	return int64(cap(d.blocks)) + deflatedOverhead
+}
+
+var inflaters = sync.Pool{New: func() any { return flate.NewReader(bytes.NewReader(nil)) }}
+
+// inflate returns the bytes that d was made of, in a slice with room for more.
+func (d *deflated) inflate(more int) ([]byte, error) {
+	r := inflaters.Get().(io.Reader)
+	defer inflaters.Put(r)
+	if err := r.(flate.Resetter).Reset(bytes.NewReader(d.blocks), nil); err != nil {
+		return nil, err
+	}
+	p := make([]byte, d.length, int(d.length)+more)
+	if _, err := io.ReadFull(r, p); err != nil {
+		return nil, fmt.Errorf("bytes that were compressed can't be read: %w", err)
+	}
+	return p, nil
+}
+
+// maxStored is the most bytes that a stored block has.
+const maxStored = 1<<16 - 1
+
+// appendStored appends p as stored blocks. If final, the last one ends the stream.
+func appendStored(to, p []byte, final bool) []byte {
+	for {
+		n := min(len(p), maxStored)
+		head := byte(0)
+		if final && n == len(p) {
+			head = 1
+		}
+		to = append(to, head)
+		to = binary.LittleEndian.AppendUint16(to, uint16(n))
+		to = binary.LittleEndian.AppendUint16(to, ^uint16(n))
+		to = append(to, p[:n]...)
+		if p = p[n:]; len(p) == 0 {
+			return to
+		}
+	}
+}
+
+// gzipHeader is that of k8s.io/apiserver's responses: no name, no time, the level
+// that is fastest, an unknown system (RFC 1952).
+var gzipHeader = [10]byte{0: 0x1f, 1: 0x8b, 2: 8, 8: 4, 9: 255}
+
+// gzipBeginning returns the beginning of a compressed body: the header, and begin.
+func gzipBeginning(begin []byte) []byte {
+	return appendStored(append(make([]byte, 0, len(begin)+32), gzipHeader[:]...), begin, false)
+}
+
+// appendGzipTrailer appends the end of a member, with the checksum and the length of the
+// uncompressed bytes.
+func appendGzipTrailer(to []byte, checksum uint32, length int) []byte {
+	to = binary.LittleEndian.AppendUint32(to, checksum)
+	return binary.LittleEndian.AppendUint32(to, uint32(length))
+}
+
+// The checksum of a list is combined from those of its chunks. Appending n bytes
+// multiplies the checksum by x^8n and adds the checksum of the n bytes, modulo the
+// polynomial of crc32.IEEE. Polynomials are written as hash/crc32 writes them: bit 31 is
+// the coefficient of x^0.
+
+// one is the polynomial 1.
+const one = 1 << 31
+
+// byteShifts has x^(8·2^k) at k.
+var byteShifts = func() (powers [bits.UintSize]uint32) {
+	powers[0] = one >> 8
+	for k := 1; k < len(powers); k++ {
+		powers[k] = product(powers[k-1], powers[k-1])
+	}
+	return powers
+}()
+
+// product multiplies two polynomials modulo that of crc32.IEEE.
+func product(a, b uint32) (sum uint32) {
+	for ; a != 0; a <<= 1 {
+		if a&one != 0 {
+			sum ^= b
+		}
+		overflow := b & 1
+		b >>= 1
+		if overflow != 0 {
+			b ^= crc32.IEEE
+		}
+	}
+	return sum
+}
+
+// byteShift returns x^8n, for n that is not negative.
+func byteShift(n int) uint32 {
+	shift := uint32(one)
+	for k := 0; n>>k != 0; k++ {
+		if n>>k&1 != 0 {
+			shift = product(byteShifts[k], shift)
+		}
+	}
+	return shift
+}
+
+// appendedChecksum returns the checksum of some bytes and others after them,
+// from the checksum of each, and byteShift of the length of the others.
+func appendedChecksum(checksum, others, shift uint32) uint32 {
+	return product(checksum, shift) ^ others
+}
+
+// member is the rest of a compressed list after its beginning, which stands for
+// gzipHeader and a stored block. The whole is one member of gzip (RFC 1952), as many
+// clients stop after the first: separators are stored blocks, chunks are the blocks
+// that are kept of them, and the last block has the end of the frame. The checksum
+// of the whole is combined of those of the parts.
+type member struct {
+	begin, separator, tail []byte
+	// chunks is how many there are; deflated makes it fewer if a chunk is all the rest.
+	chunks   int
+	deflated func(chunk int) (*deflated, error)
+}
+
+// memberWrites is the size of writes in bytes, which HTTP/2 cuts into frames of
+// 16 KiB: small writes would each wake up the goroutine of the connection.
+const memberWrites = 64 << 10
+
+var memberWriters = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, memberWrites) }}
+
+func (m *member) write(w io.Writer) (err error) {
+	out := memberWriters.Get().(*bufio.Writer)
+	defer func() {
+		// When a Write fails because the client has ended the stream, HTTP/2 may still
+		// read the buffer: another list in it would be sent there.
+		if err == nil {
+			out.Reset(nil) // keeps nothing of the request
+			memberWriters.Put(out)
+		}
+	}()
+	out.Reset(w)
+	separator := appendStored(nil, m.separator, false)
+	checksum, length := crc32.ChecksumIEEE(m.begin), len(m.begin)
+	for i := 0; i < m.chunks; i++ { // which deflated may lower
+		if i > 0 && len(m.separator) > 0 {
+			checksum = crc32.Update(checksum, crc32.IEEETable, m.separator)
+			length += len(m.separator)
+			if _, err := out.Write(separator); err != nil {
+				return err
+			}
+		}
+		d, err := m.deflated(i)
+		if err != nil {
+			return err
+		}
+		checksum = appendedChecksum(checksum, d.checksum, d.shift)
+		length += int(d.length)
+		if _, err := out.Write(d.blocks); err != nil {
+			return err
+		}
+	}
+	checksum = crc32.Update(checksum, crc32.IEEETable, m.tail)
+	length += len(m.tail)
+	end := appendStored(nil, m.tail, true)
+	if _, err := out.Write(appendGzipTrailer(end, checksum, length)); err != nil {
+		return err
+	}
+	return out.Flush()
+}
+
+// writeMember writes the list after its beginning, compressed.
+func (a *assembly) writeMember(w io.Writer, begin []byte) error {
+	m := a.member(begin)
+	defer a.store.share.Settle()
+	return m.write(w)
+}
+
+func (a *assembly) member(begin []byte) *member {
+	m := &member{begin: begin, separator: a.separator, tail: a.frame.tail, chunks: len(a.parts)}
+	written := 0
+	m.deflated = func(i int) (*deflated, error) {
+		p := &a.parts[i]
+		if p.chunk == nil && a.rest.make(a, i) != nil {
+			m.chunks = i + 1
+			return a.rest.deflatedFrom(len(begin)+written, a.frame.tail)
+		}
+		written += p.chunk.length()
+		defer a.release(p)
+		return a.deflated(p), nil
+	}
+	return m
+}
+
+// deflated returns the chunk of a part without its last separator, compressed. The
+// compressed form is kept from the second list on that needs it, and at once if
+// there was no room for the plain bytes.
+func (a *assembly) deflated(p *part) *deflated {
+	again := a.store.usedCompressed(p.chunk)
+	has := p.chunk.content.Load()
+	if has.deflated != nil {
+		return has.deflated
+	}
+	made := deflate(has.plain[:len(has.plain)-len(a.separator)])
+	if again {
+		a.store.complete(p.chunk, content{deflated: made})
+	}
+	if p.keep {
+		a.store.keepCompressed(p.chunk, made)
+	}
+	return made
+}

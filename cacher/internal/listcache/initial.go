@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package listcache
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kube-watchcache/watchcache/watchcache"
+)
+
+// Initial divides the initial events of one watch into runs of consecutive ones,
+// at the keys at which lists are divided, and where their objects take more than
+// bigElement: an event that a client leaves unread holds its run. The events of a run are encoded
+// together, to a chunk of the Store. Watches that begin with the same state, or
+// nearly the same, share it. Add and End are for one goroutine.
+type Initial struct {
+	store  *Store
+	stream *Stream
+	// direct: nothing stands between the watch and the handler of the server.
+	direct atomic.Bool
+
+	elements []*watchcache.Element
+	ids      []identity
+	size     int64 // of the elements
+}
+
+// Initial returns an empty Initial for a watch that was opened with the context.
+func (s *Store) Initial(ctx context.Context) *Initial {
+	s.lists.Add(1)
+	return &Initial{store: s, stream: streamOf(ctx)}
+}
+
+// Direct declares that the server's handler reads the events as they are, so all of them
+// come to the response, in order. Call Direct before the first event is read.
+func (i *Initial) Direct() { i.direct.Store(true) }
+
+// Add adds an element behind the others, and returns the run of those before it if
+// another one begins at it; otherwise nil.
+func (i *Initial) Add(e *watchcache.Element) (before *Run) {
+	id := identityOf(e)
+	if n := len(i.elements); n > 0 && (begins(id, e, n) || i.size+e.Size > bigElement) {
+		before = i.End()
+	}
+	i.elements, i.ids = append(i.elements, e), append(i.ids, id)
+	i.size += e.Size
+	return before
+}
+
+// End returns the run of the last elements, nil if there are none.
+func (i *Initial) End() *Run {
+	if len(i.elements) == 0 {
+		return nil
+	}
+	r := &Run{of: i, part: part{elements: slices.Clone(i.elements), ids: slices.Clone(i.ids)}}
+	clear(i.elements)
+	i.elements, i.ids, i.size = i.elements[:0], i.ids[:0], 0
+	return r
+}
+
+// Run is consecutive initial events of one watch.
+type Run struct {
+	of   *Initial
+	part part
+
+	mu struct {
+		sync.Mutex
+		// id is the format that chunk is of, as the reader of the watch has it.
+		id    string
+		chunk *chunk
+		// made is the part if the chunk was made for this run, and says which of its
+		// events were encoded; otherwise nil.
+		made *part
+		// plain has the events of plainOf, nil until they are needed.
+		plain   []byte
+		plainOf *chunk
+	}
+}
+
+// Elements returns the elements of the run's events. Nobody may write to the slice.
+func (r *Run) Elements() []*watchcache.Element { return r.part.elements }
+
+// Encode writes the event of an element.
+type Encode func(*watchcache.Element, io.Writer) error
+
+// errOrder ends a watch whose response has not received a placeholder.
+var errOrder = errors.New("the response to a watch has not received the event that was written to it")
+
+// Write writes one of the run's events in the format that id names, in one call of
+// w.Write, as framers need it. It writes the same bytes as encode, which must not depend
+// on earlier events. known: the event was not encoded for this run. ok is false, with
+// nothing written, if the events can't be shared.
+func (r *Run) Write(at int, id string, encode Encode, w io.Writer) (known, ok bool, err error) {
+	if len(r.part.elements) < minItems || r.of.store.share.None() {
+		return false, false, nil
+	}
+	c, known := r.find(at, id, encode)
+	if c == nil {
+		return false, false, nil
+	}
+	stream := r.of.stream
+	if stream == nil || !r.of.direct.Load() {
+		event, err := r.event(c, at)
+		if err == nil {
+			_, err = w.Write(event)
+		}
+		return known, true, err
+	}
+	return known, true, stream.write(r, c, at, w)
+}
+
+// find returns the chunk of the run in a format, nil if it can't be made, and whether
+// one of its events was not encoded for this run.
+func (r *Run) find(at int, id string, encode Encode) (c *chunk, known bool) {
+	r.mu.Lock()
+	c, made := r.mu.chunk, r.mu.made
+	found := c != nil && r.mu.id == id
+	r.mu.Unlock()
+	if !found {
+		var err error
+		if c, made, err = r.of.store.chunkOf(id, r.part, encode); err != nil {
+			return nil, false // and the encoder says so itself
+		}
+		r.mu.Lock()
+		r.mu.id, r.mu.chunk, r.mu.made = id, c, made
+		r.mu.Unlock()
+	}
+	return c, made == nil || (made.from != nil && made.from[at] >= 0)
+}
+
+// event returns one of the events of a chunk of the run.
+func (r *Run) event(c *chunk, at int) ([]byte, error) {
+	r.mu.Lock()
+	plain, found := r.mu.plain, r.mu.plainOf == c
+	r.mu.Unlock()
+	if !found {
+		var err error
+		if plain, err = r.of.store.plainOf(c); err != nil {
+			return nil, err
+		}
+		r.mu.Lock()
+		r.mu.plain, r.mu.plainOf = plain, c
+		r.mu.Unlock()
+	}
+	return c.item(plain, at), nil
+}
+
+// making is a chunk of initial events that is being made for one watch. Others
+// that need it wait.
+type making struct {
+	ids   []identity
+	done  chan struct{}
+	chunk *chunk // nil if it could not be made
+}
+
+// errAbandoned is why there is no chunk although somebody was about to make it.
+var errAbandoned = errors.New("the encoding of initial events was abandoned")
+
+// chunkOf returns the chunk with the events of a part, and keeps it if there is
+// room. made is the part if the chunk was made for it, and says which of its
+// events were encoded; otherwise nil.
+func (s *Store) chunkOf(id string, p part, encode Encode) (c *chunk, made *part, err error) {
+	at := place{s.formatOf(id), p.elements[0].Key}
+	s.mu.Lock()
+	for _, c := range s.mu.chunks[at] {
+		if slices.Equal(c.ids, p.ids) {
+			s.mu.Unlock()
+			c.used.Store(s.lists.Load())
+			c.useful.Store(true)
+			return c, nil, nil
+		}
+	}
+	if other := s.mu.making[at]; other != nil && slices.Equal(other.ids, p.ids) {
+		s.mu.Unlock()
+		<-other.done
+		if other.chunk == nil {
+			return nil, nil, errAbandoned
+		}
+		return other.chunk, nil, nil
+	}
+	var previous *chunk
+	if variants := s.mu.chunks[at]; len(variants) > 0 {
+		previous = variants[0]
+	}
+	mine := &making{ids: p.ids, done: make(chan struct{})}
+	first := s.mu.making[at] == nil
+	if first {
+		s.mu.making[at] = mine
+	}
+	s.mu.Unlock()
+	defer func() {
+		if first {
+			s.mu.Lock()
+			delete(s.mu.making, at)
+			s.mu.Unlock()
+		}
+		mine.chunk = c
+		close(mine.done)
+	}()
+	p.compare(previous)
+	if c, err = encodeChunk(at, &p, encode); err != nil {
+		return nil, nil, err
+	}
+	p.chunk, p.keep = c, true
+	s.keep([]part{p})
+	return c, &p, nil
+}
+
+// encodeChunk makes the chunk of a part: of the events that the previous chunk has,
+// and by encoding the others.
+func encodeChunk(at place, p *part, encode Encode) (*chunk, error) {
+	made := emptyChunk(at, p.ids)
+	var previous []byte
+	if p.previous != nil {
+		made.follow(p.previous)
+		if p.lacks < len(p.ids) {
+			var err error
+			if previous, _, err = p.previous.plain(nil); err != nil {
+				return nil, err
+			}
+		}
+	}
+	var plain joined
+	for i, e := range p.elements {
+		if p.from != nil && p.from[i] >= 0 {
+			plain.pieces = append(plain.pieces, p.previous.item(previous, p.from[i]))
+		} else if err := encode(e, &plain); err != nil {
+			return nil, err
+		}
+		for ; plain.counted < len(plain.pieces); plain.counted++ {
+			plain.length += len(plain.pieces[plain.counted])
+		}
+		made.ends[i] = plain.length
+	}
+	made.content.Store(&content{plain: slices.Concat(plain.pieces...)})
+	return made, nil
+}
+
+// joined is a writer that keeps its input in pieces.
+type joined struct {
+	pieces          [][]byte
+	counted, length int
+}
+
+// Write implements io.Writer.
+func (j *joined) Write(p []byte) (int, error) {
+	j.pieces = append(j.pieces, slices.Clone(p))
+	return len(p), nil
+}
+
+// formatOf returns the format of events that an encoder with the identifier makes.
+func (s *Store) formatOf(id string) *format {
+	if f, ok := s.formats.Load(id); ok {
+		return f.(*format)
+	}
+	of := formatID{encoder: runtime.Identifier(id)}
+	f, _ := s.formats.LoadOrStore(id, &format{id: of, seed: newFormatSeed(of)})
+	return f.(*format)
+}
+
+// plainOf returns the events of a chunk.
+func (s *Store) plainOf(c *chunk) ([]byte, error) {
+	plain, made, err := c.plain(nil)
+	if err != nil {
+		return nil, err
+	}
+	s.usedPlain(c)
+	if made {
+		s.complete(c, content{plain: plain})
+	}
+	return plain, nil
+}
+
+// deflatedOf returns the events of a chunk, compressed, each with its length in
+// front if framed: once for all who ask at the same time, and kept if there is room.
+// The caller settles the share.
+func (s *Store) deflatedOf(c *chunk, framed bool) (*deflated, error) {
+	c.compressing.Lock()
+	defer c.compressing.Unlock()
+	s.usedCompressed(c)
+	has := c.content.Load().deflated
+	if has != nil && has.framed == framed {
+		return has, nil
+	}
+	plain, _, err := c.plain(nil)
+	if err != nil {
+		return nil, err
+	}
+	if framed {
+		plain = c.withLengths(plain)
+	}
+	made := deflate(plain)
+	made.framed = framed
+	if has == nil {
+		s.complete(c, content{deflated: made})
+		s.keepCompressed(c, made)
+	}
+	return made, nil
+}
+
+// withLengths returns items with the length of each in front of it.
+func (c *chunk) withLengths(plain []byte) []byte {
+	framed := make([]byte, 0, len(plain)+lengthBytes*len(c.ends))
+	for i := range c.ends {
+		framed = binary.BigEndian.AppendUint32(framed, uint32(c.itemLength(i)))
+		framed = append(framed, c.item(plain, i)...)
+	}
+	return framed
+}
+
+// withoutLengths undoes withLengths, in place.
+func (c *chunk) withoutLengths(framed []byte) []byte {
+	plain := framed[:0]
+	for i := range c.ends {
+		n := c.itemLength(i)
+		plain = append(plain, framed[lengthBytes:lengthBytes+n]...)
+		framed = framed[lengthBytes+n:]
+	}
+	return plain
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package listcache
+
+import (
+	"context"
+	"errors"
+	"io"
+	"reflect"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Representation is how a client asks for one list, if not as the list itself: as the
+// metadata of its objects, or as a Table with a row for each, which has its metadata.
+// Both are of meta.k8s.io/v1.
+type Representation struct {
+	// Serializer is that of the API server for such representations,
+	// apihelpers.GetMetaInternalVersionCodecs().
+	Serializer runtime.NegotiatedSerializer
+	// Table makes the Table, whose rows refer to the items of the list. Without Table,
+	// the client asks for a PartialObjectMetadataList.
+	Table func(ctx context.Context, list runtime.Object) (*metav1.Table, error)
+
+	ctx     context.Context // of the request
+	outcome atomic.Int32
+}
+
+// Outcome is the outcome of a Representation.
+type Outcome int32
+
+const (
+	// Unused: the encoder was given no list that was filled for the request. If
+	// anything was written, it is not in the representation.
+	Unused Outcome = iota
+	// Written: an encoder has begun to write the list in the representation.
+	Written
+	// Refused: an encoder was given the list, and has written nothing.
+	Refused
+)
+
+// Outcome returns the outcome of the representation so far.
+func (r *Representation) Outcome() Outcome { return Outcome(r.outcome.Load()) }
+
+// Represent returns a context for a LIST that the encoders of Listings write in a
+// representation. Call end after the response.
+func (l *Listings) Represent(ctx context.Context, wanted *Representation) (with context.Context, end func()) {
+	outer := l.requestOf(ctx)
+	with, r := l.begin(ctx)
+	if outer != nil {
+		r.compressed = outer.compressed
+	}
+	r.wanted, wanted.ctx = wanted, with
+	return with, r.end
+}
+
+// encoder returns the server's own encoder of forms in a syntax, false if there
+// is none.
+func (r *Representation) encoder(s syntax) (runtime.Encoder, bool) {
+	mediaType := runtime.ContentTypeJSON
+	if s == protobufSyntax {
+		mediaType = runtime.ContentTypeProtobuf
+	}
+	for _, info := range r.Serializer.SupportedMediaTypes() {
+		if info.MediaType == mediaType && info.Serializer != nil {
+			return r.Serializer.EncoderForVersion(info.Serializer, metav1.SchemeGroupVersion), true
+		}
+	}
+	return nil, false
+}
+
+// errRepresentation is why a representation is left to the server.
+var errRepresentation = errors.New("the representation is left to the server")
+
+// representationWriter writes a list in a representation, and records that with the
+// first write.
+type representationWriter struct {
+	wanted *Representation
+	to     io.Writer
+}
+
+// Write implements io.Writer.
+func (w representationWriter) Write(p []byte) (int, error) {
+	w.wanted.outcome.Store(int32(Written))
+	return w.to.Write(p)
+}
+
+// represent writes a list in the representation that the client asks for. If that is
+// not possible, represent writes nothing and refuses; the request is then made again.
+func (e *listEncoder) represent(noted *listing, list runtime.Object, w io.Writer) error {
+	wanted := noted.wanted
+	encoder, ok := wanted.encoder(e.syntax)
+	if !ok {
+		wanted.outcome.Store(int32(Refused))
+		return nil
+	}
+	made := &representer{listEncoder: e, wanted: wanted, noted: noted, list: list, encoder: encoder}
+	write, err := made.metadata, error(nil)
+	if wanted.Table != nil {
+		write, err = made.table()
+	}
+	if err == nil {
+		err = write(representationWriter{wanted, w})
+	}
+	if err != nil && wanted.Outcome() != Written {
+		wanted.outcome.Store(int32(Refused))
+		return nil
+	}
+	return err
+}
+
+// representer writes one list in a representation.
+type representer struct {
+	*listEncoder
+	wanted  *Representation
+	noted   *listing
+	list    runtime.Object
+	encoder runtime.Encoder // the server's own, of the representation
+}
+
+// stock encodes with the server's own encoder.
+func (m *representer) stock(object runtime.Object, w io.Writer) error {
+	allocating, ok := m.encoder.(runtime.EncoderWithAllocator)
+	if !ok {
+		return m.encoder.Encode(object, w)
+	}
+	memory := runtime.AllocatorPool.Get().(*runtime.Allocator)
+	defer runtime.AllocatorPool.Put(memory)
+	return allocating.EncodeWithAllocator(object, w, memory)
+}
+
+// metadata writes the metadata of the list's objects.
+func (m *representer) metadata(w io.Writer) error {
+	whole := func(w io.Writer) error {
+		list, err := m.metadataList()
+		if err != nil {
+			return err
+		}
+		return m.stock(list, w)
+	}
+	if items, ok := m.items(); ok {
+		t := m.itemEncoder(items)
+		t.later = true
+		if a := m.metadataFormat(m.syntax).assemble(m.noted, t, whole); a != nil {
+			return a.write(w)
+		}
+	}
+	return whole(w)
+}
+
+// items returns the items of the list; false unless a cache has put them in.
+func (m *representer) items() (reflect.Value, bool) {
+	items, ok := itemsOf(m.list)
+	if !ok || items.Len() < minItems || !unchanged(items, m.noted.elements) {
+		return reflect.Value{}, false
+	}
+	return items, true
+}
+
+// metadataFormat returns the format of the metadata of objects. All served
+// versions have the same, and rows of Tables have it too.
+func (m *representer) metadataFormat(s syntax) *format {
+	return m.serializer.format(formatID{encoder: "metadata:" + m.encoder.Identifier(), list: reflect.TypeOf(m.list)}, s)
+}
+
+// itemEncoder returns the encoder of lists of metadata.
+func (m *representer) itemEncoder(items reflect.Value) *templateEncoder {
+	return &templateEncoder{stock: m.stock, subset: func(positions []int) (runtime.Object, error) {
+		list, err := m.emptyMetadataList()
+		if err != nil {
+			return nil, err
+		}
+		list.Items = make([]metav1.PartialObjectMetadata, 0, len(positions))
+		for _, at := range positions {
+			item, err := metadataOf(items.Index(at).Addr().Interface())
+			if err != nil {
+				return nil, err
+			}
+			list.Items = append(list.Items, *item)
+		}
+		return list, nil
+	}}
+}
+
+// emptyMetadataList returns a list of metadata without items, with the list's own metadata.
+func (m *representer) emptyMetadataList() (*metav1.PartialObjectMetadataList, error) {
+	own, ok := m.list.(metav1.ListInterface)
+	if !ok {
+		return nil, errRepresentation
+	}
+	return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{
+		ResourceVersion: own.GetResourceVersion(), Continue: own.GetContinue(), RemainingItemCount: own.GetRemainingItemCount(),
+	}}, nil
+}
+
+// metadataList returns the whole list of metadata.
+func (m *representer) metadataList() (*metav1.PartialObjectMetadataList, error) {
+	list, err := m.emptyMetadataList()
+	if err != nil {
+		return nil, err
+	}
+	err = meta.EachListItem(m.list, func(object runtime.Object) error {
+		item, err := metadataOf(object)
+		if err == nil {
+			list.Items = append(list.Items, *item)
+		}
+		return err
+	})
+	return list, err
+}
+
+var metadataKind = metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata")
+
+func metadataOf(object any) (*metav1.PartialObjectMetadata, error) {
+	m, err := meta.Accessor(object)
+	if err != nil {
+		return nil, err
+	}
+	partial := meta.AsPartialObjectMetadata(m)
+	partial.SetGroupVersionKind(metadataKind)
+	return partial, nil
+}

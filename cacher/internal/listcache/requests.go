@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package listcache
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+
+	"github.com/kube-watchcache/watchcache/watchcache"
+)
+
+// minItems is the length of the shortest list that is answered from kept bytes:
+// learning the frame costs as much as encoding one item.
+const minItems = 4
+
+// Listings connects the caches of an API server with its encoders. The zero value
+// does nothing until Serializer or EnableCustomResources was called.
+type Listings struct {
+	on, custom atomic.Bool
+	events     Events
+	mu         struct {
+		sync.RWMutex
+		// lists has the list that was last filled for each request under way, by its
+		// identity. A list stays there as long as its request lasts.
+		lists map[runtime.Object]*listing
+	}
+}
+
+// listRequest is a LIST of a client. The context of the request carries it to the cache
+// that fills the list, and the list that was filled leads the encoder to it.
+type listRequest struct {
+	of *Listings
+	// compressed is the response, if it may be compressed; otherwise nil.
+	compressed *compressedWriter
+	// wanted is the representation that the client asks for; nil for the list itself.
+	wanted *Representation
+	list   runtime.Object // the list that was last filled; guarded by Listings.mu
+}
+
+// listing is the record of a list of a request.
+type listing struct {
+	// elements are the list's items in the cache that has filled it; nil if none has.
+	elements   []*watchcache.Element
+	store      *Store
+	response   *compressedWriter
+	wanted     *Representation
+	compressed bool // the list is likely to be sent compressed
+}
+
+type requestKey struct{}
+
+// Begin returns a context for a LIST whose encoder uses kept bytes where it can. Call end
+// after the list was encoded.
+func (l *Listings) Begin(ctx context.Context) (with context.Context, end func()) {
+	with, r := l.begin(ctx)
+	return with, r.end
+}
+
+func (l *Listings) begin(ctx context.Context) (context.Context, *listRequest) {
+	r := &listRequest{of: l}
+	return context.WithValue(ctx, requestKey{}, r), r
+}
+
+func (l *Listings) requestOf(ctx context.Context) *listRequest {
+	if r, ok := ctx.Value(requestKey{}).(*listRequest); ok && r.of == l {
+		return r
+	}
+	return nil
+}
+
+// end forgets the list of the request.
+func (r *listRequest) end() {
+	r.of.mu.Lock()
+	defer r.of.mu.Unlock()
+	delete(r.of.mu.lists, r.list)
+	r.list = nil
+}
+
+// filled records the list that was last filled for the request.
+func (r *listRequest) filled(list runtime.Object, made *listing) {
+	r.of.mu.Lock()
+	defer r.of.mu.Unlock()
+	if r.of.mu.lists == nil {
+		r.of.mu.lists = map[runtime.Object]*listing{}
+	}
+	delete(r.of.mu.lists, r.list)
+	r.list = list
+	r.of.mu.lists[list] = made
+}
+
+// Serve returns a handler that serves requests as next does, and lists from kept bytes.
+// asks reports whether a request is a LIST, and whether next, of itself, would compress
+// a long response with gzip; such a list is sent from bytes that are kept compressed.
+// Put the handler within everything that looks at the response.
+func (l *Listings) Serve(next http.Handler, asks func(*http.Request) (list, compressed bool)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !l.on.Load() {
+			next.ServeHTTP(w, r)
+			return
+		}
+		list, compressed := asks(r)
+		if !list {
+			next.ServeHTTP(w, r)
+			return
+		}
+		ctx, request := l.begin(r.Context())
+		defer request.end()
+		if !compressed {
+			next.ServeHTTP(w, r.WithContext(ctx))
+			return
+		}
+		request.compressed = &compressedWriter{ResponseWriter: w}
+		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(request.compressed), r.WithContext(ctx))
+		request.compressed.sendHeader()
+	})
+}
+
+// Note records that a list was filled for the request of the context with the objects
+// of the elements, which nobody changes from now on. The store is that of the cache
+// that has filled the list.
+func (l *Listings) Note(ctx context.Context, list runtime.Object, elements []*watchcache.Element, store *Store) {
+	if l == nil || !l.on.Load() || len(elements) < minItems || store.share.None() {
+		return
+	}
+	if r := l.requestOf(ctx); r != nil && isPointer(list) {
+		r.filled(list, &listing{
+			elements: elements, store: store, response: r.compressed, wanted: r.wanted, compressed: r.compressed != nil,
+		})
+	}
+}
+
+// Read records that a list was read for the request of the context, so that the
+// encoder can write it in the representation that the client asks for, whether Note
+// was called or not.
+func (l *Listings) Read(ctx context.Context, list runtime.Object) {
+	if l == nil || !l.on.Load() {
+		return
+	}
+	if r := l.requestOf(ctx); r != nil && r.wanted != nil && isPointer(list) && l.find(list) == nil {
+		r.filled(list, &listing{wanted: r.wanted})
+	}
+}
+
+// Events returns the events that watches share in compressed form; nil of nil.
+func (l *Listings) Events() *Events {
+	if l == nil {
+		return nil
+	}
+	return &l.events
+}
+
+// find returns the record of a list, nil if there is none.
+func (l *Listings) find(list runtime.Object) *listing {
+	if !isPointer(list) {
+		return nil
+	}
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.mu.lists[list]
+}
+
+// isPointer reports whether an object has an identity of its own.
+func isPointer(o runtime.Object) bool { return reflect.ValueOf(o).Kind() == reflect.Pointer }

@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package listcache
+
+import (
+	"container/list"
+	"hash/maphash"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kube-watchcache/watchcache/cacher/internal/bytebudget"
+)
+
+const (
+	// maxVariants is how many chunks are kept that begin at one place: those of a
+	// namespace and of a page, say.
+	maxVariants = 4
+	// protected is for how many lists of the cache a chunk stays kept after its
+	// last use, whatever else wants its place. Lists that are larger than the
+	// budget would otherwise make each other's chunks go before they are used.
+	protected = 8
+	// maxSeen bounds how many places are remembered that only one list has requested.
+	maxSeen = 1 << 16
+	// agingPeriod and agingPeriods: a chunk goes when it was not used for ten
+	// minutes.
+	agingPeriod  = time.Minute
+	agingPeriods = 10
+)
+
+// Store keeps the chunks of one cache. Its methods are safe for concurrent use.
+type Store struct {
+	share *bytebudget.Share
+	// lists is how many lists, and watches with initial events, have asked for chunks.
+	lists   atomic.Int64
+	formats sync.Map // of events, by their identifiers; of *format
+	// custom is for lists of custom resources; a cache has one version of the resource.
+	custom customStore
+
+	mu struct {
+		sync.RWMutex
+		chunks map[place][]*chunk // the newest first
+		making map[place]*making  // the chunks of initial events that are being made
+		queue  *list.List         // of *chunk, about in the order of their last use
+		// twice are the chunks that are kept both plain and compressed, about in the
+		// order of the last use of their plain bytes.
+		twice *list.List
+		// seen and before are the places that lists have asked for, lately and
+		// before that.
+		seen, before map[uint64]struct{}
+		// crowded is the list that last found no room for a chunk, and full the one that
+		// found none for a compressed chunk.
+		crowded, full int64
+		// marks are the counts of lists at the beginning of each of the last
+		// periods, the oldest first.
+		marks []int64
+		aged  time.Duration
+	}
+}
+
+// NewStore returns an empty Store that keeps its share of bytes.
+func NewStore(share *bytebudget.Share) *Store {
+	s := &Store{share: share}
+	s.mu.making = map[place]*making{}
+	share.OnShrink(s.shrink)
+	s.clear()
+	return s
+}
+
+// Clear drops everything: the cache's elements are new ones.
+func (s *Store) Clear() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clear()
+}
+
+func (s *Store) clear() {
+	s.share.Add(-s.share.Kept())
+	for at, variants := range s.mu.chunks {
+		for _, c := range variants {
+			c.queued, c.twice = nil, nil
+		}
+		delete(s.mu.chunks, at)
+	}
+	s.mu.chunks = map[place][]*chunk{}
+	s.mu.queue, s.mu.twice = list.New(), list.New()
+	s.mu.seen, s.mu.before = map[uint64]struct{}{}, nil
+}
+
+// lookUp finds the chunks of a list's parts, and earlier chunks at the same places. It
+// decides which of the missing chunks are worth keeping:
+//   - a chunk that has much in common with the earlier one at its place;
+//   - a chunk that a list has requested before;
+//   - a chunk in place of one that had nothing in common with several lists.
+//
+// A list that changes nearly completely each time is not worth keeping. compressed: the
+// list is likely to be sent compressed, so chunks need less room.
+func (s *Store) lookUp(f *format, parts []part, compressed bool) {
+	now := s.lists.Add(1)
+	s.mu.RLock()
+	missing := false
+	for i := range parts {
+		p := &parts[i]
+		variants := s.mu.chunks[place{f, p.elements[0].Key}]
+		for _, c := range variants {
+			if slices.Equal(c.ids, p.ids) {
+				c.used.Store(now)
+				c.useful.Store(true)
+				p.chunk = c
+				break
+			}
+		}
+		if p.chunk == nil {
+			missing = true
+			if len(variants) > 0 {
+				p.previous = variants[0]
+			}
+		}
+	}
+	s.mu.RUnlock()
+	if missing {
+		for i := range parts {
+			if p := &parts[i]; p.chunk == nil {
+				p.compare(p.previous)
+			}
+		}
+		s.admit(f, parts, now, compressed)
+	}
+}
+
+func (s *Store) admit(f *format, parts []part, now int64, compressed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	crowded := s.mu.crowded
+	if compressed {
+		crowded = s.mu.full
+	}
+	room := crowded == 0 || now > crowded+protected
+	for i := range parts {
+		p := &parts[i]
+		if p.chunk != nil {
+			continue
+		}
+		if p.previous != nil && !p.isOther(f.syntax) {
+			p.previous.useful.Store(true)
+			p.keep = true
+			continue
+		}
+		id := p.ids[0].key ^ f.seed
+		if p.previous != nil {
+			id = p.hash() ^ f.seed
+		}
+		_, lately := s.mu.seen[id]
+		_, before := s.mu.before[id]
+		if !lately {
+			s.mu.seen[id] = struct{}{}
+		}
+		p.keep = (lately || before) && (room || p.previous != nil)
+		if p.previous != nil && !p.keep {
+			if p.lacks <= len(p.ids)/3 {
+				p.previous.useful.Store(true)
+			}
+			p.previous.misses++
+			p.keep = p.previous.misses >= p.previous.patience
+		}
+	}
+	if len(s.mu.seen) > maxSeen {
+		s.mu.seen, s.mu.before = map[uint64]struct{}{}, s.mu.seen
+	}
+}
+
+// keep keeps the chunks that were made for a list's parts, as far as there is
+// room for them, and returns how many items there is none for.
+func (s *Store) keep(parts []part) (homeless int) {
+	s.mu.Lock()
+	for i := range parts {
+		if p := &parts[i]; p.keep && p.chunk.queued == nil && !s.put(p.chunk, false) {
+			homeless += len(p.ids)
+		}
+	}
+	s.mu.Unlock()
+	s.share.Settle()
+	return homeless
+}
+
+// has reports whether a chunk is kept.
+func (s *Store) has(c *chunk) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return c.queued != nil
+}
+
+// forget drops the chunks of a format that was refused.
+func (s *Store) forget(f *format) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for e := s.mu.queue.Front(); e != nil; {
+		c := e.Value.(*chunk)
+		e = e.Next()
+		if c.at.format == f {
+			s.drop(c)
+		}
+	}
+}
+
+// put keeps a chunk, unless one with the same items is kept. It returns false if
+// there is no room. compressed: the chunk has its compressed form only.
+func (s *Store) put(c *chunk, compressed bool) bool {
+	now := s.lists.Load()
+	variants := s.mu.chunks[c.at]
+	for _, other := range variants {
+		if slices.Equal(other.ids, c.ids) {
+			return true // another list was quicker
+		}
+	}
+	for i := len(variants) - 1; i >= 0; i-- {
+		if other := variants[i]; sameKeys(other.ids, c.ids) || i == maxVariants-1 {
+			s.drop(other)
+		}
+	}
+	if !s.makeRoom(c.size(), compressed) {
+		if compressed {
+			s.mu.full = now
+		} else {
+			s.mu.crowded = now
+		}
+		return false
+	}
+	c.used.Store(now)
+	c.queued = s.mu.queue.PushBack(c)
+	s.mu.chunks[c.at] = append([]*chunk{c}, s.mu.chunks[c.at]...)
+	s.share.Add(c.size())
+	return true
+}
+
+// complete adds the plain or the compressed form to a chunk, as far as there is room. The
+// compressed form replaces the plain bytes if there is no room for both, or nobody needs
+// the plain ones: no list has written them lately, and no change has used them for the
+// next chunk.
+func (s *Store) complete(c *chunk, more content) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.queued == nil {
+		return
+	}
+	had := c.content.Load()
+	has := had.with(more)
+	switch {
+	case more.deflated != nil && !c.changes && c.usedPlain.Load() <= s.lists.Load()-protected:
+		has.plain = nil
+	case s.makeRoom(has.size()-had.size(), more.deflated != nil):
+	case more.deflated == nil:
+		return
+	default:
+		has.plain = nil
+	}
+	if has.plain == nil && has.size() > had.size() {
+		return
+	}
+	if c.queued != nil && c.content.Load() == had {
+		s.replace(c, &has)
+	}
+}
+
+// keepCompressed keeps a chunk in compressed form only, unless it is kept.
+// keepCompressed returns false if there is no room.
+func (s *Store) keepCompressed(c *chunk, d *deflated) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.queued != nil {
+		return true
+	}
+	c.content.Store(&content{deflated: d})
+	return s.put(c, true)
+}
+
+// replace replaces the content of a chunk.
+func (s *Store) replace(c *chunk, has *content) {
+	s.share.Add(has.size() - c.content.Swap(has).size())
+	switch both := has.plain != nil && has.deflated != nil; {
+	case both && c.twice == nil:
+		c.twice = s.mu.twice.PushBack(c)
+	case !both && c.twice != nil:
+		s.mu.twice.Remove(c.twice)
+		c.twice = nil
+	}
+	if has.plain == nil {
+		s.mu.crowded, s.mu.full = 0, 0 // there is room again
+	}
+}
+
+// usedPlain records that a list has written the plain bytes of a chunk.
+func (s *Store) usedPlain(c *chunk) { c.usedPlain.Store(s.lists.Load()) }
+
+// usedCompressed records that a list was made of the compressed bytes of a chunk,
+// and reports whether it was not the first.
+func (s *Store) usedCompressed(c *chunk) bool {
+	return c.usedCompressed.Swap(s.lists.Load()) != never
+}
+
+// makeRoom makes room for so many bytes by dropping chunks that the last lists have not
+// used. For a compressed form it also drops plain bytes that are kept compressed as well,
+// used or not: a list whose chunks are all kept in some form need not be encoded.
+func (s *Store) makeRoom(bytes int64, compressed bool) bool {
+	for unused := s.lists.Load() - protected; s.share.Kept()+bytes > s.share.Allowance(); {
+		if !s.giveUp(unused) && !s.evict(unused) && (!compressed || !s.giveUp(math.MaxInt64)) {
+			return false
+		}
+	}
+	return true
+}
+
+// giveUp drops the plain bytes of a chunk that is kept compressed as well, unless
+// a list has written them after the given one. It returns false if it drops nothing.
+func (s *Store) giveUp(after int64) bool {
+	for range s.mu.twice.Len() {
+		front := s.mu.twice.Front()
+		c := front.Value.(*chunk)
+		if c.usedPlain.Load() <= after {
+			s.replace(c, &content{deflated: c.content.Load().deflated})
+			return true
+		}
+		s.mu.twice.MoveToBack(front)
+	}
+	return false
+}
+
+// evict drops the chunk that was not used for longest, unless a list has used
+// it after the given one. It returns false if it drops nothing.
+func (s *Store) evict(after int64) bool {
+	for range s.mu.queue.Len() {
+		front := s.mu.queue.Front()
+		c := front.Value.(*chunk)
+		if c.used.Load() <= after {
+			s.drop(c)
+			return true
+		}
+		s.mu.queue.MoveToBack(front)
+	}
+	return false
+}
+
+func (s *Store) drop(c *chunk) {
+	s.mu.queue.Remove(c.queued)
+	c.queued = nil
+	if c.twice != nil {
+		s.mu.twice.Remove(c.twice)
+		c.twice = nil
+	}
+	s.share.Add(-c.size())
+	variants := slices.DeleteFunc(slices.Clone(s.mu.chunks[c.at]), func(other *chunk) bool { return other == c })
+	if len(variants) == 0 {
+		delete(s.mu.chunks, c.at)
+		return
+	}
+	s.mu.chunks[c.at] = variants
+}
+
+// shrink drops chunks while the share is exceeded.
+func (s *Store) shrink() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, after := range []int64{s.lists.Load() - protected, math.MaxInt64} {
+		for s.share.Over() && (s.giveUp(after) || s.evict(after)) {
+		}
+	}
+}
+
+// Bytes returns the size of the chunks.
+func (s *Store) Bytes() int64 { return s.share.Kept() }
+
+// Age drops chunks that no list has used for ten minutes, and the unused form of chunks
+// that are kept twice. Call it from time to time, with the time since some beginning.
+func (s *Store) Age(now time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now < s.mu.aged+agingPeriod {
+		return
+	}
+	s.mu.aged = now
+	s.mu.marks = append(s.mu.marks, s.lists.Load())
+	if len(s.mu.marks) <= agingPeriods {
+		return
+	}
+	oldest := s.mu.marks[0]
+	s.mu.marks = slices.Delete(s.mu.marks, 0, 1)
+	for e := s.mu.queue.Front(); e != nil; {
+		c := e.Value.(*chunk)
+		e = e.Next()
+		s.ageRows(c, oldest)
+		if c.used.Load() <= oldest {
+			s.drop(c)
+		}
+	}
+	for e := s.mu.twice.Front(); e != nil; {
+		c := e.Value.(*chunk)
+		e = e.Next()
+		switch has := c.content.Load(); {
+		case c.usedPlain.Load() <= oldest:
+			s.replace(c, &content{deflated: has.deflated})
+		case c.usedCompressed.Load() <= oldest:
+			s.replace(c, &content{plain: has.plain})
+		}
+	}
+	s.mu.seen, s.mu.before = map[uint64]struct{}{}, s.mu.seen
+}
+
+// newFormatSeed makes the places of two formats different.
+func newFormatSeed(id formatID) uint64 { return maphash.Comparable(seed, id) }

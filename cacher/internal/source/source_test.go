@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/utils/clock"
+
+	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
+	"github.com/kube-watchcache/watchcache/internal/memstore"
+	"github.com/kube-watchcache/watchcache/internal/poddata"
+	"github.com/kube-watchcache/watchcache/metrics"
+)
+
+// keys is a Fill that remembers the names of what it was given.
+type keys struct{ names []string }
+
+func (k *keys) Add(object runtime.Object) { k.names = append(k.names, nameOf(object)) }
+func (k *keys) Change(event watch.Event) {
+	k.names = append(k.names, string(event.Type)+" "+nameOf(event.Object))
+}
+
+func nameOf(object runtime.Object) string {
+	accessor, err := meta.Accessor(object)
+	if err != nil {
+		return fmt.Sprint(err)
+	}
+	return accessor.GetName() + "@" + accessor.GetResourceVersion()
+}
+
+// fixture is a Source over a store, and what it has reported.
+type fixture struct {
+	*Source
+	store         *memstore.Store
+	broke         []error
+	undeliverable []error
+	relists       []metrics.RelistCause
+}
+
+// inBubble runs f with a Source over a store with one object, in virtual time.
+func inBubble(t *testing.T, f func(t *testing.T, s *fixture)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fixture{store: memstore.New(poddata.Prefix, func() runtime.Object { return &example.Pod{} })}
+		s.store.Put("/pods/a/one", poddata.Pod("a/one"))
+		group := &tasks.Group{}
+		s.Source = New(Config{
+			Storage: s.store, Prefix: poddata.Prefix, Resource: "pods", Clock: clock.RealClock{}, Tasks: group,
+			NewList: func() runtime.Object { return &example.PodList{} }, NewFill: func() Fill { return &keys{} },
+			Begins: func() {}, Relists: func(cause metrics.RelistCause) { s.relists = append(s.relists, cause) },
+			Broke:         func(err error) { s.broke = append(s.broke, err) },
+			StaysBroken:   func(error) {},
+			Undeliverable: func(err error) { s.undeliverable = append(s.undeliverable, err) },
+		})
+		f(t, s)
+		group.Close()
+		s.Close()
+	})
+}
+
+// watchFrom opens the Reflector's watch.
+func (s *fixture) watchFrom(t *testing.T, rv string) watch.Interface {
+	w, err := s.WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: rv})
+	require.NoError(t, err)
+	return w
+}
+
+// sent returns what the Reflector gets within a time.
+func sent(w watch.Interface, within time.Duration) (lines []string) {
+	late := time.After(within)
+	for {
+		select {
+		case event, open := <-w.ResultChan():
+			switch {
+			case !open:
+				return append(lines, "closed")
+			case event.Type == watch.Error:
+				lines = append(lines, "ERROR "+apierrors.FromObject(event.Object).Error())
+			case event.Type != watch.Bookmark:
+				lines = append(lines, string(event.Type)+" "+nameOf(event.Object))
+			}
+		case <-late:
+			return lines
+		}
+	}
+}
+
+// A watch of the storage that breaks is resumed where it broke: the Reflector gets
+// each event once, and nothing of the break.
+func TestBrokenWatchIsResumed(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *fixture) {
+		w := s.watchFrom(t, "2")
+		defer w.Stop()
+		for _, failure := range []*apierrors.StatusError{nil, apierrors.NewInternalError(errors.New("no leader"))} {
+			s.store.Put("/pods/a/one", poddata.Pod("a/one"))
+			assert.Len(t, sent(w, time.Second), 1)
+			s.store.BreakWatches(failure)
+			s.store.Put("/pods/a/two", poddata.Pod("a/two"))
+			assert.Len(t, sent(w, 10*time.Second), 1)
+		}
+		assert.Len(t, s.broke, 2)
+		assert.Empty(t, s.relists)
+	})
+}
+
+// A watch that has expired, and an order to list again, end the Reflector's watch with
+// fixed words: the Reflector logs them.
+func TestReflectorListsAgain(t *testing.T) {
+	const want = "ERROR the watch cache lists again"
+	for name, ends := range map[string]func(*fixture){
+		"expired":  func(s *fixture) { s.store.BreakWatches(apierrors.NewResourceExpired("hunter2")) },
+		"an order": func(s *fixture) { s.Relist() },
+		"far behind": func(s *fixture) {
+			release := s.store.EndWatches(apierrors.NewServiceUnavailable("hunter2"))
+			time.AfterFunc(time.Minute, func() { release() })
+			for range resumeMost + 1 {
+				s.store.Touch()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *fixture) {
+				w := s.watchFrom(t, "2")
+				defer w.Stop()
+				synctest.Wait()
+				ends(s)
+				assert.Equal(t, []string{want, "closed"}, sent(w, 2*time.Minute))
+			})
+		})
+	}
+}
+
+// An order that a watch takes when it ends is meant for the next one.
+func TestOrderIsGivenBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *fixture) {
+		ended, end := context.WithCancel(t.Context())
+		end()
+		stream := newStream(s.Source, ended, metav1.ListOptions{ResourceVersion: "2"})
+		require.True(t, stream.over())
+		w := s.watchFrom(t, "2")
+		assert.Equal(t, []string{"ERROR the watch cache lists again", "closed"}, sent(w, time.Second))
+	})
+}
+
+// What the storage does decides whether it can't deliver an event, and not the text of
+// its error.
+func TestJudge(t *testing.T) {
+	texts := []string{"etcdserver: no leader", "rpc error: code = Unavailable desc = the plugin is away", "hunter2"}
+	for _, text := range texts {
+		failure := apierrors.NewInternalError(errors.New(text))
+		t.Run("one event/"+text, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *fixture) {
+				w := s.watchFrom(t, "2")
+				defer w.Stop()
+				synctest.Wait()
+				s.store.Corrupt(failure)
+				s.store.Put("/pods/a/two", poddata.Pod("a/two"))
+				assert.Equal(t, []string{"ERROR the watch cache lists again", "closed"}, sent(w, 30*time.Second))
+				require.Len(t, s.undeliverable, 1)
+				assert.ErrorContains(t, s.undeliverable[0], text)
+			})
+		})
+		t.Run("every watch/"+text, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *fixture) {
+				w := s.watchFrom(t, "2")
+				defer w.Stop()
+				synctest.Wait()
+				release := s.store.EndWatches(failure)
+				s.store.Put("/pods/a/two", poddata.Pod("a/two"))
+				assert.Empty(t, sent(w, 10*time.Minute))
+				release()
+				assert.Equal(t, []string{"ADDED two@3"}, sent(w, 10*time.Second))
+				assert.Empty(t, s.undeliverable)
+			})
+		})
+		t.Run("no version/"+text, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *fixture) {
+				w := s.watchFrom(t, "2")
+				defer w.Stop()
+				synctest.Wait()
+				s.store.Fail("version", errors.New(text))
+				s.store.Corrupt(failure)
+				s.store.Put("/pods/a/two", poddata.Pod("a/two"))
+				assert.Empty(t, sent(w, 10*time.Minute), "a storage that is away")
+			})
+		})
+	}
+}
+
+// The Reflector gets no text of the storage, and whoever asks for it does.
+func TestErrorsAreOpaque(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *fixture) {
+		failure := apierrors.NewResourceExpired("hunter2")
+		s.store.Fail("list", failure)
+		s.store.Fail("watch", failure)
+		_, listing := s.ListWithContext(t.Context(), metav1.ListOptions{})
+		_, watching := s.WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: "2"})
+		for _, err := range []error{listing, watching, fmt.Errorf("failed to list: %w", listing)} {
+			assert.NotContains(t, err.Error(), "hunter2")
+			assert.True(t, apierrors.IsResourceExpired(err), "the reason is lost")
+			assert.Equal(t, failure, Revealed(err))
+		}
+	})
+}
+
+// The objects of a state go into the fill, page by page, and not to the Reflector.
+func TestListFills(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *fixture) {
+		for i := range 5 {
+			s.store.Put(fmt.Sprintf("/pods/b/%d", i), poddata.Pod(fmt.Sprintf("b/%d", i)))
+		}
+		list, err := s.ListWithContext(t.Context(), metav1.ListOptions{Limit: 2})
+		require.NoError(t, err)
+		assert.Zero(t, meta.LenList(list))
+		filled, ok := s.Filled().(*keys)
+		require.True(t, ok, "there is no state")
+		assert.Equal(t, []string{"one@2", "0@3", "1@4", "2@5", "3@6", "4@7"}, filled.names)
+		assert.Nil(t, s.Filled(), "the state is kept")
+	})
+}
+
+func TestFurthest(t *testing.T) {
+	var f furthest
+	f.begin(5)
+	for i, step := range []struct {
+		version  uint64
+		bookmark bool
+		came     bool
+	}{{5, true, false}, {6, false, true}, {6, false, true}} {
+		f.note(step.version, step.bookmark)
+		assert.Equal(t, step.came, f.came, "step %d", i)
+	}
+	f.watchFrom()
+	f.note(6, false)
+	f.note(6, false)
+	assert.False(t, f.came, "the same two events again")
+	f.note(6, false)
+	assert.True(t, f.came, "a third event of the revision")
+}

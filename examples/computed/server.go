@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+	watchcache "github.com/kube-watchcache/watchcache/server"
+	"github.com/kube-watchcache/watchcache/storage/memory"
+)
+
+var (
+	version  = schema.GroupVersion{Group: "loads.example.com", Version: "v1"}
+	resource = version.WithResource("loads").GroupResource()
+	scheme   = newScheme()
+	codecs   = serializer.NewCodecFactory(scheme)
+)
+
+// newScheme returns a scheme with all that the server sends and receives.
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	scheme.AddKnownTypes(version, &Load{}, &LoadList{})
+	scheme.AddKnownTypes(resource.WithVersion(runtime.APIVersionInternal).GroupVersion(), &Load{}, &LoadList{})
+	metav1.AddToGroupVersion(scheme, version)
+	metav1.AddToGroupVersion(scheme, metav1.Unversioned)
+	scheme.AddUnversionedTypes(metav1.Unversioned, &metav1.Status{}, &metav1.APIVersions{}, &metav1.APIGroupList{}, &metav1.APIGroup{}, &metav1.APIResourceList{})
+	return scheme
+}
+
+// newServer makes a server with loads, on the watch cache.
+func newServer(config *genericapiserver.RecommendedConfig) (*genericapiserver.GenericAPIServer, error) {
+	store, err := memory.New(memory.Config{
+		GroupResource:  resource,
+		ResourcePrefix: "/loads",
+		KeyFunc:        func(obj runtime.Object) (string, error) { return storage.NoNamespaceKeyFunc("/loads/", obj) },
+		GetAttrsFunc:   storage.DefaultClusterScopedAttr,
+		NewFunc:        newLoad, NewListFunc: newList,
+	})
+	if err != nil {
+		return nil, err
+	}
+	computed := &computer{Store: store}
+	if err := computed.compute(context.Background()); err != nil { // no client sees the store empty
+		return nil, err
+	}
+	config.RESTOptionsGetter = generic.RESTOptions{StorageConfig: (&storagebackend.Config{Codec: codecs.LegacyCodec(version)}).ForResource(resource), ResourcePrefix: "/loads"}
+	if err := watchcache.Install(&config.Config, cacher.WithRawStorage(store.RawStorage)); err != nil {
+		return nil, err
+	}
+	loads := &genericregistry.Store{
+		NewFunc: newLoad, NewListFunc: newList,
+		DefaultQualifiedResource:  resource,
+		SingularQualifiedResource: version.WithResource("load").GroupResource(),
+		UpdateStrategy:            strategy{}, DeleteStrategy: strategy{},
+		TableConvertor: table{rest.NewDefaultTableConvertor(resource)},
+	}
+	if err := loads.CompleteWithOptions(&generic.StoreOptions{RESTOptions: config.RESTOptionsGetter, AttrFunc: storage.DefaultClusterScopedAttr}); err != nil {
+		return nil, err
+	}
+	server, err := config.Complete().New("loads", genericapiserver.NewEmptyDelegate())
+	if err != nil {
+		return nil, err
+	}
+	group := genericapiserver.NewDefaultAPIGroupInfo(version.Group, scheme, metav1.ParameterCodec, codecs)
+	group.VersionedResourcesStorageMap[version.Version] = map[string]rest.Storage{"loads": readOnly{loads, loads, loads, loads, loads, loads}}
+	if err := watchcache.InstallAPIGroup(server, &group); err != nil {
+		return nil, err
+	}
+	server.AddPostStartHookOrDie("loads", func(hook genericapiserver.PostStartHookContext) error {
+		go wait.PollUntilContextCancel(hook, time.Second, false, func(ctx context.Context) (done bool, _ error) {
+			if err := computed.compute(ctx); err != nil && ctx.Err() == nil {
+				utilruntime.HandleErrorWithContext(ctx, err, "The loads could not be computed, and are tried again in a second")
+			}
+			return false, nil
+		})
+		return nil
+	})
+	return server, watchcache.AddReadinessHook(server)
+}
+
+// computer is the store and what its objects are computed from.
+type computer struct {
+	*memory.Store
+	before reading
+}
+
+// compute gives the store all loads that there are. Those that differ become events.
+func (c *computer) compute(ctx context.Context) error {
+	now, err := read()
+	if err == nil {
+		err = c.Replace(ctx, loads(c.before, now))
+		c.before = now
+	}
+	return err
+}
+
+// readOnly is a registry without its methods that write: a client that writes gets a 405.
+type readOnly struct {
+	rest.Storage
+	rest.Scoper
+	rest.SingularNameProvider
+	rest.Getter
+	rest.Lister
+	rest.Watcher
+}
+
+// strategy says that loads have no namespace. Nobody writes through the registry.
+type strategy struct{ rest.RESTUpdateStrategy }
+
+func (strategy) NamespaceScoped() bool { return false }
+
+// table has the columns that kubectl shows.
+type table struct{ rest.TableConvertor }
+
+func (t table) ConvertToTable(ctx context.Context, obj, options runtime.Object) (*metav1.Table, error) {
+	out, err := t.TableConvertor.ConvertToTable(ctx, obj, options)
+	if err != nil {
+		return nil, err
+	}
+	if out.ColumnDefinitions != nil { // without headers there are none
+		out.ColumnDefinitions = []metav1.TableColumnDefinition{{Name: "Name", Type: "string", Format: "name"}, {Name: "Percent", Type: "integer"}, {Name: "Command", Type: "string"}}
+	}
+	for i := range out.Rows {
+		load := out.Rows[i].Object.Object.(*Load)
+		out.Rows[i].Cells = []any{load.Name, load.Percent, load.Command}
+	}
+	return out, nil
+}

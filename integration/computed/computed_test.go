@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package computed
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+)
+
+// cpus returns the names of the CPUs' loads.
+func cpus(t *testing.T) (names []string) {
+	t.Helper()
+	stat, err := os.ReadFile("/proc/stat")
+	require.NoError(t, err)
+	for _, match := range regexp.MustCompile(`(?m)^cpu(\d+) `).FindAllStringSubmatch(string(stat), -1) {
+		names = append(names, "cpu-"+match[1])
+	}
+	require.NotEmpty(t, names)
+	return names
+}
+
+func names(t *testing.T, s *server, opts metav1.ListOptions) (out []string) {
+	t.Helper()
+	list, err := s.client().List(t.Context(), opts)
+	require.NoError(t, err)
+	for _, load := range list.Items {
+		require.NotEmpty(t, load.GetResourceVersion())
+		require.Equal(t, load.GetLabels()["kind"], strings.Split(load.GetName(), "-")[0])
+		out = append(out, load.GetName())
+	}
+	return out
+}
+
+// TestClients: lists, selectors and informers see processes come and go. A server with
+// open watches ends at Ctrl-C, and has logged neither a warning nor an error.
+func TestClients(t *testing.T) {
+	s := start(t, t.TempDir(), "0")
+	require.ElementsMatch(t, cpus(t), names(t, s, metav1.ListOptions{LabelSelector: "kind=cpu"}))
+	require.Equal(t, []string{"cpu-0"}, names(t, s, metav1.ListOptions{FieldSelector: "metadata.name=cpu-0"}))
+	first, err := s.client().List(t.Context(), metav1.ListOptions{Limit: 1})
+	require.NoError(t, err)
+	rest, err := s.client().List(t.Context(), metav1.ListOptions{Continue: first.GetContinue()})
+	require.NoError(t, err)
+	require.Equal(t, first.GetResourceVersion(), rest.GetResourceVersion())
+	require.Len(t, rest.Items, int(*first.GetRemainingItemCount()))
+
+	all, some := inform(t, s.config(), ""), inform(t, s.config(), "kind=cpu")
+	all.mu.Lock()
+	require.Equal(t, "true", all.mu.watches[0].Get("sendInitialEvents"), "the informer has not used WatchList")
+	all.mu.Unlock()
+	p := startProcess(t)
+	require.Eventually(t, func() bool { return all.state()[p.name] != "" }, patience, pollInterval)
+	require.Contains(t, names(t, s, metav1.ListOptions{LabelSelector: "kind=group"}), p.name)
+	load, err := s.client().Get(t.Context(), p.name, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "cat", load.Object["command"])
+	require.Subset(t, all.agrees(s), some.state())
+	p.end()
+	require.Eventually(t, func() bool { return all.state()[p.name] == "" }, patience, pollInterval)
+	all.mu.Lock()
+	require.Equal(t, 1, all.mu.deleted[p.name])
+	require.Len(t, all.mu.watches, 1)
+	all.mu.Unlock()
+	require.Len(t, some.state(), len(cpus(t)))
+
+	require.Equal(t, 0, s.stop(syscall.SIGINT), s.log.String())
+	require.NotRegexp(t, `(?m)^[EWF]\d{4} `, s.log.String())
+}
+
+// TestReadOnly: what writes is answered with 405, and discovery offers nothing of it.
+func TestReadOnly(t *testing.T) {
+	s := start(t, t.TempDir(), "0")
+	client, err := rest.HTTPClientFor(s.config())
+	require.NoError(t, err)
+	const all, one = "/apis/loads.example.com/v1/loads", "/apis/loads.example.com/v1/loads/cpu-0"
+	object := `{"apiVersion":"loads.example.com/v1","kind":"Load","metadata":{"name":"cpu-0"},"percent":7}`
+	do := func(method, path, contentType string) (int, string) {
+		request, err := http.NewRequestWithContext(t.Context(), method, s.url.JoinPath(path).String(), strings.NewReader(object))
+		require.NoError(t, err)
+		request.Header.Set("Content-Type", contentType)
+		response, err := client.Do(request)
+		require.NoError(t, err)
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		return response.StatusCode, string(body)
+	}
+	for _, write := range [][3]string{
+		{http.MethodPost, all, "application/json"},
+		{http.MethodPost, one, "application/json"},
+		{http.MethodPut, one, "application/json"},
+		{http.MethodPatch, one, "application/merge-patch+json"},
+		{http.MethodPatch, one, "application/apply-patch+yaml"},
+		{http.MethodDelete, one, "application/json"},
+		{http.MethodDelete, all, "application/json"},
+	} {
+		status, answer := do(write[0], write[1], write[2])
+		require.Equal(t, http.StatusMethodNotAllowed, status, "%v: %s", write, answer)
+	}
+	status, answer := do(http.MethodGet, "/apis/loads.example.com/v1", "")
+	require.Equal(t, http.StatusOK, status)
+	var resources metav1.APIResourceList
+	require.NoError(t, json.Unmarshal([]byte(answer), &resources))
+	require.Len(t, resources.APIResources, 1)
+	require.Equal(t, metav1.Verbs{"get", "list", "watch"}, resources.APIResources[0].Verbs)
+}
+
+// TestRestart: an informer outlives the process, whether that was killed or stopped. The
+// new one is in another state and does not know the informer's version: after a 410 the
+// informer has all that there is and nothing else.
+func TestRestart(t *testing.T) {
+	dir := t.TempDir()
+	s := start(t, dir, "0")
+	in := inform(t, s.config(), "")
+	for n, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT} {
+		gone := startProcess(t)
+		require.Eventually(t, func() bool { return in.state()[gone.name] != "" }, patience, pollInterval)
+		before, version := s.state()
+		page, err := s.client().List(t.Context(), metav1.ListOptions{Limit: 1})
+		require.NoError(t, err)
+		s.stop(signal)
+		gone.end()
+		came := startProcess(t)
+
+		s = start(t, dir, s.url.Port())
+		require.Eventually(t, func() bool { return in.state()[came.name] != "" }, patience, pollInterval)
+		after := in.agrees(s)
+		require.NotContains(t, after, gone.name)
+		require.Contains(t, after, came.name)
+		for name, rv := range after {
+			require.Greater(t, number(t, rv), number(t, version), name)
+		}
+		require.Contains(t, before, "cpu-0")
+		require.Contains(t, after, "cpu-0")
+		in.mu.Lock()
+		require.Equal(t, 1, in.mu.deleted[gone.name])
+		require.Equal(t, n+1, in.mu.expired)
+		require.Equal(t, "true", in.mu.watches[len(in.mu.watches)-1].Get("sendInitialEvents"))
+		in.mu.Unlock()
+
+		_, err = s.client().List(t.Context(), metav1.ListOptions{Continue: page.GetContinue()})
+		require.True(t, apierrors.IsResourceExpired(err), err)
+		w, err := s.client().Watch(t.Context(), metav1.ListOptions{ResourceVersion: version})
+		require.NoError(t, err)
+		refused := <-w.ResultChan()
+		w.Stop()
+		require.Equal(t, watch.Error, refused.Type)
+		require.Equal(t, metav1.StatusReasonExpired, refused.Object.(*metav1.Status).Reason)
+	}
+}
+
+func number(t *testing.T, version string) uint64 {
+	t.Helper()
+	n, err := strconv.ParseUint(version, 10, 64)
+	require.NoError(t, err)
+	return n
+}
+
+// TestKubectl runs the page's command, and others.
+func TestKubectl(t *testing.T) {
+	if _, err := exec.LookPath("kubectl"); err != nil {
+		t.Skip("there is no kubectl to speak to the server with")
+	}
+	s := start(t, t.TempDir(), "0")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	home := append(os.Environ(), "HOME="+t.TempDir()) // for kubectl's own cache
+	kubectl := func(args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, "kubectl", args...)
+		cmd.Dir, cmd.Env = s.dir, home
+		return cmd
+	}
+	args, err := said("kubectl")
+	require.NoError(t, err)
+	watching := kubectl(args...)
+	out, err := watching.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, watching.Start())
+	defer func() {
+		cancel()
+		_ = watching.Wait()
+	}()
+	p := startProcess(t)
+	lines, header := bufio.NewScanner(out), ""
+	row := regexp.MustCompile(`^` + p.name + ` +\d+ +cat$`)
+	for lines.Scan() && !row.MatchString(lines.Text()) {
+		if header == "" {
+			header = lines.Text()
+		}
+	}
+	require.NoError(t, lines.Err())
+	require.Regexp(t, row, lines.Text())
+	require.Equal(t, []string{"NAME", "PERCENT", "COMMAND"}, strings.Fields(header))
+
+	for want, args := range map[string][]string{
+		"^load.loads.example.com/cpu-0\n":       {"get", "loads", "-l", "kind=cpu", "-o", "name"},
+		`(?m)^ *Name: +` + p.name + `$`:         {"describe", "load", p.name},
+		"does not allow this method":            {"delete", "load", "cpu-0"},
+		"(?s)does not allow this method|method": {"annotate", "load", "cpu-0", "a=b"},
+	} {
+		out, _ := kubectl(append([]string{"--kubeconfig", ".run/kubeconfig"}, args...)...).CombinedOutput() // two of them fail
+		require.Regexp(t, want, string(out), "%v", args)
+	}
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kine
+
+import (
+	"context"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/k3s-io/kine/pkg/drivers"
+	_ "github.com/k3s-io/kine/pkg/drivers/pgsql"
+	_ "github.com/k3s-io/kine/pkg/drivers/sqlite"
+	kine "github.com/k3s-io/kine/pkg/server"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+)
+
+func serveKine(ctx context.Context, running *sync.WaitGroup, database, socket string, options ...grpc.ServerOption) error {
+	_, backend, err := drivers.New(ctx, running, &drivers.Config{
+		Endpoint:     database,
+		PollInterval: time.Second, PollBatchSize: 500,
+		CompactTimeout: 5 * time.Second, CompactMinRetain: 1000, CompactBatchSize: 1000,
+	})
+	if err != nil {
+		return err
+	}
+	if err := backend.Start(ctx); err != nil {
+		return err
+	}
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		return err
+	}
+	server := grpc.NewServer(append(options, grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second}))...)
+	kine.New(backend, "unix", 5*time.Second, "3.5.0").Register(server)
+	context.AfterFunc(ctx, server.Stop)
+	running.Go(func() { _ = server.Serve(listener) })
+	return nil
+}
+
+// TestPage: the page has the function that TestAPIServer runs.
+func TestPage(t *testing.T) {
+	source, err := os.ReadFile("serve_test.go")
+	require.NoError(t, err)
+	_, function, _ := strings.Cut(string(source), "func serveKine(")
+	function, _, _ = strings.Cut(function, "\n}\n")
+	page, err := os.ReadFile("../../docs/adopting.md")
+	require.NoError(t, err)
+	require.Contains(t, string(page), "func serveKine("+function+"\n}\n")
+}

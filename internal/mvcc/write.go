@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mvcc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+// Create implements storage.Interface.
+func (s *Store) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+	if rv, err := s.versioner.ObjectResourceVersion(obj); err == nil && rv != 0 {
+		return storage.ErrResourceVersionSetOnCreate
+	}
+	return s.write(ctx, key, out, true, nil, func(state *version) (runtime.Object, *uint64, error) {
+		if state.rv != 0 {
+			return nil, nil, storage.NewKeyExistsError(key, 0)
+		}
+		return obj, &ttl, nil
+	})
+}
+
+// Delete implements storage.Interface. A suggestion would save no read.
+func (s *Store) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
+	validate storage.ValidateObjectFunc, _ runtime.Object, _ storage.DeleteOptions) error {
+	return s.write(ctx, key, out, false, preconditions, func(state *version) (runtime.Object, *uint64, error) {
+		return nil, nil, validate(ctx, state.object.DeepCopyObject())
+	})
+}
+
+// GuaranteedUpdate implements storage.Interface.
+func (s *Store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool,
+	preconditions *storage.Preconditions, update storage.UpdateFunc, _ runtime.Object) error {
+	return s.write(ctx, key, out, ignoreNotFound, preconditions, func(state *version) (runtime.Object, *uint64, error) {
+		object, ttl, err := update(state.object.DeepCopyObject(), storage.ResponseMeta{ResourceVersion: state.rv})
+		if err == nil && object == nil {
+			err = errors.New("an update without an object")
+		}
+		return object, ttl, err
+	})
+}
+
+// write tries to write until the state that it tried with is still the current one. try
+// returns what to put in the place of a state, nil to delete it, and its time to live in
+// seconds, if that ends. No lock is held meanwhile.
+func (s *Store) write(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions,
+	try func(state *version) (object runtime.Object, ttl *uint64, err error)) error {
+	key, err := storage.PrepareKey(s.config.Prefix, key, false)
+	if err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		before, rv := s.current(key)
+		state := before
+		switch {
+		case before == nil && !ignoreNotFound:
+			return storage.NewKeyNotFoundError(key, int64(rv))
+		case before == nil:
+			state = &version{object: s.config.NewFunc()}
+		}
+		if err := preconditions.Check(key, state.object); err != nil {
+			return err
+		}
+		object, ttl, err := try(state)
+		if err == nil && object != nil {
+			object = own(object)
+			err = s.versioner.PrepareObjectForStorage(object)
+		}
+		switch {
+		case err != nil:
+			return err
+		case object != nil && before != nil && equal(object, nil, before):
+			return assign(out, before.object)
+		}
+		switch written := s.swap(key, before, object, ttl); {
+		case written == nil:
+			continue
+		case object == nil:
+			return assign(out, withVersion(before.object, nil, written.rv))
+		default:
+			return assign(out, object)
+		}
+	}
+	return ctx.Err()
+}
+
+// swap writes an object, nil to delete it, if the current version is still before, and
+// returns the new version; nil if it is not.
+func (s *Store) swap(key string, before *version, object runtime.Object, ttl *uint64) *version {
+	s.writer.Lock()
+	defer s.writer.Unlock()
+	if current, _ := s.current(key); current != before {
+		return nil
+	}
+	written := s.commit(false, Write{Key: key, Object: object})
+	if ttl != nil && *ttl > 0 {
+		// The timer's goroutine deletes this version if it is still there, and ends.
+		time.AfterFunc(time.Duration(*ttl)*time.Second, func() { s.swap(key, written, nil, nil) })
+	}
+	return written
+}
+
+// own returns the copy of an object that the store keeps. Like an object that was
+// decoded, one of a Go type has no apiVersion and kind.
+func own(object runtime.Object) runtime.Object {
+	object = object.DeepCopyObject()
+	if _, ok := object.(runtime.Unstructured); !ok {
+		object.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	}
+	return object
+}
+
+// equal reports whether an object would be the same as the version, whatever
+// resourceVersion it has itself.
+func equal(object, scratch runtime.Object, as *version) bool {
+	object = withVersion(object, scratch, as.rv)
+	// Most objects are equal in the strict sense, which takes less to find out.
+	return reflect.DeepEqual(object, as.object) || equality.Semantic.DeepEqual(object, as.object)
+}
+
+// withVersion returns a shallow copy of an object that has the resourceVersion rv. An
+// object of a Go type is copied into scratch, unless that is nil, and has no apiVersion
+// and kind. Everything below the object's own fields is shared.
+func withVersion(object, scratch runtime.Object, rv uint64) runtime.Object {
+	if u, ok := object.(*unstructured.Unstructured); ok {
+		content := maps.Clone(u.Object)
+		if metadata, ok := content["metadata"].(map[string]any); ok {
+			content["metadata"] = maps.Clone(metadata)
+		}
+		scratch = &unstructured.Unstructured{Object: content}
+	} else {
+		if scratch == nil {
+			scratch = reflect.New(reflect.TypeOf(object).Elem()).Interface().(runtime.Object)
+		}
+		reflect.ValueOf(scratch).Elem().Set(reflect.ValueOf(object).Elem())
+		scratch.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	}
+	setVersion(scratch, rv)
+	return scratch
+}
+
+func setVersion(object runtime.Object, rv uint64) {
+	if err := (storage.APIObjectVersioner{}).UpdateObject(object, rv); err != nil {
+		panic(fmt.Sprintf("an object without metadata: %v", err)) // refused before it was written
+	}
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd3
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"strings"
+	"sync/atomic"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage/value"
+
+	"github.com/kube-watchcache/watchcache/internal/grpckeys"
+)
+
+// keepPreviousValues is a grpc.StreamClientInterceptor for the watches of stores. It
+// adds previous values that etcd has left out of events, and marks those of deletions
+// for watches with a stream of their own, which are the caches'.
+//
+// A watch asks etcd to send the previous value with each change, and the store ends a
+// watch with an error if one is missing. etcd's server (in 3.7.3, watch.go) records
+// that a new watch asked for them only after the watch may have been served, so that a
+// change at that moment comes without one. The interceptor then reads the previous
+// value from etcd, which has it until it is compacted.
+func keepPreviousValues(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	stream, err := streamer(ctx, desc, cc, method, opts...)
+	if err != nil || !isStoreWatch(ctx, method) {
+		return stream, err
+	}
+	_, own := ctx.Value(ownStreamKey{}).(ownStream)
+	return &completedStream{ClientStream: stream, kv: etcdserverpb.NewKVClient(cc), mark: own}, nil
+}
+
+// isStoreWatch reports whether a stream carries the watches of a store. Other
+// users of the client get their watches as etcd sends them.
+func isStoreWatch(ctx context.Context, method string) bool {
+	if method != etcdserverpb.Watch_Watch_FullMethodName {
+		return false
+	}
+	md, _ := metadata.FromOutgoingContext(ctx)
+	return len(md.Get(grpckeys.Stream)) > 0
+}
+
+type completedStream struct {
+	grpc.ClientStream
+	kv   etcdserverpb.KVClient
+	mark bool // the previous values of deletions
+}
+
+// RecvMsg implements grpc.ClientStream.
+func (s *completedStream) RecvMsg(m any) error {
+	if err := s.ClientStream.RecvMsg(m); err != nil {
+		return err
+	}
+	if resp, ok := m.(*etcdserverpb.WatchResponse); ok {
+		for _, e := range resp.Events {
+			if created := e.Type == mvccpb.Event_PUT && e.Kv.GetCreateRevision() == e.Kv.GetModRevision(); !created && e.PrevKv == nil {
+				e.PrevKv = s.before(e.Kv)
+			}
+			if s.mark && e.Type == mvccpb.Event_DELETE && e.PrevKv != nil {
+				e.PrevKv.Value = lastValue{version: uint64(e.PrevKv.ModRevision), value: e.PrevKv.Value}.encode()
+			}
+		}
+	}
+	return nil
+}
+
+// before returns the value of the key before kv, or nil if that can't be read:
+// then the store ends the watch, as it would without the interceptor.
+func (s *completedStream) before(kv *mvccpb.KeyValue) *mvccpb.KeyValue {
+	resp, err := s.kv.Range(s.Context(), &etcdserverpb.RangeRequest{Key: kv.GetKey(), Revision: kv.GetModRevision() - 1})
+	if err != nil || len(resp.GetKvs()) != 1 {
+		return nil
+	}
+	return resp.Kvs[0]
+}
+
+// lastValue is the last value of a deleted key, as it goes from the interceptor
+// through the transformer to the codec: encrypted until the transformer has read it,
+// and empty if that failed.
+type lastValue struct {
+	version uint64 // the revision at which the value was written
+	key     string // set by the transformer
+	value   []byte
+}
+
+// lastValueMark begins an encoded lastValue, and no value of an API server.
+const lastValueMark = "\x00watchcache-deleted\x00"
+
+func (v lastValue) encode() []byte {
+	data := make([]byte, 0, len(lastValueMark)+8+4+len(v.key)+len(v.value))
+	data = append(data, lastValueMark...)
+	data = binary.BigEndian.AppendUint64(data, v.version)
+	data = binary.BigEndian.AppendUint32(data, uint32(len(v.key)))
+	data = append(data, v.key...)
+	return append(data, v.value...)
+}
+
+func decodeLastValue(data []byte) (lastValue, bool) {
+	data, ok := bytes.CutPrefix(data, []byte(lastValueMark))
+	if !ok {
+		return lastValue{}, false
+	}
+	key := data[8+4:][:binary.BigEndian.Uint32(data[8:])]
+	return lastValue{version: binary.BigEndian.Uint64(data), key: string(key), value: data[8+4+len(key):]}, true
+}
+
+// watchedTransformer is the transformer of a store. A last value that it can't read
+// becomes an empty one, which is no error.
+type watchedTransformer struct {
+	value.Transformer
+	pathPrefix string
+	// changes: some stored value is not the encoded object itself, so that it can
+	// become unreadable while a cache has the object.
+	changes atomic.Bool
+}
+
+// TransformFromStorage implements value.Transformer.
+func (t *watchedTransformer) TransformFromStorage(ctx context.Context, data []byte, of value.Context) ([]byte, bool, error) {
+	last, deleted := decodeLastValue(data)
+	if !deleted {
+		out, stale, err := t.Transformer.TransformFromStorage(ctx, data, of)
+		t.compare(data, out)
+		return out, stale, err
+	}
+	out, stale, err := t.Transformer.TransformFromStorage(ctx, last.value, of)
+	t.compare(last.value, out)
+	last.key, last.value = strings.TrimPrefix(string(of.AuthenticatedData()), t.pathPrefix), out
+	if err != nil {
+		last.value = nil
+	}
+	return last.encode(), stale, nil
+}
+
+// TransformToStorage implements value.Transformer.
+func (t *watchedTransformer) TransformToStorage(ctx context.Context, data []byte, of value.Context) ([]byte, error) {
+	out, err := t.Transformer.TransformToStorage(ctx, data, of)
+	t.compare(data, out)
+	return out, err
+}
+
+// compare notes whether a value was changed: unchanged values are not copied.
+func (t *watchedTransformer) compare(in, out []byte) {
+	if changed := len(in) != len(out) || (len(in) > 0 && &in[0] != &out[0]); changed && !t.changes.Load() {
+		t.changes.Store(true)
+	}
+}
+
+// watchedCodec is the codec of a store. It decodes a last value that can't be read to
+// an unreadObject.
+type watchedCodec struct{ runtime.Codec }
+
+// Decode implements runtime.Decoder.
+func (c watchedCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	last, deleted := decodeLastValue(data)
+	if !deleted {
+		return c.Codec.Decode(data, defaults, into)
+	}
+	if len(last.value) > 0 {
+		if object, kind, err := c.Codec.Decode(last.value, defaults, into); err == nil {
+			return object, kind, nil
+		}
+	}
+	return &unreadObject{key: last.key, version: last.version}, nil, nil
+}
+
+// unreadObject is a capability.UnreadObject. Its metadata have the resourceVersion of
+// the deletion, and its key is without Config.Prefix.
+type unreadObject struct {
+	metav1.PartialObjectMetadata
+	key     string
+	version uint64
+}
+
+// LastState implements capability.UnreadObject.
+func (o *unreadObject) LastState() (key string, rv uint64) { return o.key, o.version }
+
+// DeepCopyObject implements runtime.Object.
+func (o *unreadObject) DeepCopyObject() runtime.Object {
+	return &unreadObject{PartialObjectMetadata: *o.PartialObjectMetadata.DeepCopy(), key: o.key, version: o.version}
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcache
+
+import "fmt"
+
+// Backfill puts the changes of the source between the resourceVersion from and that of
+// at in front of the window, so that readers go on from earlier versions. at is the
+// oldest snapshot that the window allows, and changes are all changes above from and up
+// to at, in the order of the source. before has, for each key that they change first
+// otherwise than by adding it, its element at from. The elements of at may be among
+// those of the changes. Call PinOldest before at is taken, so that the window does not
+// move on meanwhile.
+//
+// Backfill believes nothing: the changes must lead, key by key, from before to what at
+// has, and all that at has above from must be of them. The error is otherwise ErrGap,
+// and the state as it was. The error is ErrExpired if at is not the oldest snapshot any
+// more. Changes that are too many, or too large, for the window leave it as the oldest
+// events do.
+//
+// Other than the methods of the writer, Backfill may be called on any goroutine. The
+// caller must not write to the elements any more. received is the time of the events;
+// see Event.Received.
+func (s *State) Backfill(at *Snapshot, from uint64, changes []Change, before map[string]*Element, received int64) (Applied, error) {
+	events, err := backfilled(at, from, changes, before, received)
+	if err != nil {
+		return Applied{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := &s.mu.window
+	switch room := int(w.first - w.lowest); {
+	case at.kept != s.mu.kept, at.next != w.first, w.dropped != at.rv:
+		return Applied{}, fmt.Errorf("the window does not begin at resourceVersion %d any more: %w", at.rv, ErrExpired)
+	case len(events) > room:
+		return Applied{}, fmt.Errorf("%d events before the window, which has room for %d: %w", len(events), room, ErrExpired)
+	case from <= w.listed && w.first > w.begun && above(events, w.listed) != int(w.first-w.begun):
+		// Positions of events that have left the window, and come again, stay.
+		return Applied{}, fmt.Errorf("since resourceVersion %d other events have left the window than the source has: %w", w.listed, ErrGap)
+	}
+	applied := Applied{Resized: w.prepend(events, from)}
+	s.mu.floors.base = min(s.mu.floors.base, from)
+	s.trimLocked(&applied)
+	return applied, nil
+}
+
+// above counts the events above a resourceVersion.
+func above(events []*Event, rv uint64) int {
+	n := 0
+	for ; n < len(events) && events[len(events)-1-n].RV > rv; n++ {
+	}
+	return n
+}
+
+// PinOldest keeps all events in the window while the ceiling allows, however old they
+// are, until unpin is called once.
+func (s *State) PinOldest() (unpin func()) {
+	s.pinned.Add(1)
+	return func() { s.pinned.Add(-1) }
+}
+
+// backfilled makes the events of changes that lead from the elements before to those of
+// at. The last element of a key is the element of at, so that it is in memory once.
+func backfilled(at *Snapshot, from uint64, changes []Change, before map[string]*Element, received int64) ([]*Event, error) {
+	if from >= at.rv {
+		return nil, fmt.Errorf("a history from resourceVersion %d to %d: %w", from, at.rv, ErrGap)
+	}
+	events := make([]*Event, 0, len(changes))
+	last := make(map[string]*Event)
+	rv := from
+	for _, c := range changes {
+		key := c.Element.Key
+		previous := before[key]
+		if e := last[key]; e != nil {
+			if previous = e.Element; e.Type == Deleted {
+				previous = nil
+			}
+		}
+		if c.RV < rv || c.RV <= from || c.RV > at.rv {
+			return nil, gap(c, fmt.Sprintf("the history is from %d to %d, and has come to %d", from, at.rv, rv))
+		}
+		if e := last[key]; e != nil && e.RV >= c.RV {
+			return nil, gap(c, "the key was changed before, at the same resourceVersion")
+		}
+		if last[key] == nil && previous != nil && previous.RV > from {
+			return nil, gap(c, fmt.Sprintf("the element before the history is at resourceVersion %d", previous.RV))
+		}
+		if err := c.fits(previous); err != nil {
+			return nil, err
+		}
+		if previous != nil && at.Get(key) != c.Element {
+			c.Element.share(previous)
+		}
+		rv = c.RV
+		e := &Event{RV: rv, Type: c.Type, Element: c.Element, Previous: previous, Received: received}
+		events, last[key] = append(events, e), e
+	}
+	if err := leadTo(at, from, last); err != nil {
+		return nil, err
+	}
+	for _, e := range events {
+		if e.Previous != nil {
+			e.Previous.seal() // in at is none that was replaced
+		}
+		if e != last[e.Element.Key] || e.Type == Deleted {
+			e.Element.seal()
+		}
+	}
+	return events, nil
+}
+
+// leadTo compares the last events of keys with a snapshot, and makes them use the
+// snapshot's elements.
+func leadTo(at *Snapshot, from uint64, last map[string]*Event) (err error) {
+	at.Range("", "", func(element *Element) bool {
+		e := last[element.Key]
+		switch {
+		case e == nil && element.RV <= from:
+		case e == nil || e.Type == Deleted || e.RV != element.RV:
+			err = fmt.Errorf("%q is at resourceVersion %d, of which the history does not tell: %w", element.Key, element.RV, ErrGap)
+		default:
+			e.Element = element
+		}
+		return err == nil
+	})
+	if err != nil {
+		return err
+	}
+	for key, e := range last {
+		if e.Type != Deleted && at.Get(key) != e.Element {
+			return fmt.Errorf("%q, which is there at the end of the history, is not there at resourceVersion %d: %w", key, at.rv, ErrGap)
+		}
+	}
+	return nil
+}

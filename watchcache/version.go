@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcache
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// overlayBatch is the number of events that At looks at, or of items that it
+// sorts, before it checks whether done was closed. The state's lock is held for
+// copying that many pointers.
+const overlayBatch = 4096
+
+// At returns the snapshot at rv. The error is ErrFuture for a resourceVersion
+// above the state's, ErrCompacted for one that the source has compacted, and
+// ErrExpired for one that is older than the window and has no kept snapshot.
+func (s *State) At(rv uint64) (*Snapshot, error) { return s.AtUntil(nil, rv) }
+
+// AtUntil is At for a caller that may give up: soon after done is closed,
+// AtUntil returns ErrStopped.
+func (s *State) AtUntil(done <-chan struct{}, rv uint64) (*Snapshot, error) {
+	s.mu.RLock()
+	current, compacted, dropped, kept := s.mu.complete, s.mu.compacted, s.mu.window.dropped, s.mu.kept
+	s.mu.RUnlock()
+	switch {
+	case rv > current:
+		return nil, future(rv, current)
+	case rv < compacted:
+		return nil, fmt.Errorf("resourceVersion %d, compacted up to %d: %w", rv, compacted, ErrCompacted)
+	case rv == current:
+		if latest := s.Latest(); latest.rv == rv {
+			return latest, nil
+		}
+	case rv < dropped && !kept.has(rv):
+		return nil, expired(rv, dropped)
+	}
+	return kept.get(rv, s.now.Load(), done, func() (*Snapshot, error) { return s.makeVersion(done, rv) })
+}
+
+// PinSnapshot keeps the snapshot for At, however far the window has moved on, as long
+// as it is read at least once within Config.History; but not after the source
+// has compacted its resourceVersion, not after a Replace, and no more than
+// eight snapshots. Callers use PinSnapshot for a snapshot that a continue token names.
+func (s *State) PinSnapshot(snapshot *Snapshot) { snapshot.kept.promise(snapshot, s.now.Load()) }
+
+// HasSnapshot reports whether At has the snapshot at rv, even if the window no longer
+// has its events.
+func (s *State) HasSnapshot(rv uint64) bool {
+	s.mu.RLock()
+	compacted, kept := s.mu.compacted, s.mu.kept
+	s.mu.RUnlock()
+	return rv >= compacted && kept.has(rv)
+}
+
+// makeVersion makes the snapshot at rv from the newest trees and the window.
+// The checks of At are repeated under the lock: Replace may have been called
+// since, with a resourceVersion below rv.
+func (s *State) makeVersion(done <-chan struct{}, rv uint64) (*Snapshot, error) {
+	s.mu.Lock()
+	w := &s.mu.window
+	if rv > s.mu.complete {
+		defer s.mu.Unlock()
+		return nil, future(rv, s.mu.complete)
+	}
+	if rv < w.dropped {
+		defer s.mu.Unlock()
+		return nil, expired(rv, w.dropped)
+	}
+	newest := s.newestLocked()
+	next := w.after(rv)
+	s.mu.Unlock()
+
+	older, err := s.overlay(newest, next, rv, done)
+	if err != nil {
+		return nil, err
+	}
+	return newest.under(older, rv, next), nil
+}
+
+// under returns the version at rv that the overlay makes of s.
+func (s *Snapshot) under(older *overlay, rv uint64, next Position) *Snapshot {
+	snapshot := &Snapshot{rv: rv, next: next, indexes: s.indexes, base: s.base, older: older, kept: s.kept}
+	snapshot.checkRV()
+	return snapshot
+}
+
+// overlay returns the overlay that turns newest into the version at rv; next is
+// the position of the first event after rv. The events are read in batches, so
+// that the writer never waits for long. If one of them leaves the window
+// meanwhile, the version has expired.
+func (s *State) overlay(newest *Snapshot, next Position, rv uint64, done <-chan struct{}) (*overlay, error) {
+	stopped := func() bool {
+		select {
+		case <-done:
+			return true
+		default:
+			return false
+		}
+	}
+	older := &overlay{length: newest.Len()}
+	events := make([]*Event, min(overlayBatch, int(newest.next-next)))
+	for next < newest.next {
+		if stopped() {
+			return nil, ErrStopped
+		}
+		n, _, err := s.Since(next, events[:min(len(events), int(newest.next-next))])
+		if err != nil {
+			return nil, err
+		}
+		older.add(events[:n], rv)
+		next += Position(n)
+	}
+	var ok bool
+	if older.items, ok = sortItems(slices.Clip(older.items), stopped); !ok {
+		return nil, ErrStopped
+	}
+	return older, nil
+}
+
+// add adds the next events above rv.
+func (o *overlay) add(events []*Event, rv uint64) {
+	for _, e := range events {
+		switch e.Type {
+		case Added:
+			o.length--
+			continue
+		case Deleted:
+			o.length++
+		}
+		if e.Previous.RV <= rv {
+			o.items = append(o.items, item{key: e.Previous.Key, element: e.Previous})
+		}
+	}
+}
+
+// maxKept bounds the kept snapshots of each kind, made by At or given to
+// PinSnapshot. Each holds the tree nodes in which it
+// differs from the other snapshots, and the elements in them.
+const maxKept = 8
+
+// keptSnapshots keeps the snapshots of earlier versions that are likely to be
+// asked for again, most recently used first, so that paging through a list at
+// one resourceVersion makes it once, and goes on when the window no longer
+// reaches it.
+type keptSnapshots struct {
+	mu struct {
+		sync.Mutex
+		entries []*keptSnapshot
+	}
+}
+
+type keptSnapshot struct {
+	rv       uint64
+	used     int64 // the caller's time at the last use
+	promised bool
+
+	// made is closed once snapshot and err are set.
+	made     chan struct{}
+	snapshot *Snapshot
+	err      error
+}
+
+// get returns the snapshot at rv, and calls build if there is none. Concurrent
+// callers with the same rv share one call of build, unless its caller gives up;
+// no lock is held during the call. done ends the wait of this caller.
+func (k *keptSnapshots) get(rv uint64, now int64, done <-chan struct{}, build func() (*Snapshot, error)) (*Snapshot, error) {
+	for {
+		entry, mine := k.entry(rv, now)
+		if mine {
+			k.fill(entry, build)
+			return entry.snapshot, entry.err
+		}
+		select {
+		case <-entry.made: // even if done is closed, too
+		default:
+			select {
+			case <-entry.made:
+			case <-done:
+				return nil, ErrStopped
+			}
+		}
+		if entry.err != errAbandoned && entry.err != ErrStopped {
+			return entry.snapshot, entry.err
+		}
+	}
+}
+
+// fill calls build and sets the entry's result. An entry whose build failed is
+// removed: only the callers that were waiting for it get the error.
+func (k *keptSnapshots) fill(entry *keptSnapshot, build func() (*Snapshot, error)) {
+	entry.err = errAbandoned // unless build returns
+	defer func() {
+		if entry.err != nil {
+			k.drop(func(e *keptSnapshot) bool { return e == entry })
+		}
+		close(entry.made)
+	}()
+	entry.snapshot, entry.err = build()
+}
+
+// entry returns the entry for rv; mine is true for the one caller that must
+// fill it.
+func (k *keptSnapshots) entry(rv uint64, now int64) (entry *keptSnapshot, mine bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	i := slices.IndexFunc(k.mu.entries, func(e *keptSnapshot) bool { return e.rv == rv })
+	if i >= 0 {
+		entry = k.mu.entries[i]
+		k.mu.entries = slices.Delete(k.mu.entries, i, i+1)
+	} else {
+		entry, mine = &keptSnapshot{rv: rv, made: make(chan struct{})}, true
+	}
+	entry.used = now
+	k.insertLocked(entry)
+	return entry, mine
+}
+
+// promise keeps a snapshot that readers were given a continue token for.
+func (k *keptSnapshots) promise(s *Snapshot, now int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	i := slices.IndexFunc(k.mu.entries, func(e *keptSnapshot) bool { return e.rv == s.rv })
+	if i >= 0 {
+		// The entry may be incomplete still, and fail.
+		k.mu.entries = slices.Delete(k.mu.entries, i, i+1)
+	}
+	k.insertLocked(&keptSnapshot{rv: s.rv, used: now, promised: true, snapshot: s, made: closed})
+}
+
+// insertLocked puts the entry first, as the one used last. If there are more
+// than maxKept of its kind, the least recently used one is removed.
+func (k *keptSnapshots) insertLocked(entry *keptSnapshot) {
+	k.mu.entries = slices.Insert(k.mu.entries, 0, entry)
+	alike := 0
+	for i, e := range k.mu.entries {
+		if e.promised != entry.promised {
+			continue
+		}
+		if alike++; alike > maxKept {
+			k.mu.entries = slices.Delete(k.mu.entries, i, i+1)
+			return
+		}
+	}
+}
+
+// closed is a closed channel, for entries that need no building.
+var closed = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// has reports whether the snapshot at rv is kept.
+func (k *keptSnapshots) has(rv uint64) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.ContainsFunc(k.mu.entries, func(e *keptSnapshot) bool { return e.rv == rv })
+}
+
+func (k *keptSnapshots) drop(which func(*keptSnapshot) bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mu.entries = slices.DeleteFunc(k.mu.entries, which)
+}
