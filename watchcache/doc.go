@@ -62,7 +62,7 @@
 //   - W3: a watcher gets every matching event after its start once and in
 //     order, or an error that says that its position has expired; never a
 //     silent gap.
-//   - W4: after a bookmark at rv no event at or below rv follows.
+//   - W4: after a bookmark at rv no event at or below rv follows that is not Late.
 //   - W5: a published value is never written again.
 //   - W6: no event leaves the window before it was dispatched, unless the
 //     window has reached its ceiling; Since then returns ErrExpired, and the

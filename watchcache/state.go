@@ -164,6 +164,7 @@ func (s *State) Apply(c Change) (Applied, error) {
 		c.Element.share(previous)
 	}
 	c.Element.seal()
+	e.Late = c.RV == s.mu.complete
 	s.advanceLocked(c.RV, c.Whole)
 	s.setElementLocked(e)
 	applied := Applied{Event: e, Resized: s.mu.window.push(e)}

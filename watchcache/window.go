@@ -183,6 +183,9 @@ type Event struct {
 	RV uint64
 	// Type is the kind of the change.
 	Type EventType
+	// Late: the state has shown RV without this change already, because of
+	// Change.Whole.
+	Late bool
 	// Element is the object after the change. For Deleted, Element is the last
 	// state of the object, with the resourceVersion of the deletion.
 	Element *Element

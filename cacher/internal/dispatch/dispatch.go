@@ -261,7 +261,7 @@ func (d *dispatcher) dispatch(e *watchcache.Event) {
 		}
 		select {
 		case to[i].watcher.result <- *event:
-			to[i].watcher.delivered.event(e.RV)
+			to[i].watcher.delivered.event(e)
 		default:
 			d.blocked = append(d.blocked, to[i])
 		}
@@ -284,7 +284,7 @@ func (d *dispatcher) waitFor(blocked []delivery, e *watchcache.Event, events *[m
 	wait := d.beginWait()
 	for _, b := range blocked {
 		if wait.send(b.watcher, events[b.outcome]) {
-			b.watcher.delivered.event(e.RV)
+			b.watcher.delivered.event(e)
 			d.metrics.Delivered(1)
 		} else {
 			d.park(b.watcher, e.Position, 1)

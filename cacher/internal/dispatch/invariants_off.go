@@ -4,9 +4,11 @@
 
 package dispatch
 
+import "github.com/kube-watchcache/watchcache/watchcache"
+
 // deliveries holds the resourceVersion of the last event sent to a watcher. Nothing is
 // checked without -tags invariants.
 type deliveries struct{ rv uint64 }
 
-func (d *deliveries) event(rv uint64) { d.rv = rv }
-func (*deliveries) bookmark(uint64)   {}
+func (d *deliveries) event(e *watchcache.Event) { d.rv = e.RV }
+func (*deliveries) bookmark(uint64)             {}

@@ -119,7 +119,7 @@ func (r *replayer) event(e *watchcache.Event) standing {
 	case !r.send(r.convert.replayed(e, o)):
 		return over
 	}
-	r.watcher.delivered.event(e.RV)
+	r.watcher.delivered.event(e)
 	r.metrics.Delivered(1)
 	return behind
 }

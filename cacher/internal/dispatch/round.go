@@ -103,7 +103,7 @@ func (r *round) offer(t *turn) bool {
 
 // sent notes that the next event of a turn was sent.
 func (r *round) sent(t *turn) {
-	t.watcher.delivered.event(r.events[t.steps[0].event].RV)
+	t.watcher.delivered.event(r.events[t.steps[0].event])
 	t.steps = t.steps[1:]
 }
 
