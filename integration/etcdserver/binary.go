@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/kube-watchcache/watchcache/integration/internal/child"
 )
@@ -96,12 +97,13 @@ func hashFile(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// removeOthers removes the binaries of earlier versions. One that runs goes on
-// running.
+// removeOthers removes binaries that are older than a day: another clone of the
+// repository may be about to run a younger one, and one that runs goes on running.
 func removeOthers(dir, name, keep string) {
 	old, _ := filepath.Glob(filepath.Join(dir, name+"-*"))
 	for _, path := range old {
-		if filepath.Base(path) != keep {
+		info, err := os.Stat(path)
+		if err == nil && filepath.Base(path) != keep && time.Since(info.ModTime()) > 24*time.Hour {
 			_ = os.Remove(path)
 		}
 	}
