@@ -32,7 +32,7 @@ func (c *Cacher) Get(ctx context.Context, key string, opts storage.GetOptions, i
 func (e *engine) get(ctx context.Context, key string, opts storage.GetOptions, into runtime.Object) error {
 	prepared, err := storage.PrepareKey(e.config.ResourcePrefix, key, false)
 	if err != nil {
-		return badKeyError(err)
+		return err
 	}
 	rv, err := e.config.Versioner.ParseResourceVersion(opts.ResourceVersion)
 	if err != nil {
@@ -74,7 +74,7 @@ func (e *engine) answerGet(ctx context.Context, o *readOptions, key string, get 
 	seen.evaluated = 1
 	if element == nil {
 		if !get.opts.IgnoreNotFound {
-			return d.kind, storage.NewKeyNotFoundError(key, int64(at))
+			return d.kind, e.notFoundError(key, at)
 		}
 		return d.kind, runtime.SetZeroValue(get.into)
 	}

@@ -28,7 +28,7 @@ func errorClass(err error) string {
 	case err == nil:
 		return "none"
 	case strings.Contains(err.Error(), "invalid key"), strings.Contains(err.Error(), "empty key"):
-		return "bad key" // a BadRequest from the cache, not from storage: TestBadKeys
+		return "bad key"
 	case storage.IsNotFound(err):
 		return "not found"
 	case storage.IsTooLargeResourceVersion(err):

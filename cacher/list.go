@@ -39,7 +39,7 @@ func (e *engine) list(ctx context.Context, key string, opts storage.ListOptions,
 	key = e.continuedKey(key, opts)
 	prepared, err := storage.PrepareKey(e.config.ResourcePrefix, key, opts.Recursive)
 	if err != nil {
-		return badKeyError(err)
+		return err
 	}
 	items, err := itemsOf(into)
 	if err != nil {

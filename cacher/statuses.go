@@ -16,19 +16,27 @@ import (
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/freshness"
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
+	"github.com/kube-watchcache/watchcache/storage/capability"
 )
 
 // The API statuses that requests are answered with, all of them but those that
 // end a watch that has begun.
 
-// badResourceVersionError (400) answers a resourceVersion that is none.
+// A request that is wrong gets the error that storage would return. Its handler adds a
+// status, and registries look at the types.
+
+// badResourceVersionError (400) answers a GET at a resourceVersion that is none.
 func badResourceVersionError(err error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
 }
 
-// badKeyError (400) answers a key that can't be one of the resource: a request
-// for the namespace "..", for example.
-func badKeyError(err error) error { return apierrors.NewBadRequest(err.Error()) }
+// notFoundError says that there was no object with the key at a resourceVersion.
+func (e *engine) notFoundError(key string, at uint64) error {
+	if s, ok := e.config.Storage.(capability.PathPrefixer); ok {
+		key = s.PathPrefix() + key
+	}
+	return storage.NewKeyNotFoundError(key, int64(at))
+}
 
 // expiredError (410) answers a resourceVersion that is too old.
 func expiredError(err error) error {

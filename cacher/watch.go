@@ -18,9 +18,10 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
 )
 
-// Watch implements storage.Interface. A bad key, a malformed resourceVersion and
-// a cache that is not ready (429) are returned as errors; a resourceVersion that
-// the history does not have is reported by an ERROR event, as from storage itself.
+// Watch implements storage.Interface. A bad key and a malformed resourceVersion, as
+// storage's errors, and a cache that is not ready (429) are returned as errors; a
+// resourceVersion that the history does not have is reported by an ERROR event, as from
+// storage itself.
 func (c *Cacher) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	e := c.lifecycle.acquire(ctx, wokenByWatch)
 	if e == nil {
@@ -33,11 +34,11 @@ func (c *Cacher) Watch(ctx context.Context, key string, opts storage.ListOptions
 func (e *engine) watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	key, err := storage.PrepareKey(e.config.ResourcePrefix, key, opts.Recursive)
 	if err != nil {
-		return nil, badKeyError(err)
+		return nil, err
 	}
 	rv, err := e.config.Versioner.ParseResourceVersion(opts.ResourceVersion)
 	if err != nil {
-		return nil, badResourceVersionError(err)
+		return nil, err
 	}
 	seen := observation{name: spanWatch}
 	ctx = e.observe(ctx, &seen)

@@ -19,51 +19,30 @@ import (
 
 // Create implements storage.Interface.
 func (c *Cacher) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
-	if _, err := c.prepareKey(key); err != nil {
-		return err
-	}
 	return c.config.Storage.Create(ctx, key, obj, out, ttl)
 }
 
 // Delete implements storage.Interface.
 func (c *Cacher) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validate storage.ValidateObjectFunc, suggestion runtime.Object, opts storage.DeleteOptions) error {
-	if _, err := c.prepareKey(key); err != nil {
-		return err
-	}
 	return c.config.Storage.Delete(ctx, key, out, preconditions, validate, suggestion, opts)
 }
 
 // GuaranteedUpdate implements storage.Interface.
 func (c *Cacher) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, update storage.UpdateFunc, suggestion runtime.Object) error {
-	prepared, err := c.prepareKey(key)
-	if err != nil {
-		return err
-	}
-	return c.config.Storage.GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions, update, c.suggestion(prepared, suggestion))
-}
-
-// prepareKey returns the key of one object as the cache has it, or a BadRequest
-// (400). Storage would answer a bad key of a write with an error of its own, which
-// clients see as a 500.
-func (c *Cacher) prepareKey(key string) (string, error) {
-	prepared, err := storage.PrepareKey(c.config.ResourcePrefix, key, false)
-	if err != nil {
-		return "", badKeyError(err)
-	}
-	return prepared, nil
+	return c.config.Storage.GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions, update, c.suggestion(key, suggestion))
 }
 
 // suggestion returns a copy of the cached object, or the caller's suggestion if
 // the cache has none. A copy, because storage writes to the object while it
 // serializes it. A write does not wake a cache.
-func (c *Cacher) suggestion(prepared string, callers runtime.Object) runtime.Object {
+func (c *Cacher) suggestion(key string, callers runtime.Object) runtime.Object {
 	e := c.lifecycle.current()
 	if e == nil || !e.readiness.ready() || c.encrypts {
 		return callers
 	}
-	if element, _ := e.state.Get(prepared); element != nil {
+	if element, _ := e.state.Get(key); element != nil {
 		return element.Object.DeepCopyObject()
 	}
 	return callers

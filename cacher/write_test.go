@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
@@ -106,31 +105,5 @@ func TestDecoratedUpdatesOfEncryptedObjects(t *testing.T) {
 			require.NoError(t, decorated.GuaranteedUpdate(testContext(t), "/pods/a/one", &example.Pod{}, false, nil, keep, nil))
 			require.Equal(t, encrypted, store.last == nil)
 		})
-	}
-}
-
-// A key that can't be one of the resource, as in a request for the namespace
-// "..", is a BadRequest in every call, and storage is not asked.
-func TestBadKeys(t *testing.T) {
-	store := &suggested{Store: newStore(poddata.Pod("a/one"))}
-	c := start(t, store)
-	ctx := testContext(t)
-	everything := storage.ListOptions{Predicate: storage.Everything, Recursive: true}
-	keep := storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) { return obj, nil })
-	for _, key := range []string{"/pods/..", "/pods/.", "/pods/../one", "/nodes/a"} {
-		store.last = poddata.Pod("a/untouched")
-		_, watching := c.Watch(ctx, key, everything)
-		for call, err := range map[string]error{
-			"Get":              c.Get(ctx, key, storage.GetOptions{}, &example.Pod{}),
-			"GetList":          c.GetList(ctx, key, everything, &example.PodList{}),
-			"Watch":            watching,
-			"Create":           c.Create(ctx, key, poddata.Pod("a/two"), &example.Pod{}, 0),
-			"Delete":           c.Delete(ctx, key, &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}),
-			"GuaranteedUpdate": c.GuaranteedUpdate(ctx, key, &example.Pod{}, true, nil, keep, nil),
-		} {
-			require.True(t, apierrors.IsBadRequest(err), "%s of %s: %v", call, key, err)
-			require.ErrorContains(t, err, "invalid key", "%s of %s", call, key)
-		}
-		require.Equal(t, poddata.Pod("a/untouched"), store.last, key)
 	}
 }

@@ -155,11 +155,13 @@ func testHTTPBadRequests(t *testing.T, s *apiserver) {
 		"token and version":           "limit=5&resourceVersion=1&" + token("page-001\u0000", 1),
 		"malformed field selector":    "fieldSelector=spec.zone%3D%3D%3D",
 		"malformed label selector":    "labelSelector=%21%21",
-		"watch, malformed version":    "watch=true&resourceVersion=abc",
 	} {
 		a := get(t, client, s.url+pagedV1+"?"+query)
 		require.Equal(t, http.StatusBadRequest, a.status, "%s: %s: %s", name, query, a.body)
 	}
+	a := get(t, client, s.url+pagedV1+"?watch=true&resourceVersion=abc")
+	require.Equal(t, http.StatusInternalServerError, a.status, "storage's error, which has no status: %s", a.body)
+	require.Contains(t, a.body, `Invalid value: \"abc\"`)
 	for name, query := range map[string]string{
 		"match without version":        "resourceVersionMatch=Exact",
 		"unknown match":                "resourceVersion=1&resourceVersionMatch=Sometimes",

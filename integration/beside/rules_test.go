@@ -30,10 +30,7 @@ var rules = []rule{
 	{row: "`timeoutSeconds` that is negative or does not fit", met: func(c *comparison) bool {
 		return c.watches() && c.statuses(http.StatusGatewayTimeout, http.StatusOK) && c.request.query.Has("timeoutSeconds")
 	}},
-	{row: "GET or WATCH with a malformed resourceVersion", met: func(c *comparison) bool { return c.statuses(http.StatusBadRequest, http.StatusInternalServerError) }},
-	{seldom: true, row: "a key that can't be one of the resource", met: func(c *comparison) bool {
-		return c.statuses(http.StatusBadRequest, http.StatusInternalServerError) && strings.Contains(c.request.path, "..")
-	}},
+	{row: "GET with a malformed resourceVersion", met: func(c *comparison) bool { return c.statuses(http.StatusBadRequest, http.StatusInternalServerError) }},
 	{row: "a LIST of all namespaces whose field selector requires `metadata.namespace`, in pages", met: func(c *comparison) bool {
 		return c.statuses(http.StatusOK, http.StatusOK) && c.tokens[shipped] != "" && c.request.narrowed()
 	}},

@@ -61,6 +61,12 @@ type ConnectionChecker interface {
 	CheckConnection(ctx context.Context) error
 }
 
+// PathPrefixer is a storage that has a prefix before its keys. The NotFound of a cache names
+// a key as such a storage does.
+type PathPrefixer interface {
+	PathPrefix() string
+}
+
 // EncryptedReader is a storage that can be given the cached object with an update. If
 // ReadsEncrypted returns true, GuaranteedUpdate reads the stored object all the same
 // where it is encrypted, so that no update succeeds if the key of that is lost.

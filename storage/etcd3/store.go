@@ -71,10 +71,14 @@ var _ interface {
 	capability.KeyVersioner
 	capability.ConnectionChecker
 	capability.EncryptedReader
+	capability.PathPrefixer
 } = (*store)(nil)
 
 // WatchProgress is Backend.WatchProgress.
 func (s *store) WatchProgress() bool { return s.backend.WatchProgress() }
+
+// PathPrefix implements capability.PathPrefixer.
+func (s *store) PathPrefix() string { return s.pathPrefix }
 
 // CheckConnection implements capability.ConnectionChecker. The stores of a Backend share
 // an answer for some seconds.
