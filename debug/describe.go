@@ -56,6 +56,8 @@ func (d *description) state() (state string, since *time.Time, reason string) {
 		return "paused", &s.Paused.Time, d.text(s.Paused.Summary, s.Paused.Message)
 	case s.Lost != nil:
 		return "lost", &s.Lost.Time, d.text(s.Lost.Summary, s.Lost.Message)
+	case s.Ready && s.Silent:
+		return "silent", nil, "storage answers and does not report progress: it is asked for consistent reads"
 	case s.Ready:
 		return "ready", &s.Since, ""
 	}

@@ -30,12 +30,13 @@ type Cache struct {
 	// Resource is "resource.group".
 	Resource string `json:"resource"`
 	// State is "ready", "paused" (storage has something that it can't deliver),
-	// "lost" (storage does not answer), "not ready" or "asleep" (no request needs the cache). A cache that is asleep
-	// has no numbers.
+	// "lost" (storage does not answer), "silent" (ready, but storage reports no
+	// progress), "not ready" or "asleep" (no request needs the cache). A cache that is
+	// asleep has no numbers.
 	State string `json:"state"`
 	// Since is when the cache became ready, not ready, or paused.
 	Since *time.Time `json:"since,omitempty"`
-	// Reason is why the cache is paused or not ready, if that is known.
+	// Reason is why the cache is in no better state, if that is known.
 	Reason string `json:"reason,omitempty"`
 	// Values says whether the names of objects are shown: "shown", "hidden"
 	// because nobody asked, or "forbidden" because the user may not list the
