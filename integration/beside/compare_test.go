@@ -60,8 +60,8 @@ func (c *comparison) younger() bool {
 // before reports whether the request, or what came of it, may name a version from before the
 // start of a side.
 func (c *comparison) before(side int) bool {
-	version, err := strconv.ParseInt(c.version(), 10, 64)
-	return c.run.restarted[side] || err == nil && version < c.run.began[side]
+	named, err := strconv.ParseInt(c.version(), 10, 64)
+	return c.run.restarted[side] || err == nil && named < c.run.began[side]
 }
 
 // ruled reports whether a rule has the difference, and counts its use.
@@ -115,12 +115,17 @@ func (c *comparison) streams() string {
 }
 
 // states compares the objects that both followers have. One that did not list has those
-// alone that it got events of.
+// alone that it got events of. An object is as its definition was when it was read.
 func (c *comparison) states() string {
 	a, b := c.pair.followers[ours], c.pair.followers[shipped]
 	known := func(f, by *follower) string {
 		state := maps.Clone(f.state)
 		maps.DeleteFunc(state, func(key, _ string) bool { return f.relisted && !by.relisted && by.state[key] == "" })
+		if c.run.redefined && c.pair.step.resource == pandas && a.relisted != b.relisted {
+			for key := range state {
+				state[key] = version.FindString(state[key])
+			}
+		}
 		return encode(state)
 	}
 	return unequal(known(a, b), known(b, a))
@@ -172,14 +177,14 @@ func (c *comparison) listMeta(side int, list object) {
 	if _, single := meta["name"]; meta == nil || single {
 		return
 	}
-	version, err := strconv.ParseInt(fmt.Sprint(meta["resourceVersion"]), 10, 64)
+	shown, err := strconv.ParseInt(fmt.Sprint(meta["resourceVersion"]), 10, 64)
 	exact := c.request.query.Get("resourceVersionMatch") == "Exact"
 	consistent := c.request.query.Get("resourceVersion") == "" && c.tokens[side] == ""
 	latest := c.run.noted[len(c.run.noted)-1]
 	switch {
 	case err != nil || exact:
-	case consistent && version < latest:
-		meta["resourceVersion"] = fmt.Sprintf("%d, older than the last write, %d", version, latest)
+	case consistent && shown < latest:
+		meta["resourceVersion"] = fmt.Sprintf("%d, older than the last write, %d", shown, latest)
 	case c.tokens[side] == "" || c.tokens[0] != c.tokens[1]:
 		meta["resourceVersion"] = "of any age"
 	}
@@ -253,9 +258,10 @@ func items(list object) (all []object) {
 }
 
 var (
-	age    = regexp.MustCompile(`"(\d+[smhdy])+"`)
-	number = regexp.MustCompile(`\d{3,}`)
-	fresh  = regexp.MustCompile(`"[0-9a-f]{8}-[0-9a-f-]{27}"|"\d{4}-\d\d-\d\dT[^"]*"`)
+	age     = regexp.MustCompile(`"(\d+[smhdy])+"`)
+	version = regexp.MustCompile(`"resourceVersion":"\d+"`)
+	number  = regexp.MustCompile(`\d{3,}`)
+	fresh   = regexp.MustCompile(`"[0-9a-f]{8}-[0-9a-f-]{27}"|"\d{4}-\d\d-\d\dT[^"]*"`)
 )
 
 // normal takes out what depends on the moment: ages, versions in messages, and with made the
