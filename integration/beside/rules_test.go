@@ -66,7 +66,7 @@ var rules = []rule{
 	}},
 	{row: "another server deletes such an object", met: func(c *comparison) bool { return c.pair != nil && c.run.disturbed && c.fewer410s() && c.states() == "" }},
 	{row: "an object that can't be decoded", met: func(c *comparison) bool {
-		return c.run.lost && c.run.disturbed && c.pair == nil && slices.Contains([]int{http.StatusTooManyRequests, http.StatusInternalServerError}, status(c.answers[shipped]))
+		return c.run.lost && c.run.disturbed && c.pair == nil && slices.Contains([]int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusGatewayTimeout}, status(c.answers[shipped]))
 	}},
 	{seldom: true, row: "resourceVersion \"\" without sendInitialEvents", met: func(c *comparison) bool {
 		return c.first && c.version() == "" && !c.request.query.Has("sendInitialEvents") && c.states() == ""
