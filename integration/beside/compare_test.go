@@ -92,13 +92,13 @@ func (c *comparison) difference() string {
 }
 
 // streams compares the events since the last look. Initial events may be of any age, unless
-// the client has asked for the most recent ones.
+// the client has asked for a stream of the most recent ones.
 func (c *comparison) streams() string {
 	a, b := c.pair.followers[ours], c.pair.followers[shipped]
 	found := c.states()
 	query := a.request.query
-	recent := query.Get("resourceVersion") == ""
-	anyAge := c.first && (query.Get("resourceVersion") == "0" || query.Get("sendInitialEvents") == "true" && !recent)
+	version, streamed := query.Get("resourceVersion"), query.Get("sendInitialEvents")
+	anyAge := c.first && (version == "0" || streamed == "true" && version != "" || streamed == "" && version == "")
 	if a.relisted || b.relisted || anyAge {
 		a, b = &follower{since: since{gone: a.gone}}, &follower{since: since{gone: b.gone}}
 	}
