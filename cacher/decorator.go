@@ -81,6 +81,9 @@ func (d *decorator) decorate(r request) (storage.Interface, factory.DestroyFunc,
 		return nil, nil, d.wrong
 	case !d.options.includes(r.config.GroupResource):
 		return d.raw(r)
+	case d.options.shipped(r.config.GroupResource):
+		return nil, nil, fmt.Errorf("the shipped cacher is chosen for %s (--%s, --%s), which only server.Install can do: "+
+			"use genericregistry.StorageWithCacher in the place of cacher.Decorator", r.config.GroupResource, implementationFlag, shippedFlag)
 	}
 	c, destroy, err := d.caches.Use(r.identity(), func() (*Cacher, func(), error) { return d.open(r) })
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Options are the settings of a server's caches that depend on where the server runs
@@ -31,13 +32,33 @@ type Options struct {
 	// LabelIndexes are the label keys to keep an index for, by resource. They replace
 	// the Config.LabelIndexes of the resource.
 	LabelIndexes map[schema.GroupResource][]string
+	// Implementation chooses the cache of all resources. It is for server.Install: a
+	// Decorator alone has no shipped cacher. "" is ImplementationWatchCache.
+	Implementation Implementation
+	// Shipped are single resources on the shipped cacher, each as RESOURCE[.GROUP].
+	Shipped []string
 }
+
+// Implementation names a watch cache. It is a pflag.Value.
+type Implementation string
+
+const (
+	// ImplementationWatchCache is the cache of this module.
+	ImplementationWatchCache Implementation = "watchcache"
+	// ImplementationShipped is the cacher of k8s.io/apiserver, as the server has it
+	// without server.Install.
+	ImplementationShipped Implementation = "shipped"
+)
 
 // NewOptions returns the defaults.
 func NewOptions() *Options { return &Options{} }
 
-// labelIndexesFlag is the flag of LabelIndexes; the others are in tunings.
-const labelIndexesFlag = "watch-cache-label-indexes"
+// The flags that are not in tunings.
+const (
+	labelIndexesFlag   = "watch-cache-label-indexes"
+	implementationFlag = "watch-cache-implementation"
+	shippedFlag        = "watch-cache-shipped"
+)
 
 // AddFlags adds the flags. The value that a field has now is the flag's default.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
@@ -54,6 +75,11 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	}
 	fs.Var(&labelIndexes{to: &o.LabelIndexes}, labelIndexesFlag, "Labels to keep an index for, for LISTs and watches that select by them: "+
 		"a comma-separated list of RESOURCE[.GROUP]#LABEL, as devices.fleet.example.com#site. The flag may be repeated.")
+	fs.Var(&o.Implementation, implementationFlag, `The watch cache of all resources: "watchcache", or "shipped" to go back to the cacher of k8s.io/apiserver. `+
+		"Resources without a watch cache (--watch-cache, --watch-cache-sizes) stay without one.")
+	fs.StringSliceVar(&o.Shipped, shippedFlag, o.Shipped, "Resources that go back to the cacher of k8s.io/apiserver: "+
+		"a comma-separated list of RESOURCE[.GROUP], as devices.fleet.example.com or pods. The flag may be repeated. "+
+		"A resource that the server does not store is logged once the server is ready.")
 }
 
 // Validate returns an error for each invalid value. A value that a flag was given is
@@ -76,8 +102,31 @@ func (o *Options) Validate() (wrong []error) {
 			found = append(found, fmt.Errorf("--%s for %s: %w", labelIndexesFlag, of, problem))
 		}
 	}
+	if err := new(Implementation).Set(o.Implementation.String()); err != nil {
+		found = append(found, fmt.Errorf("--%s: %w", implementationFlag, err))
+	}
+	for _, name := range o.Shipped {
+		if len(validation.IsDNS1123Subdomain(name)) > 0 {
+			found = append(found, fmt.Errorf("--%s names %q: want RESOURCE[.GROUP] in lower case and without a subresource, as devices.fleet.example.com or pods", shippedFlag, name))
+		}
+	}
 	return found
 }
+
+// String implements pflag.Value.
+func (i *Implementation) String() string { return string(cmp.Or(*i, ImplementationWatchCache)) }
+
+// Set implements pflag.Value.
+func (i *Implementation) Set(text string) error {
+	if text != string(ImplementationWatchCache) && text != string(ImplementationShipped) {
+		return fmt.Errorf("%q is not a watch cache: want %q or %q", text, ImplementationWatchCache, ImplementationShipped)
+	}
+	*i = Implementation(text)
+	return nil
+}
+
+// Type implements pflag.Value.
+func (*Implementation) Type() string { return "watchcache|shipped" }
 
 // apply sets the fields that have a flag.
 func (o *Options) apply(config *Config) {

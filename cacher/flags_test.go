@@ -119,6 +119,52 @@ func TestLabelIndexesFlag(t *testing.T) {
 	require.Empty(t, parse("--watch-cache-label-indexes="))
 }
 
+// The flag may be repeated and replaces the resources of a program; a resource of the
+// core group has no group.
+func TestShippedFlag(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	for _, test := range []struct {
+		flags  []string
+		widget bool // on our cache
+		pod    bool
+	}{
+		{nil, false, true}, // as the program says
+		{[]string{"--watch-cache-shipped="}, true, true},
+		{[]string{"--watch-cache-shipped=pods"}, true, false},
+		{[]string{"--watch-cache-shipped=pods,pods", "--watch-cache-shipped=widgets.example.com"}, false, false},
+		{[]string{"--watch-cache-shipped=widgets,pods.example.com"}, true, true}, // others
+		{[]string{"--watch-cache-implementation=shipped", "--watch-cache-shipped="}, false, false},
+		{[]string{"--watch-cache-implementation=shipped", "--watch-cache-implementation=watchcache"}, false, true},
+	} {
+		options := cacher.NewOptions()
+		options.Shipped = []string{"widgets.example.com"}
+		set := pflag.NewFlagSet("test", pflag.ContinueOnError)
+		options.AddFlags(set)
+		require.Contains(t, set.FlagUsages(), `(default watchcache)`)
+		require.NoError(t, set.Parse(test.flags))
+		require.Empty(t, options.Validate())
+		index := cacher.ForResource(widgets, func(c *cacher.Config) { c.LabelIndexes = []string{"a"} })
+		cached, _, err := cacher.CachedResources(cacher.WithOptions(options), index)
+		require.NoError(t, err, "settings for a resource that went back are no error")
+		require.Equal(t, []bool{test.widget, test.pod}, []bool{cached(widgets), cached(pods)}, test.flags)
+	}
+}
+
+// A Decorator alone has no shipped cacher to open; it opens nothing else either.
+func TestDecoratorRefusesShipped(t *testing.T) {
+	raw, asked := &rawStores{}, askedFor(nil)
+	asked.config.GroupResource = widgets
+	for _, flag := range []string{"--watch-cache-implementation=shipped", "--watch-cache-shipped=widgets.example.com"} {
+		_, _, err := asked.of(cacher.Decorator(cacher.WithRawStorage(raw.open), cacher.WithOptions(flags(flag))))
+		require.ErrorContains(t, err, "the shipped cacher is chosen for widgets.example.com")
+		require.ErrorContains(t, err, "genericregistry.StorageWithCacher")
+	}
+	require.Zero(t, raw.opened.Load())
+	_, _, err := cacher.CachedResources(cacher.WithOptions(&cacher.Options{Implementation: "theirs", Shipped: []string{"A"}}))
+	require.ErrorContains(t, err, `--watch-cache-implementation: "theirs" is not a watch cache: want "watchcache" or "shipped"`)
+	require.ErrorContains(t, err, `--watch-cache-shipped names "A"`)
+}
+
 // An error about a flag names the flag and the value.
 func TestFlagsAreRefused(t *testing.T) {
 	for _, test := range []struct {
@@ -146,6 +192,14 @@ func TestFlagsAreRefused(t *testing.T) {
 		{"--watch-cache-label-indexes=pods#app,", []string{"--watch-cache-label-indexes", `""`}},
 		{"--watch-cache-label-indexes=pods#not a label", []string{"--watch-cache-label-indexes", `"not a label"`, "pods"}},
 		{"--watch-cache-label-indexes=pods#app,pods#app", []string{"--watch-cache-label-indexes", `"app"`, "already"}},
+		{"--watch-cache-implementation=ours", []string{`"ours" for "--watch-cache-implementation"`, `want "watchcache" or "shipped"`}},
+		{"--watch-cache-implementation=Shipped", []string{`"Shipped" for "--watch-cache-implementation"`, `want "watchcache" or "shipped"`}},
+		{"--watch-cache-implementation=", []string{`"--watch-cache-implementation"`, `want "watchcache" or "shipped"`}},
+		{"--watch-cache-shipped=Devices.fleet.example.com", []string{`--watch-cache-shipped names "Devices.fleet.example.com"`, "lower case"}},
+		{"--watch-cache-shipped=pods,deployments.apps/status", []string{`--watch-cache-shipped names "deployments.apps/status"`, "subresource"}},
+		{"--watch-cache-shipped=pods,", []string{`--watch-cache-shipped names ""`, "RESOURCE[.GROUP]"}},
+		{"--watch-cache-shipped=*", []string{`--watch-cache-shipped names "*"`}},
+		{"--watch-cache-shipped=pods, nodes", []string{`--watch-cache-shipped names " nodes"`}},
 	} {
 		options, err := parsed(test.flag)
 		wrong := options.Validate()

@@ -126,15 +126,30 @@ func checkResources(p *problems, option string, resources []schema.GroupResource
 }
 
 // CachedResources is for server.Install. It returns which resources options select for
-// caching (see Only and Except), and all resources that the options name. The error names
-// every invalid option.
+// this cache (see Only, Except and Options.Implementation), and all resources that the
+// options name. The error names every invalid option.
 func CachedResources(opts ...Option) (cached func(schema.GroupResource) bool, named []schema.GroupResource, err error) {
 	o := optionsOf(opts)
 	named = slices.Concat(append(slices.Clone(o.only), o.except)...)
 	for _, r := range o.resources {
 		named = append(named, r.resource)
 	}
-	return o.includes, named, errors.Join(o.problems...)
+	if o.flags != nil {
+		for _, name := range o.flags.Shipped {
+			named = append(named, schema.ParseGroupResource(name))
+		}
+		if o.rawStorage != nil && (len(o.flags.Shipped) > 0 || o.flags.Implementation == ImplementationShipped) {
+			o.problems.option("WithRawStorage", "opens the storage of this server, and the shipped cacher reads etcd only: --%s and --%s can't be used", implementationFlag, shippedFlag)
+		}
+	}
+	return func(resource schema.GroupResource) bool {
+		return o.includes(resource) && !o.shipped(resource)
+	}, named, errors.Join(o.problems...)
+}
+
+// shipped reports whether a resource is on the cacher of k8s.io/apiserver.
+func (o *options) shipped(resource schema.GroupResource) bool {
+	return o.flags != nil && (o.flags.Implementation == ImplementationShipped || slices.Contains(o.flags.Shipped, resource.String()))
 }
 
 // includes reports whether a resource is cached.
@@ -158,6 +173,9 @@ func optionsOf(opts []Option) *options {
 		option(o)
 	}
 	if o.flags != nil {
+		flags := *o.flags // as they are now
+		flags.Shipped = slices.Clone(flags.Shipped)
+		o.flags = &flags
 		for _, of := range o.flags.indexed() {
 			labels := slices.Clone(o.flags.LabelIndexes[of])
 			o.resources = append(o.resources, resourceSettings{of, func(c *Config) { c.LabelIndexes = labels }})

@@ -53,8 +53,9 @@ func New(c *cacher.Cacher, resync time.Duration, indexers cache.Indexers, option
 //
 // A server's operator decides whether a resource is cached: with
 // --watch-cache=false or --watch-cache-sizes=RESOURCE.GROUP#0 the storage is
-// etcd's own, and if cacher.Only or cacher.Except leave a resource out, the
-// storage is the cache that k8s.io/apiserver ships. Use an informer over the
+// etcd's own; if cacher.Only or cacher.Except leave a resource out, or with
+// --watch-cache-implementation=shipped or --watch-cache-shipped=RESOURCE.GROUP,
+// the storage is the cache that k8s.io/apiserver ships. Use an informer over the
 // loopback client then.
 func For(store storage.Interface) (*cacher.Cacher, bool) {
 	c, ok := store.(*cacher.Cacher)

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +51,8 @@ type apiserver struct {
 	config *rest.Config
 	cmd    *exec.Cmd
 	log    child.Tail
+	// shipped: its cache is the shipped one.
+	shipped bool
 	// exited is closed by the goroutine that awaits the process, which start
 	// starts and the end of the process ends; err is the result.
 	exited chan struct{}
@@ -88,7 +91,7 @@ func launch(t *testing.T, args ...string) (*apiserver, <-chan string) {
 	t.Helper()
 	path, err := apiserverProgram.Path()
 	require.NoError(t, err)
-	s := &apiserver{cmd: exec.Command(path, args...), exited: make(chan struct{})}
+	s := &apiserver{cmd: exec.Command(path, args...), exited: make(chan struct{}), shipped: slices.Contains(args, shipped)}
 	// A data race ends the server at once, and so the test.
 	s.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1 exitcode=66")
 	s.cmd.Stderr = &s.log

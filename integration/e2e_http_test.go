@@ -71,12 +71,20 @@ func testHTTP(t *testing.T, s *apiserver) {
 	t.Run("bookmarks", func(t *testing.T) { testHTTPBookmarks(t, s) })
 }
 
+// malformed is the status of a GET with a malformed resourceVersion.
+func malformed(s *apiserver) int {
+	if s.shipped {
+		return http.StatusInternalServerError // COMPATIBILITY.md
+	}
+	return http.StatusBadRequest
+}
+
 func testHTTPGet(t *testing.T, s *apiserver) {
 	client := s.client(t)
 	for query, status := range map[string]int{
 		"/page-004": http.StatusOK, "/page-004?resourceVersion=0": http.StatusOK,
 		"/none": http.StatusNotFound, "/none?resourceVersion=0": http.StatusNotFound,
-		"/page-004?resourceVersion=abc": http.StatusBadRequest,
+		"/page-004?resourceVersion=abc": malformed(s),
 	} {
 		a := get(t, client, s.url+pagedV1+query)
 		require.Equal(t, status, a.status, "%s: %s", query, a.body)

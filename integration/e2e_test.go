@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 
+	"github.com/kube-watchcache/watchcache/debug"
 	fleetv1 "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1"
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/generated/clientset/versioned"
 	"github.com/kube-watchcache/watchcache/integration/etcdserver"
@@ -24,25 +25,32 @@ import (
 // pollInterval is how often something is looked at that gives no signal.
 const pollInterval = 20 * time.Millisecond
 
-// TestEndToEnd drives the example server's binary as its users do, once with
-// the etcd that it has inside and once with one of its own.
+// shipped puts the server on the cacher of k8s.io/apiserver.
+const shipped = "--watch-cache-implementation=shipped"
+
+// TestEndToEnd drives the example server's binary as its users do: with the etcd that it
+// has inside, with one of its own, and on the shipped cacher. Each server has a
+// successor, which two of them find on the other cache.
 func TestEndToEnd(t *testing.T) {
 	_, err := apiserverProgram.Path() // before the goroutines are counted
 	require.NoError(t, err)
 	t.Run("etcd inside", func(t *testing.T) {
 		noLeaks(t)
-		endToEnd(t, nil)
+		endToEnd(t, nil, nil, []string{shipped})
 	})
-	t.Run("etcd of its own", func(t *testing.T) {
-		noLeaks(t)
-		etcd := etcdserver.Start(t, etcdserver.Config{Sync: true})
-		endToEnd(t, etcd, "--standalone", "--etcd-servers="+strings.Join(etcd.Endpoints(), ","))
-	})
+	for name, flags := range map[string][]string{"etcd of its own": nil, "shipped": {shipped}} {
+		t.Run(name, func(t *testing.T) {
+			noLeaks(t)
+			etcd := etcdserver.Start(t, etcdserver.Config{Sync: true})
+			own := []string{"--standalone", "--etcd-servers=" + strings.Join(etcd.Endpoints(), ",")}
+			endToEnd(t, etcd, append(flags, own...), own)
+		})
+	}
 }
 
-// endToEnd runs all steps on one server and its successor; etcd is nil if it
-// is inside the server.
-func endToEnd(t *testing.T, etcd *etcdserver.Server, args ...string) {
+// endToEnd runs all steps on one server and its successor, which may have other flags;
+// etcd is nil if it is inside the server.
+func endToEnd(t *testing.T, etcd *etcdserver.Server, args, successor []string) {
 	runDir := t.TempDir()
 	s := startServer(t, runDir, append(args, "--secure-port=0")...)
 
@@ -60,7 +68,7 @@ func endToEnd(t *testing.T, etcd *etcdserver.Server, args ...string) {
 	}
 	var next *apiserver
 	outer := t
-	t.Run("restart", func(t *testing.T) { next = testRestart(outer, t, s, runDir, args...) })
+	t.Run("restart", func(t *testing.T) { next = testRestart(outer, t, s, runDir, successor...) })
 	if next == nil {
 		return
 	}
@@ -133,13 +141,21 @@ func testAccess(t *testing.T, s *apiserver) {
 	require.Equal(t, http.StatusUnauthorized, get(t, client, s.url+devicesV1).status)
 }
 
-// testMetrics looks for the cache's own metrics beside the server's.
+// testMetrics looks for the cache's own metrics beside the server's, and on the shipped
+// cacher for their absence.
 func testMetrics(t *testing.T, s *apiserver) {
 	body := get(t, s.client(t), s.url+"/metrics").body
-	for _, name := range []string{"watchcache_objects", "watchcache_resource_version", "watchcache_events_total", "watchcache_reads_total"} {
-		require.Contains(t, body, name+`{`, "the cache's metrics are not served")
+	page := get(t, s.client(t), s.url+debug.Path+"?format=json").body
+	if s.shipped {
+		require.NotContains(t, body, "watchcache_objects{")
+		require.NotContains(t, page, "devices")
+	} else {
+		for _, name := range []string{"watchcache_objects", "watchcache_resource_version", "watchcache_events_total", "watchcache_reads_total"} {
+			require.Contains(t, body, name+`{`, "the cache's metrics are not served")
+		}
+		require.Contains(t, body, `watchcache_objects{group="fleet.example.com",resource="devices"}`)
+		require.Contains(t, page, "devices")
 	}
-	require.Contains(t, body, `watchcache_objects{group="fleet.example.com",resource="devices"}`)
 	for _, name := range []string{"apiserver_watch_cache_initializations_total", "apiserver_watch_cache_resource_version", "watch_cache_capacity"} {
 		written := func(context.Context) (bool, error) { // once a second
 			return strings.Contains(get(t, s.client(t), s.url+"/metrics").body, name+`{group="fleet.example.com",resource="devices"}`), nil

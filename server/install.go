@@ -29,7 +29,9 @@
 //   - Checks of etcd that replace the server's own: /healthz and /readyz ask
 //     through the clients of the caches, so that they recover when reads do,
 //     and /livez does not ask, so that an outage of etcd restarts no server.
-//   - Flags for operators, with cacher.Options and cacher.WithOptions.
+//   - Flags for operators, with cacher.Options and cacher.WithOptions. Two of them,
+//     --watch-cache-implementation and --watch-cache-shipped, go back to the shipped
+//     cacher without a build.
 //   - Every option of package cacher: for example cacher.Only and
 //     cacher.Except, to adopt the cache resource by resource;
 //     cacher.Configure with LazyStart and IdleTimeout, for servers with many
@@ -59,8 +61,8 @@ var ErrInstalled = errors.New("the watch cache is already installed on this Conf
 // Install makes every resource whose storage is built from
 // config.RESTOptionsGetter use a cacher.Cacher with the given options.
 // Resources that the server's flags exclude from caching stay uncached, and
-// resources that cacher.Only or cacher.Except leave out keep the cache that
-// k8s.io/apiserver ships. Call Install once, after EtcdOptions.ApplyTo or
+// resources that cacher.Only, cacher.Except or the flags of cacher.Options leave out
+// keep the cache that k8s.io/apiserver ships. Call Install once, after EtcdOptions.ApplyTo or
 // RecommendedOptions.ApplyTo, which set the getter, and before config is copied
 // or completed. An error names every option that can't be used, one line each,
 // or is [ErrInstalled]; config is then as it was.

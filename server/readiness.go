@@ -80,7 +80,9 @@ type installation struct {
 	// options name.
 	cached func(schema.GroupResource) bool
 	named  []schema.GroupResource
-	pool   *pool
+	// unknownReported is done once resources in named were looked for.
+	unknownReported sync.Once
+	pool            *pool
 	// lists is that of the groups that InstallAPIGroup has installed, and of their
 	// caches; customLists is that of the caches of custom resources alone.
 	lists, customLists cacher.ListEncodings
@@ -194,7 +196,11 @@ func (i *installation) check(*http.Request) error {
 		caches = append(caches, e)
 	}
 	i.mu.Unlock()
-	if warm || len(caches) == 0 {
+	switch {
+	case warm:
+		return nil
+	case len(caches) == 0:
+		i.reportUnknown()
 		return nil
 	}
 	var waiting []string
@@ -215,10 +221,17 @@ func (i *installation) check(*http.Request) error {
 	if first {
 		klog.InfoS("All watch caches of the server have their state", "resources", resourcesOf(caches))
 	}
-	if unknown := i.unknown(); first && len(unknown) > 0 {
-		klog.InfoS("Unknown resource in a watch cache option (misspelt?): this server does not store it", "resources", unknown)
-	}
+	i.reportUnknown()
 	return nil
+}
+
+// reportUnknown logs what unknown returns, once.
+func (i *installation) reportUnknown() {
+	i.unknownReported.Do(func() {
+		if unknown := i.unknown(); len(unknown) > 0 {
+			klog.InfoS("Unknown resource in a watch cache option (misspelt?): this server does not store it, or not yet", "resources", fmt.Sprint(unknown))
+		}
+	})
 }
 
 // resourcesOf names the resources of the caches, each once.

@@ -34,6 +34,7 @@ import (
 	"k8s.io/component-base/compatibility"
 	"k8s.io/klog/v2"
 
+	"github.com/kube-watchcache/watchcache/cacher"
 	watchcache "github.com/kube-watchcache/watchcache/server"
 )
 
@@ -84,7 +85,7 @@ func (s *server) count(config *genericapiserver.Config) {
 
 // serve runs a server of custom resources until the test ends: on the cache, or
 // without a line of ours.
-func serve(t testing.TB, etcd []string, cached bool) *server {
+func serve(t testing.TB, etcd []string, cached bool, install ...cacher.Option) *server {
 	t.Helper()
 	options := genericoptions.NewRecommendedOptions("/registry", apiserver.Codecs.LegacyCodec(apiextensionsv1.SchemeGroupVersion))
 	options.Etcd.StorageConfig.Transport.ServerList = etcd
@@ -104,7 +105,7 @@ func serve(t testing.TB, etcd []string, cached bool) *server {
 	require.NoError(t, options.ApplyTo(config))
 	getter := crdoptions.NewCRDRESTOptionsGetter(*options.Etcd, config.ResourceTransformers, config.StorageObjectCountTracker)
 	if cached {
-		require.NoError(t, watchcache.Install(&config.Config))
+		require.NoError(t, watchcache.Install(&config.Config, install...))
 		getter, err = watchcache.CustomResources(&config.Config, getter)
 		require.NoError(t, err)
 	}

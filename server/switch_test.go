@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/apiserver/pkg/storage"
+	shipped "k8s.io/apiserver/pkg/storage/cacher"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/klog/v2"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+)
+
+// TestSwitch: the cache of a resource is the one that the flags name, in the Config of
+// Install, in one that shares its caches, and for custom resources. A resource without a
+// cache has none on either value.
+func TestSwitch(t *testing.T) {
+	ours, theirs := storage.Interface(&cacher.Cacher{}), storage.Interface(&shipped.CacheDelegator{})
+	etcd := startEtcdFor(t) // the shipped cacher leaves goroutines behind for a while
+	for name, test := range map[string]struct {
+		options    cacher.Options
+		pods, carp storage.Interface
+	}{
+		"default":  {cacher.Options{}, ours, ours},
+		"ours":     {cacher.Options{Implementation: cacher.ImplementationWatchCache}, ours, ours},
+		"one":      {cacher.Options{Shipped: []string{"carp.example.apiserver.k8s.io", "carp.example.apiserver.k8s.io"}}, ours, theirs},
+		"shipped":  {cacher.Options{Implementation: cacher.ImplementationShipped}, theirs, theirs},
+		"repeated": {cacher.Options{Implementation: cacher.ImplementationShipped, Shipped: []string{"pods.example.apiserver.k8s.io"}}, theirs, theirs},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fresh := func() generic.RESTOptionsGetter {
+				o := genericoptions.NewEtcdOptions(etcd)
+				o.WatchCacheSizes = []string{"plain." + example.GroupName + "#0"}
+				return o.CreateRESTOptionsGetter(&genericoptions.SimpleStorageFactory{StorageConfig: o.StorageConfig}, nil)
+			}
+			front, behind := &genericapiserver.Config{RESTOptionsGetter: fresh()}, &genericapiserver.Config{RESTOptionsGetter: fresh()}
+			options := test.options
+			require.NoError(t, Install(front, cacher.WithOptions(&options)))
+			options.Implementation, options.Shipped = "", nil // too late
+			require.NoError(t, Share(front, behind))
+			custom, err := CustomResources(behind, fresh())
+			require.NoError(t, err)
+			for _, getter := range []generic.RESTOptionsGetter{front.RESTOptionsGetter, behind.RESTOptionsGetter, custom} {
+				for resource, want := range map[string]storage.Interface{"pods": test.pods, "carp": test.carp} {
+					opened, destroy := open(t, getter, resource)
+					require.IsType(t, want, opened, resource)
+					for _, c := range front.HealthzChecks[0].(marker).all() {
+						require.Same(t, opened, c, "the page has our caches only")
+					}
+					destroy()
+				}
+				plain, destroy := open(t, getter, "plain")
+				require.NotContains(t, []string{fmt.Sprintf("%T", ours), fmt.Sprintf("%T", theirs)}, fmt.Sprintf("%T", plain))
+				destroy()
+			}
+		})
+	}
+}
+
+// Two servers of one process have each their own values.
+func TestSwitchOfTwoServers(t *testing.T) {
+	inner := &fakeGetter{decorator: generic.UndecoratedStorage}
+	for _, on := range []cacher.Implementation{cacher.ImplementationShipped, cacher.ImplementationWatchCache} {
+		config := &genericapiserver.Config{RESTOptionsGetter: inner}
+		require.NoError(t, Install(config, cacher.WithOptions(&cacher.Options{Implementation: on})))
+		require.Equal(t, on == cacher.ImplementationWatchCache, config.HealthzChecks[0].(marker).cached(gadgets))
+	}
+}
+
+// An installation without a cache is ready, and reports misspelt names as one with caches
+// does.
+func TestSwitchReportsUnknown(t *testing.T) {
+	config := &genericapiserver.Config{RESTOptionsGetter: &fakeGetter{}}
+	require.NoError(t, Install(config, cacher.WithOptions(&cacher.Options{Shipped: []string{"gadgets.example.com", "pods", "gadget.example.com"}})))
+	for _, resource := range []schema.GroupResource{gadgets, {Resource: "pods"}} {
+		_, err := config.RESTOptionsGetter.GetRESTOptions(resource, nil)
+		require.NoError(t, err)
+	}
+	i := config.HealthzChecks[0].(marker).installation
+	require.Equal(t, []schema.GroupResource{{Group: "example.com", Resource: "gadget"}}, i.unknown())
+	var log logBuffer
+	t.Cleanup(func() { klog.LogToStderr(true) })
+	klog.LogToStderr(false)
+	klog.SetOutput(&log)
+	require.NoError(t, i.check(nil))
+	require.NoError(t, i.check(nil))
+	require.Len(t, log.lines("gadget.example.com"), 1)
+}
+
+// A storage of the server's own is nothing that the shipped cacher could read.
+func TestSwitchRefusesRawStorage(t *testing.T) {
+	raw := cacher.WithRawStorage(func(*storagebackend.ConfigForResource, func() runtime.Object, func() runtime.Object, string) (storage.Interface, factory.DestroyFunc, error) {
+		return nil, nil, errors.New("opened")
+	})
+	for _, options := range []*cacher.Options{{Implementation: cacher.ImplementationShipped}, {Shipped: []string{"pods"}}} {
+		inner := &fakeGetter{}
+		config := &genericapiserver.Config{RESTOptionsGetter: inner}
+		err := Install(config, raw, cacher.WithOptions(options))
+		require.ErrorContains(t, err, "--watch-cache-implementation and --watch-cache-shipped can't be used")
+		require.Same(t, inner, config.RESTOptionsGetter)
+	}
+	require.NoError(t, Install(&genericapiserver.Config{RESTOptionsGetter: &fakeGetter{}}, raw, cacher.WithOptions(cacher.NewOptions())))
+}
+
+// On the shipped cacher, InstallAPIGroup changes no response: all are encoded as without.
+func TestSwitchedListsAreTheSameToTheByte(t *testing.T) {
+	s := serveTwins(t, pods(t), auditinternal.LevelMetadata, cacher.WithOptions(&cacher.Options{Implementation: cacher.ImplementationShipped}))
+	require.Nil(t, s.cache)
+	for i, name := range objectNames(70) {
+		s.put(t, testPod([]string{"ns1", "ns2"}[i%2], name, 0))
+	}
+	const root = "/apis/" + example.GroupName + "/v1/"
+	var first metav1.PartialObjectMetadataList
+	require.NoError(t, json.Unmarshal(ask(t, s.without, root+"pods", asJSON, false).body, &first))
+	for range 3 { // kept bytes would be used from the second list on
+		for _, accept := range []string{asJSON, asProtobuf, asTable, asPartial} {
+			for _, query := range queries("pods", first.ResourceVersion) {
+				before := s.encoded.Load()
+				for _, compressed := range []bool{false, true} {
+					s.expectSame(t, root+query, accept, compressed)
+				}
+				if accept == asJSON && query == "pods" {
+					require.EqualValues(t, 140, s.encoded.Load()-before, "the server encodes each item of both lists")
+				}
+			}
+		}
+	}
+}
