@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/kube-watchcache/watchcache/cacher"
 )
 
 // heldUp measures how long an event takes to an established watcher while
@@ -139,13 +141,13 @@ func (m namespaced) open(ctx context.Context, s size) (*work, error) {
 	return &work{measure: measure, close: caches.close}, nil
 }
 
-// begin begins a watch as an API server does, which puts the namespace into
-// the context, and takes the initial events.
+// begin begins a watch as an API server with server.InstallAPIGroup does, which puts the
+// namespace into the context and shares initial events, and takes these.
 func (m namespaced) begin(ctx context.Context, c *cached, want int) error {
 	namespace := namespaceName(42)
 	ctx, cancel := context.WithCancel(request.WithNamespace(ctx, namespace))
 	defer cancel()
-	w, err := c.Watch(ctx, prefix+namespace, storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true})
+	w, err := c.Watch(new(cacher.ListEncodings).ShareInitialEvents(ctx), prefix+namespace, storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true})
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ package cacher_test
 
 import (
 	"context"
+	"io"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,9 +38,8 @@ func decorated(t *testing.T, ctx context.Context, c *cacher.Cacher, node string)
 	return w
 }
 
-// REGRESSIONS 107: initial events reach a registry's Decorator as objects of its
-// own; another watch of the same objects shares their serializations, before and
-// after.
+// REGRESSIONS 107: initial events reach a registry's Decorator as objects of its own. Its
+// changes do not reach the cache, or the watches that share initial events.
 func TestDecoratorSeesInitialEvents(t *testing.T) {
 	store := newStore(poddata.Pod("a/one"))
 	c := start(t, store)
@@ -49,6 +49,10 @@ func TestDecoratorSeesInitialEvents(t *testing.T) {
 		shared, ok := (<-plain.ResultChan()).Object.(runtime.CacheableObject)
 		require.True(t, ok)
 		require.Empty(t, shared.GetObject().(*example.Pod).Spec.NodeName)
+		w, err := c.Watch(t.Context(), "/pods/", everything("0"))
+		require.NoError(t, err)
+		t.Cleanup(w.Stop)
+		require.Empty(t, (<-w.ResultChan()).Object.(*example.Pod).Spec.NodeName)
 		watches[node] = decorated(t, t.Context(), c, node)
 		require.Equal(t, node, (<-watches[node].ResultChan()).Object.(*example.Pod).Spec.NodeName)
 	}
@@ -76,4 +80,32 @@ func TestDecoratedWatchEnds(t *testing.T) {
 	c.Stop() // returns
 	for range third.ResultChan() {
 	}
+}
+
+// A registry returns the watch of a cache as it is unless it has a Decorator or filters;
+// a question about that opens no watch, and waits for no cache.
+func TestReturnsWatches(t *testing.T) {
+	c := start(t, newStore(poddata.Pod("a/one")))
+	var lists cacher.ListEncodings
+	plain := func(ctx context.Context) (watch.Interface, error) { return c.Watch(ctx, "/pods/", everything("0")) }
+	for name, test := range map[string]struct {
+		open        func(context.Context) (watch.Interface, error)
+		same, other bool
+	}{
+		"the cache itself": {open: plain, same: true},
+		"a Decorator": {open: func(ctx context.Context) (watch.Interface, error) {
+			return decorated(t, ctx, c, "n1"), nil
+		}, other: true},
+		"a filter": {open: func(ctx context.Context) (watch.Interface, error) {
+			w, err := plain(ctx)
+			return watch.Filter(w, func(e watch.Event) (watch.Event, bool) { return e, true }), err
+		}, other: true},
+		"another storage": {open: func(context.Context) (watch.Interface, error) { return watch.NewFake(), nil }, other: true},
+		"an error":        {open: func(context.Context) (watch.Interface, error) { return nil, io.EOF }},
+	} {
+		same, other := lists.ReturnsWatches(t.Context(), test.open)
+		require.Equal(t, test.same, same, name)
+		require.Equal(t, test.other, other, name)
+	}
+	require.Empty(t, c.Status().Ended, "no watch was opened")
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/listcache"
 )
@@ -103,6 +104,33 @@ func (l *ListEncodings) EnableCustomResources() { l.listings.EnableCustomResourc
 // gzip.
 func (l *ListEncodings) Stream(next http.Handler, asks func(*http.Request) (watch, compressed bool)) http.Handler {
 	return l.listings.Stream(next, asks)
+}
+
+// ShareInitialEvents returns a context for a watch whose reader changes none of its
+// events and, within Stream, writes all of them to the response, in order. The initial
+// events of such watches are a runtime.CacheableObject, and are encoded once for all of
+// them. Other watches get private copies, since a registry's Decorator may read them.
+func (l *ListEncodings) ShareInitialEvents(ctx context.Context) context.Context {
+	return l.listings.ShareInitialEvents(ctx)
+}
+
+// ReturnsWatches reports whether open, which opens a watch of a registry, returns the
+// watch of a Cacher as it is, without a Decorator or a filter around it. No watch is
+// opened for it. other: open returned another watch, which was stopped. open is called
+// once, and does not wait for the cache.
+func (l *ListEncodings) ReturnsWatches(ctx context.Context, open func(context.Context) (watch.Interface, error)) (same, other bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	probe, ctx := listcache.NewProbe(ctx)
+	w, err := open(ctx)
+	if err != nil || w == nil {
+		return false, false
+	}
+	if w == watch.Interface(probe) {
+		return true, false
+	}
+	w.Stop()
+	return false, true
 }
 
 // of returns the listings; nil of nil.

@@ -59,7 +59,7 @@ func watchPods(t testing.TB, c *cacher.Cacher, key, rv string, change ...func(*s
 	for _, change := range change {
 		change(&opts)
 	}
-	w, err := c.Watch(ctx, key, opts)
+	w, err := c.Watch(new(cacher.ListEncodings).ShareInitialEvents(ctx), key, opts)
 	require.NoError(t, err)
 	t.Cleanup(w.Stop)
 	return &podWatch{Interface: w, t: t, cancel: cancel}

@@ -107,7 +107,7 @@ func (f *fixture) watch(c *script.Command) (string, error) {
 }
 
 func (w *scriptWatch) open(ctx context.Context, c *cacher.Cacher, key string, opts storage.ListOptions, silent bool) {
-	result, err := c.Watch(ctx, key, opts)
+	result, err := c.Watch(new(cacher.ListEncodings).ShareInitialEvents(ctx), key, opts)
 	w.mu.Lock()
 	if err != nil {
 		w.over = true

@@ -193,7 +193,7 @@ func useOnce(ctx context.Context, c *cacher.Cacher, random *rand.Rand) error {
 			return fmt.Errorf("LIST: %d pods, %w", len(pods.Items), err)
 		}
 	case 2:
-		w, err := c.Watch(ctx, "/pods/", everything("0"))
+		w, err := c.Watch(new(cacher.ListEncodings).ShareInitialEvents(ctx), "/pods/", everything("0"))
 		if err != nil {
 			return fmt.Errorf("WATCH: %w", err)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/dispatch"
 	"github.com/kube-watchcache/watchcache/cacher/internal/freshness"
+	"github.com/kube-watchcache/watchcache/cacher/internal/listcache"
 	"github.com/kube-watchcache/watchcache/cacher/internal/match"
 	"github.com/kube-watchcache/watchcache/cacher/internal/source"
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
@@ -23,6 +24,9 @@ import (
 // resourceVersion that the history does not have is reported by an ERROR event, as from
 // storage itself.
 func (c *Cacher) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	if probe := listcache.ProbeOf(ctx); probe != nil {
+		return probe, nil
+	}
 	e := c.lifecycle.acquire(ctx, wokenByWatch)
 	if e == nil {
 		return nil, ctx.Err()
@@ -90,6 +94,7 @@ func (e *engine) openWatchOf(ctx context.Context, key string, rv uint64, opts st
 			seen.index, seen.evaluated, seen.returned = initial.Index, initial.Evaluated, initial.Sent
 			e.observedWatch(ctx, seen, ctx.Err())
 		},
+		Shared: e.config.Lists.of().SharesInitialEvents(ctx),
 	})
 	if !ok {
 		return nil, e.readiness.refusal()

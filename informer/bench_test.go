@@ -112,7 +112,7 @@ func BenchmarkWatch(b *testing.B) {
 		perObject(b)
 	}
 	shared := func(ctx context.Context) (watch.Interface, error) {
-		return c.Watch(ctx, poddata.Prefix, storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true})
+		return c.Watch(new(cacher.ListEncodings).ShareInitialEvents(ctx), poddata.Prefix, storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true})
 	}
 	private := func(ctx context.Context) (watch.Interface, error) {
 		return informer.ListerWatcher(c).WatchWithContext(ctx, metav1.ListOptions{ResourceVersion: "0"})

@@ -30,7 +30,8 @@ import (
 // Watches of the group that the server compresses of itself, those with
 // sendInitialEvents by clients that accept gzip, are compressed once for all of them
 // and not for each: clients read the same events, of one member of gzip. Initial
-// events of all watches are written many at once.
+// events are encoded once for all watches, and written many at once, unless a
+// registry's Decorator or a filter reads them.
 //
 // The bytes count against Config.EncodingBytes of each cache ,
 // 32 MiB by default: a server gains from it as far as the lists that its

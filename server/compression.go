@@ -25,7 +25,7 @@ func addCompression(config *genericapiserver.Config, installed *installation) {
 	}
 	lists := &installed.lists
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return build(lists.Stream(lists.Serve(api, asksForList), installed.asksForWatch), c)
+		return build(installed.shareInitialEvents(lists.Stream(lists.Serve(api, asksForList), installed.asksForWatch)), c)
 	}
 }
 

@@ -179,7 +179,7 @@ func TestCompressedInitialEventsAreKept(t *testing.T) {
 		require.Equal(t, plain, compressed)
 		return
 	}
-	require.Greater(t, compressed, plain, "and their compressed form: does the server's own handler still read the watch?")
+	require.Greater(t, compressed, plain, "and their compressed form: do its initial events still share?")
 	require.Equal(t, compressed, begin("gzip"))
 }
 

@@ -4,6 +4,8 @@ package server
 
 import (
 	"context"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/apis/example"
 	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -122,5 +125,28 @@ func TestStoreDecorator(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Clients of a server with InstallAPIGroup read what a registry's Decorator has made of
+// the initial events, as those of a server without it, and its changes stay its own: once
+// the registry has no Decorator, the cache's own objects come.
+func TestServedDecoratedWatch(t *testing.T) {
+	s := serveTwins(t, pods(t), auditinternal.LevelMetadata)
+	manyPods(t, s)
+	for _, decorates := range []bool{true, false} {
+		s.store.Decorator = nil
+		if decorates {
+			s.store.Decorator = decorate
+		}
+		for _, accept := range []string{asJSON, asProtobuf} {
+			for _, encodings := range []string{"identity", "gzip"} {
+				header := http.Header{"Accept": {accept}, "Accept-Encoding": {encodings}}
+				got := openStream(t, s.with, withState, header, true, true).state()
+				want := openStream(t, s.without, withState, header, true, true).state()
+				require.Equal(t, want, got, "%s, %s, decorated: %v", accept, encodings, decorates)
+				require.Equal(t, decorates, strings.Contains(got[0], "decorated"))
+			}
+		}
 	}
 }

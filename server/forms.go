@@ -36,6 +36,9 @@ type servedGroup struct {
 	// plain are the resources whose lists are not those of a cache, so that only the
 	// server itself can bring them into a form.
 	plain sync.Map
+	// private are the resources whose watches are not those of a cache, or are read by
+	// a registry's Decorator or a filter.
+	private sync.Map
 }
 
 // serve records an installed group, so that its lists are written from kept bytes in the

@@ -109,6 +109,9 @@ type watcher struct {
 func openWatch(ctx context.Context, cancel context.CancelFunc, c *cacher.Cacher, name, key string, opts storage.ListOptions, silent bool) *watcher {
 	w := &watcher{name: name, cancel: cancel}
 	w.mu.silent = silent
+	if !silent { // the others get private copies of initial events
+		ctx = new(cacher.ListEncodings).ShareInitialEvents(ctx)
+	}
 	go func() {
 		result, err := c.Watch(ctx, key, opts)
 		w.mu.Lock()

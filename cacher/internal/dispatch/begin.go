@@ -6,8 +6,8 @@ import (
 	"errors"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/kube-watchcache/watchcache/cacher/internal/listcache"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
@@ -42,23 +42,24 @@ func (r *replayer) initialEvents(endBookmark bool) (initial InitialEvents, ok bo
 	snapshot := r.snapshot
 	r.snapshot = nil
 	ok = true
-	send := func(run *listcache.Run) {
-		if run == nil {
-			return
-		}
-		for event := range r.convert.initial(run) {
-			if ok = r.send(event); !ok {
-				return
-			}
+	send := func(event watch.Event) bool {
+		if ok = r.send(event); ok {
 			initial.Sent++
 		}
+		return ok
 	}
+	runs := r.watcher.initial
 	scanned := r.indexes.Scan(snapshot, &r.watcher.group.Query, "", nil, func(e *watchcache.Element) bool {
-		send(r.watcher.initial.Add(e))
+		if runs == nil {
+			return send(watch.Event{Type: watch.Added, Object: e.Object.DeepCopyObject()})
+		}
+		r.convert.initial(runs.Add(e), send)
 		return ok && !r.ended()
 	})
-	if last := r.watcher.initial.End(); ok { // one that has ended holds no elements
-		send(last)
+	if runs != nil {
+		if last := runs.End(); ok { // one that has ended holds no elements
+			r.convert.initial(last, send)
+		}
 	}
 	initial.Index, initial.Evaluated = scanned.Index, scanned.Evaluated
 	r.metrics.Initial(initial.Sent)

@@ -11,9 +11,8 @@
 //
 // Goroutines, all counted in the caller's tasks.Group and awaited there: the
 // dispatcher (Run, which the caller starts), a replay for each watcher that
-// begins or is parked, a look of the supervisor once a second while there are such
-// watchers, and a copier for each watch with initial events whose reader is a
-// registry's decorator.
+// begins or is parked, and a look of the supervisor once a second while there are such
+// watchers.
 //
 // Locks; none is held while another is taken or while a send blocks:
 // registry.mu guards watchers, groups, cursor and bookmark buckets,

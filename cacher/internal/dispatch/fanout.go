@@ -151,6 +151,9 @@ type Request struct {
 	Bookmarks bool
 	// Client is whose watch it is, for people.
 	Client Client
+	// Shared: initial events may share their serializations, as later events do.
+	// Otherwise they are private copies of the objects.
+	Shared bool
 	// InitialEventsEnd: the end of the initial events, if there are any, is
 	// marked by a bookmark (KEP-3157).
 	InitialEventsEnd bool
@@ -182,7 +185,7 @@ func (f *Fanout) Open(ctx context.Context, r Request) (watch.Interface, bool) {
 		started:   f.clock.Now(),
 		client:    unique.Make(r.Client),
 	}
-	if r.Start.Snapshot != nil {
+	if r.Start.Snapshot != nil && r.Shared {
 		w.initial = f.chunks.Initial(ctx)
 	}
 	if deadline, ok := ctx.Deadline(); ok {
@@ -206,9 +209,6 @@ func (f *Fanout) Open(ctx context.Context, r Request) (watch.Interface, bool) {
 		f.registry.end(w, metrics.EndShutdown)
 		f.replays.supervisor.remove(replayer)
 		return nil, false
-	}
-	if r.Start.Snapshot != nil {
-		return newInitialWatch(w, f.replays.tasks, f.done), true
 	}
 	return w, true
 }

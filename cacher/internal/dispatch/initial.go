@@ -36,16 +36,18 @@ func (o *initial) CacheEncode(id runtime.Identifier, encode func(runtime.Object,
 	return o.replayed.CacheEncode(id, encode, w)
 }
 
-// initial returns the initial events of a run, one after the other.
-func (c *converter) initial(r *listcache.Run) func(yield func(watch.Event) bool) {
-	return func(yield func(watch.Event) bool) {
-		elements := r.Elements()
-		objects := make([]initial, len(elements))
-		for i, e := range elements {
-			objects[i] = initial{replayed: replayed{c.object(e)}, run: r, at: i}
-			if !yield(watch.Event{Type: watch.Added, Object: &objects[i]}) {
-				return
-			}
+// initial calls send with the initial events of a run, which may be nil, one after the
+// other, until send returns false.
+func (c *converter) initial(r *listcache.Run, send func(watch.Event) bool) {
+	if r == nil {
+		return
+	}
+	elements := r.Elements()
+	objects := make([]initial, len(elements))
+	for i, e := range elements {
+		objects[i] = initial{replayed: replayed{c.object(e)}, run: r, at: i}
+		if !send(watch.Event{Type: watch.Added, Object: &objects[i]}) {
+			return
 		}
 	}
 }

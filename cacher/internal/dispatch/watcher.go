@@ -39,7 +39,8 @@ type watcher struct {
 	started   time.Time
 	// client is whose watch it is. Many watches share one value.
 	client unique.Handle[Client]
-	// initial divides the initial events, nil if there are none.
+	// initial divides the initial events into runs; nil if there are none, or they
+	// are private copies.
 	initial *listcache.Initial
 
 	// Guarded by registry.mu.

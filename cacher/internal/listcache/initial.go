@@ -9,7 +9,6 @@ import (
 	"io"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -22,25 +21,25 @@ import (
 // together, to a chunk of the Store. Watches that begin with the same state, or
 // nearly the same, share it. Add and End are for one goroutine.
 type Initial struct {
-	store  *Store
+	store *Store
+	// stream is the response that every event comes to, in order; nil if there is none.
 	stream *Stream
-	// direct: nothing stands between the watch and the handler of the server.
-	direct atomic.Bool
 
 	elements []*watchcache.Element
 	ids      []identity
 	size     int64 // of the elements
 }
 
-// Initial returns an empty Initial for a watch that was opened with the context.
+// Initial returns an empty Initial for a watch that was opened with the context, and
+// may share its initial events: see Listings.SharesInitialEvents.
 func (s *Store) Initial(ctx context.Context) *Initial {
 	s.lists.Add(1)
-	return &Initial{store: s, stream: streamOf(ctx)}
+	i := &Initial{store: s}
+	if ctx.Value(sharedKey{}) != nil {
+		i.stream = streamOf(ctx)
+	}
+	return i
 }
-
-// Direct declares that the server's handler reads the events as they are, so all of them
-// come to the response, in order. Call Direct before the first event is read.
-func (i *Initial) Direct() { i.direct.Store(true) }
 
 // Add adds an element behind the others, and returns the run of those before it if
 // another one begins at it; otherwise nil.
@@ -106,7 +105,7 @@ func (r *Run) Write(at int, id string, encode Encode, w io.Writer) (known, ok bo
 		return false, false, nil
 	}
 	stream := r.of.stream
-	if stream == nil || !r.of.direct.Load() {
+	if stream == nil {
 		event, err := r.event(c, at)
 		if err == nil {
 			_, err = w.Write(event)

@@ -123,10 +123,10 @@ func requireStreams(t *testing.T, random *rand.Rand) {
 		var want bytes.Buffer
 		toWant := &framing{&want, lengths}
 		got := served(t, l, compressed, func(ctx context.Context, w http.ResponseWriter) {
-			initial := store.Initial(ctx)
 			if random.IntN(4) > 0 {
-				initial.Direct()
+				ctx = l.ShareInitialEvents(ctx)
 			}
+			initial := store.Initial(ctx)
 			out := &framing{w, lengths}
 			flush := func() {
 				if random.IntN(4) == 0 {
@@ -228,8 +228,7 @@ func TestRunsAreCompressedOnce(t *testing.T) {
 	var encodings atomic.Int64
 	watch := func() string {
 		return string(served(t, l, true, func(ctx context.Context, w http.ResponseWriter) {
-			initial := store.Initial(ctx)
-			initial.Direct()
+			initial := store.Initial(l.ShareInitialEvents(ctx))
 			for _, run := range runsOf(initial, elements) {
 				for at, e := range run.Elements() {
 					_, ok, err := run.Write(at, "json", func(e *watchcache.Element, w io.Writer) error {
@@ -293,8 +292,7 @@ func TestStreamOfAClientThatIsGone(t *testing.T) {
 			failed := false
 			l.Stream(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				w.WriteHeader(http.StatusOK)
-				initial := store.Initial(r.Context())
-				initial.Direct()
+				initial := store.Initial(l.ShareInitialEvents(r.Context()))
 				for _, run := range runsOf(initial, elements) {
 					for at, e := range run.Elements() {
 						_, ok, err := run.Write(at, "json", encodeEvent, w)
