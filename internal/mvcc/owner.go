@@ -4,18 +4,16 @@ package mvcc
 
 import (
 	"context"
-	"maps"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Apply makes the objects at these keys equal to those of wanted, nil for none, each
-// change at a resourceVersion of its own, and returns how many changes that took. The
+// Apply makes the objects at the keys of wanted, in their order, equal to these objects,
+// each change at a resourceVersion of its own, and returns how many changes that took. The
 // caller keeps the objects: copies are written. If wanted is whole, all other
-// objects are deleted, before. check is called with each object that is to be written;
+// objects are deleted before. check is called with each object that must be written;
 // if there is an error, nothing has changed.
-func Apply(ctx context.Context, s *Store, wanted map[string]runtime.Object, whole bool, check func(runtime.Object) error) (int, error) {
+func Apply(ctx context.Context, s *Store, wanted []Write, whole bool, check func(runtime.Object) error) (int, error) {
 	s.writer.Lock()
 	defer s.writer.Unlock()
 	view, _, err := s.viewAt(0)
@@ -24,26 +22,30 @@ func Apply(ctx context.Context, s *Store, wanted map[string]runtime.Object, whol
 	}
 	var changes []Write
 	if whole {
+		rest := wanted
 		for v := range scan(view, s.config.Prefix, true, "") {
-			if _, stays := wanted[v.key]; !stays {
+			for len(rest) > 0 && rest[0].Key < v.key {
+				rest = rest[1:]
+			}
+			if len(rest) == 0 || rest[0].Key != v.key {
 				changes = append(changes, Write{Key: v.key})
 			}
 		}
 	}
-	scratch := s.config.NewFunc()
-	for _, key := range slices.Sorted(maps.Keys(wanted)) {
-		object := wanted[key]
-		current, exists := view.Get(&version{key: key})
+	scratch, at := s.config.NewFunc(), &version{} // one for all: most objects are equal
+	for _, w := range wanted {
+		at.key = w.Key
+		current, exists := view.Get(at)
 		switch {
-		case object == nil && !exists, object != nil && exists && equal(object, scratch, current):
+		case w.Object == nil && !exists, w.Object != nil && exists && equal(w.Object, scratch, current):
 			continue
-		case object != nil:
-			if err := check(object); err != nil {
+		case w.Object != nil:
+			if err := check(w.Object); err != nil {
 				return 0, err
 			}
-			object = own(object)
+			w.Object = own(w.Object)
 		}
-		changes = append(changes, Write{Key: key, Object: object})
+		changes = append(changes, w)
 	}
 	if ctx.Err() != nil {
 		return 0, ctx.Err()

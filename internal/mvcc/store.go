@@ -112,32 +112,28 @@ type Write struct {
 func (s *Store) commit(together bool, writes ...Write) *version {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	rv := s.mu.rv
-	for i, w := range writes {
-		if i == 0 || !together {
+	rv := s.mu.rv + 1
+	for _, w := range writes {
+		after := &version{key: w.Key, rv: rv, object: w.Object}
+		var before *version
+		if w.Object == nil {
+			before, _ = s.mu.tree.Delete(after)
+		} else {
+			setVersion(w.Object, rv)
+			before, _ = s.mu.tree.ReplaceOrInsert(after)
+		}
+		if before == nil && w.Object == nil {
+			continue
+		}
+		s.mu.newest.next = &change{n: s.mu.newest.n + 1, before: before, after: after}
+		s.mu.newest, s.mu.rv = s.mu.newest.next, rv
+		if !together {
 			rv++
 		}
-		s.writeLocked(w, rv)
 	}
 	s.moveOnLocked()
 	s.wakeLocked()
 	return s.mu.newest.after
-}
-
-func (s *Store) writeLocked(w Write, rv uint64) {
-	after := &version{key: w.Key, rv: rv, object: w.Object}
-	before, exists := s.mu.tree.Get(after)
-	switch {
-	case w.Object != nil:
-		setVersion(w.Object, rv)
-		s.mu.tree.ReplaceOrInsert(after)
-	case exists:
-		s.mu.tree.Delete(before)
-	default:
-		return
-	}
-	s.mu.newest.next = &change{n: s.mu.newest.n + 1, before: before, after: after}
-	s.mu.newest, s.mu.rv = s.mu.newest.next, rv
 }
 
 // moveOnLocked moves the window on and ends the watches that are too far behind. A watch

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/util/flowcontrol"
+	"k8s.io/utils/ptr"
 	"k8s.io/utils/third_party/forked/golang/btree"
 )
 
@@ -79,16 +80,15 @@ func Watch(ctx context.Context, s *Store, key string, opts storage.ListOptions, 
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	w := &Watcher{store: s, cancel: cancel, key: key, opts: opts, result: make(chan watch.Event, watchBuffer)}
-	w.begin(rv)
+	if rv == 1 {
+		rv = s.config.Start // the empty store, as in etcd; no clock gives it to another process
+	}
+	w.begin(rv, ptr.Deref(opts.SendInitialEvents, rv == 0))
 	go w.run(ctx, around(w))
 	return w, nil
 }
 
-func (w *Watcher) begin(rv uint64) {
-	withState := rv == 0
-	if w.opts.SendInitialEvents != nil {
-		withState = *w.opts.SendInitialEvents
-	}
+func (w *Watcher) begin(rv uint64, withState bool) {
 	s := w.store
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,7 +18,8 @@
 // A Store begins with the nanoseconds since 1970 as its resourceVersion, and adds one for
 // each change. So resourceVersions are positive 63-bit integers (until 2262), which
 // JavaScript's numbers can't hold exactly; in JSON they are strings. They rise over
-// restarts of the process, unless the clock was set back; see Config.After.
+// restarts of the process, unless the clock was set back; see Config.After. A watch from 1
+// is one of the empty Store, as in etcd: no process gives that version to anything else.
 //
 // A client that comes with a version of an earlier process gets a 410 and lists again.
 // So does a client of another replica, as its version is below this Store's first or
@@ -180,7 +181,7 @@ func (s *Store) RawStorage(config *storagebackend.ConfigForResource, _, _ func()
 func (s *Store) Upsert(ctx context.Context, obj runtime.Object) error {
 	key, err := s.key(obj)
 	if err == nil {
-		_, err = mvcc.Apply(ctx, s.core, map[string]runtime.Object{key: obj}, false, s.check)
+		_, err = mvcc.Apply(ctx, s.core, []mvcc.Write{{Key: key, Object: obj}}, false, s.check)
 	}
 	return s.failed("Upsert", err)
 }
@@ -189,13 +190,13 @@ func (s *Store) Upsert(ctx context.Context, obj runtime.Object) error {
 // k8s.io/apimachinery/pkg/api/errors.
 func (s *Store) Remove(ctx context.Context, namespace, name string) error {
 	obj := s.config.NewFunc()
-	accessor, _ := meta.Accessor(obj) // New has seen that it has metadata
+	accessor, _ := meta.Accessor(obj)
 	accessor.SetNamespace(namespace)
 	accessor.SetName(name)
 	key, err := s.key(obj)
 	changes := 0
 	if err == nil {
-		changes, err = mvcc.Apply(ctx, s.core, map[string]runtime.Object{key: nil}, false, nil)
+		changes, err = mvcc.Apply(ctx, s.core, []mvcc.Write{{Key: key}}, false, nil)
 	}
 	if err == nil && changes == 0 {
 		return apierrors.NewNotFound(s.config.GroupResource, name)
@@ -210,16 +211,19 @@ func (s *Store) Remove(ctx context.Context, namespace, name string) error {
 //
 // If there is an error, nothing has changed.
 func (s *Store) Replace(ctx context.Context, objs []runtime.Object) error {
-	all := make(map[string]runtime.Object, len(objs))
+	all := make([]mvcc.Write, len(objs))
 	for i, obj := range objs {
 		key, err := s.key(obj)
-		if err == nil && all[key] != nil {
-			err = fmt.Errorf("%q is there twice", key)
-		}
 		if err != nil {
 			return s.failed("Replace", fmt.Errorf("object %d: %w", i, err))
 		}
-		all[key] = obj
+		all[i] = mvcc.Write{Key: key, Object: obj}
+	}
+	slices.SortFunc(all, func(a, b mvcc.Write) int { return strings.Compare(a.Key, b.Key) })
+	for i := range all[min(1, len(all)):] {
+		if all[i].Key == all[i+1].Key {
+			return s.failed("Replace", fmt.Errorf("%q is there twice", all[i].Key))
+		}
 	}
 	_, err := mvcc.Apply(ctx, s.core, all, true, s.check)
 	return s.failed("Replace", err)
@@ -230,24 +234,19 @@ func (s *Store) key(obj runtime.Object) (string, error) {
 	if reflect.TypeOf(obj) != s.object || reflect.ValueOf(obj).IsNil() {
 		return "", fmt.Errorf("the object is a %T %v, want a %v", obj, obj, s.object)
 	}
-	accessor, err := meta.Accessor(obj)
+	accessor, _ := meta.Accessor(obj) // New has seen that it has metadata
 	switch {
-	case err != nil:
-		return "", err
 	case accessor.GetName() == "":
 		return "", fmt.Errorf("an object in namespace %q has no name", accessor.GetNamespace())
 	case accessor.GetResourceVersion() != "":
 		return "", fmt.Errorf("%s/%s has the resourceVersion %q: the Store gives objects theirs", accessor.GetNamespace(), accessor.GetName(), accessor.GetResourceVersion())
 	}
 	key, err := s.config.KeyFunc(obj)
-	if err == nil {
-		_, err = storage.PrepareKey(s.config.ResourcePrefix, key, false)
-	}
 	// Of two namespaces, two keys; and each key is one that a request may have.
 	if problems := content.IsPathSegmentName(accessor.GetNamespace()); err == nil && len(problems) > 0 {
 		err = fmt.Errorf("invalid namespace: %v", problems)
 	}
-	if err == nil && key != path.Clean(key) {
+	if err == nil && (key != path.Clean(key) || !strings.HasPrefix(key, s.config.ResourcePrefix)) {
 		err = fmt.Errorf("invalid key: %q", key)
 	}
 	if err != nil {
