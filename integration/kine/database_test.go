@@ -5,6 +5,7 @@ package kine
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -50,6 +51,9 @@ func (file) empty(dir string) string {
 // postgres is one server for all tests, on a Unix socket only. The first test that needs
 // the server starts it, TestMain ends it.
 var postgres postgresServer
+
+// durable is for measurements.
+var durable = flag.Bool("durable", false, "PostgreSQL waits for the disk, as in production")
 
 type postgresServer struct {
 	once      sync.Once
@@ -97,7 +101,7 @@ func (s *postgresServer) run(initdb string) error {
 		return fmt.Errorf("%s: %w", initialize, err)
 	}
 	s.cmd = exec.Command(filepath.Join(filepath.Dir(initdb), "postgres"), "-D", data, "-k", s.dir,
-		"-c", "listen_addresses=", "-c", "max_connections=500", "-c", "fsync=off")
+		"-c", "listen_addresses=", "-c", "max_connections=500", "-c", fmt.Sprintf("fsync=%t", *durable))
 	s.cmd.SysProcAttr, s.cmd.Stdout, s.cmd.Stderr, s.cmd.Dir = as, &s.log, &s.log, s.dir
 	if err := s.cmd.Start(); err != nil {
 		return err
