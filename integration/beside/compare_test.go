@@ -97,31 +97,42 @@ func (c *comparison) streams() string {
 	a, b := c.pair.followers[ours], c.pair.followers[shipped]
 	found := c.states()
 	query := a.request.query
-	version, streamed := query.Get("resourceVersion"), query.Get("sendInitialEvents")
-	anyAge := c.first && (version == "0" || streamed == "true" && version != "" || streamed == "" && version == "")
+	named, streamed := query.Get("resourceVersion"), query.Get("sendInitialEvents")
+	anyAge := c.first && (named == "0" || streamed == "true" && named != "" || streamed == "" && named == "")
 	if a.relisted || b.relisted || anyAge {
 		a, b = &follower{since: since{gone: a.gone}}, &follower{since: since{gone: b.gone}}
 	}
+	events := func(f *follower) []string {
+		if !c.pair.redefined {
+			return f.events
+		}
+		var all []string
+		for _, e := range f.events {
+			kind, _, _ := strings.Cut(e, " ")
+			all = append(all, kind+" "+version.FindString(e))
+		}
+		return all
+	}
 	counts := func(s since) string {
-		if c.run.redefined && c.pair.step.resource == pandas {
-			s.gone = 0 // each server notices a new definition, and ends its watches, at its own moment
+		if c.pair.redefined {
+			s.gone = 0
 		}
 		return fmt.Sprintf("%d 410s, %d ends of initial events, columns %d times", s.gone, s.initial, s.columns)
 	}
 	if a.opened != b.opened { // each stream has the columns
 		a.columns, b.columns = 0, 0
 	}
-	return found + unequal(strings.Join(append(a.events, counts(a.since)), "\n"), strings.Join(append(b.events, counts(b.since)), "\n"))
+	return found + unequal(strings.Join(append(events(a), counts(a.since)), "\n"), strings.Join(append(events(b), counts(b.since)), "\n"))
 }
 
 // states compares the objects that both followers have. One that did not list has those
-// alone that it got events of. An object is as its definition was when it was read.
+// alone that it got events of.
 func (c *comparison) states() string {
 	a, b := c.pair.followers[ours], c.pair.followers[shipped]
 	known := func(f, by *follower) string {
 		state := maps.Clone(f.state)
 		maps.DeleteFunc(state, func(key, _ string) bool { return f.relisted && !by.relisted && by.state[key] == "" })
-		if c.run.redefined && c.pair.step.resource == pandas && a.relisted != b.relisted {
+		if c.pair.redefined {
 			for key := range state {
 				state[key] = version.FindString(state[key])
 			}

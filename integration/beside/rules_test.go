@@ -38,7 +38,7 @@ var rules = []rule{
 		return c.oneKey() && c.request.query.Has("limit") && !c.request.query.Has("resourceVersionMatch") && c.version() != ""
 	}},
 	{row: "LIST of one key (not recursive) at an exact resourceVersion", met: func(c *comparison) bool {
-		return c.oneKey() && c.request.query.Get("resourceVersionMatch") == "Exact" && (c.statuses(http.StatusOK, 0) || c.run.ahead(c.request))
+		return c.oneKey() && c.request.query.Get("resourceVersionMatch") == "Exact" && (c.statuses(http.StatusOK, 0) || c.statuses(http.StatusNotAcceptable, 0) || c.run.ahead(c.request))
 	}},
 	{row: "GET with resourceVersion \"\" of an object that etcd has, and that can't be decrypted", met: func(c *comparison) bool {
 		dry := c.request.query.Has("dryRun") && status(c.answers[shipped]) == http.StatusCreated

@@ -40,7 +40,6 @@ type run struct {
 	compacted   int64
 	lost        bool // keys, so that objects can't be read
 	disturbed   bool // an object that can't be read was written or deleted
-	redefined   bool // the definition has changed since the beginning
 	restarted   [2]bool
 	began       [2]int64 // etcd's revision
 	watches     []*pair
@@ -103,7 +102,6 @@ func (r *run) reset() {
 		require.NoError(r, err)
 	}
 	r.define(0)
-	r.redefined = false
 }
 
 func (r *run) closeWatches() {
@@ -261,7 +259,10 @@ func (r *run) define(variant int) {
 		r.restore() // a new cache can't begin either
 		a := r.ask(shipped, writing(http.MethodPatch, definitions, "", "pandas."+zoo, object{"spec": definition(variant)["spec"]}))
 		require.Equal(r, http.StatusOK, a.status, "the definition is refused: %s", a.body)
-		r.variant, r.redefined = variant, true
+		r.variant = variant
+		for _, p := range r.watches {
+			p.redefined = p.redefined || p.step.resource == pandas
+		}
 	}
 	r.note()
 	r.await()

@@ -213,6 +213,9 @@ func (f *follower) list(r *run) {
 type pair struct {
 	step      *watch
 	followers [2]*follower
+	// redefined: the definition has changed meanwhile. Each server notices that, and ends
+	// its watches, at its own moment, and an object is as it was defined when it was read.
+	redefined bool
 }
 
 func (p *pair) close() {
