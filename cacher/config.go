@@ -83,7 +83,8 @@ type Config struct {
 	// NewFunc returns an empty object, NewListFunc an empty list.
 	NewFunc     func() runtime.Object
 	NewListFunc func() runtime.Object
-	// Codec is the codec of Storage. The cache only checks that it fits the objects.
+	// Codec is the codec of Storage, nil if it has none: the cache only checks that it
+	// fits the objects.
 	Codec runtime.Codec
 	// Clock is the source of time. nil: the real clock.
 	Clock clock.WithTicker
@@ -248,7 +249,6 @@ func (c Config) Validate() error {
 	p.required("GetAttrsFunc", c.GetAttrsFunc == nil)
 	p.required("NewFunc", c.NewFunc == nil)
 	p.required("NewListFunc", c.NewListFunc == nil)
-	p.required("Codec", c.Codec == nil)
 	if c.GroupResource.Resource == "" {
 		p.field("GroupResource", fmt.Sprintf("%q", c.GroupResource), "the resource is empty")
 	}

@@ -75,7 +75,6 @@ func TestConfigRefusesWhatDoesNotFit(t *testing.T) {
 		{"NewListFunc", func(c *cacher.Config) {
 			c.NewListFunc = func() runtime.Object { return &metav1.PartialObjectMetadataList{} }
 		}, []string{"PartialObjectMetadata", "example.Pod"}},
-		{"Codec", func(c *cacher.Config) { c.Codec = nil }, []string{"nil"}},
 		{"Codec", func(c *cacher.Config) { c.Codec = brokenCodec{} }, []string{"brokenCodec", "does not encode"}},
 		{"LabelIndexes", func(c *cacher.Config) { c.LabelIndexes = []string{"not a label"} }, []string{`"not a label"`}},
 		{"LabelIndexes", func(c *cacher.Config) { c.LabelIndexes = []string{""} }, []string{`""`}},
@@ -110,9 +109,12 @@ func TestConfigRefusesWhatDoesNotFit(t *testing.T) {
 		assert.Equal(t, 1, n, "%s: %d fields are named: %v", tc.field, n, err)
 	}
 	_, err := cacher.New(cacher.Config{WindowBytes: -1})
-	for _, field := range []string{"Storage", "Versioner", "GroupResource", "ResourcePrefix", "KeyFunc", "GetAttrsFunc", "NewFunc", "NewListFunc", "Codec", "WindowBytes"} {
+	for _, field := range []string{"Storage", "Versioner", "GroupResource", "ResourcePrefix", "KeyFunc", "GetAttrsFunc", "NewFunc", "NewListFunc", "WindowBytes"} {
 		assert.Contains(t, fmt.Sprint(err), "cacher.Config."+field+" is ", field)
 	}
+	config := podConfig(newStore())
+	config.Codec = nil // as a storage without encoded objects has it
+	assert.NoError(t, config.Validate())
 	_, err = cacher.New(podConfig(unsized{newStore()}))
 	assert.ErrorContains(t, err, "cacher.Config.Storage", "a storage that has an estimator")
 	assert.ErrorContains(t, err, "another estimator", "a storage that has an estimator")

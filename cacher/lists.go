@@ -130,6 +130,10 @@ func (l *ListEncodings) ReturnsWatches(ctx context.Context, open func(context.Co
 		return true, false
 	}
 	w.Stop()
+	go func() { // a watch.Filter ends once its events are taken
+		for range w.ResultChan() {
+		}
+	}()
 	return false, true
 }
 

@@ -196,10 +196,11 @@ func (w *privateWatch) send(event watch.Event) bool {
 	}
 }
 
-// private returns a deep copy of an event's object.
+// private returns an event's object for the receiver alone. Those that watches share are a
+// runtime.CacheableObject, and any other is this watch's own already.
 func private(object runtime.Object) runtime.Object {
 	if shared, ok := object.(runtime.CacheableObject); ok {
 		return shared.GetObject()
 	}
-	return object.DeepCopyObject()
+	return object
 }

@@ -25,7 +25,7 @@ import (
 // compressed bytes are others. For this, Install puts a handler into
 // Config.BuildHandlerChainFunc, as for watches, Tables and metadata. A server
 // that replaces this function afterwards, or delegates to the server of the Config,
-// compresses each list and each watch and encodes each Table again.
+// encodes each list again, and compresses each watch.
 //
 // Watches of the group that the server compresses of itself, those with
 // sendInitialEvents by clients that accept gzip, are compressed once for all of them
@@ -33,29 +33,41 @@ import (
 // events are encoded once for all watches, and written many at once, unless a
 // registry's Decorator or a filter reads them.
 //
-// The bytes count against Config.EncodingBytes of each cache ,
-// 32 MiB by default: a server gains from it as far as the lists that its
-// clients repeat fit. The first list of a kind is encoded as before, the second
+// The bytes count against Config.EncodingBytes of each cache: a server gains from it as
+// far as the lists that its clients repeat fit. The first list of a kind is encoded as before, the second
 // one keeps its bytes.
 //
 // The group's NegotiatedSerializer is replaced by one that does this. The server
 // must be made of a Config that Install was called on.
 func InstallAPIGroup(server *genericapiserver.GenericAPIServer, group *genericapiserver.APIGroupInfo) error {
+	return InstallAPIGroups(server, group)
+}
+
+// InstallAPIGroups is InstallAPIGroup for several groups at once.
+func InstallAPIGroups(server *genericapiserver.GenericAPIServer, groups ...*genericapiserver.APIGroupInfo) error {
+	for _, group := range groups {
+		if err := PrepareAPIGroup(server, group); err != nil {
+			return err
+		}
+	}
+	return server.InstallAPIGroups(groups...)
+}
+
+// PrepareAPIGroup does what InstallAPIGroup does for the lists and watches of a group, and
+// leaves it to the caller to install the group afterwards: by InstallLegacyAPIGroup, for
+// example. A group is prepared once.
+func PrepareAPIGroup(server *genericapiserver.GenericAPIServer, group *genericapiserver.APIGroupInfo) error {
 	switch {
 	case server == nil:
-		return errors.New("server.InstallAPIGroup: server is nil")
+		return errors.New("server.PrepareAPIGroup: server is nil")
 	case group == nil:
-		return errors.New("server.InstallAPIGroup: group is nil")
+		return errors.New("server.PrepareAPIGroup: group is nil")
 	case group.NegotiatedSerializer == nil:
-		return errors.New("server.InstallAPIGroup: the group's NegotiatedSerializer is nil")
+		return errors.New("server.PrepareAPIGroup: the group's NegotiatedSerializer is nil")
 	}
 	i := installationOf(server)
 	if i == nil {
-		return errors.New("server.InstallAPIGroup: the watch cache is not installed on this server's Config: call Install before Config.Complete")
-	}
-	group.NegotiatedSerializer = i.lists.Serializer(group.NegotiatedSerializer)
-	if err := server.InstallAPIGroup(group); err != nil {
-		return err
+		return errors.New("server.PrepareAPIGroup: the watch cache is not installed on this server's Config: call Install before Config.Complete")
 	}
 	i.serve(group)
 	return nil

@@ -8,7 +8,6 @@ import (
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/features"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -16,8 +15,8 @@ import (
 )
 
 // addCompression makes the server of the Config send lists and watches in the
-// compressed form that is kept of them. Its handlers are the innermost of the chain: handlers
-// that log, audit, measure or delay responses see them as before.
+// compressed form that is kept of them. Its handlers are within the server's own: those that
+// log, audit, measure or delay responses see them as before.
 func addCompression(config *genericapiserver.Config, installed *installation) {
 	build := config.BuildHandlerChainFunc
 	if build == nil {
@@ -25,20 +24,24 @@ func addCompression(config *genericapiserver.Config, installed *installation) {
 	}
 	lists := &installed.lists
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return build(installed.shareInitialEvents(lists.Stream(lists.Serve(api, asksForList), installed.asksForWatch)), c)
+		return build(installed.shareInitialEvents(lists.Stream(lists.Serve(api, installed.asksForList), installed.asksForWatch)), c)
 	}
 }
 
-// asksForList reports whether a request is a LIST, and whether the server, of itself,
-// would compress a long response: whether the request accepts gzip by the server's own
-// rule, and the server's feature APIResponseCompression is on.
-func asksForList(r *http.Request) (list, compressed bool) {
+// asksForList reports whether a request is a LIST of a resource that InstallAPIGroup has
+// installed, and whether the server, of itself, would compress a long response: whether
+// the request accepts gzip by the server's own rule, and the server's feature
+// APIResponseCompression is on.
+func (i *installation) asksForList(r *http.Request) (list, compressed bool) {
 	info, ok := request.RequestInfoFrom(r.Context())
-	list = ok && info.IsResourceRequest && info.Verb == "list" && r.Method == http.MethodGet
-	return list, list && answersCompressed(r)
+	if !ok || !info.IsResourceRequest || info.Verb != "list" || r.Method != http.MethodGet {
+		return false, false
+	}
+	_, served := i.servedBy(info)
+	return served != nil, served != nil && answersCompressed(r)
 }
 
-// asksForWatch reports whether a request is for a watch of a group that InstallAPIGroup
+// asksForWatch reports whether a request is for a watch of a resource that InstallAPIGroup
 // has installed, and whether the server, of itself, would compress the answer: whether
 // the watch begins with the whole state and the bookmark behind it, and accepts
 // gzip, by the server's own rule and its feature WatchListCompression.
@@ -47,7 +50,7 @@ func (i *installation) asksForWatch(r *http.Request) (watch, compressed bool) {
 	if !ok || !info.IsResourceRequest || info.Verb != "watch" || r.Method != http.MethodGet || r.Header.Get("Upgrade") != "" {
 		return false, false
 	}
-	if _, ok := i.groups.Load(schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}); !ok {
+	if _, served := i.servedBy(info); served == nil {
 		return false, false
 	}
 	if !watchesCompressed(r) {

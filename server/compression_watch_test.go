@@ -23,6 +23,8 @@ import (
 	"k8s.io/apiserver/pkg/apis/example"
 	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/kube-watchcache/watchcache/cacher"
 )
@@ -293,7 +295,7 @@ func TestCompressedWatchesWithoutABudget(t *testing.T) {
 // server: what comes to the client then is no response.
 func TestWatchesThatUpgradeAreLeftAlone(t *testing.T) {
 	installed := &installation{}
-	installed.groups.Store(examplev1.SchemeGroupVersion, &servedGroup{})
+	installed.groups.Store(examplev1.SchemeGroupVersion, &servedGroup{storages: map[string]rest.Storage{"pods": &genericregistry.Store{}}})
 	for _, upgrade := range []string{"", "websocket", "SPDY/3.1"} {
 		for _, encoding := range []string{"gzip", "identity"} {
 			info := &request.RequestInfo{

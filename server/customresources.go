@@ -80,7 +80,7 @@ func customResourceList(r *http.Request) (list cacher.CustomList, ok bool) {
 		return list, false
 	}
 	list.Resource = schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
-	_, list.Gzip = asksForList(r)
+	list.Gzip = answersCompressed(r)
 	isJSON := media.MediaType == runtime.ContentTypeJSON
 	if asked.Convert == nil {
 		return list, isJSON

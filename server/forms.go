@@ -41,18 +41,37 @@ type servedGroup struct {
 	private sync.Map
 }
 
-// serve records an installed group, so that its lists are written from kept bytes in the
-// forms that clients request.
+// serve gives a group the serializer that writes kept bytes, and records the group, so that
+// its lists are written from them in the forms that clients request. Nothing is done for
+// resources that are not on this cache.
 func (i *installation) serve(group *genericapiserver.APIGroupInfo) {
 	metaVersion := metav1.SchemeGroupVersion.Version
 	if group.MetaGroupVersion != nil {
 		metaVersion = group.MetaGroupVersion.Version
 	}
+	stock := group.NegotiatedSerializer
 	for _, gv := range group.PrioritizedVersions {
-		if storages := group.VersionedResourcesStorageMap[gv.Version]; len(storages) > 0 {
-			i.groups.Store(gv, &servedGroup{serializer: group.NegotiatedSerializer, metaVersion: metaVersion, storages: maps.Clone(storages)})
+		storages := maps.Clone(group.VersionedResourcesStorageMap[gv.Version])
+		maps.DeleteFunc(storages, func(name string, _ rest.Storage) bool {
+			resource, _, _ := strings.Cut(name, "/")
+			return !i.cached(gv.WithResource(resource).GroupResource())
+		})
+		if len(storages) > 0 {
+			group.NegotiatedSerializer = i.lists.Serializer(stock)
+			i.groups.Store(gv, &servedGroup{serializer: group.NegotiatedSerializer, metaVersion: metaVersion, storages: storages})
 		}
 	}
+}
+
+// servedBy returns the group of a request for objects of a resource that is on this cache,
+// and the resource's storage; nil if there is none.
+func (i *installation) servedBy(info *request.RequestInfo) (*servedGroup, rest.Storage) {
+	found, ok := i.groups.Load(schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion})
+	if !ok {
+		return nil, nil
+	}
+	group := found.(*servedGroup)
+	return group, group.storages[info.Resource]
 }
 
 // addForms makes a server of config answer lists as Tables and as metadata from
@@ -87,16 +106,12 @@ func (i *installation) serveForm(api http.Handler, w http.ResponseWriter, r *htt
 	if !ok || !info.IsResourceRequest || info.Verb != "list" || info.Subresource != "" {
 		return false
 	}
-	found, ok := i.groups.Load(schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion})
-	if !ok {
-		return false
-	}
-	group := found.(*servedGroup)
-	if _, plain := group.plain.Load(info.Resource); plain {
-		return false
-	}
-	storage, ok := group.storages[info.Resource].(listerWithTables)
+	group, served := i.servedBy(info)
+	storage, ok := served.(listerWithTables)
 	if !ok || audited(r.Context()) {
+		return false
+	}
+	if _, plain := group.plain.Load(info.Resource); plain {
 		return false
 	}
 	form, accept, ok := group.formOf(r, storage)

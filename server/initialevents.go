@@ -9,7 +9,6 @@ import (
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/features"
@@ -39,13 +38,12 @@ func (i *installation) mayShare(r *http.Request) bool {
 	if !ok || !info.IsResourceRequest || info.Verb != "watch" || info.Subresource != "" || r.Method != http.MethodGet {
 		return false
 	}
-	found, ok := i.groups.Load(schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion})
+	group, served := i.servedBy(info)
+	storage, ok := served.(rest.Watcher)
 	if !ok {
 		return false
 	}
-	group := found.(*servedGroup)
-	storage, ok := group.storages[info.Resource].(rest.Watcher)
-	if _, private := group.private.Load(info.Resource); !ok || private {
+	if _, private := group.private.Load(info.Resource); private {
 		return false
 	}
 	query := r.URL.Query()

@@ -196,12 +196,12 @@ func serveTwins(t testing.TB, r *resourceUnderTest, audited auditinternal.Level,
 		served.EnableHTTP2 = true
 		if installed {
 			group.NegotiatedSerializer = countingSerializer{group.NegotiatedSerializer, &s.encoded}
-			require.NoError(t, InstallAPIGroup(generic, &group))
+			require.NoError(t, PrepareAPIGroup(generic, &group))
 			s.with = served
 		} else {
-			require.NoError(t, generic.InstallAPIGroup(&group))
 			s.without = served
 		}
+		require.NoError(t, generic.InstallAPIGroup(&group))
 		served.StartTLS()
 		t.Cleanup(served.Close)
 	}

@@ -45,7 +45,6 @@ func everyFifth(by func(event) []event) tamper {
 
 // The differences that are put in, one at a time.
 func differences() map[string]tamper {
-	first := map[string][]byte{}
 	return map[string]tamper{
 		"the last object of a page is missing": onLists(func(_ *request, meta object, items []any) []any {
 			if at(meta, "continue") != "" {
@@ -72,16 +71,6 @@ func differences() map[string]tamper {
 			}
 			return items
 		}),
-		"an object stays as it was first read": {answer: func(q *request, a *answer) {
-			if a.status != http.StatusOK || q.method != http.MethodGet || strings.HasSuffix(q.path, q.resource.plural) {
-				return
-			}
-			key := q.path + q.accept
-			if _, known := first[key]; !known {
-				first[key] = a.body
-			}
-			a.body = first[key]
-		}},
 		"an object that is not there is gone": {answer: func(_ *request, a *answer) {
 			if a.status == http.StatusNotFound {
 				a.status = http.StatusGone

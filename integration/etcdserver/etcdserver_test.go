@@ -258,12 +258,16 @@ func TestFailuresAreSaid(t *testing.T) {
 
 func TestOldBinariesAreRemoved(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"etcd-a", "etcd-b", "other"} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+	for _, name := range []string{"etcd-a", "etcd-b", "etcd-new", "other"} {
+		file := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(file, nil, 0o600))
+		if name != "etcd-new" { // of another clone
+			require.NoError(t, os.Chtimes(file, time.Time{}, time.Now().Add(-25*time.Hour)))
+		}
 	}
 	removeOthers(dir, "etcd", "etcd-b")
 	left, err := filepath.Glob(filepath.Join(dir, "*"))
 	require.NoError(t, err)
-	require.Equal(t, []string{filepath.Join(dir, "etcd-b"), filepath.Join(dir, "other")}, left)
+	require.Equal(t, []string{filepath.Join(dir, "etcd-b"), filepath.Join(dir, "etcd-new"), filepath.Join(dir, "other")}, left)
 	require.Equal(t, "-mod=mod -v", withoutRace("-race -mod=mod -race=true -v"))
 }

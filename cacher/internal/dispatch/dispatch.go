@@ -43,7 +43,7 @@ type dispatcher struct {
 	park func(w *watcher, position watchcache.Position, unsent uint64)
 	// failLater ends a live watcher with a failure once there is room for it.
 	failLater func(w *watcher, failure watch.Event)
-	// measure sets the metrics of the state's sizes.
+	// measure is Config.Measure.
 	measure func()
 	// supervise looks at the watchers that catch up, without waiting for it.
 	supervise func()

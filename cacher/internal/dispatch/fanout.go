@@ -62,8 +62,8 @@ type Config struct {
 	// Doubtful reports whether the state is known to be wrong: no watcher then gets a
 	// bookmark, or the end of its initial events, from it.
 	Doubtful func() bool
-	// Measure sets the metrics of the state's sizes. It is called once a
-	// second, after the window was aged.
+	// Measure is called once a second, after the window was aged. It does the engine's
+	// work of every second, among it the metrics of the state's sizes.
 	Measure func()
 
 	// Wanted reports whether to report a watcher that is parked or ends for the reason.

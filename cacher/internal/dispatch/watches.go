@@ -123,8 +123,8 @@ func (r *registry) channels(of []row, stats watchcache.Stats) {
 	}
 }
 
-// channelLocked describes the watcher's channel: of 100,000 watchers this is a part
-// of memory more for each of them that no processor cache has.
+// channelLocked describes the watcher's channel, which is not in a processor's cache when
+// there are 100,000 watchers: other orders look at the channels of one page.
 func (r *row) channelLocked(stats watchcache.Stats) {
 	r.queued = len(r.watcher.result)
 	r.bytes = r.watcher.bytesLocked(r.queued, stats)

@@ -22,7 +22,7 @@ import (
 // response does for lists: the context of the request carries the Stream to the
 // cache. Initial events are collected, so that the connection gets many at once.
 // The body of a watch that the server would compress is one member of gzip, of
-// blocks that were made once for all watches that are sent the same (member.go).
+// blocks that were made once for all watches that are sent the same (gzip.go).
 //
 // A Stream is for the goroutine that serves the watch.
 type Stream struct {
