@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/debug"
 	"github.com/kube-watchcache/watchcache/integration/internal/apiserver"
@@ -257,7 +258,7 @@ func (c *churn) watch(ctx context.Context, t *testing.T, random *rand.Rand, n in
 		return // the client has left, or the run is over
 	}
 	defer response.Body.Close()
-	c.answered(response, request.URL.RawQuery)
+	c.answered(response, request)
 	switch way {
 	case 1, 4:
 		for piece := make([]byte, 512); ; {
@@ -285,14 +286,18 @@ func wait(ctx context.Context, d time.Duration) {
 }
 
 // answered notes an answer; one that a server gives for no fault of the client's is
-// odd.
-func (c *churn) answered(response *http.Response, query string) {
+// odd. To a malformed resourceVersion of a watch storage's error has no status, and the
+// API server makes it a 500.
+func (c *churn) answered(response *http.Response, request *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.statuses[response.StatusCode]++
 	switch response.StatusCode {
 	case http.StatusOK, http.StatusBadRequest, http.StatusNotAcceptable, http.StatusGone, http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusGatewayTimeout:
 	default:
-		c.mu.odd = append(c.mu.odd, response.Status+": "+query)
+		_, err := storage.APIObjectVersioner{}.ParseResourceVersion(request.URL.Query().Get("resourceVersion"))
+		if response.StatusCode != http.StatusInternalServerError || err == nil {
+			c.mu.odd = append(c.mu.odd, response.Status+": "+request.URL.RawQuery)
+		}
 	}
 }
