@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet"
 	fleetv1 "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1"
 )
@@ -172,7 +173,7 @@ func takeRaw(t *testing.T, f *feed, d *detector) runtime.Object {
 	single := &fleet.Device{}
 	require.NoError(t, c.Get(ctx, prefix+"x-000", storage.GetOptions{}, single))
 	d.AddObject(single)
-	events, err := c.Watch(ctx, prefix, all)
+	events, err := c.Watch(new(cacher.ListEncodings).ShareInitialEvents(ctx), prefix, all)
 	require.NoError(t, err)
 	defer events.Stop()
 	for range listed.Items {
