@@ -196,8 +196,8 @@ func (w *privateWatch) send(event watch.Event) bool {
 	}
 }
 
-// private returns an event's object for the receiver alone. Those that watches share are a
-// runtime.CacheableObject, and any other is this watch's own already.
+// private returns an event's object for the receiver alone. An object that watches share is
+// a runtime.CacheableObject, and any other is this watch's own already.
 func private(object runtime.Object) runtime.Object {
 	if shared, ok := object.(runtime.CacheableObject); ok {
 		return shared.GetObject()
