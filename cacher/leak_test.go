@@ -49,7 +49,7 @@ var quoting = map[string]string{
 	"a value":   `unable to transform key "/pods/hidden/topsecret": parsing time "hunter2" as "2006-01-02": hunter2 is no year`,
 	"protobuf":  "/pods/hidden/topsecret: proto: wrong wireType in \x0a\x07hunter2",
 	"backticks": "quantities must match: `hunter2` of /pods/hidden/topsecret",
-	// What only looks like an error of the connection.
+	// An error of a decoder that quotes one of the connection.
 	"connection": `decoding '{"password":"hunter2","note":"rpc error: code = Unavailable, connection refused"}' of /pods/hidden/topsecret`,
 }
 

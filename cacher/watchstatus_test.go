@@ -25,8 +25,8 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
 
-// What client-go's Reflector does when its watch-list ends before its first event, by
-// how the watch ends. After a 429 it asks for the same again. After "expired" and "too
+// client-go's Reflector, when its watch-list ends before its first event, goes on by how
+// the watch ends. After a 429 it asks for the same again. After "expired" and "too
 // large" it asks for the most recent state. Anything else makes it list, which a busy
 // server should be spared.
 func TestWhatClientGoDoesWithAStatus(t *testing.T) {

@@ -144,7 +144,7 @@ func testLostKey(t *testing.T, server *etcdserver.Server, unsafe bool) {
 	require.Len(t, list.Items, 3)
 	require.Empty(t, c.Status().LastError)
 
-	// Whoever reads storage without the cache still gets an error.
+	// A client of storage itself still gets an error.
 	direct, err := s.Watch(ctx, podPrefix, storage.ListOptions{ResourceVersion: list.Items[0].ResourceVersion, Predicate: storage.Everything, Recursive: true})
 	require.NoError(t, err)
 	defer direct.Stop()

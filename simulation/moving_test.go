@@ -496,8 +496,8 @@ func (m *moving) step() {
 		m.note("changes can't be decoded")
 		m.releases = append(m.releases, m.store.Corrupt(apierrors.NewInternalError(errors.New("unable to decode an object"))))
 	case n < 91:
-		// What clients see between a gap and the list that finds it is not promised, but that
-		// they end right is.
+		// Between a gap and the list that finds it clients may see a wrong state. All of
+		// them must end with the right one.
 		m.note("the storage's watches skip events")
 		m.gaps = true
 		for _, r := range m.replicas {

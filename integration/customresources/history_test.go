@@ -42,7 +42,7 @@ func (s *server) firstEvent(t *testing.T, path string) (typ string, code int) {
 }
 
 // REGRESSIONS 152, 154: a watch of custom resources that resumes from before the last
-// change of their definition gets a 410, also if they are defined anew with another
+// change of their definition gets a 410, also if a new definition has given them another
 // kind, and also from a server that starts afterwards: the events before were of
 // objects that the definition described otherwise. So does one from before the start
 // of a server, because no server knows where that change is (REGRESSIONS 153: their

@@ -155,8 +155,8 @@ func TestOrderIsGivenBack(t *testing.T) {
 	})
 }
 
-// What the storage does decides whether it can't deliver an event, and not the text of
-// its error.
+// A storage that can't deliver an event is recognized by the answers that it gives
+// meanwhile, and not by the text of its error.
 func TestJudge(t *testing.T) {
 	texts := []string{"etcdserver: no leader", "rpc error: code = Unavailable desc = the plugin is away", "hunter2"}
 	for _, text := range texts {

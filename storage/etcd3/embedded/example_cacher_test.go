@@ -28,8 +28,8 @@ import (
 
 // A cache of Pods over an etcd, without an API server around it. Pods are written
 // through the cache and listed from memory by an index. A watch from resourceVersion 0
-// begins with the objects that exist and goes on with their changes. All watchers
-// share the objects of events: GetObject returns a copy that the receiver may write to.
+// begins with the objects that exist and goes on with their changes. Watchers share the
+// objects of changes: GetObject returns a copy that the receiver may write to.
 func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel() // ends the watch
@@ -68,16 +68,11 @@ func Example() {
 		return pod.Labels, fields.Set{"metadata.name": pod.Name, "spec.nodeName": pod.Spec.NodeName}, nil
 	}
 	c, err := cacher.New(cacher.Config{
-		Storage:        store,
-		Versioner:      storage.APIObjectVersioner{},
-		GroupResource:  resource,
-		ResourcePrefix: "/pods",
-		KeyFunc:        func(pod runtime.Object) (string, error) { return storage.NamespaceKeyFunc("/pods/", pod) },
-		GetAttrsFunc:   attributes,
-		NewFunc:        newPod,
-		NewListFunc:    newPodList,
-		Codec:          codec,
-		LabelIndexes:   []string{"app"},
+		Storage: store, Versioner: storage.APIObjectVersioner{},
+		GroupResource: resource, ResourcePrefix: "/pods",
+		KeyFunc: func(pod runtime.Object) (string, error) { return storage.NamespaceKeyFunc("/pods/", pod) },
+		NewFunc: newPod, NewListFunc: newPodList,
+		GetAttrsFunc: attributes, LabelIndexes: []string{"app"},
 	})
 	if err != nil {
 		log.Fatal(err) // names every field that can't be used
