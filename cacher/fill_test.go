@@ -254,6 +254,25 @@ func TestPageThatIsTooLarge(t *testing.T) {
 	})
 }
 
+// REGRESSIONS 148: where one object is too large, the log has the sizes and what to do.
+func TestObjectThatIsTooLarge(t *testing.T) {
+	text := logged(t, func() {
+		synctest.Test(t, func(t *testing.T) {
+			store := &bringing{Store: storeOfMany()}
+			store.listed = func(context.Context, int32) error {
+				return status.Error(codes.ResourceExhausted, "grpc: received message larger than max (5242880 vs. 4194304)")
+			}
+			c := startFilled(t, store, true, nil)
+			elapse(time.Minute)
+			require.False(t, c.Ready())
+		})
+	})
+	assert.Contains(t, text, "received message larger than max (5242880 vs. 4194304)")
+	assert.Contains(t, text, "remove large objects, raise the limit of storage")
+	assert.NotContains(t, text, "look at the storage's health")
+	assert.NotContains(t, text, "repair or delete the object")
+}
+
 // A list that fails, or an object of which nothing can be made, wherever it is
 // among the others, leaves nothing behind for the next list.
 func TestStateThatCannotBeTaken(t *testing.T) {

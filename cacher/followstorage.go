@@ -217,7 +217,7 @@ func (e *engine) undeliverable(err error) {
 	e.relists(metrics.RelistUndeliverable)
 	e.readiness.pause(err)
 	e.waiting.Pause(true)
-	e.warn("undeliverable", summaryPaused, err, remedyObject)
+	e.warn("undeliverable", summaryPaused, err, remedyOf(err, remedyObject))
 	e.fanout.Fail(source.Failure(undeliverableStatus(err)))
 }
 
@@ -247,11 +247,11 @@ func (e *engine) listFailed(ctx context.Context, cause error) {
 		e.undeliverable(err)
 	case broken:
 		e.metrics.Undeliverable()
-		e.warn("undeliverable", "Storage cannot deliver its objects. The watch cache is not ready, and tries again", err, remedyObject)
+		e.warn("undeliverable", "Storage cannot deliver its objects. The watch cache is not ready, and tries again", err, remedyOf(cause, remedyObject))
 	case e.storageIsLost(), e.faults.unlisted > 0:
 		e.noteError("The storage could not be listed. The watch cache tries again", err)
 	default:
-		e.warn("list", "The storage could not be listed. The watch cache tries again", err, remedyStorage)
+		e.warn("list", "The storage could not be listed. The watch cache tries again", err, remedyOf(cause, remedyStorage))
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/dispatch"
+	"github.com/kube-watchcache/watchcache/cacher/internal/source"
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
@@ -248,10 +249,20 @@ func (l *limiter[K]) over(now time.Duration, all bool) (out []suppressed[K]) {
 const (
 	remedyObject  = "repair or delete the object that the error names, or the changed ones if it names none; the cache then recovers by itself"
 	remedyStorage = "look at the storage's health; the cache then recovers by itself"
+	remedySize    = "the error has the size of a list and how much storage sends as one: remove large objects, raise the limit of storage or of a proxy before it, or use etcd 3.7, which sends a list in parts"
 	// remedyDifference is for a cache that has another state than its storage.
 	remedyDifference = "look for a proxy or a storage of your own that drops or reorders events, and for writes to etcd's data from outside; otherwise report it, please"
 	remedyFunction   = "look at the functions that compute the resource's keys and attributes, or at the object that they fail for"
 )
+
+// remedyOf returns the advice for a list that failed: otherwise, unless the list was too
+// large to be sent.
+func remedyOf(err error, otherwise string) string {
+	if source.TooLarge(err) {
+		return remedySize
+	}
+	return otherwise
+}
 
 const (
 	// summaryPaused describes a cache that pauses, summaryLost a storage that is lost.

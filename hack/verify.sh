@@ -66,17 +66,17 @@ static() {
 lint() { vet; static; }
 
 # Schedules are run by a Go runtime of ours, without the race detector, and racing ones
-# with it as well. Each half takes one core.
-deterministic=180000
+# with it as well. Each half takes one core for as long as the other one.
+deterministic=120000
 all=200000
 seeded() { CGO_ENABLED=0 GOFLAGS="$flags $(cat bin/seeded/flags 2>/dev/null)" step "$@"; }
 test_seeded() { local name=$1; shift; seeded "$name" "$go" test -vet=off -count=1 -ldflags=-w -timeout "$timeout" ./simulation -v "$@"; }
 schedules() {
 	test_seeded "simulation" -run '^(TestSchedules|TestSameSeedSameTrace|TestSameTraceInEveryProcess|TestSeedsOfSoak)$' -args -last "$deterministic"
+	test_seeded "simulation, two servers" -run '^TestClientsMoveBetweenServers$' -args -schedules 20000
 }
 racing() {
 	test_raced "simulation, racing" . ./simulation -v -run '^TestRacingSchedules$' -args -all
-	test_seeded "simulation, two servers" -run '^TestClientsMoveBetweenServers$' -args -schedules 20000
 	test_seeded "simulation, the rest" -run '^TestSchedules$' -args -first "$((deterministic + 1))" -last "$all"
 }
 

@@ -83,7 +83,7 @@ func (s *Source) list(ctx context.Context, page int64) (runtime.Object, error) {
 		if apierrors.IsResourceExpired(err) && page > 0 && next != "" {
 			return s.list(ctx, 0) // a list in one is at one version, whatever is compacted meanwhile
 		}
-		if page > 1 && tooLarge(err) {
+		if page > 1 && TooLarge(err) {
 			s.page.Store(page / 2)
 			continue
 		}
@@ -112,9 +112,9 @@ func (s *Source) list(ctx context.Context, page int64) (runtime.Object, error) {
 	return s.emptyList(version)
 }
 
-// tooLarge reports whether a list did not fit a message of gRPC: etcd before 3.7 sends a
+// TooLarge reports whether a list did not fit a message of gRPC: etcd before 3.7 sends a
 // page of large objects as one, of at most 2 GiB.
-func tooLarge(err error) bool {
+func TooLarge(err error) bool {
 	return status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "message larger than max")
 }
 
