@@ -38,7 +38,7 @@ TESTFLAGS = $(RACE) -vet=off -ldflags=-w -timeout $(TIMEOUT)
 # the time.
 PARALLEL  = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # Suites that break servers, need other programs, or measure: `make verify` runs them.
-SLOW      = /(bench|integration/(faults|chaos|observe|minimal|computed|hostile|clientgo|beside))(/|$$)
+SLOW      = /(bench|integration/(faults|chaos|observe|minimal|computed|hostile|clientgo|rolling|beside))(/|$$)
 # Runs a command as a step that says what it took.
 STEP = hack/step.sh
 # The flags of the Go runtime that hack/seeded writes, which schedules need. Where it

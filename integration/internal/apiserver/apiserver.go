@@ -54,6 +54,23 @@ func NewProgram(dir string) Program {
 	}}}
 }
 
+// NewEarlierProgram returns the server of a commit, to be checked out and compiled in dir.
+func NewEarlierProgram(dir, commit string) Program {
+	return Program{&child.Program{Compile: func() (path string, err error) {
+		tree := filepath.Join(dir, "earlier")
+		if out, err := exec.Command("git", "worktree", "add", "--detach", tree, commit).CombinedOutput(); err != nil {
+			return "", fmt.Errorf("checking %q out: %w\n%s", commit, err, out)
+		}
+		defer func() {
+			if out, failed := exec.Command("git", "worktree", "remove", "--force", tree).CombinedOutput(); failed != nil && err == nil {
+				err = fmt.Errorf("removing %s: %w\n%s", tree, failed, out)
+			}
+		}()
+		path = filepath.Join(dir, "earlierserver")
+		return path, child.GoBuild(tree, nil, "-o", path, "./integration/faults/testserver")
+	}}}
+}
+
 // Path compiles the server, once. Path takes as long as it takes, and is called
 // before any deadline begins.
 func (p Program) Path() (string, error) { return p.program.Path() }
@@ -194,6 +211,22 @@ func (s *Process) Kill() {
 	}
 	_ = s.cmd.Process.Kill()
 	<-s.exited
+}
+
+// Interrupt ends the process as an operator does, and waits until it has ended.
+func (s *Process) Interrupt(ctx context.Context) error {
+	if err := s.cmd.Process.Signal(os.Interrupt); err != nil {
+		return err
+	}
+	select {
+	case <-s.exited:
+	case <-ctx.Done():
+		return fmt.Errorf("the server does not end: %w\n%s", ctx.Err(), s.Log())
+	}
+	if code := s.cmd.ProcessState.ExitCode(); code != 0 {
+		return fmt.Errorf("the server ended with status %d:\n%s", code, s.Log())
+	}
+	return nil
 }
 
 // Log is the end of what the server has logged.
