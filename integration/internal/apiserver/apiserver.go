@@ -56,7 +56,7 @@ func NewProgram(dir string) Program {
 
 // NewEarlierProgram returns the server of a commit, to be checked out and compiled in dir.
 func NewEarlierProgram(dir, commit string) Program {
-	return Program{&child.Program{Compile: func() (path string, err error) {
+	return Program{&child.Program{Variable: "WATCHCACHE_EARLIERSERVER_BINARY", Compile: func() (path string, err error) {
 		tree := filepath.Join(dir, "earlier")
 		if out, err := exec.Command("git", "worktree", "add", "--detach", tree, commit).CombinedOutput(); err != nil {
 			return "", fmt.Errorf("checking %q out: %w\n%s", commit, err, out)
