@@ -40,18 +40,23 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/metrics"
+	"github.com/kube-watchcache/watchcache/storage/etcd3"
 )
 
 // ErrInstalled is returned by a second Install on one Config, which could have
@@ -158,4 +163,64 @@ func (g *getter) GetRESTOptions(resource schema.GroupResource, example runtime.O
 // a function that is not a closure.
 func isUndecorated(decorator generic.StorageDecorator) bool {
 	return reflect.ValueOf(decorator).Pointer() == reflect.ValueOf(generic.UndecoratedStorage).Pointer()
+}
+
+// etcdPatience is how long CheckEtcd waits for an answer.
+const etcdPatience = 5 * time.Second
+
+// CheckEtcd returns nil if the etcd that a server's --etcd-* flags describe
+// answers, and otherwise an error of one line with the reason: no server
+// answers ([etcd3.ErrUnreachable]), or a certificate does not fit, or only one
+// side uses TLS ([etcd3.ErrTLS]). Call CheckEtcd before building the server,
+// which would otherwise wait for its storage. CheckEtcd takes five seconds at
+// most.
+func CheckEtcd(ctx context.Context, config storagebackend.Config) error {
+	settings, err := etcd3.ConfigFrom(config)
+	if err != nil {
+		return err
+	}
+	settings.Prefix = ""
+	settings.CompactionInterval = 0
+	settings.DialTimeout = etcdPatience
+	if err := settings.Validate(); err != nil {
+		return err // names the endpoint, without its password
+	}
+	backend, err := etcd3.Open(ctx, settings)
+	if err != nil {
+		return fmt.Errorf("%s: %w", strings.Join(settings.Endpoints, ","), err)
+	}
+	return backend.Close()
+}
+
+// Share makes every resource whose storage is built from config.RESTOptionsGetter
+// use the caches of an earlier Install on installed, with its options, etcd clients,
+// metrics and page /debug/watchcache. Share is for servers that pass requests on to one
+// another, each with a Config of its own, as the three within a kube-apiserver do:
+// call Install on the Config of the server that clients reach, whose handlers are those
+// that are called, and Share for each server behind it.
+//
+// The Config may be a copy of installed that was made before Install or after it, and
+// whose getter was then set, as EtcdOptions.ApplyTo sets it. Call Share before config
+// is completed. An error leaves config as it was: [ErrInstalled] if config has
+// caches already.
+func Share(installed, config *genericapiserver.Config) error {
+	switch {
+	case installed == nil:
+		return errors.New("server.Share: installed is nil")
+	case config == nil:
+		return errors.New("server.Share: config is nil")
+	case config.RESTOptionsGetter == nil:
+		return errors.New("server.Share: config.RESTOptionsGetter is nil: call server.Share after EtcdOptions.ApplyTo")
+	}
+	if _, ok := config.RESTOptionsGetter.(*getter); ok {
+		return ErrInstalled
+	}
+	caches, ok := installed.RESTOptionsGetter.(*getter)
+	if !ok {
+		return errors.New("server.Share: the watch cache is not installed on the first Config: call Install first")
+	}
+	replaceEtcdChecks(config, caches.installed.pool)
+	caches.installed.mark(config)
+	config.RESTOptionsGetter = caches.around(config.RESTOptionsGetter)
+	return nil
 }

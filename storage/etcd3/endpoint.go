@@ -3,12 +3,15 @@
 package etcd3
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
 	"strconv"
 	"strings"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
 // security is whether an endpoint's form asks for TLS.
@@ -151,4 +154,19 @@ func swapTLS(endpoint string) string {
 		}
 	}
 	return endpoint
+}
+
+// tcpDialer turns the dialer of an egress selector into one for gRPC, which
+// passes host:port or, depending on the resolver, a URL.
+func tcpDialer(dial utilnet.DialFunc) func(context.Context, string) (net.Conn, error) {
+	return func(ctx context.Context, address string) (net.Conn, error) {
+		if strings.Contains(address, "//") {
+			parsed, err := url.Parse(address)
+			if err != nil {
+				return nil, err
+			}
+			address = parsed.Host
+		}
+		return dial(ctx, "tcp", address)
+	}
 }

@@ -3,14 +3,95 @@
 package dispatch
 
 import (
+	"errors"
 	"io"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/listcache"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
+
+// begin makes r the replayer of a new watcher, which is sent the snapshot first,
+// if there is one.
+func (r *replayer) begin(snapshot *watchcache.Snapshot) {
+	r.begins = true
+	if snapshot != nil {
+		r.snapshot, r.mark = snapshot, snapshot.Mark()
+		r.initial.Store(true)
+	}
+}
+
+// start is run for a new watcher: the initial events come first, if there is a
+// snapshot, then their end, if the client asked for it, then the window.
+func (r *replayer) start(endBookmark bool, initialized func(InitialEvents)) {
+	begun, initial := true, InitialEvents{}
+	if r.snapshot != nil {
+		initial, begun = r.initialEvents(endBookmark)
+	}
+	initialized(initial)
+	if !begun {
+		r.conclude()
+		return
+	}
+	r.catchUp()
+}
+
+// initialEvents sends the snapshot's elements as ADDED. ok is false if the
+// watcher has ended.
+func (r *replayer) initialEvents(endBookmark bool) (initial InitialEvents, ok bool) {
+	snapshot := r.snapshot
+	r.snapshot = nil
+	ok = true
+	send := func(event watch.Event) bool {
+		if ok = r.send(event); ok {
+			initial.Sent++
+		}
+		return ok
+	}
+	runs := r.watcher.initial
+	scanned := r.indexes.Scan(snapshot, &r.watcher.group.Query, "", nil, func(e *watchcache.Element) bool {
+		if runs == nil {
+			return send(watch.Event{Type: watch.Added, Object: e.Object.DeepCopyObject()})
+		}
+		r.convert.initial(runs.Add(e), send)
+		return ok && !r.ended()
+	})
+	if runs != nil {
+		if last := runs.End(); ok { // one that has ended holds no elements
+			r.convert.initial(last, send)
+		}
+	}
+	initial.Index, initial.Evaluated = scanned.Index, scanned.Evaluated
+	r.metrics.Initial(initial.Sent)
+	r.metrics.Processed(initial.Evaluated)
+	if ok && endBookmark {
+		ok = r.initialEventsEnd(snapshot.RV())
+	}
+	if ok {
+		r.initial.Store(false)
+	}
+	return initial, ok
+}
+
+func (r *replayer) initialEventsEnd(rv uint64) bool {
+	if r.doubtful() {
+		return r.fail(apierrors.NewResourceExpired("the initial events are of a state that was found to be wrong: list and watch again"))
+	}
+	event, err := r.convert.bookmark(rv, true)
+	if err != nil {
+		// Without it the client would wait for ever.
+		r.warn("initial", "The end of initial events could not be marked. The watch cache ends the watch", err, remedyType)
+		return r.fail(apierrors.NewInternalError(errors.New("the end of the initial events could not be marked")))
+	}
+	if !r.send(event) {
+		return false
+	}
+	r.watcher.delivered.bookmark(rv)
+	return true
+}
 
 // initial is the object of an initial event. Initial events share serializations by
 // runs; an event outside a run shares its own, like other replayed events.
