@@ -16,7 +16,7 @@
 // (assemble.go); the server encodes a format that differs for good. It also encodes
 // everything else that does not fit: other formats, short lists, changed items, and lists
 // that hardly share anything with earlier ones. Chunks without room in the budget are
-// made while the list is written (deferred.go).
+// made while the list is written (serializer.go).
 //
 // Clients that accept gzip get chunks that are kept compressed (gzip.go), if the
 // response leads to the encoder's bytes unchanged (response.go).
