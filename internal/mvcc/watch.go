@@ -183,7 +183,7 @@ func (w *Watcher) take() (next step) {
 	defer w.store.mu.Unlock()
 	st := &w.store.mu.State
 	var pending []Change
-	gone := w.next < st.first || w.next > st.first+len(st.log)
+	gone := w.next < st.first || w.next > st.first+len(st.log) // forgotten, or undone by Restore
 	if !gone {
 		w.next = max(w.next, st.after(w.RV))
 		pending = st.log[w.next-st.first:]
