@@ -11,7 +11,7 @@ import (
 // larger stacks, Go gives each new one a larger stack to begin with. Stop comes
 // last: a shipped cacher that hangs is left behind.
 func table() []row {
-	return slices.Concat(memoryRows(), heapRows(), dispatchRows(), readRows(), startAndStopRows())
+	return slices.Concat(memoryRows(), heapRows(), dispatchRows(), readRows(), replaceRows(), startAndStopRows())
 }
 
 var (
@@ -117,6 +117,18 @@ func requestsAndCPU() []figure {
 		{name: "requests to storage", unit: count, goal: atMost(2)},
 		{name: "CPU of one", unit: nanoseconds, goal: noGoal()},
 	}
+}
+
+func replaceRows() []row {
+	return []row{{
+		name: "Replace of a store in memory that has five times the objects, 1 % changed",
+		figures: []figure{
+			{name: "CPU", unit: nanoseconds, goal: ofFloor(3)},
+			{name: "allocations", unit: count, goal: noGoal()},
+		},
+		subjects: []subject{floor},
+		open:     replacing{repeats: 20}.open,
+	}}
 }
 
 func memoryRows() []row {

@@ -9,8 +9,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/watch"
-
-	"github.com/kube-watchcache/watchcache/internal/mvcc"
 )
 
 // order changes what is guarded by mu, and has all who wait look again.
@@ -18,7 +16,7 @@ func (s *Store) order(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change()
-	mvcc.Wake(s.core)
+	s.state.Wake()
 }
 
 // request counts a request, waits at the gate of its kind if there is one, and
@@ -26,8 +24,8 @@ func (s *Store) order(change func()) {
 func (s *Store) request(ctx context.Context, kind string) error {
 	var gate chan struct{}
 	s.order(func() {
-		s.mu.requests[kind]++
-		gate = s.mu.gates[kind]
+		s.faults.requests[kind]++
+		gate = s.faults.gates[kind]
 	})
 	if gate != nil {
 		select {
@@ -41,7 +39,7 @@ func (s *Store) request(ctx context.Context, kind string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return s.mu.fail[kind]
+	return s.faults.fail[kind]
 }
 
 // Requests returns how many requests of each kind came: create, update,
@@ -49,14 +47,14 @@ func (s *Store) request(ctx context.Context, kind string) error {
 func (s *Store) Requests() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return maps.Clone(s.mu.requests)
+	return maps.Clone(s.faults.requests)
 }
 
 // AwaitRequests returns once n requests of the kind have come in all.
 func (s *Store) AwaitRequests(ctx context.Context, kind string, n int) error {
 	for {
 		s.mu.Lock()
-		have, changed := s.mu.requests[kind], mvcc.Changed(s.core)
+		have, changed := s.faults.requests[kind], s.state.Changed
 		s.mu.Unlock()
 		if have >= n {
 			return nil
@@ -71,17 +69,17 @@ func (s *Store) AwaitRequests(ctx context.Context, kind string, n int) error {
 
 // Fail makes all requests of the kind fail; nil: not any more.
 func (s *Store) Fail(kind string, err error) {
-	s.order(func() { s.mu.fail[kind] = err })
+	s.order(func() { s.faults.fail[kind] = err })
 }
 
 // Gate makes requests of the kind wait until open is called.
 func (s *Store) Gate(kind string) (open func()) {
 	gate := make(chan struct{})
-	s.order(func() { s.mu.gates[kind] = gate })
+	s.order(func() { s.faults.gates[kind] = gate })
 	return func() {
 		s.order(func() {
-			if s.mu.gates[kind] == gate {
-				delete(s.mu.gates, kind)
+			if s.faults.gates[kind] == gate {
+				delete(s.faults.gates, kind)
 				close(gate)
 			}
 		})
@@ -112,18 +110,18 @@ type hanging struct {
 func (s *Store) HangWatches(how Hang) (release func()) {
 	hang := &hanging{Hang: how, released: make(chan struct{})}
 	s.order(func() {
-		for w := range s.mu.watches {
+		for w := range s.faults.watches {
 			w.hang = hang
 		}
-		s.mu.hang = hang
+		s.faults.hang = hang
 	})
 	return func() {
 		s.order(func() {
-			for w := range s.mu.watches {
+			for w := range s.faults.watches {
 				w.hang = nil
 			}
-			if s.mu.hang == hang {
-				s.mu.hang = nil
+			if s.faults.hang == hang {
+				s.faults.hang = nil
 			}
 			close(hang.released)
 		})
@@ -132,21 +130,21 @@ func (s *Store) HangWatches(how Hang) (release func()) {
 
 // Hold keeps events back until release is called.
 func (s *Store) Hold() (release func()) {
-	s.order(func() { s.mu.held = true })
-	return func() { s.order(func() { s.mu.held = false }) }
+	s.order(func() { s.faults.held = true })
+	return func() { s.order(func() { s.faults.held = false }) }
 }
 
 // HoldRevision makes watches bring the first events of the revision rv only,
 // and nothing after them, until release is called.
 func (s *Store) HoldRevision(rv uint64, events int) (release func()) {
-	s.order(func() { s.mu.unfinished, s.mu.parts = rv, events })
-	return func() { s.order(func() { s.mu.unfinished = 0 }) }
+	s.order(func() { s.faults.unfinished, s.faults.parts = rv, events })
+	return func() { s.order(func() { s.faults.unfinished = 0 }) }
 }
 
 // EndRevisions sets whether a watch with ProgressNotify gets a bookmark after
 // the last event of each revision, as from storage/etcd3. By default a watch does.
 func (s *Store) EndRevisions(tell bool) {
-	s.order(func() { s.mu.silent = !tell })
+	s.order(func() { s.faults.silent = !tell })
 }
 
 // BreakWatches ends all watches: with an ERROR event, or without if err is nil.
@@ -155,7 +153,7 @@ func (s *Store) BreakWatches(err *apierrors.StatusError) {
 }
 
 func (s *Store) breakLocked(err *apierrors.StatusError) {
-	for w := range s.mu.watches {
+	for w := range s.faults.watches {
 		if w.broken = io.EOF; err != nil {
 			w.broken = err
 		}
@@ -167,16 +165,16 @@ func (s *Store) breakLocked(err *apierrors.StatusError) {
 func (s *Store) EndWatches(err *apierrors.StatusError) (release func()) {
 	s.order(func() {
 		s.breakLocked(err)
-		s.mu.ending = err
+		s.faults.ending = err
 	})
-	return func() { s.order(func() { s.mu.ending = nil }) }
+	return func() { s.order(func() { s.faults.ending = nil }) }
 }
 
 // Inject sends an event of the test's making on all watches, out of order with
 // those that the store has.
 func (s *Store) Inject(event watch.Event) {
 	s.order(func() {
-		for w := range s.mu.watches {
+		for w := range s.faults.watches {
 			w.injected = append(w.injected, event)
 		}
 	})
@@ -185,14 +183,18 @@ func (s *Store) Inject(event watch.Event) {
 // SkipEvents makes all watches miss the changes so far that they have not
 // seen, as a source that skips what it has compacted does.
 func (s *Store) SkipEvents() {
-	s.order(func() { mvcc.Skip(s.core) })
+	s.order(func() {
+		for w := range s.faults.watches {
+			w.Skip()
+		}
+	})
 }
 
 // Restore goes back to the state at rv, as a restored backup does: history
 // after it is gone, and watches end.
 func (s *Store) Restore(rv uint64) {
 	s.order(func() {
-		mvcc.Restore(s.core, rv)
+		s.state.Restore(rv)
 		s.breakLocked(nil)
 	})
 }
@@ -201,20 +203,20 @@ func (s *Store) Restore(rv uint64) {
 func (s *Store) Watches() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.mu.watches)
+	return len(s.faults.watches)
 }
 
 // Corrupt makes every change from now on undeliverable until release is
 // called: watches end with err when they come to one, and lists fail with it.
 func (s *Store) Corrupt(err *apierrors.StatusError) (release func()) {
-	s.order(func() { s.mu.corruptAfter, s.mu.corrupt = s.now(), err })
-	return func() { s.order(func() { s.mu.corrupt = nil }) }
+	s.order(func() { s.faults.corruptAfter, s.faults.corrupt = s.state.RV, err })
+	return func() { s.order(func() { s.faults.corrupt = nil }) }
 }
 
 // undecodableLocked fails for something that includes changes up to rv.
 func (s *Store) undecodableLocked(rv uint64) error {
-	if s.mu.corrupt == nil || rv <= s.mu.corruptAfter {
+	if s.faults.corrupt == nil || rv <= s.faults.corruptAfter {
 		return nil
 	}
-	return s.mu.corrupt
+	return s.faults.corrupt
 }

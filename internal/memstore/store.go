@@ -31,8 +31,9 @@ type Store struct {
 	core   *mvcc.Store
 	prefix string
 
-	mu struct {
-		sync.Mutex
+	mu     *sync.Mutex // the core's
+	state  *mvcc.State // guarded by mu
+	faults struct {    // guarded by mu
 		watches map[*faulty]struct{}
 		held    bool
 		// unfinished is the revision of which watches get the first parts
@@ -59,10 +60,11 @@ type Store struct {
 func New(prefix string, newObject func() runtime.Object) *Store {
 	core := mvcc.New(mvcc.Config{Prefix: prefix, NewFunc: newObject, Start: 1})
 	s := &Store{Interface: core, core: core, prefix: prefix}
-	s.mu.watches = make(map[*faulty]struct{})
-	s.mu.requests = make(map[string]int)
-	s.mu.fail = make(map[string]error)
-	s.mu.gates = make(map[string]chan struct{})
+	s.mu, s.state = mvcc.Guarded(core)
+	s.faults.watches = make(map[*faulty]struct{})
+	s.faults.requests = make(map[string]int)
+	s.faults.fail = make(map[string]error)
+	s.faults.gates = make(map[string]chan struct{})
 	return s
 }
 
@@ -71,7 +73,12 @@ type Write = mvcc.Write
 
 // Txn makes several writes at one resourceVersion and returns it. Their events
 // come in the order of the writes. The objects belong to the store.
-func (s *Store) Txn(writes ...Write) uint64 { return mvcc.Txn(s.core, writes...) }
+func (s *Store) Txn(writes ...Write) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state.Commit(true, writes...)
+	return s.state.RV
+}
 
 // Put writes the object, which then belongs to the store, and returns its
 // resourceVersion.
@@ -82,28 +89,25 @@ func (s *Store) Put(key string, object runtime.Object) uint64 {
 // Remove deletes the key and returns the resourceVersion of the deletion, 0 if
 // there was no such key.
 func (s *Store) Remove(key string) uint64 {
-	if mvcc.Current(s.core, key) == nil {
-		return 0
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if deletion := s.state.Commit(true, Write{Key: key}); deletion != nil {
+		return deletion.RV
 	}
-	return s.Txn(Write{Key: key})
+	return 0
 }
 
 // Touch moves the resourceVersion on without a change, as a write to another
 // resource of the same storage does, and returns it.
-func (s *Store) Touch() uint64 { return mvcc.Advance(s.core) }
+func (s *Store) Touch() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state.Touch()
+}
 
 // Compact forgets all versions below rv. Watches that still need one end with
 // "expired".
-func (s *Store) Compact(rv uint64) { mvcc.Compact(s.core, rv) }
-
-// now returns the current resourceVersion.
-func (s *Store) now() uint64 {
-	rv, err := s.core.GetCurrentResourceVersion(context.Background())
-	if err != nil {
-		panic(fmt.Sprintf("memstore: %v", err))
-	}
-	return rv
-}
+func (s *Store) Compact(rv uint64) { s.order(func() { s.state.Compact(rv) }) }
 
 // KeysAt calls visit for the keys under prefix as of rv, in order, with the
 // resourceVersions of their last writes.
@@ -115,7 +119,11 @@ func (s *Store) KeysAt(ctx context.Context, prefix string, rv uint64, visit func
 func (s *Store) Objects() map[string]runtime.Object {
 	objects := map[string]runtime.Object{}
 	err := s.core.Versions(context.Background(), s.prefix, 0, func(key string, _ uint64) error {
-		objects[key] = mvcc.Current(s.core, key)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if v := s.state.Get(key); v != nil {
+			objects[key] = v.Object
+		}
 		return nil
 	})
 	if err != nil {

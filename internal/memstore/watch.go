@@ -30,77 +30,67 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 	if err := s.request(ctx, "watch"); err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if streamed := opts.SendInitialEvents != nil && *opts.SendInitialEvents; streamed || opts.ResourceVersion == "" || opts.ResourceVersion == "0" {
-		if err := s.undecodableLocked(s.now()); err != nil {
+		s.mu.Lock()
+		err := s.undecodableLocked(s.state.RV)
+		s.mu.Unlock()
+		if err != nil {
 			return nil, err
 		}
 	}
-	return mvcc.Watch(ctx, s.core, key, opts, func(w *mvcc.Watcher) mvcc.Source {
+	return mvcc.Watch(ctx, s.core, key, opts, func(w *mvcc.Watcher) mvcc.Fault {
 		f := &faulty{Watcher: w, store: s}
-		if s.mu.ending != nil {
-			f.broken = s.mu.ending
+		if s.faults.ending != nil {
+			f.broken = s.faults.ending
 		}
-		if s.mu.hang != nil && s.mu.hang.Next > 0 {
-			s.mu.hang.Next--
-			f.hang = s.mu.hang
+		if s.faults.hang != nil && s.faults.hang.Next > 0 {
+			s.faults.hang.Next--
+			f.hang = s.faults.hang
 		}
-		s.mu.watches[f] = struct{}{}
+		s.faults.watches[f] = struct{}{}
 		return f
 	})
 }
 
-// Next implements mvcc.Source.
-func (w *faulty) Next() ([]watch.Event, <-chan struct{}, error) {
-	events, changed, err := w.next()
-	for i := range events {
-		if w.store.Decodes {
-			events[i].Object = events[i].Object.DeepCopyObject()
-		}
+// Sent implements mvcc.Fault.
+func (w *faulty) Sent(event watch.Event) watch.Event {
+	if w.store.Decodes {
+		event.Object = event.Object.DeepCopyObject()
 	}
-	return events, changed, err
+	return event
 }
 
-// next applies the faults that are in force to everything but the state that a watch
-// begins with.
-func (w *faulty) next() ([]watch.Event, <-chan struct{}, error) {
-	if w.Initial() {
-		return w.Watcher.Next()
-	}
+// Judge implements mvcc.Fault: it lets a watch take one change at a time.
+func (w *faulty) Judge(pending []mvcc.Change) (first []watch.Event, most int, err error) {
 	s := w.store
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	events := w.injected
-	w.injected = nil
-	at, next := w.Position()
+	first, w.injected = w.injected, nil
+	next := uint64(0)
+	if len(pending) > 0 {
+		next = pending[0].After.RV
+	}
 	if next != w.revision {
 		w.revision, w.parts = next, 0
 	}
 	switch corrupt := s.undecodableLocked(next); {
 	case w.broken != nil:
-		return events, nil, w.broken
+		return first, 0, w.broken
 	case w.hang != nil:
-		if w.Asked() && w.hang.Stale {
-			events = append(events, w.Bookmark(at))
+		if w.Asked && w.hang.Stale {
+			first = append(first, w.Bookmark(w.RV))
 		}
-		return events, mvcc.Changed(s.core), nil
-	case s.mu.held, s.mu.unfinished != 0 && (next > s.mu.unfinished || next == s.mu.unfinished && w.parts == s.mu.parts):
-		return events, mvcc.Changed(s.core), nil
+		w.Asked = false
+		return first, -1, nil
+	case s.faults.held, s.faults.unfinished != 0 && (next > s.faults.unfinished || next == s.faults.unfinished && w.parts == s.faults.parts):
+		return first, -1, nil
 	case corrupt != nil:
-		return events, nil, corrupt
+		return first, 0, corrupt
 	}
 	w.parts++
-	w.Quiet = s.mu.silent || s.mu.unfinished != 0 && next == s.mu.unfinished
-	most := 1
-	if next == 0 {
-		most = 0 // a change that is made just now was not judged
-	}
-	more, changed, err := w.Take(most)
-	return append(events, more...), changed, err
+	w.Quiet = s.faults.silent || s.faults.unfinished != 0 && next == s.faults.unfinished
+	return first, 1, nil
 }
 
-// End implements mvcc.Source.
+// End implements mvcc.Fault.
 func (w *faulty) End() {
 	w.store.mu.Lock()
 	hang := w.hang
@@ -109,7 +99,6 @@ func (w *faulty) End() {
 		<-hang.released
 	}
 	w.store.mu.Lock()
-	delete(w.store.mu.watches, w)
-	w.store.mu.Unlock()
-	w.Watcher.End()
+	defer w.store.mu.Unlock()
+	delete(w.store.faults.watches, w)
 }

@@ -3,10 +3,12 @@
 package mvcc
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
 	"reflect"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,11 +32,18 @@ func (s *Store) Get(ctx context.Context, key string, opts storage.GetOptions, ou
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case v != nil:
-		return assign(out, v.object)
+		return assign(out, v.Object)
 	case opts.IgnoreNotFound:
 		return runtime.SetZeroValue(out)
 	}
 	return storage.NewKeyNotFoundError(key, int64(rv))
+}
+
+// current returns the object at a key, nil if there is none, and the store's version.
+func (s *Store) current(key string) (*Version, uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.Get(key), s.mu.RV
 }
 
 // notOlder fails for a version that the store has not reached at rv.
@@ -82,32 +91,25 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 	case err != nil:
 		return err
 	}
+	found, n, limit := slices.Collect(scan(view, key, opts.Recursive, from)), 0, int(opts.Predicate.Limit)
 	var items []runtime.Object
-	last, total, more := "", int64(0), false
-	for v := range scan(view, key, opts.Recursive, from) {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		total++
-		if more = opts.Predicate.Limit > 0 && int64(len(items)) == opts.Predicate.Limit; more {
-			if !opts.Predicate.Empty() {
-				break // nobody wants to know how many follow
-			}
-			continue
-		}
-		last = v.key
-		matches, err := opts.Predicate.Matches(v.object)
-		if err != nil {
+	for ; n < len(found) && (limit <= 0 || len(items) < limit); n++ {
+		matches, err := opts.Predicate.Matches(found[n].Object)
+		if err = cmp.Or(ctx.Err(), err); err != nil {
 			return err
 		}
 		if matches {
-			items = append(items, v.object)
+			items = append(items, found[n].Object)
 		}
+	}
+	last := ""
+	if n > 0 {
+		last = found[n-1].Key
 	}
 	if err := meta.SetList(out, items); err != nil {
 		return err
 	}
-	token, remaining, err := storage.PrepareContinueToken(last, key, int64(rv), total, more, opts)
+	token, remaining, err := storage.PrepareContinueToken(last, key, int64(rv), int64(len(found)), n < len(found), opts)
 	if err != nil {
 		return err
 	}
@@ -126,50 +128,26 @@ func pageExpired(from, key string) error {
 	return status
 }
 
-// viewAt returns the state at exactly rv, or the current one for 0, and its version.
-func (s *Store) viewAt(rv uint64) (*btree.BTree[*version], uint64, error) {
+// viewAt returns the objects as of exactly rv, or the current ones for 0, and that version.
+func (s *Store) viewAt(rv uint64) (*btree.BTree[*Version], uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch floor := s.floorLocked(); {
+	switch {
 	case rv == 0:
-		rv = s.mu.rv
-	case rv > s.mu.rv:
-		return nil, 0, storage.NewTooLargeResourceVersionError(rv, s.mu.rv, 0)
-	case rv < floor:
-		return nil, 0, apierrors.NewResourceExpired(fmt.Sprintf("The resourceVersion for the provided list is too old: %d, the oldest one is %d", rv, floor))
+		rv = s.mu.RV
+	case rv > s.mu.RV:
+		return nil, 0, storage.NewTooLargeResourceVersionError(rv, s.mu.RV, 0)
+	case rv < s.mu.floor:
+		return nil, 0, apierrors.NewResourceExpired(fmt.Sprintf("The resourceVersion for the provided list is too old: %d, the oldest one is %d", rv, s.mu.floor))
 	}
-	return s.undoneLocked(rv), rv, nil
-}
-
-// floorLocked returns the oldest version that the store has.
-func (s *Store) floorLocked() uint64 { return max(s.mu.compacted, s.mu.oldest.after.rv) }
-
-// undoneLocked returns a copy of the state without the changes after rv.
-func (s *Store) undoneLocked(rv uint64) *btree.BTree[*version] {
-	view := s.mu.tree.Clone()
-	if rv >= s.mu.newest.after.rv {
-		return view
-	}
-	undone := map[string]bool{}
-	for c := s.mu.oldest.next; c != nil; c = c.next {
-		switch {
-		case c.after.rv <= rv || undone[c.after.key]:
-			continue
-		case c.before == nil:
-			view.Delete(c.after)
-		default:
-			view.ReplaceOrInsert(c.before)
-		}
-		undone[c.after.key] = true
-	}
-	return view
+	return s.mu.at(rv), rv, nil
 }
 
 // scan yields the object at key, or all below it if recursive, in the order of keys.
-func scan(view *btree.BTree[*version], key string, recursive bool, from string) iter.Seq[*version] {
-	return func(yield func(*version) bool) {
-		view.AscendGreaterOrEqual(&version{key: max(key, from)}, func(v *version) bool {
-			return inScope(v.key, key, recursive) && yield(v)
+func scan(view *btree.BTree[*Version], key string, recursive bool, from string) iter.Seq[*Version] {
+	return func(yield func(*Version) bool) {
+		view.AscendGreaterOrEqual(&Version{Key: max(key, from)}, func(v *Version) bool {
+			return inScope(v.Key, key, recursive) && yield(v)
 		})
 	}
 }
@@ -186,12 +164,61 @@ func (s *Store) Versions(ctx context.Context, prefix string, rv uint64, visit fu
 		return err
 	}
 	for v := range scan(view, prefix, true, "") {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err := visit(v.key, v.rv); err != nil {
+		if err := cmp.Or(ctx.Err(), visit(v.Key, v.RV)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// KeyVersions implements capability.KeyVersioner.
+func (s *Store) KeyVersions(ctx context.Context, keys []string) (versions []uint64, current uint64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	versions = make([]uint64, len(keys))
+	for i, key := range keys {
+		if _, err := storage.PrepareKey(s.config.Prefix, key, false); err != nil {
+			return nil, 0, err
+		}
+		if v := s.mu.Get(key); v != nil {
+			versions[i] = v.RV
+		}
+	}
+	return versions, s.mu.RV, ctx.Err()
+}
+
+// GetCurrentResourceVersion implements storage.Interface.
+func (s *Store) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
+	_, rv, err := s.KeyVersions(ctx, nil)
+	return rv, err
+}
+
+// CompactRevision implements storage.Interface. Versions that have left the window are
+// not compacted in this sense: a cache over the store may keep them for longer.
+func (s *Store) CompactRevision() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return int64(s.mu.compacted)
+}
+
+// Stats implements storage.Interface.
+func (s *Store) Stats(ctx context.Context) (storage.Stats, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return storage.Stats{ObjectCount: int64(s.mu.tree.Len())}, ctx.Err()
+}
+
+// EnableResourceSizeEstimation implements storage.Interface. Nothing is stored in bytes.
+func (s *Store) EnableResourceSizeEstimation(storage.KeysFunc) error { return nil }
+
+// Versioner implements storage.Interface.
+func (s *Store) Versioner() storage.Versioner { return s.versioner }
+
+// ReadinessCheck implements storage.Interface.
+func (s *Store) ReadinessCheck() error { return nil }
+
+// WatchProgress implements capability.ProgressReporter: requests are always answered.
+func (s *Store) WatchProgress() bool { return true }
+
+// KeepsHistory implements capability.HistoryKeeper.
+func (s *Store) KeepsHistory() bool { return true }

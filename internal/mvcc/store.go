@@ -11,8 +11,7 @@
 package mvcc
 
 import (
-	"context"
-	"errors"
+	"sort"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -49,32 +48,8 @@ type Store struct {
 	writer sync.Mutex
 	mu     struct {
 		sync.Mutex
-		rv   uint64
-		tree *btree.BTree[*version]
-		// oldest precedes the changes of the window, newest is the last of them. Open
-		// watches refer to the changes that they have still to send, so that the
-		// window can move on without them.
-		oldest, newest *change
-		most           int    // objects that the store has had at the most
-		compacted      uint64 // versions below it are gone
-		watches        map[*Watcher]struct{}
-		changed        chan struct{} // closed with the next change
+		State
 	}
-}
-
-// version is one state of one object. It is never written after it was made.
-type version struct {
-	key    string
-	rv     uint64
-	object runtime.Object // nil: the object was deleted
-}
-
-// change is one write. Only next is ever written after the change was made, under
-// Store.mu.
-type change struct {
-	n             uint64   // how many there were before
-	before, after *version // before is nil if there was no object
-	next          *change
 }
 
 var (
@@ -85,20 +60,36 @@ var (
 	_ capability.VersionLister    = (*Store)(nil)
 )
 
-// degree of the tree: nodes of up to 63 objects.
-const degree = 32
+// State is the objects of a Store, as a tree, and the log of the changes that led to them.
+// Its methods are called with the Store locked.
+type State struct {
+	// RV is the current resourceVersion.
+	RV uint64
+	// Changed is closed by Wake.
+	Changed chan struct{}
 
-// New returns an empty store.
-func New(config Config) *Store {
-	s := &Store{config: config}
-	s.mu.rv = config.Start
-	s.mu.tree = btree.New(degree, func(a, b *version) bool { return a.key < b.key })
-	s.mu.oldest = &change{after: &version{rv: config.Start}}
-	s.mu.newest = s.mu.oldest
-	s.mu.watches = map[*Watcher]struct{}{}
-	s.mu.changed = make(chan struct{})
-	return s
+	config *Config
+	tree   *btree.BTree[*Version]
+	// log is the changes that are kept, in order, after the first ones, which are
+	// forgotten. The window is the last History of them; those before it are kept for
+	// open watches that have still to send them.
+	log       []Change
+	first     int
+	floor     uint64 // the oldest version that the log leads back to
+	compacted uint64
+	most      int // objects that there have been at the most
+	watches   map[*Watcher]struct{}
 }
+
+// Version is one state of one object. It is never written after it was made.
+type Version struct {
+	Key    string
+	RV     uint64
+	Object runtime.Object // nil: the object was deleted
+}
+
+// Change is one write. Before is nil if there was no object.
+type Change struct{ Before, After *Version }
 
 // Write is one change of one object, which then belongs to the store. Object is nil for
 // a deletion; a deletion of nothing is none.
@@ -107,119 +98,121 @@ type Write struct {
 	Object runtime.Object
 }
 
-// commit makes writes in their order, together at one resourceVersion or each at one of
-// its own, and returns the last one.
-func (s *Store) commit(together bool, writes ...Write) *version {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	rv := s.mu.rv + 1
+// degree of the tree: nodes of up to 63 objects.
+const degree = 32
+
+// New returns an empty store.
+func New(config Config) *Store {
+	s := &Store{config: config}
+	s.mu.State = State{
+		RV: config.Start, Changed: make(chan struct{}),
+		config: &s.config, floor: config.Start,
+		tree:    btree.New(degree, func(a, b *Version) bool { return a.Key < b.Key }),
+		watches: map[*Watcher]struct{}{},
+	}
+	return s
+}
+
+// Guarded returns the lock of s and the state under it, for the owner and for tests.
+func Guarded(s *Store) (*sync.Mutex, *State) { return &s.mu.Mutex, &s.mu.State }
+
+// Wake resumes the watches that wait for changes.
+func (st *State) Wake() {
+	close(st.Changed)
+	st.Changed = make(chan struct{})
+}
+
+// Get returns the current version of the object at a key, nil if there is none.
+func (st *State) Get(key string) *Version {
+	v, _ := st.tree.Get(&Version{Key: key})
+	return v
+}
+
+// Commit makes writes in their order, together at one resourceVersion or each at one of
+// its own, and returns the last one, nil if there was nothing to do.
+func (st *State) Commit(together bool, writes ...Write) (after *Version) {
+	rv := st.RV + 1
 	for _, w := range writes {
-		after := &version{key: w.Key, rv: rv, object: w.Object}
-		var before *version
-		if w.Object == nil {
-			before, _ = s.mu.tree.Delete(after)
-		} else {
+		made := &Version{Key: w.Key, RV: rv, Object: w.Object}
+		var before *Version
+		if w.Object != nil {
 			setVersion(w.Object, rv)
-			before, _ = s.mu.tree.ReplaceOrInsert(after)
-		}
-		if before == nil && w.Object == nil {
+			before, _ = st.tree.ReplaceOrInsert(made)
+		} else if before, _ = st.tree.Delete(made); before == nil {
 			continue
 		}
-		s.mu.newest.next = &change{n: s.mu.newest.n + 1, before: before, after: after}
-		s.mu.newest, s.mu.rv = s.mu.newest.next, rv
+		st.log = append(st.log, Change{before, made})
+		st.RV, after = rv, made
 		if !together {
 			rv++
 		}
 	}
-	s.moveOnLocked()
-	s.wakeLocked()
-	return s.mu.newest.after
+	if st.config.History > 0 {
+		st.moveOn()
+	}
+	st.Wake()
+	return after
 }
 
-// moveOnLocked moves the window on and ends the watches that are too far behind. A watch
-// has room for two changes of every object, so that one that reads is never ended by
-// a replacement of the whole state.
-func (s *Store) moveOnLocked() {
-	if s.config.History == 0 {
-		return
-	}
-	for s.mu.newest.n-s.mu.oldest.n > uint64(s.config.History) {
-		s.mu.oldest = s.mu.oldest.next
-	}
-	s.mu.most = max(s.mu.most, s.mu.tree.Len())
-	for w := range s.mu.watches {
-		if w.last != nil && s.mu.newest.n-w.last.n > uint64(s.config.History+s.config.Behind+2*s.mu.most) {
-			w.last = nil
+// moveOn moves the window on, and forgets what only watches need that are too far behind:
+// these end. A watch has room for two changes of every object, so that one that reads is
+// never ended by a replacement of the whole state.
+func (st *State) moveOn() {
+	st.most = max(st.most, st.tree.Len())
+	needed := st.first + len(st.log) - st.config.History
+	least := needed - st.config.Behind - 2*st.most
+	for w := range st.watches {
+		if w.next >= max(st.first, least) {
+			needed = min(needed, w.next)
 		}
 	}
+	st.forget(needed)
 }
 
-func (s *Store) wakeLocked() {
-	close(s.mu.changed)
-	s.mu.changed = make(chan struct{})
-}
-
-// current returns the object at a key, nil if there is none, and the store's version.
-func (s *Store) current(key string) (*version, uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	v, _ := s.mu.tree.Get(&version{key: key})
-	return v, s.mu.rv
-}
-
-// Versioner implements storage.Interface.
-func (s *Store) Versioner() storage.Versioner { return s.versioner }
-
-// ReadinessCheck implements storage.Interface.
-func (s *Store) ReadinessCheck() error { return nil }
-
-// WatchProgress implements capability.ProgressReporter: requests are always answered.
-func (s *Store) WatchProgress() bool { return true }
-
-// KeepsHistory implements capability.HistoryKeeper.
-func (s *Store) KeepsHistory() bool { return true }
-
-// CompactRevision implements storage.Interface. Versions that have left the window are
-// not compacted in this sense: a cache over the store may keep them for longer.
-func (s *Store) CompactRevision() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return int64(s.mu.compacted)
-}
-
-// Stats implements storage.Interface.
-func (s *Store) Stats(ctx context.Context) (storage.Stats, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return storage.Stats{ObjectCount: int64(s.mu.tree.Len())}, ctx.Err()
-}
-
-// EnableResourceSizeEstimation implements storage.Interface. Nothing is stored in bytes.
-func (s *Store) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
-	if keys == nil {
-		return errors.New("the function that returns the keys is nil")
+// forget drops the changes before the one with the number n.
+func (st *State) forget(n int) {
+	if drop := n - st.first; drop > 0 {
+		st.floor = max(st.floor, st.log[drop-1].After.RV)
+		clear(st.log[:drop])
+		st.log, st.first = st.log[drop:], n
 	}
-	return nil
 }
 
-// GetCurrentResourceVersion implements storage.Interface.
-func (s *Store) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
-	_, rv, err := s.KeyVersions(ctx, nil)
-	return rv, err
+// Touch moves the resourceVersion on without a change, and returns it.
+func (st *State) Touch() uint64 {
+	st.RV++
+	st.Wake()
+	return st.RV
 }
 
-// KeyVersions implements capability.KeyVersioner.
-func (s *Store) KeyVersions(ctx context.Context, keys []string) (versions []uint64, current uint64, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	versions = make([]uint64, len(keys))
-	for i, key := range keys {
-		if _, err := storage.PrepareKey(s.config.Prefix, key, false); err != nil {
-			return nil, 0, err
-		}
-		if v, ok := s.mu.tree.Get(&version{key: key}); ok {
-			versions[i] = v.rv
+// Compact forgets all versions below rv. Watches that still need one end with 410.
+func (st *State) Compact(rv uint64) {
+	st.compacted, st.floor = max(st.compacted, rv), max(st.floor, rv)
+	st.forget(st.after(rv))
+	st.Wake()
+}
+
+// after returns the number of the first change after rv.
+func (st *State) after(rv uint64) int {
+	return st.first + sort.Search(len(st.log), func(i int) bool { return st.log[i].After.RV > rv })
+}
+
+// at returns the objects as of rv, which is not below the floor.
+func (st *State) at(rv uint64) *btree.BTree[*Version] {
+	view := st.tree.Clone()
+	for i := len(st.log) - 1; i >= 0 && st.log[i].After.RV > rv; i-- {
+		if c := st.log[i]; c.Before == nil {
+			view.Delete(c.After)
+		} else {
+			view.ReplaceOrInsert(c.Before)
 		}
 	}
-	return versions, s.mu.rv, ctx.Err()
+	return view
+}
+
+// Restore goes back to the state at rv, like a backup that is restored: later changes are
+// gone, and watches that have had some of them have no position.
+func (st *State) Restore(rv uint64) {
+	st.tree, st.RV, st.log = st.at(rv), rv, st.log[:st.after(rv)-st.first]
+	st.Wake()
 }

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/watch"
@@ -20,40 +21,45 @@ const (
 	batchSize   = 1000 // changes that a watch takes at a time
 )
 
-// Watcher is one watch. Watch starts its goroutine, which ends with the context, when
-// the watch is stopped, or after an ERROR event, and closes the channel; nobody awaits it.
+// Watcher is one watch: a position in the log of the Store. Watch starts its goroutine,
+// which ends with the context, when the watch is stopped, or after an ERROR event, and
+// closes the channel; nobody awaits it.
 type Watcher struct {
 	store  *Store
+	fault  Fault
 	cancel context.CancelFunc
 	key    string
 	opts   storage.ListOptions
 	result chan watch.Event
-	// Quiet: a bookmark comes only when one is requested, not where a version ends. For a
-	// Source around the watch, which may set it in Next.
-	Quiet bool
 
-	// Only the goroutine uses these: the state that the watch begins with, until it was
-	// taken, and its version.
-	view  *btree.BTree[*version]
-	start uint64
+	// Guarded by the Store's lock.
 
-	// Guarded by store.mu.
-
-	last     *change // up to where changes were taken; nil if what follows is gone
-	rv       uint64  // all changes up to it were taken
-	progress bool    // a bookmark is requested
+	// RV: no changes up to it are left to take.
+	RV uint64
+	// Asked: a bookmark is requested. Quiet: bookmarks come only then, not where a
+	// version ends.
+	Asked, Quiet bool
+	next         int // the number of the next change; -1 if that is gone
 }
 
-// Source gives the goroutine of a watch its events. It is the Watcher, or something that
-// the owner of the store has put around it.
-type Source interface {
-	// Next returns the next events, and a channel that is closed when there may be more,
-	// nil if there are more now. After an error the watch ends, with an ERROR event if
-	// the error is a status.
-	Next() (events []watch.Event, changed <-chan struct{}, err error)
+// Fault lets a test disturb a watch.
+type Fault interface {
+	// Judge is called with the Store locked, whenever the watch could go on, with the
+	// changes that it has not taken. It returns events to send first, and how many of the
+	// changes may follow; below 0, nothing follows until it is called again. After an
+	// error the watch ends, with an ERROR event if the error is a status.
+	Judge(pending []Change) (first []watch.Event, most int, err error)
+	// Sent returns the event to send in place of another one.
+	Sent(event watch.Event) watch.Event
 	// End is called once, before the watch's channel is closed.
 	End()
 }
+
+type noFault struct{}
+
+func (noFault) Judge([]Change) ([]watch.Event, int, error) { return nil, batchSize, nil }
+func (noFault) Sent(event watch.Event) watch.Event         { return event }
+func (noFault) End()                                       {}
 
 // ResultChan implements watch.Interface.
 func (w *Watcher) ResultChan() <-chan watch.Event { return w.result }
@@ -65,11 +71,11 @@ func (w *Watcher) Stop() { w.cancel() }
 // have, or has not reached, gets a 410, as does one that falls behind by more than
 // Config.Behind.
 func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-	return Watch(ctx, s, key, opts, func(w *Watcher) Source { return w })
+	return Watch(ctx, s, key, opts, func(*Watcher) Fault { return noFault{} })
 }
 
-// Watch is the method of that name with something around the watch.
-func Watch(ctx context.Context, s *Store, key string, opts storage.ListOptions, around func(*Watcher) Source) (watch.Interface, error) {
+// Watch is the method of that name with faults, which are made with the Store locked.
+func Watch(ctx context.Context, s *Store, key string, opts storage.ListOptions, faults func(*Watcher) Fault) (watch.Interface, error) {
 	key, err := storage.PrepareKey(s.config.Prefix, key, opts.Recursive)
 	if err != nil {
 		return nil, err
@@ -78,46 +84,59 @@ func Watch(ctx context.Context, s *Store, key string, opts storage.ListOptions, 
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	w := &Watcher{store: s, cancel: cancel, key: key, opts: opts, result: make(chan watch.Event, watchBuffer)}
 	if rv == 1 {
 		rv = s.config.Start // the empty store, as in etcd; no clock gives it to another process
 	}
-	w.begin(rv, ptr.Deref(opts.SendInitialEvents, rv == 0))
-	go w.run(ctx, around(w))
+	ctx, cancel := context.WithCancel(ctx)
+	w := &Watcher{store: s, cancel: cancel, key: key, opts: opts, result: make(chan watch.Event, watchBuffer), RV: rv}
+	var state *btree.BTree[*Version]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch withState := ptr.Deref(opts.SendInitialEvents, rv == 0); {
+	case rv > s.mu.RV && s.config.History > 0, rv > 0 && rv < s.mu.floor && !withState:
+		w.next = -1 // of another process, or too old
+	case withState:
+		state = s.mu.tree.Clone()
+		w.Skip()
+	case rv == 0:
+		w.Skip()
+	default:
+		w.next = s.mu.after(rv)
+	}
+	w.fault = faults(w)
+	s.mu.watches[w] = struct{}{}
+	go w.run(ctx, state, w.RV)
 	return w, nil
 }
 
-func (w *Watcher) begin(rv uint64, withState bool) {
-	s := w.store
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.watches[w] = struct{}{}
-	w.start, w.rv = s.mu.rv, rv
-	switch {
-	case rv > s.mu.rv && s.config.History > 0: // of another process
-	case withState:
-		w.view, w.rv, w.last = s.mu.tree.Clone(), s.mu.rv, s.mu.newest
-	case rv == 0:
-		w.rv, w.last = s.mu.rv, s.mu.newest
-	case rv >= s.floorLocked():
-		w.last = s.mu.oldest
-	}
+// Skip has the watch miss the changes that it has not taken. The Store is locked.
+func (w *Watcher) Skip() { w.RV, w.next = w.store.mu.RV, w.store.mu.after(w.store.mu.RV) }
+
+// step is one batch of a watch: the events of changes, with others before and after them.
+type step struct {
+	first   []watch.Event
+	changes []Change
+	last    []watch.Event
+	err     error           // the watch ends with it
+	changed <-chan struct{} // closed when there may be more; nil: there is more now
 }
 
-func (w *Watcher) run(ctx context.Context, source Source) {
-	defer close(w.result)
-	defer w.cancel()
-	defer source.End()
-	for {
-		events, changed, err := source.Next()
+// run begins with the state, which is that of rv, unless it is nil.
+func (w *Watcher) run(ctx context.Context, state *btree.BTree[*Version], rv uint64) {
+	defer w.end()
+	next := step{}
+	if state != nil {
+		next = w.initial(state, rv)
+	}
+	for ; ; next = w.take() {
+		events, err := w.events(next)
 		if status, ok := err.(apierrors.APIStatus); ok {
 			failure := status.Status()
 			events = append(events, watch.Event{Type: watch.Error, Object: &failure})
 		}
 		for _, event := range events {
 			select {
-			case w.result <- event:
+			case w.result <- w.fault.Sent(event):
 			case <-ctx.Done():
 				return
 			}
@@ -125,130 +144,107 @@ func (w *Watcher) run(ctx context.Context, source Source) {
 		switch {
 		case err != nil:
 			return
-		case changed == nil:
+		case next.changed == nil:
 			continue
 		}
 		flowcontrol.WatchInitialized(ctx)
 		select {
-		case <-changed:
+		case <-next.changed:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// End implements Source.
-func (w *Watcher) End() {
+func (w *Watcher) end() {
+	w.cancel()
+	w.fault.End()
+	w.store.mu.Lock()
+	delete(w.store.mu.watches, w)
+	w.store.mu.Unlock()
+	close(w.result)
+}
+
+// initial returns the state, and its end if the client has asked for that.
+func (w *Watcher) initial(state *btree.BTree[*Version], rv uint64) (next step) {
+	for v := range scan(state, w.key, w.opts.Recursive, "") {
+		next.changes = append(next.changes, Change{After: v})
+	}
+	if w.opts.SendInitialEvents != nil && w.opts.Predicate.AllowWatchBookmarks {
+		end := w.Bookmark(rv)
+		next.last, next.err = []watch.Event{end}, storage.AnnotateInitialEventsEndBookmark(end.Object)
+	}
+	return next
+}
+
+// take takes the next changes.
+func (w *Watcher) take() (next step) {
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()
-	delete(w.store.mu.watches, w)
-}
-
-// Next implements Source.
-func (w *Watcher) Next() ([]watch.Event, <-chan struct{}, error) {
-	if w.view != nil {
-		events, err := w.state()
-		return events, nil, err
+	st := &w.store.mu.State
+	var pending []Change
+	gone := w.next < st.first || w.next > st.first+len(st.log) // forgotten, or undone by Restore
+	if !gone {
+		w.next = max(w.next, st.after(w.RV))
+		pending = st.log[w.next-st.first:]
 	}
-	return w.Take(batchSize)
-}
-
-// state returns the state that the watch begins with, and its end, if the client has
-// asked for that.
-func (w *Watcher) state() (events []watch.Event, err error) {
-	for v := range scan(w.view, w.key, w.opts.Recursive, "") {
-		if events, err = w.told(events, &change{after: v}); err != nil {
-			return events, err
-		}
+	first, most, err := w.fault.Judge(pending)
+	switch {
+	case err != nil || most < 0:
+		return step{first: first, changed: st.Changed, err: err}
+	case gone:
+		return step{first: first, err: apierrors.NewResourceExpired(fmt.Sprintf("the watch is at a resourceVersion of another process, or too old: the store has %d to %d", st.floor, st.RV))}
 	}
-	w.view = nil
-	if w.opts.SendInitialEvents == nil || !w.opts.Predicate.AllowWatchBookmarks {
-		return events, nil
+	n, through, taken := min(most, len(pending)), st.RV, uint64(0)
+	next.first, next.changes = first, slices.Clone(pending[:n])
+	w.next += n
+	if n > 0 {
+		taken = pending[n-1].After.RV
 	}
-	end := w.Bookmark(w.start)
-	return append(events, end), storage.AnnotateInitialEventsEndBookmark(end.Object)
-}
-
-// Take returns, as Next does, the events of the next changes, of at most so many.
-func (w *Watcher) Take(most int) (events []watch.Event, changed <-chan struct{}, err error) {
-	changes, bookmark, changed, err := w.take(most)
-	for _, c := range changes {
-		if events, err = w.told(events, c); err != nil {
-			return events, nil, err
-		}
-	}
-	if bookmark > 0 {
-		events = append(events, w.Bookmark(bookmark))
-	}
-	return events, changed, err
-}
-
-// take returns the next changes and the version of the bookmark after them, 0 for none.
-func (w *Watcher) take(most int) (changes []*change, bookmark uint64, changed <-chan struct{}, err error) {
-	s := w.store
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if w.last == nil || w.rv < min(s.mu.compacted, s.mu.rv) {
-		return nil, 0, nil, apierrors.NewResourceExpired(fmt.Sprintf("the watch is at a resourceVersion of another process, or too old: the store has %d to %d", s.floorLocked(), s.mu.rv))
-	}
-	next := w.nextLocked()
-	for ; next != nil && len(changes) < most; next = w.nextLocked() {
-		w.last = next
-		changes = append(changes, next)
-	}
-	through := s.mu.rv
-	if next != nil {
-		through = next.after.rv - 1
+	if n < len(pending) {
+		through = pending[n].After.RV - 1
 	} else {
-		changed = s.mu.changed
+		next.changed = st.Changed
 	}
 	switch {
-	case w.progress && next == nil && through >= w.rv:
-		w.progress, bookmark = false, through
-	case w.opts.ProgressNotify && !w.Quiet && len(changes) > 0 && through >= w.last.after.rv:
-		bookmark = w.last.after.rv // no more changes of this version can come
+	case through < max(w.RV, taken): // there is more of this version, or it is one to come
+	case w.Asked && n == len(pending):
+		w.Asked, next.last = false, []watch.Event{w.Bookmark(through)}
+	case w.opts.ProgressNotify && !w.Quiet && n > 0:
+		next.last = []watch.Event{w.Bookmark(taken)}
 	}
-	w.rv = max(w.rv, through)
-	return changes, bookmark, changed, nil
+	w.RV = max(w.RV, through)
+	return next
 }
 
-// nextLocked returns the first change that the watch has not had.
-func (w *Watcher) nextLocked() *change {
-	for w.last.next != nil && w.last.next.after.rv <= w.rv {
-		w.last = w.last.next
+// events returns the events of a step that a client with the watch's selection gets.
+func (w *Watcher) events(of step) ([]watch.Event, error) {
+	events := of.first
+	for _, c := range of.changes {
+		if !inScope(c.After.Key, w.key, w.opts.Recursive) {
+			continue
+		}
+		had, before := w.selects(c.Before)
+		has, after := w.selects(c.After)
+		switch {
+		case before != nil || after != nil:
+			return events, apierrors.NewInternalError(fmt.Errorf("selecting %q: %w", c.After.Key, cmp.Or(before, after)))
+		case had && has:
+			events = append(events, watch.Event{Type: watch.Modified, Object: c.After.Object})
+		case has:
+			events = append(events, watch.Event{Type: watch.Added, Object: c.After.Object})
+		case had:
+			events = append(events, watch.Event{Type: watch.Deleted, Object: withVersion(c.Before.Object, nil, c.After.RV)})
+		}
 	}
-	return w.last.next
+	return append(events, of.last...), of.err
 }
 
-// told adds the event that a change is to a client with the watch's selection, if any.
-func (w *Watcher) told(events []watch.Event, c *change) ([]watch.Event, error) {
-	if !inScope(c.after.key, w.key, w.opts.Recursive) {
-		return events, nil
-	}
-	had, before := w.selects(c.before)
-	has, after := w.selects(c.after)
-	switch {
-	case before != nil || after != nil:
-		return events, cmp.Or(before, after)
-	case had && has:
-		events = append(events, watch.Event{Type: watch.Modified, Object: c.after.object})
-	case has:
-		events = append(events, watch.Event{Type: watch.Added, Object: c.after.object})
-	case had:
-		events = append(events, watch.Event{Type: watch.Deleted, Object: withVersion(c.before.object, nil, c.after.rv)})
-	}
-	return events, nil
-}
-
-func (w *Watcher) selects(v *version) (bool, error) {
-	if v == nil || v.object == nil {
+func (w *Watcher) selects(v *Version) (bool, error) {
+	if v == nil || v.Object == nil {
 		return false, nil
 	}
-	ok, err := w.opts.Predicate.Matches(v.object)
-	if err != nil {
-		return false, apierrors.NewInternalError(fmt.Errorf("selecting %q: %w", v.key, err))
-	}
-	return ok, nil
+	return w.opts.Predicate.Matches(v.Object)
 }
 
 // Bookmark returns the event that says that all changes up to rv were sent.
@@ -261,8 +257,8 @@ func (s *Store) RequestWatchProgress(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for w := range s.mu.watches {
-		w.progress = w.opts.ProgressNotify
+		w.Asked = w.opts.ProgressNotify
 	}
-	s.wakeLocked()
+	s.mu.Wake()
 	return ctx.Err()
 }

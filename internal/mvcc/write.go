@@ -3,6 +3,7 @@
 package mvcc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,8 +23,8 @@ func (s *Store) Create(ctx context.Context, key string, obj, out runtime.Object,
 	if rv, err := s.versioner.ObjectResourceVersion(obj); err == nil && rv != 0 {
 		return storage.ErrResourceVersionSetOnCreate
 	}
-	return s.write(ctx, key, out, true, nil, func(state *version) (runtime.Object, *uint64, error) {
-		if state.rv != 0 {
+	return s.write(ctx, key, out, true, nil, func(state *Version) (runtime.Object, *uint64, error) {
+		if state.RV != 0 {
 			return nil, nil, storage.NewKeyExistsError(key, 0)
 		}
 		return obj, &ttl, nil
@@ -33,16 +34,16 @@ func (s *Store) Create(ctx context.Context, key string, obj, out runtime.Object,
 // Delete implements storage.Interface. A suggestion would save no read.
 func (s *Store) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validate storage.ValidateObjectFunc, _ runtime.Object, _ storage.DeleteOptions) error {
-	return s.write(ctx, key, out, false, preconditions, func(state *version) (runtime.Object, *uint64, error) {
-		return nil, nil, validate(ctx, state.object.DeepCopyObject())
+	return s.write(ctx, key, out, false, preconditions, func(state *Version) (runtime.Object, *uint64, error) {
+		return nil, nil, validate(ctx, state.Object.DeepCopyObject())
 	})
 }
 
 // GuaranteedUpdate implements storage.Interface.
 func (s *Store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, update storage.UpdateFunc, _ runtime.Object) error {
-	return s.write(ctx, key, out, ignoreNotFound, preconditions, func(state *version) (runtime.Object, *uint64, error) {
-		object, ttl, err := update(state.object.DeepCopyObject(), storage.ResponseMeta{ResourceVersion: state.rv})
+	return s.write(ctx, key, out, ignoreNotFound, preconditions, func(state *Version) (runtime.Object, *uint64, error) {
+		object, ttl, err := update(state.Object.DeepCopyObject(), storage.ResponseMeta{ResourceVersion: state.RV})
 		if err == nil && object == nil {
 			err = errors.New("an update without an object")
 		}
@@ -54,39 +55,35 @@ func (s *Store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 // returns what to put in the place of a state, nil to delete it, and its time to live in
 // seconds, if that ends. No lock is held meanwhile.
 func (s *Store) write(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions,
-	try func(state *version) (object runtime.Object, ttl *uint64, err error)) error {
+	try func(state *Version) (object runtime.Object, ttl *uint64, err error)) error {
 	key, err := storage.PrepareKey(s.config.Prefix, key, false)
 	if err != nil {
 		return err
 	}
 	for ctx.Err() == nil {
 		before, rv := s.current(key)
-		state := before
-		switch {
-		case before == nil && !ignoreNotFound:
+		if before == nil && !ignoreNotFound {
 			return storage.NewKeyNotFoundError(key, int64(rv))
-		case before == nil:
-			state = &version{object: s.config.NewFunc()}
 		}
-		if err := preconditions.Check(key, state.object); err != nil {
+		state := cmp.Or(before, &Version{Object: s.config.NewFunc()})
+		if err := preconditions.Check(key, state.Object); err != nil {
 			return err
 		}
 		object, ttl, err := try(state)
 		if err == nil && object != nil {
-			object = own(object)
-			err = s.versioner.PrepareObjectForStorage(object)
+			object, err = s.own(object)
 		}
 		switch {
 		case err != nil:
 			return err
 		case object != nil && before != nil && equal(object, nil, before):
-			return assign(out, before.object)
+			return assign(out, before.Object)
 		}
 		switch written := s.swap(key, before, object, ttl); {
 		case written == nil:
 			continue
 		case object == nil:
-			return assign(out, withVersion(before.object, nil, written.rv))
+			return assign(out, withVersion(before.Object, nil, written.RV))
 		default:
 			return assign(out, object)
 		}
@@ -96,13 +93,15 @@ func (s *Store) write(ctx context.Context, key string, out runtime.Object, ignor
 
 // swap writes an object, nil to delete it, if the current version is still before, and
 // returns the new version; nil if it is not.
-func (s *Store) swap(key string, before *version, object runtime.Object, ttl *uint64) *version {
+func (s *Store) swap(key string, before *Version, object runtime.Object, ttl *uint64) (written *Version) {
 	s.writer.Lock()
 	defer s.writer.Unlock()
-	if current, _ := s.current(key); current != before {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.Get(key) != before {
 		return nil
 	}
-	written := s.commit(false, Write{Key: key, Object: object})
+	written = s.mu.Commit(false, Write{Key: key, Object: object})
 	if ttl != nil && *ttl > 0 {
 		// The timer's goroutine deletes this version if it is still there, and ends.
 		time.AfterFunc(time.Duration(*ttl)*time.Second, func() { s.swap(key, written, nil, nil) })
@@ -110,22 +109,70 @@ func (s *Store) swap(key string, before *version, object runtime.Object, ttl *ui
 	return written
 }
 
+// Apply makes the objects at the keys of wanted, which are in order, equal to these
+// objects, each change at a resourceVersion of its own, and returns how many changes that
+// took. The caller keeps the objects: copies are written. If wanted is whole, all other
+// objects are deleted before. attributes must not fail for an object that is written; if
+// there is an error, nothing has changed.
+func Apply(ctx context.Context, s *Store, wanted []Write, whole bool, attributes storage.AttrFunc) (int, error) {
+	s.writer.Lock()
+	defer s.writer.Unlock()
+	view, _, err := s.viewAt(0)
+	if err != nil {
+		return 0, err
+	}
+	var changes []Write
+	if whole {
+		i := 0
+		for v := range scan(view, s.config.Prefix, true, "") {
+			for ; i < len(wanted) && wanted[i].Key < v.Key; i++ {
+			}
+			if i == len(wanted) || wanted[i].Key != v.Key {
+				changes = append(changes, Write{Key: v.Key})
+			}
+		}
+	}
+	scratch, at := s.config.NewFunc(), &Version{} // one for all: most objects are equal
+	for _, w := range wanted {
+		at.Key = w.Key
+		switch current, exists := view.Get(at); {
+		case w.Object == nil && !exists, w.Object != nil && exists && equal(w.Object, scratch, current):
+			continue
+		case w.Object != nil:
+			if _, _, err := attributes(w.Object); err != nil {
+				return 0, fmt.Errorf("the attributes of %q: %w", w.Key, err)
+			}
+			if w.Object, err = s.own(w.Object); err != nil {
+				return 0, err
+			}
+		}
+		changes = append(changes, w)
+	}
+	if ctx.Err() != nil {
+		return 0, ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.Commit(false, changes...)
+	return len(changes), nil
+}
+
 // own returns the copy of an object that the store keeps. Like an object that was
 // decoded, one of a Go type has no apiVersion and kind.
-func own(object runtime.Object) runtime.Object {
+func (s *Store) own(object runtime.Object) (runtime.Object, error) {
 	object = object.DeepCopyObject()
 	if _, ok := object.(runtime.Unstructured); !ok {
 		object.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	}
-	return object
+	return object, s.versioner.PrepareObjectForStorage(object)
 }
 
 // equal reports whether an object would be the same as the version, whatever
 // resourceVersion it has itself.
-func equal(object, scratch runtime.Object, as *version) bool {
-	object = withVersion(object, scratch, as.rv)
+func equal(object, scratch runtime.Object, as *Version) bool {
+	object = withVersion(object, scratch, as.RV)
 	// Most objects are equal in the strict sense, which takes less to find out.
-	return reflect.DeepEqual(object, as.object) || equality.Semantic.DeepEqual(object, as.object)
+	return reflect.DeepEqual(object, as.Object) || equality.Semantic.DeepEqual(object, as.Object)
 }
 
 // withVersion returns a shallow copy of an object that has the resourceVersion rv. An

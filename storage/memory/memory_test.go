@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func config() Config {
 	return Config{
 		GroupResource: poddata.Resource, ResourcePrefix: poddata.Prefix, KeyFunc: poddata.Key,
-		GetAttrsFunc: poddata.Attrs, NewFunc: poddata.New, NewListFunc: poddata.NewList,
+		GetAttrsFunc: poddata.Attrs, NewFunc: poddata.New,
 	}
 }
 
@@ -51,10 +51,20 @@ func open(t testing.TB, change ...func(*Config)) *Store {
 func TestConformance(t *testing.T) {
 	conformance.Run(t, func(t *testing.T) conformance.Backend {
 		s := open(t)
+		mu, state := mvcc.Guarded(s.core)
 		return conformance.Backend{
 			Storage: s,
-			Compact: func(_ context.Context, rv uint64) error { mvcc.Compact(s.core, rv); return nil },
-			Touch:   func(context.Context) (uint64, error) { return mvcc.Advance(s.core), nil },
+			Compact: func(_ context.Context, rv uint64) error {
+				mu.Lock()
+				defer mu.Unlock()
+				state.Compact(rv)
+				return nil
+			},
+			Touch: func(context.Context) (uint64, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				return state.Touch(), nil
+			},
 		}
 	})
 }
@@ -209,20 +219,14 @@ func TestBadObjects(t *testing.T) {
 
 func TestBadConfig(t *testing.T) {
 	_, err := New(Config{ResourcePrefix: "loads", History: -1})
-	for _, field := range []string{"GroupResource", "ResourcePrefix", "KeyFunc", "GetAttrsFunc", "NewFunc", "NewListFunc", "History"} {
+	for _, field := range []string{"GroupResource", "ResourcePrefix", "KeyFunc", "GetAttrsFunc", "NewFunc", "History"} {
 		require.ErrorContains(t, err, "memory.Config."+field+" is ")
 	}
 	c := config()
 	c.NewFunc = func() runtime.Object { return &metav1.Status{} }
-	c.NewListFunc = poddata.New
 	_, err = New(c)
 	require.ErrorContains(t, err, "NewFunc is a function that returns a *v1.Status")
-	require.ErrorContains(t, err, "NewListFunc is a function that returns a *example.Pod")
-	c = config()
-	c.NewListFunc = func() runtime.Object { return &metav1.PartialObjectMetadataList{} }
-	_, err = New(c)
-	require.ErrorContains(t, err, "NewListFunc is a function that returns a *v1.PartialObjectMetadataList: want an empty list of *example.Pod")
-	c.NewFunc, c.NewListFunc = func() runtime.Object { return &unstructured.Unstructured{} }, func() runtime.Object { return &unstructured.UnstructuredList{} }
+	c.NewFunc = func() runtime.Object { return &unstructured.Unstructured{} }
 	_, err = New(c)
 	require.NoError(t, err)
 	for _, prefix := range []string{"", "/", "//", "pods", "/a//b", "/a/../b", "/a/.", "/pods//"} {
@@ -326,7 +330,8 @@ func TestWatchOfReplacements(t *testing.T) {
 func TestObjectsAreShared(t *testing.T) {
 	s := open(t)
 	require.NoError(t, s.Upsert(t.Context(), pod("a/x", "1")))
-	stored := mvcc.Current(s.core, "/pods/a/x")
+	_, state := mvcc.Guarded(s.core)
+	stored := state.Get("/pods/a/x").Object
 	require.Same(t, stored, (<-follow(t, s, "")).Object)
 	require.NoError(t, s.Upsert(t.Context(), pod("a/x", "2")))
 	require.Equal(t, "1", stored.(*example.Pod).Labels["v"])
