@@ -61,7 +61,7 @@ const DefaultHistory = 10_000
 // from the Cacher that reads them, and a Cacher that lost its watch would end all of its own.
 const behind = 1 << 20
 
-// Config describes the objects of a Store. The fields down to NewFunc are those of
+// Config describes the objects of a Store. The fields down to NewListFunc are those of
 // cacher.Config, with the same meaning, and are required.
 type Config struct {
 	// GroupResource names the resource in errors.
@@ -74,8 +74,9 @@ type Config struct {
 	// GetAttrsFunc returns an object's labels and its selectable fields. An object that
 	// it fails for is refused.
 	GetAttrsFunc func(runtime.Object) (labels.Set, fields.Set, error)
-	// NewFunc returns an empty object.
-	NewFunc func() runtime.Object
+	// NewFunc returns an empty object, NewListFunc an empty list.
+	NewFunc     func() runtime.Object
+	NewListFunc func() runtime.Object
 
 	// After is a resourceVersion that clients may have of an earlier process, for a
 	// program that keeps the last one. New fails if the clock was set back so far
@@ -138,14 +139,26 @@ func (c Config) validate(now time.Time) error {
 	field(c.KeyFunc == nil, "KeyFunc", "nil", required)
 	field(c.GetAttrsFunc == nil, "GetAttrsFunc", "nil", required)
 	field(c.NewFunc == nil, "NewFunc", "nil", required)
+	field(c.NewListFunc == nil, "NewListFunc", "nil", required)
 	field(c.History < 0, "History", c.History, "it is negative")
 	field(now.UnixNano() <= 0 || uint64(now.UnixNano()) <= c.After, "After", c.After,
 		fmt.Sprintf("the clock, %s, would give resourceVersions from %d on: it was set back", now.Format(time.RFC3339), now.UnixNano()))
+	var object runtime.Object
 	if c.NewFunc != nil {
-		object := c.NewFunc()
+		object = c.NewFunc()
 		_, err := meta.Accessor(object)
 		v := reflect.ValueOf(object)
 		field(err != nil || v.Kind() != reflect.Pointer || v.IsNil(), "NewFunc", fmt.Sprintf("a function that returns a %T", object), "want a pointer to an empty object with metadata")
+	}
+	if c.NewListFunc != nil && c.NewFunc != nil {
+		list := c.NewListFunc()
+		items, err := meta.GetItemsPtr(list)
+		fits := err == nil
+		if fits {
+			item := reflect.TypeOf(items).Elem().Elem()
+			fits = slices.Contains([]reflect.Type{item, reflect.PointerTo(item)}, reflect.TypeOf(object))
+		}
+		field(!fits, "NewListFunc", fmt.Sprintf("a function that returns a %T", list), fmt.Sprintf("want an empty list of %T", object))
 	}
 	return errors.Join(problems...)
 }

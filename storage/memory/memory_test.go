@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func config() Config {
 	return Config{
 		GroupResource: poddata.Resource, ResourcePrefix: poddata.Prefix, KeyFunc: poddata.Key,
-		GetAttrsFunc: poddata.Attrs, NewFunc: poddata.New,
+		GetAttrsFunc: poddata.Attrs, NewFunc: poddata.New, NewListFunc: poddata.NewList,
 	}
 }
 
@@ -219,14 +219,20 @@ func TestBadObjects(t *testing.T) {
 
 func TestBadConfig(t *testing.T) {
 	_, err := New(Config{ResourcePrefix: "loads", History: -1})
-	for _, field := range []string{"GroupResource", "ResourcePrefix", "KeyFunc", "GetAttrsFunc", "NewFunc", "History"} {
+	for _, field := range []string{"GroupResource", "ResourcePrefix", "KeyFunc", "GetAttrsFunc", "NewFunc", "NewListFunc", "History"} {
 		require.ErrorContains(t, err, "memory.Config."+field+" is ")
 	}
 	c := config()
 	c.NewFunc = func() runtime.Object { return &metav1.Status{} }
+	c.NewListFunc = poddata.New
 	_, err = New(c)
 	require.ErrorContains(t, err, "NewFunc is a function that returns a *v1.Status")
-	c.NewFunc = func() runtime.Object { return &unstructured.Unstructured{} }
+	require.ErrorContains(t, err, "NewListFunc is a function that returns a *example.Pod")
+	c = config()
+	c.NewListFunc = func() runtime.Object { return &metav1.PartialObjectMetadataList{} }
+	_, err = New(c)
+	require.ErrorContains(t, err, "NewListFunc is a function that returns a *v1.PartialObjectMetadataList: want an empty list of *example.Pod")
+	c.NewFunc, c.NewListFunc = func() runtime.Object { return &unstructured.Unstructured{} }, func() runtime.Object { return &unstructured.UnstructuredList{} }
 	_, err = New(c)
 	require.NoError(t, err)
 	for _, prefix := range []string{"", "/", "//", "pods", "/a//b", "/a/../b", "/a/.", "/pods//"} {
