@@ -14,7 +14,7 @@ import (
 	computed "github.com/kube-watchcache/watchcache/storage/memory"
 )
 
-// replacing measures a Replace of a store in memory by a state in which one in a hundred
+// replacing measures a Replace of a store in memory by a state where one in a hundred
 // objects has changed. The floor compares each object with a copy of it.
 type replacing struct{ repeats int }
 
@@ -26,7 +26,7 @@ func (m replacing) open(ctx context.Context, s size) (*work, error) {
 		objs[i], copies[i] = pod, pod.DeepCopy()
 	}
 	store, err := computed.New(computed.Config{
-		GroupResource: podResource, ResourcePrefix: prefix, KeyFunc: podKey, GetAttrsFunc: podAttrs, NewFunc: newPod,
+		GroupResource: podResource, ResourcePrefix: prefix, KeyFunc: podKey, GetAttrsFunc: podAttrs, NewFunc: newPod, NewListFunc: newPodList,
 	})
 	if err != nil {
 		return nil, err
