@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -211,4 +212,58 @@ func TestDecoratorOfMemberClusters(t *testing.T) {
 	members["one"].registry.DestroyFunc()
 	require.Error(t, members["one"].registry.ReadinessCheck())
 	require.NoError(t, members["two"].registry.ReadinessCheck())
+}
+
+// A registry whose storage is set by hand, without Install and without a decorator. A
+// change of the metadata of an event's object reaches clients in an object of its own only.
+func TestStorageSetByHand(t *testing.T) {
+	data := newWidgetStore(widget("a/one"))
+	c, err := moved.New(moved.Config{
+		Storage: data, Versioner: data.Versioner(), GroupResource: poddata.Resource, ResourcePrefix: "/pods/",
+		KeyFunc:      func(object runtime.Object) (string, error) { return storage.NamespaceKeyFunc("/pods/", object) },
+		GetAttrsFunc: storage.DefaultNamespaceScopedAttr, NewFunc: newWidget, NewListFunc: newWidgets,
+	})
+	require.NoError(t, err)
+	registry := &genericregistry.Store{
+		NewFunc: newWidget, NewListFunc: newWidgets,
+		DefaultQualifiedResource: poddata.Resource, SingularQualifiedResource: poddata.Resource,
+		CreateStrategy: namespacedStrategy{}, DeleteStrategy: deleteStrategy{runtime.NewScheme()},
+		TableConvertor: rest.NewDefaultTableConvertor(poddata.Resource),
+		Storage:        genericregistry.DryRunnableStorage{Storage: c, Codec: unstructured.UnstructuredJSONScheme},
+		DestroyFunc:    c.Stop,
+	}
+	require.NoError(t, registry.CompleteWithOptions(&generic.StoreOptions{
+		RESTOptions: generic.RESTOptions{
+			StorageConfig: (&storagebackend.Config{}).ForResource(poddata.Resource), ResourcePrefix: "pods",
+			Decorator: generic.UndecoratedStorage, // not called
+		},
+		AttrFunc: storage.DefaultNamespaceScopedAttr,
+	}))
+	until(t, "the cache is ready", func() bool { return registry.ReadinessCheck() == nil })
+	ctx := genericapirequest.WithNamespace(testContext(t), "a")
+	list, err := registry.List(ctx, &metainternal.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, list.(*unstructured.UnstructuredList).Items, 1)
+
+	w, err := registry.Watch(ctx, &metainternal.ListOptions{ResourceVersion: list.(*unstructured.UnstructuredList).GetResourceVersion()})
+	require.NoError(t, err)
+	defer w.Stop()
+	data.Put(poddata.Prefix+"a/two", widget("a/two"))
+	event := <-w.ResultChan()
+	shared, ok := event.Object.(runtime.CacheableObject)
+	require.True(t, ok)
+	annotate := func(object runtime.Object) {
+		accessor, err := meta.Accessor(object)
+		require.NoError(t, err)
+		accessor.SetAnnotations(map[string]string{"cluster": "one"})
+	}
+	annotate(event.Object)
+	own := shared.GetObject().(*unstructured.Unstructured)
+	require.Empty(t, own.GetAnnotations(), "what was set on the shared object")
+	annotate(own)
+	require.Equal(t, map[string]string{"cluster": "one"}, own.GetAnnotations())
+	require.Empty(t, shared.GetObject().(*unstructured.Unstructured).GetAnnotations(), "what was set on a copy")
+
+	registry.Destroy()
+	<-c.Done()
 }
