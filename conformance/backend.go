@@ -18,7 +18,7 @@ import (
 // Backend is one storage to be judged. Only Storage is required. Clauses that
 // need what is left out are skipped, with a reason, and counted.
 type Backend struct {
-	// Storage stores Pods, the objects of NewPod, under Prefix. There is
+	// Storage stores Pods, the objects of NewPod, under Prefix (see Key). There is
 	// nothing in it yet. If it has a method WatchProgress() bool, that tells
 	// whether it answers RequestWatchProgress, as it tells the cacher.
 	Storage storage.Interface
