@@ -38,6 +38,9 @@ const (
 	DefaultWatchBuffer         = 16
 	DefaultEncodingBytes       = 32 << 20
 
+	// DefaultEventFreshDuration is the name in k8s.io/apiserver's package cacher.
+	DefaultEventFreshDuration = DefaultEventsHistoryWindow
+
 	// DefaultConsistencyCheckInterval is etcd's usual compaction interval.
 	DefaultConsistencyCheckInterval = 5 * time.Minute
 

@@ -128,11 +128,14 @@ func (d *decorator) open(r request) (*Cacher, func(), error) {
 }
 
 // Decorators that were written by hand for the cacher of k8s.io/apiserver move
-// over by changing an import: the functions that they call exist here as well.
+// over by changing an import: the names that they use exist here as well.
+
+// CacheDelegator is the Cacher, for decorators that embed or name the type.
+type CacheDelegator = Cacher
 
 // NewCacherFromConfig is New.
 func NewCacherFromConfig(config Config) (*Cacher, error) { return New(config) }
 
 // NewCacheDelegator returns the cache, which delegates to storage by itself. Stop may be
 // called on both.
-func NewCacheDelegator(cache *Cacher, _ storage.Interface) *Cacher { return cache }
+func NewCacheDelegator(cache *Cacher, _ storage.Interface) *CacheDelegator { return cache }

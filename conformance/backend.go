@@ -7,6 +7,7 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
 	etcdfeature "k8s.io/apiserver/pkg/storage/feature"
 	"k8s.io/client-go/util/watchlist"
@@ -17,10 +18,20 @@ import (
 // Backend is one storage to be judged. Only Storage is required. Clauses that
 // need what is left out are skipped, with a reason, and counted.
 type Backend struct {
-	// Storage stores Pods, the objects of NewPod, under Prefix. There is
+	// Storage stores Pods, the objects of NewPod, under Prefix (see Key). There is
 	// nothing in it yet. If it has a method WatchProgress() bool, that tells
 	// whether it answers RequestWatchProgress, as it tells the cacher.
 	Storage storage.Interface
+
+	// Key returns the key of Storage for a key of the clauses, "/pods/NAMESPACE/NAME", or
+	// for a prefix of keys, "/pods/NAMESPACE" or "/pods/". A cacher over Storage gets
+	// Storage's keys. nil: they are the same.
+	Key func(key string) string
+
+	// Writer writes to the data of a Storage that only reads, with Storage's keys. The
+	// clauses about writes are skipped then, and a cacher finds none of the methods of
+	// package capability. nil: Storage takes writes.
+	Writer Writer
 
 	// WatchProgress tells whether Storage answers RequestWatchProgress. nil:
 	// Storage is asked, else k8s.io/apiserver's process-wide checker of etcd's
@@ -60,6 +71,15 @@ type Backend struct {
 	Deviations map[string]string
 }
 
+// Writer is the writing methods of storage.Interface.
+type Writer interface {
+	Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error
+	Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
+		validateDeletion storage.ValidateObjectFunc, cachedExistingObject runtime.Object, opts storage.DeleteOptions) error
+	GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
+		preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, cachedExistingObject runtime.Object) error
+}
+
 // DefaultPatience is what Backend.Patience is if it is not set.
 const DefaultPatience = 30 * time.Second
 
@@ -90,6 +110,7 @@ const (
 	compaction
 	touch
 	initialEvents
+	writes
 )
 
 // lack says what is missing, "" if nothing is.
@@ -99,6 +120,8 @@ func (n needs) lack(b Backend) string {
 		return "the backend does not claim to answer RequestWatchProgress"
 	case n&compaction != 0 && b.Compact == nil:
 		return "Backend.Compact is nil"
+	case n&writes != 0 && b.Writer != nil:
+		return "Backend.Storage only reads: Backend.Writer is set"
 	case n&touch != 0 && b.Touch == nil:
 		return "Backend.Touch is nil"
 	case n&initialEvents != 0 && watchlist.DoesClientNotSupportWatchListSemantics(b.Storage):

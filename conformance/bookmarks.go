@@ -59,7 +59,7 @@ func idleBookmarks(t *testing.T, f *fixture) {
 
 // bookmarked watches three selections with bookmarks while objects are written
 // for long enough that each watch gets some, and returns what each was told.
-func bookmarked(t *testing.T, f *fixture, c *cacher.Cacher, h *history, selections []selection) [][]event {
+func bookmarked(t *testing.T, f *fixture, c cached, h *history, selections []selection) [][]event {
 	t.Helper()
 	const bookmarks = 2
 	told := make([][]event, len(selections))

@@ -32,7 +32,7 @@ var cacheClauses = []clause{
 		run:  consistentReads,
 	},
 	{
-		name: "StaleCache",
+		name: "StaleCache", needs: writes,
 		rule: "an update or a deletion that begins with a stale cached object is tried again with the live one",
 		run:  staleCache,
 	},
@@ -71,7 +71,7 @@ func consistentReads(t *testing.T, f *fixture) {
 }
 
 func staleCache(t *testing.T, f *fixture) {
-	between := interpose(f.raw)
+	between := interpose(f.store)
 	c := f.cache(t, func(config *cacher.Config) { config.Storage = between })
 	for _, name := range []string{"updated", "deleted", "recreated", "checked"} {
 		pod := f.create(t, c, poddata.Pod("a/"+name, "app=old"))
@@ -119,7 +119,7 @@ func staleCache(t *testing.T, f *fixture) {
 }
 
 func brokenWatches(t *testing.T, f *fixture) {
-	between := interpose(f.raw)
+	between := interpose(f.store)
 	between.cutEvery = 3
 	c := f.cache(t, func(config *cacher.Config) { config.Storage = between })
 	h := f.begin(t, f.raw)
@@ -162,11 +162,11 @@ func tooOld(t *testing.T, f *fixture) {
 }
 
 // letGo writes until the cache's window no longer reaches back to rv.
-func (f *fixture) letGo(t *testing.T, c *cacher.Cacher, h *history, rv uint64) {
+func (f *fixture) letGo(t *testing.T, c cached, h *history, rv uint64) {
 	t.Helper()
-	for i := 0; c.Status().OldestResourceVersion <= rv; i++ {
+	for i := 0; c.cacher.Status().OldestResourceVersion <= rv; i++ {
 		if f.ctx.Err() != nil {
-			t.Fatalf("the cache has not let go of %d after %d more writes: %+v", rv, i, c.Status())
+			t.Fatalf("the cache has not let go of %d after %d more writes: %+v", rv, i, c.cacher.Status())
 		}
 		e := h.play(t, f, f.raw, step{pod: "a/flush"})
 		f.get(t, c, e.key, version(e.rv)) // the cache has it

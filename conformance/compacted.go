@@ -36,7 +36,7 @@ func compactionClauses() []clause {
 		clause{
 			name: "StorageContinue",
 			rule: "a continue token of the storage from before a compaction gets 410 Expired, and with it a token to go on at the latest version",
-			run:  func(t *testing.T, f *fixture) { continueCompacted(t, f, nil) },
+			run:  func(t *testing.T, f *fixture) { continueCompacted(t, f, cached{}) },
 		},
 		clause{
 			name: "CacherList",
@@ -159,11 +159,11 @@ func cachedListCompacted(t *testing.T, f *fixture) {
 // continueCompacted reads a page, compacts what it was of, and reads on: from
 // the storage, or from a cacher. A cacher keeps what its tokens are for, and
 // serves it until it is told of the compaction.
-func continueCompacted(t *testing.T, f *fixture, c *cacher.Cacher) {
+func continueCompacted(t *testing.T, f *fixture, c cached) {
 	h := f.begin(t, f.raw)
 	h.write(t, f, f.raw)
 	s := f.raw
-	if c != nil {
+	if c.cacher != nil {
 		s = c
 	}
 	page := f.list(t, s, Prefix, at{limit: 2})
@@ -173,13 +173,13 @@ func continueCompacted(t *testing.T, f *fixture, c *cacher.Cacher) {
 	listed := rvOfList(t, page)
 	h.play(t, f, f.raw, step{pod: "b/9"})
 	h.play(t, f, f.raw, step{pod: "b/9", attrs: []string{"app=x"}})
-	if c != nil {
+	if c.cacher != nil {
 		f.letGo(t, c, h, listed)
 	}
 	f.compact(t, h.last())
 	what := fmt.Sprintf("the next page of a LIST at %d, compacted is what is before %d,", listed, h.last())
 	next, err := f.tryList(s, Prefix, at{next: page.Continue})
-	if err == nil && c != nil {
+	if err == nil && c.cacher != nil {
 		if rv := rvOfList(t, next); rv != listed {
 			t.Fatalf("%s is at %d, want the version of the token or 410 Expired", what, rv)
 		}
@@ -213,7 +213,7 @@ func following(t *testing.T, pods []example.Pod, page *example.PodList) (rest []
 }
 
 func cacherAway(t *testing.T, f *fixture) {
-	between := interpose(f.raw)
+	between := interpose(f.store)
 	c := f.cache(t, func(config *cacher.Config) { config.Storage = between })
 	h := f.begin(t, f.raw)
 	o := f.observe(t, c, "a watch over a storage that was away", Prefix, everything.since(h.start))

@@ -31,6 +31,10 @@
 // resourceVersion on without a Pod. Clauses about a missing ability are skipped
 // with the reason, and counted in the line that Run prints at its end.
 //
+// Backend.Key is for a storage with keys of another form than "/pods/NAMESPACE/NAME",
+// Backend.Writer for one that only reads: another way to write to its data, an API client
+// for example. All clauses but those about writes are then judged.
+//
 // Backends may be on one server, as long as each sees its own objects only:
 // give each a key prefix, a table or a file of its own. The server's history
 // must be there from its beginning until Backend.Compact is called.

@@ -24,7 +24,9 @@ type fixture struct {
 	bound    time.Duration
 	patience time.Duration
 	backend  Backend
-	raw      storage.Interface
+	// store has its own keys, and goes to cachers. raw is the same with the keys
+	// of the clauses.
+	store, raw storage.Interface
 }
 
 func newFixture(t *testing.T, b Backend) *fixture {
@@ -32,7 +34,11 @@ func newFixture(t *testing.T, b Backend) *fixture {
 	if b.Patience == 0 {
 		b.Patience = DefaultPatience
 	}
-	f := &fixture{backend: b, raw: b.Storage, patience: b.Patience, bound: b.bound()}
+	store := b.Storage
+	if b.Writer != nil {
+		store = written{store, b.Writer}
+	}
+	f := &fixture{backend: b, store: store, raw: withKeys(store, b.Key), patience: b.Patience, bound: b.bound()}
 	// An etcd client answers a progress request on the watches with the same
 	// metadata.
 	ctx := metadata.NewOutgoingContext(context.Background(), metadata.Pairs("conformance", t.Name()))
@@ -44,10 +50,10 @@ func newFixture(t *testing.T, b Backend) *fixture {
 
 // cache starts a cacher over the backend and waits until it serves. The cacher
 // is stopped with the test.
-func (f *fixture) cache(t *testing.T, changes ...func(*cacher.Config)) *cacher.Cacher {
+func (f *fixture) cache(t *testing.T, changes ...func(*cacher.Config)) cached {
 	t.Helper()
 	config := cacher.Config{
-		Storage:        f.raw,
+		Storage:        f.store,
 		WatchProgress:  f.backend.progress,
 		Versioner:      versioner,
 		GroupResource:  Resource(),
@@ -63,6 +69,14 @@ func (f *fixture) cache(t *testing.T, changes ...func(*cacher.Config)) *cacher.C
 	}
 	for _, change := range changes {
 		change(&config)
+	}
+	if key := f.backend.Key; key != nil {
+		keyOf := config.KeyFunc
+		config.ResourcePrefix = key(config.ResourcePrefix)
+		config.KeyFunc = func(object runtime.Object) (string, error) {
+			k, err := keyOf(object)
+			return own(key)(k), err
+		}
 	}
 	c, err := cacher.New(config)
 	if err != nil {
@@ -85,7 +99,7 @@ func (f *fixture) cache(t *testing.T, changes ...func(*cacher.Config)) *cacher.C
 	if err := c.Wait(ctx); err != nil {
 		t.Fatalf("a cacher over the backend is not ready after %s (%v): %+v", f.patience, err, c.Status().LastError)
 	}
-	return c
+	return cached{withKeys(c, f.backend.Key), c}
 }
 
 var versioner = storage.APIObjectVersioner{}

@@ -43,7 +43,7 @@ func parking(t *testing.T, f *fixture) {
 		}
 	}
 	f.eventually(t, "the watcher that does not read is parked", func() bool {
-		watchers := c.Status().Watchers
+		watchers := c.cacher.Status().Watchers
 		return len(watchers) > 0 && watchers[0].Parked
 	})
 	slow.mustTell(t, h.changes)
@@ -57,7 +57,7 @@ func parkedTooLong(t *testing.T, f *fixture) {
 	slow := f.observe(t, c, "a watch that was not read from for too long", Prefix, everything.since(h.start))
 	// Its channel takes what comes first.
 	f.eventually(t, "a watcher with nothing to catch up with is fed as events come", func() bool {
-		watchers := c.Status().Watchers
+		watchers := c.cacher.Status().Watchers
 		return len(watchers) > 0 && !watchers[0].Parked
 	})
 	for i := range parkedEvents {

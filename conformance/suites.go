@@ -68,13 +68,16 @@ func cacherSuites() (out []clause) {
 }
 
 func suites() []suite {
-	reads := readSuites()
+	reads, ofWrites := readSuites(), writeSuites()
+	for i := range ofWrites {
+		ofWrites[i].needs |= writes
+	}
 	for i := range reads {
 		// They expect a list to be at the resourceVersion of their last write,
 		// and one reads an object that lasts for a second.
 		reads[i].alone = reads[i].name != "RunTestListPaginationRareObject"
 	}
-	return slices.Concat(writeSuites(), reads, watchSuites())
+	return slices.Concat(ofWrites, reads, watchSuites())
 }
 
 func writeSuites() []suite {
@@ -284,11 +287,11 @@ func (f *fixture) noticing(ctx context.Context, t *testing.T, resourceVersion st
 
 // settling is a cacher with a Create that returns when the cache has what was
 // created, for suites that read "any version" and mean the latest.
-type settling struct{ *cacher.Cacher }
+type settling struct{ cached }
 
 // Create implements storage.Interface.
 func (s settling) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
-	if err := s.Cacher.Create(ctx, key, obj, out, ttl); err != nil {
+	if err := s.Interface.Create(ctx, key, obj, out, ttl); err != nil {
 		return err
 	}
 	pod, ok := out.(*example.Pod)
@@ -314,7 +317,7 @@ func (s unhurried) Create(_ context.Context, key string, obj, out runtime.Object
 // unsettled returns the cacher as it is.
 func unsettled(s storage.Interface) storage.Interface {
 	if settled, ok := s.(settling); ok {
-		return settled.Cacher
+		return settled.cached.Interface
 	}
 	return s
 }

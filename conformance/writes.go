@@ -17,12 +17,12 @@ import (
 // writeClauses are about writes that meet.
 var writeClauses = []storeClause{
 	{
-		name: "ConcurrentUpdates",
+		name: "ConcurrentUpdates", needs: writes,
 		rule: "updates of one object at the same time are made one after the other, and none is lost",
 		run:  updateConcurrently,
 	},
 	{
-		name: "ConcurrentCreates",
+		name: "ConcurrentCreates", needs: writes,
 		rule: "of creations of one key at the same time exactly one succeeds, the others are told that it exists",
 		run:  createConcurrently,
 	},

@@ -84,7 +84,7 @@ func TestHealthDuringAnOutage(t *testing.T) {
 		require.Equal(t, http.StatusInternalServerError, code(server, path), path)
 	}
 	require.NotContains(t, get(server, "/livez?verbose").Body.String(), "etcd")
-	// docs/runbook.md: a probe that leaves the checks of etcd out keeps a server in
+	// docs/production.md: a probe that leaves the checks of etcd out keeps a server in
 	// service, for the reads that the cache answers alone.
 	require.Equal(t, []string{"[-]etcd failed: reason withheld", "[-]etcd-readiness failed: reason withheld"}, failing("/readyz?verbose"))
 	require.Empty(t, failing("/readyz?verbose&exclude=etcd&exclude=etcd-readiness"))

@@ -5,21 +5,18 @@ package kine
 import (
 	"context"
 	"net"
-	"os"
-	"strings"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/k3s-io/kine/pkg/drivers"
 	_ "github.com/k3s-io/kine/pkg/drivers/pgsql"
 	_ "github.com/k3s-io/kine/pkg/drivers/sqlite"
 	kine "github.com/k3s-io/kine/pkg/server"
-	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 )
 
+// serveKine serves kine on a socket until the context ends. docs/adopting.md leads here.
 func serveKine(ctx context.Context, running *sync.WaitGroup, database, socket string, options ...grpc.ServerOption) error {
 	_, backend, err := drivers.New(ctx, running, &drivers.Config{
 		Endpoint:     database,
@@ -41,15 +38,4 @@ func serveKine(ctx context.Context, running *sync.WaitGroup, database, socket st
 	context.AfterFunc(ctx, server.Stop)
 	running.Go(func() { _ = server.Serve(listener) })
 	return nil
-}
-
-// TestPage: the page has the function that TestAPIServer runs.
-func TestPage(t *testing.T) {
-	source, err := os.ReadFile("serve_test.go")
-	require.NoError(t, err)
-	_, function, _ := strings.Cut(string(source), "func serveKine(")
-	function, _, _ = strings.Cut(function, "\n}\n")
-	page, err := os.ReadFile("../../docs/adopting.md")
-	require.NoError(t, err)
-	require.Contains(t, string(page), "func serveKine("+function+"\n}\n")
 }

@@ -101,9 +101,12 @@ func TestTable(t *testing.T) {
 		{pkg: "b", implementation: shipped, passed: 3, skipped: []string{"TestX"}},
 		{pkg: "a", implementation: ours, passed: 1, failed: []string{"TestY"}},
 		{pkg: "a", implementation: shipped, passed: 2},
+		{pkg: "c", implementation: ours, passed: 4},
+		{pkg: "c", implementation: shipped, passed: 4},
 	})
+	require.NotContains(t, made, "| c |", "a package whose tests pass on both")
 	for _, line := range []string{
-		"| a | 1/2 | 2/2 |  |", "| b | not run | 3/3 | 1 |", "| all | 1/2 | 5/5 | |", "| a | `Y` | ours | **not explained yet** |",
+		"| a | 1/2 | 2/2 |", "| b | not run | 3/3 |", "| all 3 | 5/6 | 9/9 |", "| a | `Y` | ours | **not explained yet** |",
 	} {
 		require.Contains(t, made, line+"\n")
 	}
