@@ -49,7 +49,9 @@ func New(config Config) (*Cacher, error) {
 		handles = config.Metrics.ForAsleep
 	}
 	c.metrics = handles(config.GroupResource.Group, config.GroupResource.Resource)
-	c.metrics.Mirror()
+	if config.shadow == 0 {
+		c.metrics.Mirror() // or else the shipped cacher counts for itself
+	}
 	if config.LazyStart {
 		return c, nil
 	}

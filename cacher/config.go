@@ -188,6 +188,9 @@ type Config struct {
 	// WatchList is off, for k8s.io/apiserver's storage then ignores the request, and
 	// without WithRawStorage, for that storage is as cheap to list.
 	listStorage bool
+	// shadow is the share of requests that the cache is compared for, in the shadow of the
+	// shipped cacher; 0: the cache serves.
+	shadow float64
 	// initialTimeout is initialEventsTimeout, and initialBytes WindowBytes, except in
 	// tests.
 	initialTimeout time.Duration

@@ -16,6 +16,7 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/kube-watchcache/watchcache/cacher/internal/shadow"
 	"github.com/kube-watchcache/watchcache/internal/shared"
 	"github.com/kube-watchcache/watchcache/storage/capability"
 )
@@ -30,6 +31,8 @@ import (
 // functions. Values that can't be compared are different: a closure that
 // captures something equals only itself, and so does the codec of objects
 // without a Go type. Two versions of a custom resource have a cache each.
+//
+// With Options.Shadow a storage is the shipped cacher, with a cache in its shadow.
 //
 // The returned destroy function stops the cache and then the storage under it,
 // unless others use them; it may be called more than once, as a registry does
@@ -72,7 +75,8 @@ type decorator struct {
 	wrong          error // with the options
 	sizeEstimation bool
 	listStorage    bool
-	caches         shared.Map[identity, *Cacher]
+	caches         shared.Map[identity, storage.Interface]
+	room           shadow.Room // of all shadows
 }
 
 func (d *decorator) decorate(r request) (storage.Interface, factory.DestroyFunc, error) {
@@ -85,11 +89,7 @@ func (d *decorator) decorate(r request) (storage.Interface, factory.DestroyFunc,
 		return nil, nil, fmt.Errorf("the shipped cacher is chosen for %s (--%s, --%s), which only server.Install can do: "+
 			"use genericregistry.StorageWithCacher in the place of cacher.Decorator", r.config.GroupResource, implementationFlag, shippedFlag)
 	}
-	c, destroy, err := d.caches.Use(r.identity(), func() (*Cacher, func(), error) { return d.open(r) })
-	if err != nil {
-		return nil, nil, err
-	}
-	return c, destroy, nil
+	return d.caches.Use(r.identity(), func() (storage.Interface, func(), error) { return d.open(r) })
 }
 
 func (d *decorator) raw(r request) (storage.Interface, factory.DestroyFunc, error) {
@@ -101,7 +101,7 @@ func (d *decorator) raw(r request) (storage.Interface, factory.DestroyFunc, erro
 }
 
 // open returns a cache, and a function that closes it and the storage under it.
-func (d *decorator) open(r request) (*Cacher, func(), error) {
+func (d *decorator) open(r request) (storage.Interface, func(), error) {
 	raw, destroyRaw, err := d.raw(r)
 	if err != nil {
 		return nil, nil, err
@@ -114,6 +114,10 @@ func (d *decorator) open(r request) (*Cacher, func(), error) {
 		DisableSizeEstimation: !d.sizeEstimation, listStorage: d.listStorage,
 	}
 	d.options.apply(&config)
+	share := d.options.shadow()
+	if share > 0 {
+		shadowConfig(&config, share)
+	}
 	c, err := New(config)
 	if err != nil {
 		destroyRaw()
@@ -121,10 +125,14 @@ func (d *decorator) open(r request) (*Cacher, func(), error) {
 	}
 	reader, ok := raw.(capability.EncryptedReader)
 	c.encrypts = r.config.Transformer != nil && !(ok && reader.ReadsEncrypted())
-	return c, func() {
+	destroy := func() {
 		c.Stop()
 		destroyRaw()
-	}, nil
+	}
+	if share > 0 {
+		return d.openShadow(r, c, destroy)
+	}
+	return c, destroy, nil
 }
 
 // Decorators that were written by hand for the cacher of k8s.io/apiserver move

@@ -15,7 +15,7 @@ func (c *Config) BoundInitialEvents(timeout time.Duration, bytes int64) {
 
 // FlagFields returns the fields of Config by their flags.
 func FlagFields() map[string]string {
-	fields := map[string]string{labelIndexesFlag: "LabelIndexes", implementationFlag: "Options.Implementation", shippedFlag: "Options.Shipped"}
+	fields := map[string]string{labelIndexesFlag: "LabelIndexes", implementationFlag: "Options.Implementation", shippedFlag: "Options.Shipped", shadowFlag: "Options.Shadow"}
 	for _, t := range tunings {
 		if t.flag != "" {
 			fields[t.flag] = t.name

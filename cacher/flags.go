@@ -37,6 +37,10 @@ type Options struct {
 	Implementation Implementation
 	// Shipped are single resources on the shipped cacher, each as RESOURCE[.GROUP].
 	Shipped []string
+	// Shadow, if above 0 and up to 1, has all requests answered by the shipped cacher. The
+	// caches run in its shadow: this share of GETs, LISTs and WATCHes is asked of them as
+	// well, and compared. They neither sleep nor start late.
+	Shadow float64
 }
 
 // Implementation names a watch cache. It is a pflag.Value.
@@ -58,6 +62,7 @@ const (
 	labelIndexesFlag   = "watch-cache-label-indexes"
 	implementationFlag = "watch-cache-implementation"
 	shippedFlag        = "watch-cache-shipped"
+	shadowFlag         = "watch-cache-shadow"
 )
 
 // AddFlags adds the flags. The value that a field has now is the flag's default.
@@ -80,10 +85,12 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&o.Shipped, shippedFlag, o.Shipped, "Resources that go back to the cacher of k8s.io/apiserver: "+
 		"a comma-separated list of RESOURCE[.GROUP], as devices.fleet.example.com or pods. The flag may be repeated. "+
 		"A resource that the server does not store is logged once the server is ready.")
+	fs.Float64Var(&o.Shadow, shadowFlag, o.Shadow, "Let the cacher of k8s.io/apiserver answer all requests, and compare this share of them, from 0 to 1, with the watch cache beside it: "+
+		"see the metrics watchcache_shadow_* and /debug/watchcache.")
 }
 
 // Validate returns an error for each invalid value. A value that a flag was given is
-// refused when the flags are parsed, except label indexes.
+// refused when the flags are parsed, except label indexes, resources and a share.
 func (o *Options) Validate() (wrong []error) {
 	var found problems
 	o.Config.validateTuning(&found)
@@ -104,6 +111,12 @@ func (o *Options) Validate() (wrong []error) {
 	}
 	if err := new(Implementation).Set(o.Implementation.String()); err != nil {
 		found = append(found, fmt.Errorf("--%s: %w", implementationFlag, err))
+	}
+	switch {
+	case !(o.Shadow >= 0 && o.Shadow <= 1): // or not a number
+		found = append(found, fmt.Errorf("--%s is %v: want a share of the requests, from 0 to 1, as 0.01", shadowFlag, o.Shadow))
+	case o.Shadow > 0 && o.Implementation == ImplementationShipped:
+		found = append(found, fmt.Errorf("--%s is %v, and with --%s=%s there is no cache to compare: want one of them", shadowFlag, o.Shadow, implementationFlag, o.Implementation))
 	}
 	for _, name := range o.Shipped {
 		if len(validation.IsDNS1123Subdomain(name)) > 0 {

@@ -165,6 +165,22 @@ func TestDecoratorRefusesShipped(t *testing.T) {
 	require.ErrorContains(t, err, `--watch-cache-shipped names "A"`)
 }
 
+// A shadow needs two caches to compare.
+func TestShadowOfTheShippedCacher(t *testing.T) {
+	options := &cacher.Options{Shadow: 0.01, Implementation: cacher.ImplementationShipped}
+	wrong := options.Validate()
+	require.Len(t, wrong, 1)
+	for _, word := range []string{"--watch-cache-shadow is 0.01", "--watch-cache-implementation=shipped", "want one of them"} {
+		require.ErrorContains(t, wrong[0], word)
+	}
+	_, _, err := cacher.CachedResources(cacher.WithOptions(options))
+	require.ErrorContains(t, err, wrong[0].Error())
+	options.Implementation = cacher.ImplementationWatchCache
+	require.Empty(t, options.Validate())
+	require.True(t, cacher.InShadow(cacher.WithOptions(options)))
+	require.False(t, cacher.InShadow(cacher.WithOptions(cacher.NewOptions())))
+}
+
 // An error about a flag names the flag and the value.
 func TestFlagsAreRefused(t *testing.T) {
 	for _, test := range []struct {
@@ -199,6 +215,11 @@ func TestFlagsAreRefused(t *testing.T) {
 		{"--watch-cache-shipped=pods,deployments.apps/status", []string{`--watch-cache-shipped names "deployments.apps/status"`, "subresource"}},
 		{"--watch-cache-shipped=pods,", []string{`--watch-cache-shipped names ""`, "RESOURCE[.GROUP]"}},
 		{"--watch-cache-shipped=*", []string{`--watch-cache-shipped names "*"`}},
+		{"--watch-cache-shadow=-0.1", []string{"--watch-cache-shadow is -0.1", "from 0 to 1"}},
+		{"--watch-cache-shadow=1.01", []string{"--watch-cache-shadow is 1.01", "from 0 to 1"}},
+		{"--watch-cache-shadow=NaN", []string{"--watch-cache-shadow is NaN", "from 0 to 1"}},
+		{"--watch-cache-shadow=Inf", []string{"--watch-cache-shadow is +Inf", "from 0 to 1"}},
+		{"--watch-cache-shadow=1%", []string{`"1%" for "--watch-cache-shadow"`}},
 		{"--watch-cache-shipped=pods, nodes", []string{`--watch-cache-shipped names " nodes"`}},
 	} {
 		options, err := parsed(test.flag)

@@ -125,6 +125,10 @@ func checkResources(p *problems, option string, resources []schema.GroupResource
 	}
 }
 
+// InShadow is for server.Install. It reports whether the shipped cacher answers the
+// requests for cached resources (Options.Shadow).
+func InShadow(opts ...Option) bool { return optionsOf(opts).shadow() > 0 }
+
 // CachedResources is for server.Install. It returns which resources options select for
 // this cache (see Only, Except and Options.Implementation), and all resources that the
 // options name. The error names every invalid option.
@@ -150,6 +154,14 @@ func CachedResources(opts ...Option) (cached func(schema.GroupResource) bool, na
 // shipped reports whether a resource is on the cacher of k8s.io/apiserver.
 func (o *options) shipped(resource schema.GroupResource) bool {
 	return o.flags != nil && (o.flags.Implementation == ImplementationShipped || slices.Contains(o.flags.Shipped, resource.String()))
+}
+
+// shadow returns the share of requests that caches are compared for, 0 if they serve.
+func (o *options) shadow() float64 {
+	if o.flags == nil {
+		return 0
+	}
+	return o.flags.Shadow
 }
 
 // includes reports whether a resource is cached.

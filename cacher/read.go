@@ -98,6 +98,9 @@ func (e *engine) reroute(ctx context.Context, o *readOptions, d decision, err er
 // elsewhere returns how the read was answered, which may be otherwise than was
 // decided.
 func (e *engine) elsewhere(ctx context.Context, o *readOptions, d decision, why error, fromStorage func(context.Context) error) (metrics.Decision, error) {
+	if isCacheOnly(ctx) {
+		return d.kind, errNotCached
+	}
 	if d.bounded {
 		leave := e.admission.Enter()
 		if leave == nil {

@@ -73,6 +73,10 @@ type Status struct {
 	// so the version may be above the cache's although the cache is not behind.
 	StorageResourceVersion uint64  `json:"storageResourceVersion"`
 	StorageAgeSeconds      float64 `json:"storageAgeSeconds"`
+	// Shadow is the share of requests that the cache is compared for in the shadow of the
+	// shipped cacher, which answers them (Options.Shadow); 0: the cache serves. Totals has
+	// the comparisons.
+	Shadow float64 `json:"shadow,omitempty"`
 	// Totals has the cache's counts since it was last awake. Several caches of one
 	// resource, with the same Metrics, count together.
 	Totals Totals `json:"totals"`
@@ -129,6 +133,7 @@ func (c *Cacher) StatusPage(q WatcherQuery) (Status, error) {
 	} else {
 		s = Status{Resource: c.config.GroupResource.String(), Ready: c.Ready(), Asleep: true, Watchers: []WatcherStatus{}}
 	}
+	s.Shadow = c.config.shadow
 	s.Totals, s.History = c.metrics.Totals(), c.history.samples(c.config.Clock.Now())
 	if s.Errors = c.errors.all(); len(s.Errors) > 0 {
 		s.LastError = &s.Errors[0]

@@ -48,6 +48,15 @@ func overview() Dashboard {
 				about:   "Comparisons of the cache with storage in five minutes, by result. Normal: passed, and never failed.",
 				queries: []query{{growth(metrics.NameConsistencyChecks, "result"), legendOf("result")}},
 			},
+			{
+				title: "Shadow", unit: "short",
+				about: "With --watch-cache-shadow: comparisons with the shipped cacher in five minutes, by kind; the differences, of which there should be none; and comparisons that were not made, by reason.",
+				queries: []query{
+					{growth(metrics.NameShadowCompared, "kind"), "compared " + legendOf("kind")},
+					{growth(metrics.NameShadowDiffered, "kind"), "differed " + legendOf("kind")},
+					{growth(metrics.NameShadowSkipped, "reason"), "skipped " + legendOf("reason")},
+				},
+			},
 		}},
 		{"Fresh", []panel{
 			{

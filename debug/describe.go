@@ -3,6 +3,7 @@
 package debug
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 
@@ -21,7 +22,7 @@ type description struct {
 func (d *description) cache() Cache {
 	s := &d.status
 	c := Cache{
-		Resource: s.Resource, Values: d.values,
+		Resource: s.Resource, Values: d.values, Shadow: s.Shadow,
 		Holds:  Holds{Objects: s.Objects, ObjectBytes: s.ObjectBytes, WindowBytes: s.WindowBytes, EncodingBytes: s.EncodingBytes},
 		Window: d.window(), Counts: s.Totals,
 		Watchers: d.watchers(),
@@ -58,6 +59,8 @@ func (d *description) state() (state string, since *time.Time, reason string) {
 		return "lost", &s.Lost.Time, d.text(s.Lost.Summary, s.Lost.Message)
 	case s.Ready && s.Silent:
 		return "silent", nil, "storage answers and does not report progress: it is asked for consistent reads"
+	case s.Ready && s.Shadow > 0:
+		return "ready", &s.Since, d.shadow()
 	case s.Ready:
 		return "ready", &s.Since, ""
 	}
@@ -69,6 +72,21 @@ func (d *description) state() (state string, since *time.Time, reason string) {
 		summary = s.LastError.Summary
 	}
 	return "not ready", since, d.text(summary, s.NotReady)
+}
+
+// shadow is the result of the comparisons with the shipped cacher.
+func (d *description) shadow() string {
+	t := &d.status.Totals
+	count := func(by map[string]uint64) (all uint64) {
+		for _, n := range by {
+			all += n
+		}
+		return all
+	}
+	return fmt.Sprintf("in the shadow of the shipped cacher, which answers: %v of the requests compared (%d get, %d list, %d watch events), %d differed (%d get, %d list, %d watch events), %d not compared (%d no room, %d excused)",
+		d.status.Shadow, t.ShadowCompared["get"], t.ShadowCompared["list"], t.ShadowCompared["watch"],
+		count(t.ShadowDiffered), t.ShadowDiffered["get"], t.ShadowDiffered["list"], t.ShadowDiffered["watch"],
+		count(t.ShadowSkipped), t.ShadowSkipped["room"], t.ShadowSkipped["excused"])
 }
 
 // text is a summary, with the details if values are shown.

@@ -26,3 +26,16 @@ func TestStates(t *testing.T) {
 		require.Equal(t, want, got)
 	}
 }
+
+// One line has the result of a shadow.
+func TestShadowIsDescribed(t *testing.T) {
+	d := description{status: cacher.Status{Ready: true, Shadow: 0.01, Totals: cacher.Totals{
+		ShadowCompared: map[string]uint64{"get": 5, "list": 7, "watch": 9}, ShadowDiffered: map[string]uint64{"list": 2},
+		ShadowSkipped: map[string]uint64{"room": 1, "excused": 3},
+	}}}
+	state, _, reason := d.state()
+	require.Equal(t, "ready", state)
+	require.Equal(t, "in the shadow of the shipped cacher, which answers: 0.01 of the requests compared (5 get, 7 list, 9 watch events), "+
+		"2 differed (0 get, 2 list, 0 watch events), 4 not compared (1 no room, 3 excused)", reason)
+	require.Equal(t, 0.01, d.cache().Shadow)
+}

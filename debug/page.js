@@ -174,9 +174,11 @@
     return { query: "&limit=1", fill(report) {
       const all = report.caches, sum = of => all.reduce((n, c) => n + of(c), 0);
       const worst = all.reduce((a, c) => !a || c.watchers.worstLagEvents > a.watchers.worstLagEvents ? c : a, null);
+      const judged = by => sum(c => Object.values(c.counts[by] || {}).reduce((a, b) => a + b, 0));
+      const shadow = all.some(c => c.shadow) && "in shadow, " + count(judged("shadowDiffered")) + " of " + count(judged("shadowCompared")) + " comparisons differed";
       const asleep = all.filter(c => c.state === "asleep").length, bad = all.filter(c => ["paused", "lost", "not ready"].includes(c.state)).length;
       sums.fill([
-        [count(all.length), [asleep && count(asleep) + " asleep", bad ? count(bad) + " not ready, paused or lost" : "all can serve"].filter(Boolean).join(", ")],
+        [count(all.length), [asleep && count(asleep) + " asleep", bad ? count(bad) + " not ready, paused or lost" : "all can serve", shadow].filter(Boolean).join(", ")],
         [count(sum(c => c.watchers.total)), count(sum(c => c.watchers.parked)) + " parked, " + count(sum(c => c.watchers.starting)) + " starting"],
         worst && worst.watchers.worstLagEvents ? [count(worst.watchers.worstLagEvents) + " events", time(worst.watchers.worstLagSeconds) + " in " + worst.id] : ["none", "all watchers are live"],
         [bytes(sum(c => c.holds.objectBytes + c.holds.windowBytes + c.holds.encodingBytes)), count(sum(c => c.holds.objects)) + " objects"],

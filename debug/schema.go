@@ -36,12 +36,17 @@ type Cache struct {
 	State string `json:"state"`
 	// Since is when the cache became ready, not ready, or paused.
 	Since *time.Time `json:"since,omitempty"`
-	// Reason is why the cache is in no better state, if that is known.
+	// Reason is why the cache is in no better state, if that is known, and what
+	// comparisons in the shadow of the shipped cacher have found.
 	Reason string `json:"reason,omitempty"`
 	// Values says whether the names of objects are shown: "shown", "hidden"
 	// because nobody asked, or "forbidden" because the user may not list the
 	// resource.
 	Values string `json:"values"`
+
+	// Shadow is the share of requests that are compared with the shipped cacher, which
+	// answers them; Counts has the comparisons. 0: the cache serves.
+	Shadow float64 `json:"shadow,omitempty"`
 
 	Freshness Freshness `json:"freshness"`
 	Holds     Holds     `json:"holds"`

@@ -55,8 +55,8 @@ func New(c *cacher.Cacher, resync time.Duration, indexers cache.Indexers, option
 // --watch-cache=false or --watch-cache-sizes=RESOURCE.GROUP#0 the storage is
 // etcd's own; if cacher.Only or cacher.Except leave a resource out, or with
 // --watch-cache-implementation=shipped or --watch-cache-shipped=RESOURCE.GROUP,
-// the storage is the cache that k8s.io/apiserver ships. Use an informer over the
-// loopback client then.
+// the storage is the cache that k8s.io/apiserver ships, and so it is with
+// --watch-cache-shadow. Use an informer over the loopback client then.
 func For(store storage.Interface) (*cacher.Cacher, bool) {
 	c, ok := store.(*cacher.Cacher)
 	return c, ok && c != nil

@@ -149,4 +149,7 @@ const (
 	NameWatchesBroken     Name = "watchcache_storage_watches_broken_total"
 	NameUndeliverable     Name = "watchcache_storage_undeliverable_total"
 	NameConsistencyChecks Name = "watchcache_consistency_checks_total"
+	NameShadowCompared    Name = "watchcache_shadow_compared_total"
+	NameShadowDiffered    Name = "watchcache_shadow_differed_total"
+	NameShadowSkipped     Name = "watchcache_shadow_skipped_total"
 )

@@ -294,3 +294,12 @@ func (r *Resource) Undeliverable() { r.load().undeliverable[0].Add(1) }
 
 // ConsistencyCheck counts a comparison of the cache with its storage.
 func (r *Resource) ConsistencyCheck(result CheckResult) { pick(r.load().consistency[:], result).Add(1) }
+
+// ShadowCompared counts a comparison with the shipped cacher.
+func (r *Resource) ShadowCompared(kind ShadowKind) { pick(r.load().shadowCompared[:], kind).Add(1) }
+
+// ShadowDiffered counts a comparison that ShadowCompared counts as well.
+func (r *Resource) ShadowDiffered(kind ShadowKind) { pick(r.load().shadowDiffered[:], kind).Add(1) }
+
+// ShadowSkipped counts a comparison that was not made, or came to nothing.
+func (r *Resource) ShadowSkipped(why ShadowSkip) { pick(r.load().shadowSkipped[:], why).Add(1) }

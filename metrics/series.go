@@ -62,6 +62,9 @@ type series struct {
 	undeliverable [1]cell
 	consistency   [checkResultsEnd]cell
 
+	shadowCompared, shadowDiffered [shadowKindsEnd]cell
+	shadowSkipped                  [shadowSkipsEnd]cell
+
 	// These are counted for the metrics of the shipped cacher alone, as far as
 	// mirrored says so.
 	mirrored                    atomic.Bool
@@ -196,6 +199,12 @@ type Totals struct {
 	WatchesBroken     uint64            `json:"watchesBroken"`
 	Undeliverable     uint64            `json:"undeliverable"`
 	ConsistencyChecks map[string]uint64 `json:"consistencyChecks"`
+	// ShadowCompared and ShadowDiffered are comparisons with the shipped cacher, by
+	// kind of request. ShadowSkipped has, by reason, how many were not made. They are
+	// empty unless the cache is a shadow.
+	ShadowCompared map[string]uint64 `json:"shadowCompared,omitempty"`
+	ShadowDiffered map[string]uint64 `json:"shadowDiffered,omitempty"`
+	ShadowSkipped  map[string]uint64 `json:"shadowSkipped,omitempty"`
 	// WokenUp counts the requests that woke the cache up, and goes on while the
 	// cache sleeps.
 	WokenUp uint64 `json:"wokenUp"`
@@ -222,6 +231,8 @@ func (r *Resource) Totals() Totals {
 		VersionRequests: s.versionRequests[0].Load(), VersionRequestReads: s.versionRequestReads[0].Load(),
 		Relists: byValue(s.relists[:], relistCauses), WatchesBroken: s.watchesBroken[0].Load(),
 		Undeliverable: s.undeliverable[0].Load(), ConsistencyChecks: byValue(s.consistency[:], checkResults),
+		ShadowCompared: byValue(s.shadowCompared[:], shadowKinds), ShadowDiffered: byValue(s.shadowDiffered[:], shadowKinds),
+		ShadowSkipped: byValue(s.shadowSkipped[:], shadowSkips),
 	}
 	s.byIndex.each(func(name string, count listed) { t.ReadsByIndex[name] = count.lists })
 	if r != nil {

@@ -129,4 +129,25 @@ var storageSpecs = []spec{
 		Normal: "passed, each ConsistencyCheckInterval.",
 		High:   "failed: the cache differed and was listed again; report it with the log. error: the storage can't be listed.",
 	}, cells: func(s *series) []cell { return s.consistency[:] }},
+	{Description: Description{
+		Name: NameShadowCompared, Kind: Counter,
+		Help:    "Comparisons of this cache with the shipped cacher, which answers the requests, by kind: responses to get and list, and events of watch. Only with --watch-cache-shadow.",
+		Labels:  []Label{{"kind", shadowKinds}},
+		Purpose: "How much the absence of differences says.",
+		Normal:  "The share of requests that the flag names. None without the flag.",
+	}, cells: func(s *series) []cell { return s.shadowCompared[:] }},
+	{Description: Description{
+		Name: NameShadowDiffered, Kind: Counter,
+		Help:   "Comparisons with the shipped cacher that have found a difference, by kind. Clients got the shipped cacher's answer.",
+		Labels: []Label{{"kind", shadowKinds}},
+		Normal: "None.",
+		High:   "Do not switch over. The log has the versions; report it, please.",
+	}, cells: func(s *series) []cell { return s.shadowDiffered[:] }},
+	{Description: Description{
+		Name: NameShadowSkipped, Kind: Counter,
+		Help:   "Comparisons with the shipped cacher that were not made, by reason: too many under way (room), or a side could not answer at the version of the other one (excused).",
+		Labels: []Label{{"reason", shadowSkips}},
+		Normal: "Few beside watchcache_shadow_compared_total.",
+		High:   "room: lower --watch-cache-shadow. excused: this cache was not ready, or fell behind.",
+	}, cells: func(s *series) []cell { return s.shadowSkipped[:] }},
 }

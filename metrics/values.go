@@ -297,6 +297,41 @@ var versionResults = []string{
 // String returns the label value.
 func (r VersionResult) String() string { return valueOf(versionResults, r) }
 
+// ShadowKind is a kind of request that a shadow compares.
+type ShadowKind uint8
+
+// The kinds of comparisons with the shipped cacher.
+const (
+	// ShadowGet and ShadowList: a response.
+	ShadowGet ShadowKind = iota + 1
+	ShadowList
+	// ShadowWatch: an event, or the initial state of a watch.
+	ShadowWatch
+	shadowKindsEnd // the number of values
+)
+
+var shadowKinds = []string{other, ShadowGet: "get", ShadowList: "list", ShadowWatch: "watch"}
+
+// String returns the label value.
+func (k ShadowKind) String() string { return valueOf(shadowKinds, k) }
+
+// ShadowSkip is why a request that was drawn for a comparison was not compared.
+type ShadowSkip uint8
+
+// The reasons for no comparison.
+const (
+	// ShadowNoRoom: too many comparisons were under way, or they kept too much memory.
+	ShadowNoRoom ShadowSkip = iota + 1
+	// ShadowExcused: one side could not answer at the version of the other one.
+	ShadowExcused
+	shadowSkipsEnd // the number of values
+)
+
+var shadowSkips = []string{other, ShadowNoRoom: "room", ShadowExcused: "excused"}
+
+// String returns the label value.
+func (s ShadowSkip) String() string { return valueOf(shadowSkips, s) }
+
 // ByKeys is the value of the index label for reads that use no index.
 const ByKeys = "keys"
 

@@ -60,7 +60,7 @@ func (i *installation) all() []*cacher.Cacher {
 	})
 	var all []*cacher.Cacher
 	for _, e := range entries {
-		if c, ok := e.storage.(*cacher.Cacher); ok && !slices.Contains(all, c) {
+		if c := cacher.CacheOf(e.storage); c != nil && !slices.Contains(all, c) {
 			all = append(all, c)
 		}
 	}

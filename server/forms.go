@@ -43,7 +43,7 @@ type servedGroup struct {
 
 // serve gives a group the serializer that writes kept bytes, and records the group, so that
 // its lists are written from them in the forms that clients request. Nothing is done for
-// resources that are not on this cache.
+// resources that this cache does not answer for.
 func (i *installation) serve(group *genericapiserver.APIGroupInfo) {
 	metaVersion := metav1.SchemeGroupVersion.Version
 	if group.MetaGroupVersion != nil {
@@ -54,7 +54,7 @@ func (i *installation) serve(group *genericapiserver.APIGroupInfo) {
 		storages := maps.Clone(group.VersionedResourcesStorageMap[gv.Version])
 		maps.DeleteFunc(storages, func(name string, _ rest.Storage) bool {
 			resource, _, _ := strings.Cut(name, "/")
-			return !i.cached(gv.WithResource(resource).GroupResource())
+			return i.inShadow || !i.cached(gv.WithResource(resource).GroupResource())
 		})
 		if len(storages) > 0 {
 			group.NegotiatedSerializer = i.lists.Serializer(stock)

@@ -31,7 +31,7 @@
 //     and /livez does not ask, so that an outage of etcd restarts no server.
 //   - Flags for operators, with cacher.Options and cacher.WithOptions. Two of them,
 //     --watch-cache-implementation and --watch-cache-shipped, go back to the shipped
-//     cacher without a build.
+//     cacher without a build; --watch-cache-shadow compares the two beforehand.
 //   - Every option of package cacher: for example cacher.Only and
 //     cacher.Except, to adopt the cache resource by resource;
 //     cacher.Configure with LazyStart and IdleTimeout, for servers with many
@@ -95,7 +95,7 @@ func Install(config *genericapiserver.Config, options ...cacher.Option) error {
 		return fmt.Errorf("server.Install: %w", err)
 	}
 	pool := newPool()
-	installed := &installation{cached: cached, named: named, pool: pool}
+	installed := &installation{cached: cached, inShadow: cacher.InShadow(options...), named: named, pool: pool}
 	defaults := []cacher.Option{cacher.WithRawStorage(pool.RawStorage), cacher.Configure(func(c *cacher.Config) {
 		c.Metrics, c.Lists = collectors, &installed.lists
 	})}

@@ -80,6 +80,8 @@ type installation struct {
 	// options name.
 	cached func(schema.GroupResource) bool
 	named  []schema.GroupResource
+	// inShadow: the shipped cacher answers, and the caches are in its shadow.
+	inShadow bool
 	// unknownReported is done once resources in named were looked for.
 	unknownReported sync.Once
 	pool            *pool

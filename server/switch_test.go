@@ -132,6 +132,7 @@ func TestSwitchOfAGroup(t *testing.T) {
 		"default": {cacher.Options{}, map[string]rest.Storage{"pods": pod, "pods/status": pod, "carp": carp}},
 		"one":     {cacher.Options{Shipped: []string{"pods." + example.GroupName}}, map[string]rest.Storage{"carp": carp}},
 		"all":     {cacher.Options{Implementation: cacher.ImplementationShipped}, nil},
+		"shadow":  {cacher.Options{Shadow: 0.01}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := newServer(t, func(config *genericapiserver.Config) {

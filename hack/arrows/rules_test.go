@@ -46,6 +46,7 @@ var arrows = []arrow{
 	{"cacher/internal/source", []string{"cacher/internal/tasks", "internal/grpckeys", "metrics"}},
 	{"cacher/internal/freshness", []string{"cacher/internal/tasks", "metrics"}},
 	{"cacher/internal/match", []string{"watchcache"}},
+	{"cacher/internal/shadow", []string{"cacher/internal/tasks", "metrics"}},
 	{"cacher/internal/bytebudget", nil},
 	{"cacher/internal/listcache", []string{"cacher/internal/bytebudget", "watchcache"}},
 	{"cacher/internal/dispatch", []string{"cacher/internal/bytebudget", "cacher/internal/match", "cacher/internal/tasks", "cacher/internal/timeline", "cacher/internal/listcache", "internal/rounds", "watchcache", "metrics"}},
