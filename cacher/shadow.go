@@ -75,9 +75,13 @@ func (d *decorator) openShadow(r request, c *Cacher, destroy factory.DestroyFunc
 			const message = "The watch cache in the shadow differs from the shipped cacher, whose answer the client got"
 			c.errors.add(message, found.Kind.String()+": "+found.What, of.Clock.Now())
 			if suppressed, ok := differences.due(struct{}{}, time.Since(began)); ok {
-				klog.ErrorS(nil, message, "resource", of.GroupResource, "kind", found.Kind.String(), "difference", found.What,
-					"shippedVersion", found.Serving, "shadowVersion", found.Shadow, "stack", found.Stack,
-					"remedy", "do not switch over, and report it, please", "suppressed", suppressed)
+				values := []any{"resource", of.GroupResource, "kind", found.Kind.String(), "difference", found.What,
+					"shippedVersion", found.Serving, "shadowVersion", found.Shadow,
+					"remedy", "do not switch over, and report it, please", "suppressed", suppressed}
+				if found.Stack != "" {
+					values = append(values, "stack", found.Stack)
+				}
+				klog.ErrorS(nil, message, values...)
 			}
 		},
 	})
