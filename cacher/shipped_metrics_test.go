@@ -222,6 +222,7 @@ func (s *sideBySide) neverReadWatch(t *testing.T) {
 	for range 1500 {
 		put(s.store, poddata.Pod("a/last"))
 	}
+	s.both(func(c storage.Interface) { list(t, c, "/pods/", "") }) // consistent: both have all events
 	awaitSeries(t, "apiserver_terminated_watchers_total{}", 1)
 }
 
