@@ -49,7 +49,7 @@ func TestShadow(t *testing.T) {
 			for writer := range uint64(3) {
 				writing.Go(func() {
 					random := rand.New(rand.NewPCG(seed, writer)) //nolint:gosec // not for secrets
-					for n := range 250 {
+					for n := range 100 {
 						namespace, name := fmt.Sprintf("ns%d", random.IntN(3)), fmt.Sprintf("w%d-%02d", writer, random.IntN(25))
 						if random.IntN(4) == 0 {
 							_ = s.tryRemove(namespace, name) // it may not be there
