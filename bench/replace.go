@@ -71,13 +71,12 @@ func (m replacing) open(ctx context.Context, s size) (*work, error) {
 	}), nil
 }
 
-// different keeps the compiler from leaving out what compare does.
-var different int
-
-func compare(a, b []apiruntime.Object) {
+// compare returns how many objects differ.
+func compare(a, b []apiruntime.Object) (different int) {
 	for i := range a {
 		if !reflect.DeepEqual(a[i], b[i]) {
 			different++
 		}
 	}
+	return different
 }

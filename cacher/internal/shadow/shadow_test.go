@@ -92,7 +92,6 @@ type fixture struct {
 	store  *memstore.Store
 	shadow *tampered
 	counts *metrics.Resource
-	found  []Difference // when the Storage has stopped, or nothing is under way
 	report chan Difference
 }
 
