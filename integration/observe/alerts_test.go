@@ -113,8 +113,11 @@ func (r *trial) begin(t *testing.T, ctx context.Context) {
 	for _, s := range r.sites {
 		r.await(t, ctx, "Prometheus sees the server "+s.name, func(ctx context.Context) (bool, error) {
 			good := s.series(metrics.NameReady) + " == 1 and on (instance) " + s.series(metrics.NameReads, `decision="consistent"`) + " > 0"
-			if s.unused {
+			switch {
+			case s.unused:
 				good = s.series(metrics.NameAsleep) + " == 1"
+			case s.name == inShadow:
+				good = s.series(metrics.NameReady) + " == 1 and on (instance) " + s.series(metrics.NameShadowCompared, `kind="get"`) + " > 0"
 			}
 			found, err := r.prometheus.Query(ctx, good)
 			return len(found) > 0, err

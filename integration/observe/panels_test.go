@@ -59,6 +59,9 @@ var panelData = map[string][]shown{
 	"overview/Storage troubles/A":                {of(relisting)},
 	"overview/Storage troubles/B":                {of(undecodable)},
 	"overview/Consistency checks/A":              {of(goodOrder, "result", "passed"), of(inconsistent, "result", "failed")},
+	"overview/Shadow/A":                          {of(inShadow, "kind", "get"), of(inShadow, "kind", "list"), of(inShadow, "kind", "watch")},
+	"overview/Shadow/B":                          {}, // nothing differs
+	"overview/Shadow/C":                          {},
 	"overview/Storage silence/A":                 {of(goodOrder), of(silent)},
 	"overview/Versions behind storage/A":         {of(undecodable)},
 	"overview/Version requests/A":                {of(goodOrder, "result", "ok"), of(silent, "result", "unanswered")},

@@ -42,6 +42,7 @@ type scenario struct {
 // The names of the scenarios.
 const (
 	goodOrder    = "good-order"
+	inShadow     = "in-shadow"
 	notReady     = "not-ready"
 	silent       = "silent"
 	relisting    = "relisting"
@@ -68,6 +69,10 @@ func scenarios() []scenario {
 		{
 			name: goodOrder, flags: []string{"--watch-cache-consistency-check-interval=2s"},
 			load: Load{Writers: 2, Readers: 2, Watchers: 4, Pause: 300 * time.Millisecond}, fault: bursts,
+		},
+		{
+			name: inShadow, flags: []string{"--watch-cache-shadow=1"}, load: clients,
+			fault: func(context.Context, *site) error { return nil },
 		},
 		{
 			name: notReady, flags: []string{"--watch-cache-lazy-start"}, unused: true, load: clients,
