@@ -80,6 +80,7 @@ func roll(t *testing.T, ours, first version, passes []pass) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var following, writing sync.WaitGroup
 	defer following.Wait()
+	defer writing.Wait()
 	defer cancel()
 	var all []*informer
 	for n := range *informers {
@@ -165,8 +166,8 @@ func (f *fleet) settle(t *testing.T, all []*informer, written *atomic.Int64) {
 	require.NoError(t, err, "%v", last)
 }
 
-// write changes objects until stop: what a write did that was not answered, etcd's history
-// tells.
+// write changes objects until stop, or until ctx ends. Etcd's history has the effect of a
+// write that was not answered.
 func write(ctx context.Context, stop <-chan struct{}, client *versioned.Clientset, seed int, written *atomic.Int64) {
 	d := rand.New(rand.NewPCG(uint64(seed), 0))
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -174,6 +175,8 @@ func write(ctx context.Context, stop <-chan struct{}, client *versioned.Clientse
 	for n := 0; ; n++ {
 		select {
 		case <-stop:
+			return
+		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}

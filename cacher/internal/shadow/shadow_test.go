@@ -261,7 +261,7 @@ func TestReadsThatDiffer(t *testing.T) {
 	}
 }
 
-// What is equal is compared, and not reported: GETs of what is there and not, lists at all
+// Equal answers are compared, and not reported: GETs of objects that exist or not, lists at all
 // versions and in pages, and answers that a write has made old.
 func TestReadsThatAgree(t *testing.T) {
 	for what, test := range map[string]struct {
@@ -344,7 +344,7 @@ func (b before) Get(ctx context.Context, key string, opts storage.GetOptions, in
 	return b.tampered.Get(ctx, key, opts, into)
 }
 
-// What says nothing about correctness is excused.
+// A comparison that says nothing about correctness is excused.
 func TestExcuses(t *testing.T) {
 	gone, busy := apierrors.NewResourceExpired("gone"), apierrors.NewTooManyRequests("busy", 1)
 	for what, test := range map[string]func(t *testing.T, f *fixture){
@@ -391,7 +391,7 @@ func TestExcuses(t *testing.T) {
 			w, err := f.Watch(t.Context(), poddata.Prefix, after("2"))
 			require.NoError(t, err)
 			require.NotEmpty(t, <-w.ResultChan())
-			time.Sleep(2 * patience)
+			time.Sleep(2 * patience) // of the bubble
 			w.Stop()
 		},
 	} {

@@ -29,7 +29,7 @@ func (f *fixture) followed(t *testing.T, opts storage.ListOptions, read int, wri
 		require.True(t, ok)
 		events = append(events, event)
 	}
-	time.Sleep(2 * patience)
+	time.Sleep(2 * patience) // of the bubble
 	synctest.Wait()
 	w.Stop()
 	return events
@@ -240,7 +240,7 @@ func TestRoom(t *testing.T) {
 		f.config.Room.objects.Add(-mostObjects)
 		require.Equal(t, [3]int64{mostReads, mostWatches, mostReads}, f.room())
 		require.Equal(t, counts{"room": 6}, f.counts.Totals().ShadowSkipped)
-		time.Sleep(patience)
+		time.Sleep(patience) // of the bubble
 		synctest.Wait()
 		require.Zero(t, f.room()[0], "a shadow that does not answer keeps no room")
 		require.NoError(t, f.getPod("a/one"))
