@@ -22,9 +22,9 @@ SEED     ?=
 VERSION ?=
 BASE    ?=
 # What `make kubernetes-test` runs of Kubernetes' test/integration, and on which cache,
-# or on both: "ours shipped". By default the quick ones.
+# or on both: "watchcache shipped". By default the quick ones.
 PACKAGES       ?= secrets events podgc storageclasses ttlcontroller
-IMPLEMENTATION ?= ours
+IMPLEMENTATION ?= watchcache
 
 # The race detector needs a C compiler. Without one the tests run all the same,
 # and say so; with CI=true that is an error.
@@ -37,8 +37,10 @@ TESTFLAGS = $(RACE) -vet=off -ldflags=-w -timeout $(TIMEOUT)
 # How many packages make test has compiled or tested at a time: some of them wait most of
 # the time.
 PARALLEL  = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+# The packages whose tests take longest, which begin first.
+LONG      = ./server ./integration ./cacher
 # Suites that break servers, need other programs, or measure: `make verify` runs them.
-SLOW      = /(bench|integration/(faults|chaos|observe|minimal|computed|hostile|clientgo|rolling|beside))(/|$$)
+SLOW      = /(bench|integration/(faults|chaos|observe|minimal|computed|hostile|clientgo|rolling|beside|relay))(/|$$)
 # Runs a command as a step that says what it took.
 STEP = hack/step.sh
 # The flags of the Go runtime that hack/seeded writes, which schedules need. Where it
@@ -63,7 +65,7 @@ fi
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help run quick test verify lint race e2e soak replay mutants generate observe bench kubernetes kubernetes-test release-check clean
+.PHONY: help run quick test verify lint race e2e soak replay fuzz mutants generate observe soak-server bench kubernetes kubernetes-test release-check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-15s %s\n' "$$name" "$$text"; done
@@ -79,7 +81,7 @@ quick: ## test what has changed, without race detector and etcd: the loop for wh
 test: ## run every package's tests once, with race detector and invariants, on a real etcd
 	$(COMPILER)
 	@hack/skipped.sh begin promtool=prometheus
-	@$(TAGGED) $(STEP) "tests" $(GO) test $(TESTFLAGS) -p $(PARALLEL) -count=1 $$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | grep -Ev '$(SLOW)')
+	@$(TAGGED) $(STEP) "tests" $(GO) test $(TESTFLAGS) -p $(PARALLEL) -count=1 $(LONG) $$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | grep -Ev '$(SLOW)')
 	@hack/skipped.sh end
 
 verify: ## run what make test leaves out: lint, long schedules, faults, chaos, other backends, browser, alerts, allocations, versions
@@ -87,7 +89,7 @@ verify: ## run what make test leaves out: lint, long schedules, faults, chaos, o
 	$(SCHEDULER)
 	@GO="$(GO)" RACE="$(RACE)" TIMEOUT="$(TIMEOUT)" hack/verify.sh
 
-lint: ## check formatting, vet, staticcheck, the public API, links in pages, and that generated files are fresh
+lint: ## check formatting, vet, staticcheck, the public API, vulnerabilities, links in pages, and that generated files are fresh
 	@GO="$(GO)" RACE="$(RACE)" hack/verify.sh lint
 
 race: ## repeat the concurrent packages' tests with race detector and invariants (COUNT=5, PKGS=...)
@@ -109,6 +111,9 @@ replay: ## run the schedule of one seed again, step by step the same (ARGS="-see
 	$(SCHEDULER)
 	@$(SEEDED) $(GO) test -vet=off -count=1 -run '^TestReplay$$' -v ./simulation -args $(ARGS)
 
+fuzz: ## run each native fuzz target for a minute (DURATION=10m); inputs that fail are kept in testdata/fuzz
+	@GO="$(GO)" $(STEP) "fuzz" hack/fuzz.sh $(or $(DURATION),1m)
+
 mutants: ## put each of the bugs of simulation/testdata/bugs into a copy, and fail if the tests miss one (ARGS="bookmark 023": parts of names)
 	$(COMPILER)
 	@$(GO) run ./hack/mutants $(ARGS)
@@ -124,14 +129,22 @@ observe: ## run the example server, clients that load it, and Prometheus, until 
 	@$(GO) build -o bin/observe ./integration/observe/run
 	@exec bin/observe -server bin/apiserver $(ARGS)
 
+soak-server: ## run that for two hours (DURATION=30m), write its memory and goroutines to bench/results/soak.md, and plot them
+	@hack/packages.sh prometheus
+	@$(GO) build -o bin/apiserver ./examples/apiserver
+	@$(GO) build -o bin/observe ./integration/observe/run
+	@bin/observe -server bin/apiserver -soak $(or $(DURATION),2h)
+	@$(GO) run ./bench/plot
+
 bench: ## measure against the cacher that k8s.io/apiserver ships (ARGS=... are its flags, -h lists them)
 	$(GO) run ./bench $(ARGS)
 
 kubernetes: ## compile a kube-apiserver on our cache, controllers and fake nodes to bin/kubernetes; then bin/kubernetes up|load --help
 	@echo "compiling Kubernetes; with an empty cache that takes ten minutes or more" >&2
-	@cd integration/kubernetes && GOWORK=off CGO_ENABLED=0 $(GO) build -ldflags=-w -o ../../bin/kubernetes ./cluster
+	@mkdir -p .run/kubernetes-source
+	@cd integration/kubernetes && export GOWORK=off CGO_ENABLED=0 && modfile="$$($(GO) run ./builtin ../../.run/kubernetes-source)" && $(GO) build -ldflags=-w -modfile="$$modfile" -o ../../bin/kubernetes ./cluster
 
-kubernetes-test: ## run Kubernetes' own integration tests (PACKAGES="job apiserver/apply" IMPLEMENTATION="ours shipped" ARGS="-keep -jobs 3")
+kubernetes-test: ## run Kubernetes' own integration tests (PACKAGES="job apiserver/apply" IMPLEMENTATION="watchcache shipped" ARGS="-keep -jobs 3")
 	@cd integration/kubernetes && GOWORK=off CGO_ENABLED=0 $(GO) run ./suites -implementation "$(IMPLEMENTATION)" -packages "$(PACKAGES)" $(ARGS)
 
 release-check: ## say what a release lacks: changes of the public API, examples, pages (VERSION=v0.37.0 BASE=commit)

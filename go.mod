@@ -12,28 +12,28 @@ require (
 	github.com/spf13/pflag v1.0.10 // its flags; the flags of k8s.io/apiserver's options are of this type; comes with k8s.io/apiserver
 	github.com/stretchr/testify v1.11.1 // assertions that print the difference; known to everyone who has tested Go; already in the graph
 	go.etcd.io/bbolt v1.5.0 // to see whether a data directory can be opened before etcd, which waits for ever for a locked one, is started on it; the file format of etcd's own database; linked with the etcd server
-	go.etcd.io/etcd/api/v3 v3.7.3 // etcd's messages and error codes, where the client hands them through; part of the client; comes with k8s.io/apiserver
-	go.etcd.io/etcd/client/pkg/v3 v3.7.3 // TLS files as etcd reads them; the file lock of devserver; part of the client; comes with k8s.io/apiserver
-	go.etcd.io/etcd/client/v3 v3.7.3 // the one client of storage/etcd3; the only complete client of etcd; comes with k8s.io/apiserver
-	go.etcd.io/etcd/server/v3 v3.7.3 // the etcd inside the process (storage/etcd3/embedded), and the binary that integration tests run in a container or as a process; the same version as the client; a test keeps it out of production packages
+	go.etcd.io/etcd/api/v3 v3.7.0 // etcd's messages and error codes, where the client hands them through; part of the client; comes with k8s.io/apiserver
+	go.etcd.io/etcd/client/pkg/v3 v3.7.0 // TLS files as etcd reads them; the file lock of devserver; part of the client; comes with k8s.io/apiserver
+	go.etcd.io/etcd/client/v3 v3.7.0 // the one client of storage/etcd3; the only complete client of etcd; comes with k8s.io/apiserver
+	go.etcd.io/etcd/server/v3 v3.7.0 // the etcd inside the process (storage/etcd3/embedded), and the binary that integration tests run in a container or as a process; the same version as the client; a test keeps it out of production packages
 	go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc v0.68.0 // spans for requests to etcd; as above; comes with k8s.io/apiserver
-	go.opentelemetry.io/otel v1.45.0 // the attributes of the spans of GET, LIST and WATCH; what k8s.io/component-base's tracing takes; comes with k8s.io/apiserver
-	go.opentelemetry.io/otel/sdk v1.45.0 // a recorder that shows that a request to etcd made a span; the SDK of the tracer; already in the graph
-	go.opentelemetry.io/otel/trace v1.45.0 // the TracerProvider that a backend is given; as above; comes with k8s.io/apiserver
+	go.opentelemetry.io/otel v1.44.0 // the attributes of the spans of GET, LIST and WATCH; what k8s.io/component-base's tracing takes; comes with k8s.io/apiserver
+	go.opentelemetry.io/otel/sdk v1.44.0 // a recorder that shows that a request to etcd made a span; the SDK of the tracer; already in the graph
+	go.opentelemetry.io/otel/trace v1.44.0 // the TracerProvider that a backend is given; as above; comes with k8s.io/apiserver
 	go.uber.org/goleak v1.3.0 // a goroutine that outlives its test fails it; what etcd uses for the same
 	go.uber.org/zap v1.27.1 // the etcd client's logger; the etcd client takes no other; comes with k8s.io/apiserver
-	golang.org/x/sync v0.24.0 // the server of devserver, its etcd and the announcement that it is ready, as one group that ends together; the Go project's own; comes with k8s.io/apiserver
-	golang.org/x/sys v0.49.0 // seccomp filters, which make the fsync of an etcd member slow (integration/internal/slowdisk); the Go project's own; comes with k8s.io/apiserver
-	google.golang.org/grpc v1.83.2 // dial options, outgoing metadata that gives each resource its own watch stream; what the etcd client speaks; comes with k8s.io/apiserver
+	golang.org/x/sync v0.22.0 // the server of devserver, its etcd and the announcement that it is ready, as one group that ends together; the Go project's own; comes with k8s.io/apiserver
+	golang.org/x/sys v0.47.0 // seccomp filters, which make the fsync of an etcd member slow (integration/internal/slowdisk); the Go project's own; comes with k8s.io/apiserver
+	google.golang.org/grpc v1.82.1 // dial options, outgoing metadata that gives each resource its own watch stream; what the etcd client speaks; comes with k8s.io/apiserver
 	google.golang.org/protobuf v1.36.12-0.20260120151049-f2248ac996af // comparing etcd's messages; what they are made with; comes with k8s.io/apiserver
-	k8s.io/api v0.37.2 // the types of delegated authentication and of the tests' pods; the only source of those types; comes with k8s.io/apiserver
-	k8s.io/apimachinery v0.37.2 // objects, labels, fields, API errors, watch events; the types of the public surface; comes with k8s.io/apiserver
-	k8s.io/apiserver v0.37.2 // storage.Interface and its types, the etcd3 storage that we wrap, the generic server that we plug into; the project exists to extend it
-	k8s.io/client-go v0.37.2 // the reflector that follows the storage, informers, cache.Indexers; the reflector is the most exercised list-and-watch loop there is; comes with k8s.io/apiserver
-	k8s.io/component-base v0.37.2 // feature gates, the server's own metrics registry, version; the registry that an API server serves on /metrics; comes with k8s.io/apiserver
+	k8s.io/api v0.37.0 // the types of delegated authentication and of the tests' pods; the only source of those types; comes with k8s.io/apiserver
+	k8s.io/apimachinery v0.37.0 // objects, labels, fields, API errors, watch events; the types of the public surface; comes with k8s.io/apiserver
+	k8s.io/apiserver v0.37.0 // storage.Interface and its types, the etcd3 storage that we wrap, the generic server that we plug into; the project exists to extend it
+	k8s.io/client-go v0.37.0 // the reflector that follows the storage, informers, cache.Indexers; the reflector is the most exercised list-and-watch loop there is; comes with k8s.io/apiserver
+	k8s.io/component-base v0.37.0 // feature gates, the server's own metrics registry, version; the registry that an API server serves on /metrics; comes with k8s.io/apiserver
 	k8s.io/klog/v2 v2.140.0 // structured, contextual logs; what an API server logs with, so that its flags govern ours; comes with k8s.io/apiserver
 	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad // the OpenAPI definitions that the generic server demands; the only producer of what it reads; comes with k8s.io/apiserver
-	k8s.io/utils v0.0.0-20260626114624-be93311217bd // clocks that tests control, the copy-on-write B-tree behind snapshots; the B-tree is a fork that Kubernetes keeps for this very use; comes with k8s.io/apiserver
+	k8s.io/utils v0.0.0-20260626114624-be93311217bd // clocks that tests control, the copy-on-write B-tree behind storage/memory, a fork that Kubernetes keeps; comes with k8s.io/apiserver
 	pgregory.net/rapid v1.3.0 // random operations against a naive model, shrunk to the shortest that fails, with its seed; no dependency of its own, shrinking built in
 	sigs.k8s.io/randfill v1.0.0 // random objects for round trips between versions; what k8s.io/apimachinery's round-trip tests take; already in the graph
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // the fields that server-side apply gives nobody ownership of; the type is in k8s.io/apiserver's interface; comes with k8s.io/apiserver
@@ -41,7 +41,7 @@ require (
 )
 
 require (
-	cel.dev/expr v0.25.2 // indirect
+	cel.dev/expr v0.25.1 // indirect
 	github.com/NYTimes/gziphandler v1.1.1 // indirect
 	github.com/antlr4-go/antlr/v4 v4.13.1 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
@@ -56,7 +56,7 @@ require (
 	github.com/felixge/httpsnoop v1.0.4 // indirect
 	github.com/fsnotify/fsnotify v1.9.0 // indirect
 	github.com/fxamacker/cbor/v2 v2.9.1 // indirect
-	github.com/go-logr/logr v1.4.4 // indirect
+	github.com/go-logr/logr v1.4.3 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/go-openapi/jsonpointer v1.0.0 // indirect
 	github.com/go-openapi/jsonreference v1.0.0 // indirect
@@ -96,32 +96,32 @@ require (
 	github.com/tmc/grpc-websocket-proxy v0.0.0-20220101234140-673ab2c3ae75 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
 	github.com/xiang90/probing v0.0.0-20221125231312-a49e3df8f510 // indirect
-	go.etcd.io/etcd/pkg/v3 v3.7.3 // indirect
+	go.etcd.io/etcd/pkg/v3 v3.7.0 // indirect
 	go.etcd.io/raft/v3 v3.7.0 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.69.0 // indirect
-	go.opentelemetry.io/otel/exporters/otlp/otlptrace v1.45.0 // indirect
-	go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc v1.45.0 // indirect
-	go.opentelemetry.io/otel/metric v1.45.0 // indirect
-	go.opentelemetry.io/proto/otlp v1.11.0 // indirect
+	go.opentelemetry.io/otel/exporters/otlp/otlptrace v1.44.0 // indirect
+	go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc v1.44.0 // indirect
+	go.opentelemetry.io/otel/metric v1.44.0 // indirect
+	go.opentelemetry.io/proto/otlp v1.10.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	go.yaml.in/yaml/v2 v2.4.4 // indirect
 	go.yaml.in/yaml/v3 v3.0.4 // indirect
-	golang.org/x/crypto v0.58.0 // indirect
+	golang.org/x/crypto v0.54.0 // indirect
 	golang.org/x/exp v0.0.0-20260410095643-746e56fc9e2f // indirect
-	golang.org/x/net v0.61.0 // indirect
+	golang.org/x/net v0.57.0 // indirect
 	golang.org/x/oauth2 v0.36.0 // indirect
-	golang.org/x/term v0.47.0 // indirect
-	golang.org/x/text v0.43.0 // indirect
+	golang.org/x/term v0.45.0 // indirect
+	golang.org/x/text v0.40.0 // indirect
 	golang.org/x/time v0.15.0 // indirect
-	google.golang.org/genproto/googleapis/api v0.0.0-20260803160001-6ac0973c030d // indirect
-	google.golang.org/genproto/googleapis/rpc v0.0.0-20260803160001-6ac0973c030d // indirect
+	google.golang.org/genproto/googleapis/api v0.0.0-20260526163538-3dc84a4a5aaa // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20260526163538-3dc84a4a5aaa // indirect
 	gopkg.in/evanphx/json-patch.v4 v4.13.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	gopkg.in/natefinch/lumberjack.v2 v2.2.1 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
-	k8s.io/kms v0.37.2 // indirect
-	k8s.io/streaming v0.37.2 // indirect
+	k8s.io/kms v0.37.0 // indirect
+	k8s.io/streaming v0.37.0 // indirect
 	sigs.k8s.io/apiserver-network-proxy/konnectivity-client v0.36.0 // indirect
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
 )

@@ -53,7 +53,9 @@ func (c *cached) close() {
 
 // cacheOptions are what a resource's author may choose.
 type cacheOptions struct {
-	labelIndex bool // keep an index of appLabel
+	labels    []string // keep indexes of them
+	nodeIndex bool     // keep an index of the nodes' names
+	adaptive  int      // as cacher.Config.AdaptiveIndexes
 	// over is the storage, nil: the backend.
 	over storage.Interface
 	// kind is what is cached, nil: the Pods of pods.go.
@@ -77,6 +79,19 @@ func (o cacheOptions) resource() (resource, error) {
 	codec, err := podCodec()
 	return resource{podResource, prefix, podKey, podAttrs, newPod, newPodList, codec}, err
 }
+
+// labelsOf returns the function that indexes Pods by a label.
+func labelsOf(name string) cache.IndexFunc {
+	return func(obj any) ([]string, error) {
+		labels, _, err := podAttrs(obj.(runtime.Object))
+		if value, ok := labels[name]; ok && err == nil {
+			return []string{value}, nil
+		}
+		return nil, err
+	}
+}
+
+func nodeName(obj any) ([]string, error) { return []string{obj.(*corev1.Pod).Spec.NodeName}, nil }
 
 // storage returns what the cache is over.
 func (o cacheOptions) storage(b *backend) storage.Interface {
@@ -153,8 +168,9 @@ func startOurs(b *backend, r resource, o cacheOptions) (*cached, func(context.Co
 		ResourcePrefix: r.prefix, KeyFunc: r.key, GetAttrsFunc: r.attrs,
 		NewFunc: r.object, NewListFunc: r.newList, Codec: r.codec, Metrics: m,
 	}
-	if o.labelIndex {
-		config.LabelIndexes = []string{appLabel}
+	config.LabelIndexes, config.AdaptiveIndexes = o.labels, o.adaptive
+	if o.nodeIndex {
+		config.Indexers = &cache.Indexers{storage.FieldIndex("spec.nodeName"): nodeName}
 	}
 	c, err := cacher.New(config)
 	if err != nil {
@@ -169,14 +185,15 @@ func startShipped(b *backend, r resource, o cacheOptions) (*cached, func(context
 		ResourcePrefix: r.prefix, KeyFunc: r.key, GetAttrsFunc: r.attrs,
 		NewFunc: r.object, NewListFunc: r.newList, Codec: r.codec,
 	}
-	if o.labelIndex {
-		config.Indexers = &cache.Indexers{storage.LabelIndex(appLabel): func(obj any) ([]string, error) {
-			labels, _, err := podAttrs(obj.(runtime.Object))
-			if value, ok := labels[appLabel]; ok && err == nil {
-				return []string{value}, nil
-			}
-			return nil, err
-		}}
+	indexers := cache.Indexers{}
+	if o.nodeIndex {
+		indexers[storage.FieldIndex("spec.nodeName")] = nodeName
+	}
+	for _, label := range o.labels {
+		indexers[storage.LabelIndex(label)] = labelsOf(label)
+	}
+	if len(indexers) > 0 {
+		config.Indexers = &indexers
 	}
 	c, err := shippedcacher.NewCacherFromConfig(config)
 	if err != nil {

@@ -3,11 +3,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/kube-watchcache/watchcache/cacher"
 )
 
 // reading measures what one read costs.
@@ -18,6 +22,8 @@ type reading struct {
 	read func(ctx context.Context, c *cached, pods []*corev1.Pod) error
 	// least does the least that a read must do; nil: there is no such thing.
 	least func(pods []*corev1.Pod)
+	// adapts: ours has an index first that it has built because reads needed it.
+	adapts bool
 }
 
 func (m reading) open(ctx context.Context, s size) (*work, error) {
@@ -25,6 +31,11 @@ func (m reading) open(ctx context.Context, s size) (*work, error) {
 	caches, err := sideBySide(ctx, pods, 0, m.options)
 	if err != nil {
 		return nil, err
+	}
+	if m.adapts {
+		if err := m.adapt(ctx, caches[ours], pods); err != nil {
+			return nil, errors.Join(err, caches.close())
+		}
 	}
 	n := s.of(m.repeats, s.repeats)
 	measure := func(ctx context.Context, sub subject) ([]float64, error) {
@@ -48,9 +59,26 @@ func (m reading) open(ctx context.Context, s size) (*work, error) {
 	return &work{measure: measure, close: caches.close}, nil
 }
 
+// adapt reads until ours has built an index.
+func (m reading) adapt(ctx context.Context, c *cached, pods []*corev1.Pod) error {
+	for len(c.Interface.(*cacher.Cacher).Status().AdaptiveIndexes) == 0 {
+		if err := cmp.Or(ctx.Err(), m.read(ctx, c, pods)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func noIndex(subject) cacheOptions { return cacheOptions{adaptive: -1} }
+
 // ourLabelIndex gives ours alone an index of the label, bothLabelIndex both.
-func ourLabelIndex(s subject) cacheOptions { return cacheOptions{labelIndex: s == ours} }
-func bothLabelIndex(subject) cacheOptions  { return cacheOptions{labelIndex: true} }
+func ourLabelIndex(s subject) cacheOptions {
+	if s == ours {
+		return bothLabelIndex(s)
+	}
+	return cacheOptions{}
+}
+func bothLabelIndex(subject) cacheOptions { return cacheOptions{labels: []string{appLabel}} }
 
 // sink keeps the compiler from leaving out what a floor does.
 var sink []corev1.Pod

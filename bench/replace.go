@@ -26,7 +26,7 @@ func (m replacing) open(ctx context.Context, s size) (*work, error) {
 		objs[i], copies[i] = pod, pod.DeepCopy()
 	}
 	store, err := computed.New(computed.Config{
-		GroupResource: podResource, ResourcePrefix: prefix, KeyFunc: podKey, GetAttrsFunc: podAttrs, NewFunc: newPod, NewListFunc: newPodList,
+		GroupResource: podResource, ResourcePrefix: prefix, KeyFunc: podKey, GetAttrsFunc: podAttrs, NewFunc: newPod,
 	})
 	if err != nil {
 		return nil, err

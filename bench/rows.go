@@ -88,7 +88,10 @@ func readRows() []row {
 		open: reading{repeats: 40, options: plain, read: readAll, least: copyAll}.open,
 	}, {
 		name: "LIST by label, 1 % match, no index", figures: cpu(ofShipped(1)), subjects: withShippedAndFloor,
-		open: reading{repeats: 40, options: plain, read: readLabel, least: copyHundredth}.open,
+		open: reading{repeats: 40, options: noIndex, read: readLabel, least: copyHundredth}.open,
+	}, {
+		name: "LIST by label, 1 % match, adaptive index in ours", figures: cpu(timesLess(15)), subjects: withShippedAndFloor,
+		open: reading{repeats: 4000, options: plain, adapts: true, read: readLabel, least: copyHundredth}.open,
 	}, {
 		name: "LIST by label, 1 % match, label index in ours", figures: cpu(timesLess(20)), subjects: withShippedAndFloor,
 		open: reading{repeats: 4000, options: ourLabelIndex, read: readLabel, least: copyHundredth}.open,

@@ -13,8 +13,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -24,6 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/util/flowcontrol"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/cacher/status"
 	"github.com/kube-watchcache/watchcache/internal/memstore"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
@@ -57,33 +56,6 @@ func receivedAll(w *podWatch) (all []string) {
 	}
 }
 
-// A client of another server, or of one that was killed, resumes on a cache that has
-// just started, at any version that storage has. Nothing was written since, so that
-// the cache can have it from nowhere else.
-func TestBackfill(t *testing.T) {
-	inBubble(t, storedHistory, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		synctest.Wait()
-		require.Zero(t, store.Requests()["list"], "a start costs storage nothing")
-		require.Equal(t, 1, store.Requests()["watch"], "a start costs storage nothing")
-		watchPods(t, c, "/pods/", "1")
-		before := store.Requests()
-		all := []string{"ADDED a/one@2", "ADDED a/two@3", "MODIFIED a/one@4", "ADDED b/three@5", "DELETED a/two@6", "MODIFIED b/three@7", "ADDED a/two@8"}
-		for rv := 1; rv <= 8; rv++ {
-			expectReceived(t, watchPods(t, c, "/pods/", fmt.Sprint(rv)), all[rv-1:]...)
-		}
-		expectReceived(t, watchPods(t, c, "/pods/", "2", selecting("color=red", "")), "ADDED a/one@4", "ADDED b/three@7")
-		expectReceived(t, watchPods(t, c, "/pods/", "5", selecting("color!=red", "")), "DELETED a/two@6", "DELETED b/three@7", "ADDED a/two@8")
-		exactly := func(o *storage.ListOptions) { o.ResourceVersionMatch = metav1.ResourceVersionMatchExact }
-		for rv, want := range map[string]string{"3": "a/one a/two@3", "6": "a/one b/three@6", "8": "a/one a/two b/three@8"} {
-			expectList(t, c, "/pods/", rv, want, exactly)
-		}
-		assert.Equal(t, before["list"], store.Requests()["list"], "lists of the storage")
-		put(store, poddata.Pod("a/one", "color=blue"))
-		expectReceived(t, watchPods(t, c, "/pods/", "7"), "ADDED a/two@8", "MODIFIED a/one@9")
-		assert.Equal(t, 1, store.Watches(), "watches of the storage")
-	})
-}
-
 // An object that has not changed since the cache has listed it is not made into an
 // element once more, and its attributes are not computed twice.
 func TestBackfillUsesWhatWasListed(t *testing.T) {
@@ -106,42 +78,6 @@ func TestBackfillUsesWhatWasListed(t *testing.T) {
 		assert.Equal(t, map[string]int{"2": 1, "3": 1, "4": 1, "5": 1, "6": 1, "7": 1, "8": 1}, computed)
 		mu.Unlock()
 		expectReceived(t, watchPods(t, c, "/pods/", "6"), "MODIFIED b/three@7", "ADDED a/two@8")
-	})
-}
-
-// A storage that does not say so is not asked for what it has of its history.
-func TestBackfillOfOtherStorage(t *testing.T) {
-	for name, change := range map[string]func(*memstore.Store, *cacher.Config){
-		"it does not say that it keeps its history": func(store *memstore.Store, _ *cacher.Config) { store.History = false },
-		"it does not report progress":               func(_ *memstore.Store, config *cacher.Config) { config.WatchProgress = func() bool { return false } },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := storedHistory()
-				config := podConfig(store)
-				change(store, &config)
-				c, err := cacher.New(config)
-				require.NoError(t, err)
-				defer c.Stop()
-				synctest.Wait()
-				expectRefused(t, c, "7")
-				assert.Equal(t, 1, store.Requests()["watch"], "watches of the storage")
-				assert.Zero(t, store.Requests()["list"], "lists of the storage")
-			})
-		})
-	}
-}
-
-// Nobody resumes from below what storage has compacted before.
-func TestBackfillAfterCompaction(t *testing.T) {
-	compacted := func() *memstore.Store {
-		store := storedHistory()
-		store.Compact(5)
-		return store
-	}
-	inBubble(t, compacted, func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) {
-		expectRefused(t, c, "4")
-		expectReceived(t, watchPods(t, c, "/pods/", "5"), "DELETED a/two@6", "MODIFIED b/three@7", "ADDED a/two@8")
 	})
 }
 
@@ -193,30 +129,6 @@ func held(t *testing.T, kind string, test func(t *testing.T, store *memstore.Sto
 	})
 }
 
-// The requests of a cache over a storage that streams its state: progress is asked
-// for, and the state before the changes is listed, for the history only.
-var forHistory = []string{"progress", "list"}
-
-// A watch from an earlier version waits until the window has it; others don't. Events
-// that are written meanwhile come after the history.
-func TestWatchWaitsForBackfill(t *testing.T) {
-	for _, kind := range forHistory {
-		t.Run(kind, func(t *testing.T) {
-			held(t, kind, func(t *testing.T, store *memstore.Store, c *cacher.Cacher, open func()) {
-				earlier := make(chan *podWatch, 1)
-				go func() { earlier <- watchPods(t, c, "/pods/", "5") }()
-				later := watchPods(t, c, "/pods/", "8")
-				put(store, poddata.Pod("a/one", "color=blue"))
-				expectReceived(t, later, "MODIFIED a/one@9")
-				elapse(time.Second)
-				require.Empty(t, earlier, "the watch does not wait")
-				open()
-				expectReceived(t, <-earlier, "DELETED a/two@6", "MODIFIED b/three@7", "ADDED a/two@8", "MODIFIED a/one@9")
-			})
-		})
-	}
-}
-
 // REGRESSIONS 135: a watch that waits for the history holds no seat of API Priority and
 // Fairness: after the restart of a server all clients come at once, and would keep others
 // from being served.
@@ -239,92 +151,6 @@ func TestWatchThatWaitsForBackfillHoldsNoSeat(t *testing.T) {
 		open()
 		require.NoError(t, <-watching)
 	})
-}
-
-// A compaction in the middle makes the cache go back as far as it still can.
-func TestCompactionDuringBackfill(t *testing.T) {
-	for _, kind := range forHistory {
-		t.Run(kind, func(t *testing.T) {
-			held(t, kind, func(t *testing.T, store *memstore.Store, c *cacher.Cacher, open func()) {
-				earlier := make(chan *podWatch, 1)
-				go func() { earlier <- watchPods(t, c, "/pods/", "5") }()
-				elapse(time.Second)
-				store.Compact(6)
-				open()
-				expectReceived(t, <-earlier, "ERROR 410 Expired", "closed")
-				expectRefused(t, c, "5")
-				expectReceived(t, watchPods(t, c, "/pods/", "6"), "MODIFIED b/three@7", "ADDED a/two@8")
-			})
-		})
-	}
-}
-
-// A storage that hangs keeps a client from an earlier version for ten seconds.
-func TestBackfillThatHangs(t *testing.T) {
-	for _, kind := range forHistory {
-		t.Run(kind, func(t *testing.T) {
-			held(t, kind, func(t *testing.T, store *memstore.Store, c *cacher.Cacher, _ func()) {
-				began := time.Now()
-				expectReceived(t, watchPods(t, c, "/pods/", "5"), "ERROR 410 Expired", "closed")
-				assert.LessOrEqual(t, time.Since(began), 10*time.Second)
-				elapse(time.Minute)
-				began = time.Now()
-				expectRefused(t, c, "5")
-				assert.Zero(t, time.Since(began), "storage has failed a moment ago, and the watch has waited")
-				assert.Equal(t, 1, store.Watches(), "watches of the storage")
-			})
-		})
-	}
-}
-
-// A storage that takes longer than clients wait brings the history for those that come
-// later.
-func TestSlowBackfill(t *testing.T) {
-	for _, kind := range forHistory {
-		t.Run(kind, func(t *testing.T) {
-			held(t, kind, func(t *testing.T, _ *memstore.Store, c *cacher.Cacher, open func()) {
-				expectRefused(t, c, "5")
-				elapse(30 * time.Second)
-				open()
-				synctest.Wait()
-				expectReceived(t, watchPods(t, c, "/pods/", "5"), "DELETED a/two@6", "MODIFIED b/three@7", "ADDED a/two@8")
-			})
-		})
-	}
-}
-
-// A client that leaves does not wait, and neither does Stop.
-func TestEndsDuringBackfill(t *testing.T) {
-	for _, kind := range forHistory {
-		t.Run(kind, func(t *testing.T) {
-			held(t, kind, func(t *testing.T, _ *memstore.Store, c *cacher.Cacher, _ func()) {
-				began := time.Now()
-				ctx, leave := context.WithCancel(t.Context())
-				var lines [2][]string
-				done := make(chan int, 2)
-				for i, ctx := range []context.Context{ctx, t.Context()} {
-					go func() {
-						w, err := c.Watch(ctx, "/pods/", everything("5"))
-						if i == 1 {
-							assert.True(t, apierrors.IsTooManyRequests(err), "a watch that Stop has met: %v", err)
-						} else if assert.NoError(t, err) {
-							for event := range w.ResultChan() {
-								lines[i] = append(lines[i], line(event))
-							}
-						}
-						done <- i
-					}()
-				}
-				synctest.Wait()
-				leave()
-				assert.Equal(t, 0, <-done)
-				assert.Empty(t, lines[0])
-				c.Stop()
-				assert.Equal(t, 1, <-done)
-				assert.Zero(t, time.Since(began))
-			})
-		})
-	}
 }
 
 // Objects of the history of which no attributes can be had, or that can't be decoded,
@@ -442,7 +268,7 @@ func TestBackfillIsBounded(t *testing.T) {
 		synctest.Wait()
 		expectRefused(t, c, "2")
 		elapse(2 * time.Second) // the window is trimmed when its events were dispatched
-		status, err := c.StatusPage(cacher.WatcherQuery{})
+		status, err := c.StatusPage(status.Query{})
 		require.NoError(t, err)
 		oldest := status.OldestResourceVersion
 		assert.Greater(t, oldest, uint64(100))
@@ -451,74 +277,6 @@ func TestBackfillIsBounded(t *testing.T) {
 		assert.Greater(t, status.WindowBytes, int64(50_000))
 		expectRefused(t, c, fmt.Sprint(oldest-1))
 		assert.Len(t, receivedAll(watchPods(t, c, "/pods/", fmt.Sprint(oldest))), int(rv-oldest))
-	})
-}
-
-// Events of the history leave the window when they are as old as all events, from the
-// time on at which they were fetched, and can be fetched again.
-func TestBackfillAges(t *testing.T) {
-	many := func() *memstore.Store {
-		store := storedHistory()
-		for i := range 200 {
-			put(store, poddata.Pod("a/one", fmt.Sprintf("size=%d", i))) // up to 208
-		}
-		return store
-	}
-	inBubble(t, many, func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) {
-		expectReceived(t, watchPods(t, c, "/pods/b/", "6"), "MODIFIED b/three@7")
-		elapse(cacher.DefaultEventsHistoryWindow - time.Second)
-		assert.EqualValues(t, 6, c.Status().OldestResourceVersion)
-		elapse(3 * time.Second)
-		assert.Greater(t, c.Status().OldestResourceVersion, uint64(7))
-		expectReceived(t, watchPods(t, c, "/pods/b/", "6"), "MODIFIED b/three@7")
-	})
-}
-
-// Watches that come together share one watch of storage, from the lowest of their
-// versions on; a later one from further back has the missing piece fetched, and one
-// from within nothing.
-func TestBackfillInPieces(t *testing.T) {
-	inBubble(t, storedHistory, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		all := []string{"ADDED a/one@2", "ADDED a/two@3", "MODIFIED a/one@4", "ADDED b/three@5", "DELETED a/two@6", "MODIFIED b/three@7", "ADDED a/two@8"}
-		synctest.Wait()
-		before := store.Requests()["watch"]
-		for round, lowest := range []int{5, 2, 3, 1} {
-			var watches [8]*podWatch
-			var together sync.WaitGroup
-			for rv := lowest; rv <= 7; rv++ {
-				together.Go(func() { watches[rv] = watchPods(t, c, "/pods/", fmt.Sprint(rv)) })
-			}
-			together.Wait()
-			for rv := lowest; rv <= 7; rv++ {
-				expectReceived(t, watches[rv], all[rv-1:]...)
-			}
-			assert.Equal(t, before+[]int{1, 2, 2, 3}[round], store.Requests()["watch"], "watches of the storage from %d", lowest)
-		}
-	})
-}
-
-// A cache that sleeps fetches again what it needs when it wakes up.
-func TestBackfillAfterSleep(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := storedHistory()
-		c := newCache(t, store, func(config *cacher.Config) { config.IdleTimeout = time.Minute })
-		elapse(3 * time.Minute)
-		require.Zero(t, store.Watches(), "the cache does not sleep")
-		put(store, poddata.Pod("a/one", "color=blue"))
-		expectReceived(t, watchPods(t, c, "/pods/", "7"), "ADDED a/two@8", "MODIFIED a/one@9")
-	})
-}
-
-// A cache that lists again may have missed events before without knowing it. Its clients
-// list as well, and do not resume over the gap.
-func TestNoBackfillAfterARelist(t *testing.T) {
-	inBubble(t, storedHistory, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		synctest.Wait()
-		miss(store, func() { put(store, poddata.Pod("a/one", "color=blue")) })
-		store.BreakWatches(apierrors.NewResourceExpired("compacted"))
-		elapse(time.Minute)
-		expectList(t, c, "/pods/a/one", "", "a/one@9", func(o *storage.ListOptions) { o.Recursive = false })
-		expectReceived(t, watchPods(t, c, "/pods/", "8"), "ERROR 410 Expired", "closed")
 	})
 }
 

@@ -37,6 +37,8 @@ const (
 	DefaultMaxFallbackLists    = 10
 	DefaultWatchBuffer         = 16
 	DefaultEncodingBytes       = 32 << 20
+	DefaultAdaptiveIndexes     = 8
+	DefaultAdaptivePercent     = 2
 
 	// DefaultEventFreshDuration is the name in k8s.io/apiserver's package cacher.
 	DefaultEventFreshDuration = DefaultEventsHistoryWindow
@@ -95,6 +97,14 @@ type Config struct {
 	// LabelIndexes are label keys to keep an index for, for reads whose label
 	// selector requires certain values of the label.
 	LabelIndexes []string
+	// AdaptiveIndexes is how many indexes the cache builds itself, of labels and selectable
+	// fields that LISTs pin to a value again and again while no index serves them. They are
+	// built beside requests, and dropped when they have saved less than they cost for ten
+	// minutes, or less than another one would have. 0: 8; negative: none.
+	AdaptiveIndexes int
+	// AdaptivePercent is how many percent of the memory of the objects
+	// (Status.ObjectBytes) these indexes may take together. 0: 2.
+	AdaptivePercent int
 	// WatchProgress reports whether Storage answers RequestWatchProgress
 	// reliably at this time; consistent reads and streamed lists are served
 	// from the cache only then. nil: Storage is asked if it is a

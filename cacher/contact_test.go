@@ -4,8 +4,11 @@ package cacher_test
 
 import (
 	"context"
+	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -13,6 +16,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/storage"
+	etcdfeature "k8s.io/apiserver/pkg/storage/feature"
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/internal/memstore"
@@ -180,4 +186,223 @@ func TestStorageTimeout(t *testing.T) {
 			}, func(c *cacher.Config) { c.StorageTimeout, c.ConsistencyCheckInterval = timeout, -1 })
 		})
 	}
+}
+
+// dropping takes requests for progress, as etcd's grpc-proxy does, and answers none
+// while drops is true.
+type dropping struct {
+	*memstore.Store
+	drops atomic.Bool
+}
+
+func (d *dropping) RequestWatchProgress(ctx context.Context) error {
+	if d.drops.Load() {
+		return nil
+	}
+	return d.Store.RequestWatchProgress(ctx)
+}
+
+// REGRESSIONS 143: a storage that answers requests and never reports progress serves
+// consistent reads itself. Its watch stays open, nobody lists again, and the log says so
+// once, with the remedy. Once it reports, the cache serves them.
+func TestStorageThatFallsSilent(t *testing.T) {
+	for _, after := range []time.Duration{0, time.Minute} { // from the start on, or later
+		t.Run(after.String(), func(t *testing.T) {
+			text := logged(t, func() {
+				store := &dropping{}
+				inBubble(t, func() *memstore.Store { store.Store = newStore(poddata.Pod("a/one")); return store.Store }, func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) {
+					elapse(after)
+					w := watchPods(t, c, "/pods/", "2", withBookmarks)
+					store.drops.Store(true)
+					store.Touch()
+					first := goList(t.Context(), c, "")
+					elapse(4 * time.Second)
+					require.False(t, first.under(), "the read that finds out has an answer")
+					watches := store.Requests()["watch"]
+					for range 300 {
+						store.Touch()
+						began := time.Now()
+						list(t, c, "/pods/", "")
+						require.NoError(t, c.Get(t.Context(), "/pods/a/one", storage.GetOptions{}, poddata.New()))
+						require.Zero(t, time.Since(began), "storage answers at once")
+						elapse(time.Second)
+					}
+					more := store.Requests()["watch"] - watches
+					assert.LessOrEqual(t, more, 7, "%d tries in five minutes", more)
+					put(store.Store, poddata.Pod("a/two"))
+					synctest.Wait()
+					assert.Contains(t, strings.Join(receivedAll(w), " "), "ADDED a/two@", "the watch has lived on")
+
+					store.drops.Store(false)
+					elapse(6 * time.Minute)
+					lists := store.Requests()["list"]
+					store.Touch()
+					list(t, c, "/pods/", "")
+					assert.Equal(t, lists, store.Requests()["list"], "the cache serves a consistent list")
+				}, func(config *cacher.Config) { config.Storage, config.ConsistencyCheckInterval = store, -1 })
+			})
+			assert.Len(t, linesAbout(text, "does not report the progress of its watch"), 1, text)
+			assert.Contains(t, text, "grpc-proxy")
+			assert.Contains(t, text, "reports progress again")
+		})
+	}
+}
+
+// REGRESSIONS 150: a storage that is not etcd's own reports no progress unless it says so,
+// whatever the process's etcd does. Each consistent read is one of storage.
+func TestStorageThatSaysNothingOfProgress(t *testing.T) {
+	checker := etcdfeature.DefaultFeatureSupportChecker
+	etcdfeature.DefaultFeatureSupportChecker = progressSupported{checker}
+	t.Cleanup(func() { etcdfeature.DefaultFeatureSupportChecker = checker })
+	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		before := store.Requests()
+		for range 10 {
+			store.Touch()
+			began := time.Now()
+			list(t, c, "/pods/", "")
+			require.NoError(t, c.Get(t.Context(), "/pods/a/one", storage.GetOptions{}, poddata.New()))
+			require.Zero(t, time.Since(began))
+		}
+		now := store.Requests()
+		assert.Equal(t, 10, now["list"]-before["list"])
+		assert.Equal(t, 10, now["get"]-before["get"])
+		assert.Equal(t, before["watch"], now["watch"], "the watch is not opened again")
+		assert.Equal(t, before["progress"], now["progress"])
+	}, func(config *cacher.Config) { config.Storage = claimless{config.Storage} })
+}
+
+// claimless is a storage without any method beyond storage.Interface.
+type claimless struct{ storage.Interface }
+
+// REGRESSIONS 157: a storage that is slow to answer anything is no reason to open
+// another watch.
+func TestWatchIsKeptWhileStorageIsSlow(t *testing.T) {
+	store := &slowToTell{}
+	inBubble(t, func() *memstore.Store { store.Store = newStore(poddata.Pod("a/one")); return store.Store }, func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) {
+		watches := store.Requests()["watch"]
+		store.slow.Store(true)
+		for range 60 {
+			release := store.Hold()
+			store.Touch()
+			r := goList(t.Context(), c, "")
+			elapse(2 * time.Second)
+			release()
+			elapse(2 * time.Second)
+			require.False(t, r.under())
+			require.NoError(t, r.err)
+		}
+		assert.Equal(t, watches, store.Requests()["watch"], "no other watch is opened")
+	}, func(config *cacher.Config) { config.Storage = store })
+}
+
+// slowToTell takes 300 ms for each version request.
+type slowToTell struct {
+	*memstore.Store
+	slow atomic.Bool
+}
+
+func (s *slowToTell) wait() {
+	if s.slow.Load() {
+		<-time.After(300 * time.Millisecond)
+	}
+}
+
+func (s *slowToTell) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
+	s.wait()
+	return s.Store.GetCurrentResourceVersion(ctx)
+}
+
+func (s *slowToTell) KeyVersions(ctx context.Context, keys []string) ([]uint64, uint64, error) {
+	s.wait()
+	return s.Store.KeyVersions(ctx, keys)
+}
+
+// A storage that is healthy but slow is not flooded with watches: the cache is
+// more patient each time that it gave one up in vain.
+func TestSlowStorageIsNotFlooded(t *testing.T) {
+	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		release := store.HangWatches(memstore.Hang{Next: 1000})
+		put(store, poddata.Pod("a/two"))
+		for range 60 {
+			_ = goList(t.Context(), c, "")
+			elapse(time.Second)
+		}
+		n := store.Requests()["watch"]
+		assert.GreaterOrEqual(t, n, 4, "the watches that were opened in a minute")
+		assert.LessOrEqual(t, n, 20, "the watches that were opened in a minute")
+		release()
+		elapse(6 * time.Minute) // until storage no longer counts as silent
+		expectList(t, c, "/pods/", "", "a/one a/two@3")
+		// A watch that is merely quiet is left alone, however long.
+		before := store.Requests()["watch"]
+		for range 60 {
+			store.Touch()
+			assert.NoError(t, c.GetList(t.Context(), "/pods/", everything(""), &example.PodList{}))
+			elapse(10 * time.Second)
+		}
+		n = store.Requests()["watch"]
+		assert.Equal(t, before, n, "%d watches were opened over a quiet resource", n-before)
+	})
+}
+
+var noLeader = apierrors.NewInternalError(errors.New("etcdserver: no leader"))
+
+// A member without a leader refuses watches for as long as it is cut off, while
+// the others tell the storage's version.
+func TestWatchesOfALeaderlessMember(t *testing.T) {
+	for name, failure := range map[string]*apierrors.StatusError{
+		"no leader":          noLeader,
+		"leader changed":     apierrors.NewInternalError(errors.New("etcdserver: leader changed")),
+		"timed out":          apierrors.NewInternalError(errors.New("etcdserver: request timed out, possibly due to connection lost")),
+		"unavailable":        apierrors.NewInternalError(errors.New("rpc error: code = Unavailable desc = transport is closing")),
+		"deadline exceeded":  apierrors.NewInternalError(errors.New("context deadline exceeded")),
+		"503":                apierrors.NewServiceUnavailable("not now"),
+		"429":                apierrors.NewTooManyRequests("not so many", 1),
+		"timeout":            apierrors.NewTimeoutError("too slow", 1),
+		"too many requests":  apierrors.NewInternalError(errors.New("etcdserver: too many requests")),
+		"the member stopped": apierrors.NewInternalError(errors.New("etcdserver: server stopped")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+				w := watchPods(t, c, "/pods/", "2")
+				release := store.EndWatches(failure)
+				put(store, poddata.Pod("a/two"))
+				elapse(10 * time.Minute)
+				expectReceived(t, w)
+				release()
+				elapse(10 * time.Second)
+				expectReceived(t, w, "ADDED a/two@3")
+				lists := store.Requests()["list"]
+				assert.Zero(t, lists, "storage got %d lists", lists)
+			}, func(config *cacher.Config) { config.ConsistencyCheckInterval = -1 })
+		})
+	}
+}
+
+// Once storage answers again, those who read don't wait for the pause between
+// two attempts to open the watch, which has become long by then.
+func TestWatchIsOpenedWhenStorageAnswers(t *testing.T) {
+	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		open := store.Gate("version")
+		release := store.EndWatches(noLeader)
+		elapse(time.Minute)
+		put(store, poddata.Pod("a/two"))
+		for range 20 {
+			before := store.Requests()["watch"]
+			for store.Requests()["watch"] == before {
+				elapse(time.Millisecond) // the pause has just begun
+			}
+			release()
+			r := goList(t.Context(), c, "")
+			synctest.Wait()
+			open()
+			elapse(500 * time.Millisecond)
+			require.False(t, r.under(), "a consistent LIST waits for the watch to be opened")
+			open = store.Gate("version")
+			release = store.EndWatches(noLeader)
+			elapse(time.Minute)
+		}
+		release()
+		open()
+	}, func(config *cacher.Config) { config.ConsistencyCheckInterval = -1 })
 }

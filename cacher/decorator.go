@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/shadow"
+	"github.com/kube-watchcache/watchcache/cacher/status"
 	"github.com/kube-watchcache/watchcache/internal/shared"
 	"github.com/kube-watchcache/watchcache/storage/capability"
 )
@@ -203,7 +204,7 @@ func (d *decorator) openShadow(r request, c *Cacher, destroy factory.DestroyFunc
 	delegator := shipped.NewCacheDelegator(serving, of.Storage)
 	differences := limiter[struct{}]{atOnce: 1}
 	began := time.Now()
-	ctx := context.WithValue(WithClient(context.Background(), Client{User: shadowUser}), cacheOnly{}, true)
+	ctx := context.WithValue(WithClient(context.Background(), status.Client{User: shadowUser}), cacheOnly{}, true)
 	s := shadow.New(shadow.Config{
 		Serving: delegator, Shadow: c, Share: of.shadow, NewFunc: of.NewFunc, NewListFunc: of.NewListFunc,
 		Context: ctx, Room: &d.room, Metrics: c.metrics,

@@ -4,9 +4,11 @@ package cacher_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +16,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 
 	"github.com/kube-watchcache/watchcache/cacher"
@@ -116,4 +122,184 @@ func TestEncodingFailure(t *testing.T) {
 	assert.ErrorIs(t, event.Object.(runtime.CacheableObject).CacheEncode("json", fail, io.Discard), failure)
 	var e encoder
 	assert.Equal(t, "one@2", encodeNext(t, again, "json", e.encode))
+}
+
+// longEncoder makes some 4 KB of each object, and counts.
+type longEncoder struct{ calls atomic.Int64 }
+
+var longPadding = strings.Repeat(".", 4000)
+
+func (e *longEncoder) encode(object runtime.Object, w io.Writer) error {
+	e.calls.Add(1)
+	pod := object.(*example.Pod)
+	_, err := fmt.Fprintf(w, "%s@%s%s\n", pod.Name, pod.ResourceVersion, longPadding)
+	pod.Name = "taken over" // encoders own what they get
+	return err
+}
+
+// statePods makes n pods.
+func statePods(n int) []*example.Pod {
+	pods := make([]*example.Pod, n)
+	for i := range pods {
+		pods[i] = poddata.Pod(fmt.Sprintf("a/pod-%04d", i))
+	}
+	return pods
+}
+
+// stateOf encodes the initial events of a new watch, and ends it.
+func stateOf(t *testing.T, c *cacher.Cacher, n int, e *longEncoder) string {
+	w := watchPods(t, c, "/pods/", "0")
+	defer w.Stop()
+	var out bytes.Buffer
+	for range n {
+		event := <-w.ResultChan()
+		if !assert.Equal(t, watch.Added, event.Type) {
+			break
+		}
+		assert.NoError(t, event.Object.(runtime.CacheableObject).CacheEncode("json", e.encode, &out))
+	}
+	return out.String()
+}
+
+// A state of which not everything can be kept is not encoded again as a whole for
+// each watcher: what is kept of it stays, and does not give way to the rest.
+func TestInitialEventsOfAStateTwiceTheBudget(t *testing.T) {
+	const n, bytesOfOne = 400, 4018
+	store := newStore(statePods(n)...)
+	c := start(t, store, func(config *cacher.Config) { config.EncodingBytes = n * bytesOfOne / 2 })
+	var e longEncoder
+	first := stateOf(t, c, n, &e)
+	require.EqualValues(t, n, e.calls.Load(), "encodings for the first watcher")
+	for range 2 {
+		before := e.calls.Load()
+		require.Equal(t, first, stateOf(t, c, n, &e))
+		require.Less(t, e.calls.Load()-before, int64(n)*2/3, "encodings for the next watcher")
+		require.LessOrEqual(t, c.Status().EncodingBytes, int64(n*bytesOfOne/2))
+	}
+}
+
+// Watchers that begin with one state share its serializations, at once and one after
+// the other; an object that has changed is encoded again, and no other.
+func TestInitialEventsAreEncodedOnce(t *testing.T) {
+	const n = 300
+	store := newStore(statePods(n)...)
+	c := start(t, store)
+	var e longEncoder
+	var watchers sync.WaitGroup
+	states := make([]string, 8)
+	for i := range states {
+		watchers.Go(func() { states[i] = stateOf(t, c, n, &e) })
+	}
+	watchers.Wait()
+	for _, state := range states {
+		require.Equal(t, states[0], state)
+	}
+	require.EqualValues(t, n, e.calls.Load(), "encodings for watchers at once")
+	require.Equal(t, states[0], stateOf(t, c, n, &e))
+	require.EqualValues(t, n, e.calls.Load(), "and for one more")
+	for _, i := range []int{0, 17, 18, n - 1} {
+		put(store, poddata.Pod(fmt.Sprintf("a/pod-%04d", i), "changed=true"))
+	}
+	until(t, "the cache has the changes", func() bool { return c.Status().WindowEvents == 4 })
+	changed := stateOf(t, c, n, &e)
+	require.EqualValues(t, n+4, e.calls.Load(), "encodings after four changes")
+	var plain longEncoder
+	require.Equal(t, stateOf(t, start(t, store, func(config *cacher.Config) { config.EncodingBytes = -1 }), n, &plain), changed)
+	require.EqualValues(t, n, plain.calls.Load())
+}
+
+// An encoder that fails or panics in the middle of a run fails for its own watcher
+// only, and nothing of it is kept.
+func TestInitialEventsAfterAFailedEncoding(t *testing.T) {
+	const n = 100
+	store := newStore(statePods(n)...)
+	c := start(t, store)
+	w := watchPods(t, c, "/pods/", "0")
+	event := <-w.ResultChan()
+	require.Panics(t, func() {
+		_ = event.Object.(runtime.CacheableObject).CacheEncode("json", func(runtime.Object, io.Writer) error { panic("in the encoder") }, io.Discard)
+	})
+	event = <-w.ResultChan()
+	err := event.Object.(runtime.CacheableObject).CacheEncode("json", func(runtime.Object, io.Writer) error { return io.ErrUnexpectedEOF }, io.Discard)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	// The watcher after that may be told of the panic, where its own encoder was not
+	// called.
+	next := watchPods(t, c, "/pods/", "0")
+	var e, again, plain longEncoder
+	for range n {
+		_ = (<-next.ResultChan()).Object.(runtime.CacheableObject).CacheEncode("json", e.encode, io.Discard)
+	}
+	state := stateOf(t, c, n, &e)
+	require.EqualValues(t, n, e.calls.Load())
+	require.Equal(t, state, stateOf(t, c, n, &again))
+	require.Zero(t, again.calls.Load())
+	require.Equal(t, stateOf(t, start(t, store, func(config *cacher.Config) { config.EncodingBytes = -1 }), n, &plain), state)
+}
+
+// identifiers returns those that an API server's encoders have for a media type
+// and a group and version: of the object, and of the object within a watch event.
+func identifiers(t *testing.T, mediaType string, version schema.GroupVersion) []string {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	codecs := serializer.NewCodecFactory(scheme, serializer.WithSerializer(cbor.NewSerializerInfo))
+	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), mediaType)
+	require.True(t, ok, "nothing encodes %s", mediaType)
+	serializer := runtime.UseNondeterministicEncoding(info.Serializer)
+	whole := string(codecs.EncoderForVersion(serializer, version).Identifier())
+	within := func(id string) string {
+		text, err := json.Marshal(map[string]string{"name": "watch", "eventType": "ADDED", "embeddedEncoder": id})
+		require.NoError(t, err)
+		return string(text)
+	}
+	return []string{string(serializer.Identifier()), whole, within(whole), within(within(whole))}
+}
+
+// An object in shuffled CBOR is encoded for each watch that has it from the window
+// or from the state, and once for all that have it as it happens. Any other format
+// is encoded once for all, even if the object's group is called as CBOR is.
+func TestShuffledReplays(t *testing.T) {
+	version := schema.GroupVersion{Group: "cbor", Version: "v1"}
+	for mediaType, each := range map[string]bool{
+		runtime.ContentTypeCBOR: true, runtime.ContentTypeJSON: false, runtime.ContentTypeYAML: false, runtime.ContentTypeProtobuf: false,
+	} {
+		for _, id := range identifiers(t, mediaType, version) {
+			store := newStore(poddata.Pod("a/one", "color=red"))
+			c := start(t, store)
+			const watches = 5
+			var live []*podWatch
+			for range watches {
+				live = append(live, watchPods(t, c, "/pods/", "2", selecting("color=red", "")))
+			}
+			allLive(t, c, watches)
+			put(store, poddata.Pod("a/one", "color=red", "size=big"))
+			var dispatched, initial, modified, left encoder
+			for _, w := range live {
+				encodeNext(t, w, id, dispatched.encode)
+			}
+			for range watches {
+				encodeNext(t, watchPods(t, c, "/pods/", "0"), id, initial.encode)
+			}
+			for range watches {
+				encodeNext(t, watchPods(t, c, "/pods/", "2"), id, modified.encode)
+			}
+			put(store, poddata.Pod("a/one", "color=blue"))
+			for _, w := range live {
+				encodeNext(t, w, id, left.encode)
+			}
+			for range watches {
+				encodeNext(t, watchPods(t, c, "/pods/", "3", selecting("color=red", "")), id, left.encode)
+			}
+			got := [4]int64{dispatched.calls.Load(), initial.calls.Load(), modified.calls.Load(), left.calls.Load()}
+			want := [4]int64{1, 0, 0, 1}
+			if each {
+				want = [4]int64{1, watches, watches, 1 + watches}
+			}
+			assert.Equal(t, want, got, "how often %s is encoded as %s: dispatched, initial, replayed, left", version, id)
+		}
+	}
+}
+
+func allLive(t *testing.T, c *cacher.Cacher, watchers int) {
+	t.Helper()
+	until(t, "all watchers are live", func() bool { return c.Status().Watches.Live == watchers })
 }

@@ -79,8 +79,8 @@ type engine struct {
 	warnings    limiter[string]
 	faults      faults
 	lines       limiter[metrics.EndReason]
-	// passing: a goroutine passes counts on to the metrics of the shipped cacher.
-	passing atomic.Bool
+	// aiding: the goroutine of aside is under way.
+	aiding atomic.Bool
 	// toldAt is when storage has last told its version, on the timeline.
 	toldAt   atomic.Int64
 	backfill backfill
@@ -130,14 +130,14 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog, history *his
 	})
 	e.source = source.New(source.Config{
 		Storage: config.Storage, Prefix: config.ResourcePrefix, NewList: config.NewListFunc, NewFill: e.newFill,
-		Resource: config.GroupResource.String(), Clock: config.Clock, Tasks: &e.tasks, List: config.listStorage || prefersLists(config.Storage),
+		Resource: config.GroupResource.String(), Clock: config.Clock, Tasks: &e.tasks, List: config.listStorage || prefersLists(config.Storage), Within: reportsWithin(config.Storage),
 		Begins:  func() { e.fillBegan.Store(int64(e.time.Now())) },
 		Relists: e.relists, Broke: e.watchBroke, StaysBroken: e.watchStaysBroken, Undeliverable: e.undeliverable,
 	})
 	e.progress = freshness.NewProgressRequester(freshness.ProgressConfig{
 		Clock: config.Clock, Waiting: e.waiting, Versions: e.versions,
 		Request: e.requestProgress, Supported: e.saysItReports, Unfinished: e.state.Unfinished,
-		Watch: e.openWatch, GaveUp: e.watchHangs, Reports: e.source.Reports, Silent: e.silent,
+		Watch: e.openWatch, GaveUp: e.watchHangs, Reports: e.source.Reports, Silent: e.silent, Within: reportsWithin(config.Storage),
 	})
 	return e
 }
@@ -149,10 +149,22 @@ func prefersLists(s storage.Interface) bool {
 	return ok && p.PrefersLists()
 }
 
+// reportsWithin returns how long a report of progress takes of a storage that takes its
+// time, 0 of any other.
+func reportsWithin(s storage.Interface) time.Duration {
+	if slow, ok := s.(capability.SlowReporter); ok {
+		return slow.ReportsWithin()
+	}
+	return 0
+}
+
 // indexesOf returns the configured indexes. failed is called for each failure of an
 // indexer, with the state's lock held.
 func indexesOf(config *Config, failed func(index, key string, err error)) *match.Indexes {
-	indexed := match.Config{Prefix: config.ResourcePrefix, Triggers: config.IndexerFuncs, Labels: config.LabelIndexes, Failed: failed}
+	indexed := match.Config{
+		Prefix: config.ResourcePrefix, Triggers: config.IndexerFuncs, Labels: config.LabelIndexes, Failed: failed,
+		Adaptive: config.AdaptiveIndexes, AdaptivePercent: config.AdaptivePercent,
+	}
 	if config.Indexers != nil {
 		indexed.Indexers = *config.Indexers
 	}
@@ -219,22 +231,32 @@ func (e *engine) everySecond() {
 	e.remember()
 	e.warnOfFaults()
 	e.logSuppressed(false)
-	e.passOn()
+	e.aside()
 	e.health.look(freshness.GetTimeout(e.config.FreshnessTimeout))
 }
 
-// passOn adds our counts to the metrics of the shipped cacher, in a goroutine: each
-// LIST takes a call.
-func (e *engine) passOn() {
-	if !e.passing.CompareAndSwap(false, true) {
+// aside does in a goroutine what takes longer than the dispatcher may wait: adding our
+// counts to the metrics of the shipped cacher, where each LIST takes a call, and building
+// indexes.
+func (e *engine) aside() {
+	if !e.aiding.CompareAndSwap(false, true) {
 		return
 	}
 	if !e.tasks.Run(func() {
 		e.metrics.PassOn()
-		e.passing.Store(false)
+		e.adapt()
+		e.aiding.Store(false)
 	}) {
-		e.passing.Store(false)
+		e.aiding.Store(false)
 	}
+}
+
+// adapt has the indexes follow the reads.
+func (e *engine) adapt() {
+	for _, change := range e.indexes.Adapt(e.state, e.time.Now()) {
+		e.logIndex(change)
+	}
+	e.metrics.SetIndexes(len(e.indexes.Adaptive()))
 }
 
 // measure sets the metrics of the state's sizes, after each list and once a
@@ -278,6 +300,7 @@ func (e *engine) changed(rv uint64) {
 	complete := e.state.RV()
 	e.metrics.SetResourceVersion(complete)
 	e.waiting.Reached(complete)
+	e.progress.Changed()
 	if complete < rv {
 		e.progress.WatchOut()
 	}

@@ -9,16 +9,19 @@ import (
 	"maps"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/metrics"
 )
 
 // parsed returns options whose flags were parsed.
@@ -144,7 +147,7 @@ func TestShippedFlag(t *testing.T) {
 		require.NoError(t, set.Parse(test.flags))
 		require.Empty(t, options.Validate())
 		index := cacher.ForResource(widgets, func(c *cacher.Config) { c.LabelIndexes = []string{"a"} })
-		cached, _, err := cacher.CachedResources(cacher.WithOptions(options), index)
+		cached, _, _, err := cacher.CachedResources(cacher.WithOptions(options), index)
 		require.NoError(t, err, "settings for a resource that went back are no error")
 		require.Equal(t, []bool{test.widget, test.pod}, []bool{cached(widgets), cached(pods)}, test.flags)
 	}
@@ -160,7 +163,7 @@ func TestDecoratorRefusesShipped(t *testing.T) {
 		require.ErrorContains(t, err, "genericregistry.StorageWithCacher")
 	}
 	require.Zero(t, raw.opened.Load())
-	_, _, err := cacher.CachedResources(cacher.WithOptions(&cacher.Options{Implementation: "theirs", Shipped: []string{"A"}}))
+	_, _, _, err := cacher.CachedResources(cacher.WithOptions(&cacher.Options{Implementation: "theirs", Shipped: []string{"A"}}))
 	require.ErrorContains(t, err, `--watch-cache-implementation: "theirs" is not a watch cache: want "watchcache" or "shipped"`)
 	require.ErrorContains(t, err, `--watch-cache-shipped names "A"`)
 }
@@ -173,12 +176,15 @@ func TestShadowOfTheShippedCacher(t *testing.T) {
 	for _, word := range []string{"--watch-cache-shadow is 0.01", "--watch-cache-implementation=shipped", "want one of them"} {
 		require.ErrorContains(t, wrong[0], word)
 	}
-	_, _, err := cacher.CachedResources(cacher.WithOptions(options))
+	_, _, _, err := cacher.CachedResources(cacher.WithOptions(options))
 	require.ErrorContains(t, err, wrong[0].Error())
 	options.Implementation = cacher.ImplementationWatchCache
 	require.Empty(t, options.Validate())
-	require.True(t, cacher.InShadow(cacher.WithOptions(options)))
-	require.False(t, cacher.InShadow(cacher.WithOptions(cacher.NewOptions())))
+	for options, want := range map[*cacher.Options]bool{options: true, cacher.NewOptions(): false} {
+		_, _, inShadow, err := cacher.CachedResources(cacher.WithOptions(options))
+		require.NoError(t, err)
+		require.Equal(t, want, inShadow)
+	}
 }
 
 // An error about a flag names the flag and the value.
@@ -278,5 +284,56 @@ func TestFlagsPage(t *testing.T) {
 	for _, name := range configFields() {
 		flagged := slices.Contains(slices.Collect(maps.Values(fields)), name)
 		require.NotEqual(t, flagged, strings.Contains(without, "`"+name+"`"), "Config.%s has either a flag or a reason for having none", name)
+	}
+}
+
+// docs/tuning.md has a section, or a reason for having none, for each field of
+// Config and for nothing else. The flags in its headings are those of its table, and each metric and label that the page names exists.
+func TestTuningPage(t *testing.T) {
+	text, err := os.ReadFile("../docs/tuning.md")
+	require.NoError(t, err)
+	_, rest, ok := strings.Cut(string(text), "\n## Without a flag\n")
+	require.True(t, ok)
+	without, _, _ := strings.Cut(rest, "\n## ")
+
+	told := map[string]bool{}
+	for _, section := range strings.Split(string(text), "\n### ")[1:] {
+		heading, body, _ := strings.Cut(section, "\n")
+		name, flag, flagged := strings.Cut(heading, " ")
+		require.False(t, told[name], "docs/tuning.md has two sections for %s", name)
+		told[name] = true
+		row := regexp.MustCompile("(?m)^\\| (`--[a-z-]+`) \\| `" + name + "` \\|").FindStringSubmatch(string(text))
+		require.Equal(t, row != nil, flagged, "the heading of %s names its flag, if there is one", name)
+		if flagged {
+			assert.Equal(t, row[1], flag, "the flag of %s", name)
+		}
+		for _, part := range []string{"Symptom", "Metric", "Choose"} {
+			assert.Equal(t, 1, strings.Count(body, "- **"+part+":** "), "%s in the section of %s", part, name)
+		}
+	}
+	for _, name := range configFields() {
+		assert.True(t, told[name] || strings.Contains(without, "`"+name+"`"), "docs/tuning.md has neither a section for Config.%s nor a reason for having none", name)
+		delete(told, name)
+	}
+	assert.Empty(t, told, "sections of docs/tuning.md for options that there are not")
+
+	labels := map[string]bool{}
+	known := map[string]bool{}
+	for _, metric := range metrics.List() {
+		known[string(metric.Name)] = true
+		for _, label := range metric.Labels {
+			for _, value := range label.Values {
+				labels[label.Name+`="`+value+`"`] = true
+			}
+		}
+	}
+	labels[`index="`+metrics.ByKeys+`"`] = true
+	production, err := os.ReadFile("../docs/production.md")
+	require.NoError(t, err)
+	for _, name := range regexp.MustCompile(`watchcache_\w+`).FindAllString(string(text)+string(production), -1) {
+		assert.True(t, known[name], "docs/tuning.md or docs/production.md names the metric %s, which does not exist", name)
+	}
+	for _, label := range regexp.MustCompile("`(\\w+=\"\\w+\")`").FindAllStringSubmatch(string(text), -1) {
+		assert.True(t, labels[label[1]], "docs/tuning.md names %s, which no metric has", label[1])
 	}
 }

@@ -4,10 +4,15 @@ package cacher_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -149,33 +154,6 @@ func TestGetDoesNotAliasTheTopLevel(t *testing.T) {
 	}
 }
 
-// Regression 37, for reads: a stopped cache answers at once, whatever is
-// asked of it, and bothers storage with none of it.
-func TestReadsOfAStoppedCache(t *testing.T) {
-	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		store.Hold()
-		put(store, poddata.Pod("a/one"))
-		waiting := []*reading{goList(t.Context(), c, ""), goGet(t.Context(), c, "/pods/a/one", ""), goList(t.Context(), c, "9"), goGet(t.Context(), c, "/pods/a/one", "9")}
-		synctest.Wait()
-		c.Stop()
-		before := store.Requests()
-		for _, rv := range []string{"", "0", "2", "9"} {
-			waiting = append(waiting, goList(t.Context(), c, rv), goGet(t.Context(), c, "/pods/a/one", rv))
-		}
-		synctest.Wait()
-		for i, r := range waiting {
-			assert.False(t, r.under(), "read %d goes on", i)
-			assert.True(t, apierrors.IsTooManyRequests(r.err), "read %d: got %q %v", i, r.got, r.err)
-		}
-		err := c.GetList(t.Context(), "/pods/", limited(everything(""), 1), &example.PodList{})
-		assert.True(t, apierrors.IsTooManyRequests(err), "a page: got %v, want 429", err)
-		after := store.Requests()
-		assert.Equal(t, before["list"], after["list"], "lists that storage got")
-		assert.Equal(t, before["get"], after["get"], "GETs that storage got")
-		assert.Equal(t, before["version"], after["version"], "requests for its version that storage got")
-	})
-}
-
 func limited(opts storage.ListOptions, limit int64) storage.ListOptions {
 	opts.Predicate.Limit = limit
 	return opts
@@ -204,4 +182,251 @@ func TestGetAtAVersionToCome(t *testing.T) {
 		expectRead(t, after(goGet(t.Context(), c, "/pods/a/one", fmt.Sprint(rv))), fmt.Sprintf("a/one@%d", rv))
 		release()
 	})
+}
+
+// keysAsked notes what the storage is asked the versions of.
+type keysAsked struct {
+	*memstore.Store
+	mu   sync.Mutex
+	keys [][]string
+}
+
+func (a *keysAsked) KeyVersions(ctx context.Context, keys []string) ([]uint64, uint64, error) {
+	a.mu.Lock()
+	a.keys = append(a.keys, append([]string(nil), keys...))
+	a.mu.Unlock()
+	return a.Store.KeyVersions(ctx, keys)
+}
+
+// GETs at once share their requests, of the same object or not, and each asks
+// for a key once. Requests stay small.
+func TestGetsShareTheirRequests(t *testing.T) {
+	for _, tc := range []struct{ objects, gets, most int }{{1, 64, 1}, {64, 64, 64}, {7, 64, 7}, {300, 300, 100}} {
+		t.Run(fmt.Sprint(tc.gets, " GETs of ", tc.objects), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newStore()
+				for i := range tc.objects {
+					put(store, poddata.Pod(fmt.Sprintf("a/p%d", i)))
+				}
+				a := &keysAsked{Store: store}
+				c := start(t, a)
+				defer c.Stop()
+				store.Touch() // a version that the cache does not know of
+				open := store.Gate("keyversions")
+				var reads []*reading
+				for i := range tc.gets {
+					reads = append(reads, goGet(t.Context(), c, fmt.Sprintf("/pods/a/p%d", i%tc.objects), ""))
+					if i == 0 {
+						synctest.Wait()
+					}
+				}
+				synctest.Wait()
+				open()
+				for i, r := range reads {
+					expectRead(t, after(r), fmt.Sprintf("a/p%d@%d", i%tc.objects, i%tc.objects+2))
+				}
+				n := store.Requests()["get"] + store.Requests()["version"]
+				assert.Zero(t, n, "storage was asked %d times more", n)
+				require.Len(t, a.keys, 2, "the requests that were sent")
+				require.Len(t, a.keys[0], 1, "the keys of the first request")
+				assert.Contains(t, []int{min(tc.most, tc.gets-1), tc.most - 1}, len(a.keys[1]), "the keys of the second request")
+			})
+		})
+	}
+}
+
+// lying tells versions as the test has it.
+type lying struct {
+	*memstore.Store
+	lie atomic.Pointer[func(versions []uint64, current uint64) ([]uint64, uint64, error)]
+}
+
+func (l *lying) KeyVersions(ctx context.Context, keys []string) ([]uint64, uint64, error) {
+	versions, current, err := l.Store.KeyVersions(ctx, keys)
+	if lie := l.lie.Load(); lie != nil && err == nil {
+		return (*lie)(versions, current)
+	}
+	return versions, current, err
+}
+
+// An answer that can't be, or none at all, makes a GET one of storage's. If the
+// cache can't have what it has it is compared with storage, once; it passes, and
+// is trusted again.
+func TestGetWhereVersionsAreOdd(t *testing.T) {
+	type versions = []uint64
+	for name, tc := range map[string]struct {
+		lie     func(versions, uint64) (versions, uint64, error)
+		suspect bool
+	}{
+		"too few":           {func(versions, uint64) (versions, uint64, error) { return nil, 99, nil }, false},
+		"too many":          {func(v versions, c uint64) (versions, uint64, error) { return append(v, 7), c, nil }, false},
+		"an error":          {func(versions, uint64) (versions, uint64, error) { return nil, 0, errors.New("no leader") }, false},
+		"below the cache's": {func(_ versions, c uint64) (versions, uint64, error) { return versions{2}, c, nil }, true},
+		"gone":              {func(_ versions, c uint64) (versions, uint64, error) { return versions{0}, c, nil }, true},
+		"to come":           {func(_ versions, c uint64) (versions, uint64, error) { return versions{c + 9}, c + 9, nil }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				meters, metric := metered(t)
+				store := &lying{Store: newStore(poddata.Pod("a/zero"), poddata.Pod("a/one"))}
+				c := start(t, store, meters)
+				defer c.Stop()
+				store.lie.Store(&tc.lie)
+				for round := 1; round <= 5; round++ {
+					expectRead(t, after(goGet(t.Context(), c, "/pods/a/one", "")), "a/one@3")
+					assert.Equal(t, round, store.Requests()["get"], "how often storage was read")
+					synctest.Wait()
+				}
+				checks := metric(`consistency_checks_total{result="passed"}`)
+				assert.Equal(t, map[bool]float64{true: 1}[tc.suspect], checks, "%v comparisons were made", checks)
+				lists := store.Requests()["list"]
+				expectList(t, c, "/pods/", "", "a/one a/zero@3")
+				assert.Equal(t, lists, store.Requests()["list"], "the cache is not trusted")
+				n := metric("relists_total")
+				assert.EqualValues(t, 1, n, "storage was listed %v times", n)
+			})
+		})
+	}
+}
+
+// The version that a storage has told is forgotten once it was listed after it had
+// gone back.
+func TestToldVersionGoesBackWithTheStorage(t *testing.T) {
+	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		for range 5 {
+			put(store, poddata.Pod("a/one")) // up to 7
+		}
+		expectList(t, c, "/pods/", "", "a/one@7")
+		require.EqualValues(t, 7, c.Status().StorageResourceVersion)
+		store.Restore(2)
+		store.BreakWatches(nil)
+		elapse(5 * time.Minute)
+		s := c.Status()
+		require.EqualValues(t, 2, s.ResourceVersion)
+		require.EqualValues(t, 2, s.StorageResourceVersion, "the storage's version")
+	})
+}
+
+// Two keys of one name: a cache can't be made to agree with storage, GETs are
+// answered as storage has it, and storage is not listed over and over.
+func TestGetOfTwoKeysOfOneName(t *testing.T) {
+	for _, interval := range []time.Duration{0, -1} {
+		synctest.Test(t, func(t *testing.T) {
+			meters, metric := metered(t)
+			store := newStore(poddata.Pod("a/one"), poddata.Pod("a/two"))
+			store.Put("/pods/a/twin", poddata.Pod("a/one", "twin=yes"))
+			c := start(t, unstreamed{store}, meters, func(c *cacher.Config) { c.ConsistencyCheckInterval = interval })
+			defer c.Stop()
+			for range 1000 {
+				elapse(time.Second)
+				expectRead(t, after(goGet(t.Context(), c, "/pods/a/one", "")), "a/one@2")
+				expectRead(t, after(goGet(t.Context(), c, "/pods/a/two", "")), "a/two@3")
+				expectRead(t, after(goList(t.Context(), c, "0")), "a/one a/two@4")
+			}
+			n := metric("relists_total")
+			assert.LessOrEqual(t, n, float64(9), "storage was listed %v times", n)
+			t.Logf("storage was listed %v times in 1000 s", metric("relists_total"))
+		})
+	}
+}
+
+// versionsOf is what a key was at each version.
+type versionsOf struct {
+	mu   sync.Mutex
+	from []string // by resourceVersion; "" where there was nothing
+}
+
+func (h *versionsOf) add(rv uint64, what string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for uint64(len(h.from)) < rv {
+		h.from = append(h.from, h.last())
+	}
+	h.from = append(h.from, what)
+}
+
+func (h *versionsOf) last() string {
+	if len(h.from) == 0 {
+		return ""
+	}
+	return h.from[len(h.from)-1]
+}
+
+func (h *versionsOf) now() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.from) - 1
+}
+
+// between tells whether what was there at a version from since on.
+func (h *versionsOf) between(since int, what string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, was := range h.from[since:] {
+		if was == what {
+			return true
+		}
+	}
+	return false
+}
+
+// A GET is linearizable, whatever is written meanwhile, and however late and in
+// what batches the cache hears of it: it returns what was there at some time
+// between its call and its return.
+func TestGetsAreLinearizable(t *testing.T) {
+	for seed := range uint64(10) {
+		inBubble(t, func() *memstore.Store { return newStore() }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+			linearizable(t, rand.New(rand.NewPCG(seed, 1)), store, c)
+		})
+		require.False(t, t.Failed(), "with seed %d", seed)
+	}
+}
+
+func linearizable(t *testing.T, random *rand.Rand, store *memstore.Store, c *cacher.Cacher) {
+	const key = "/pods/a/one"
+	h := &versionsOf{}
+	h.add(1, "")
+	var readers sync.WaitGroup
+	var mu sync.Mutex
+	var judge []func() // when the history is complete
+	release := func() {}
+	for range 400 {
+		elapse(time.Duration(random.IntN(20)) * time.Millisecond)
+		switch random.IntN(8) {
+		case 0, 1:
+			rv := put(store, poddata.Pod("a/one"))
+			h.add(rv, fmt.Sprintf("a/one@%d", rv))
+		case 2:
+			if rv := store.Remove(key); rv > 0 {
+				h.add(rv, "")
+			}
+		case 3:
+			h.add(store.Touch(), h.last())
+		case 4:
+			release = store.Hold()
+		case 5:
+			release()
+		}
+		since := h.now()
+		readers.Go(func() {
+			pod := &example.Pod{}
+			if !assert.NoError(t, c.Get(t.Context(), key, storage.GetOptions{IgnoreNotFound: true}, pod), "a GET failed") {
+				return
+			}
+			got := ""
+			if pod.Name != "" {
+				got = fmt.Sprintf("%s/%s@%s", pod.Namespace, pod.Name, pod.ResourceVersion)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			judge = append(judge, func() {
+				assert.True(t, h.between(since, got), "a GET since %d has returned %q", since, got)
+			})
+		})
+	}
+	release()
+	readers.Wait()
+	for _, judge := range judge {
+		judge()
+	}
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher/internal/freshness"
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
 	"github.com/kube-watchcache/watchcache/cacher/internal/timeline"
-	"github.com/kube-watchcache/watchcache/metrics"
 )
 
 // storageHealth knows whether storage answers. An event, a bookmark, a list and an
@@ -212,8 +211,8 @@ func (s *streak) failed(h *storageHealth) bool {
 // history (a restored backup). A ready cache is paused while storage has something
 // that it can't deliver or that can't be applied.
 type readiness struct {
-	clock   clock.Clock
-	metrics *metrics.Resource // set under the lock, so that the last change stays
+	clock  clock.Clock
+	gauges readinessGauges // set under the lock, so that the last change stays
 
 	mu struct {
 		sync.Mutex
@@ -235,10 +234,16 @@ type readiness struct {
 	forReads atomic.Pointer[readyOrStopped]
 }
 
+// readinessGauges is metrics.Resource, as far as readiness needs it.
+type readinessGauges interface {
+	Ready(ready bool)
+	Paused(paused bool)
+}
+
 type readyOrStopped struct{ ready, stopped bool }
 
-func newReadiness(c clock.Clock, m *metrics.Resource) *readiness {
-	r := &readiness{clock: c, metrics: m}
+func newReadiness(c clock.Clock, g readinessGauges) *readiness {
+	r := &readiness{clock: c, gauges: g}
 	r.mu.since = c.Now()
 	r.mu.changed = make(chan struct{})
 	r.forReads.Store(&readyOrStopped{})
@@ -256,7 +261,7 @@ func (r *readiness) set(ready bool) (changed bool, after time.Duration) {
 	now := r.clock.Now()
 	after = now.Sub(r.mu.since)
 	r.mu.ready, r.mu.err, r.mu.since, r.mu.unlistable = ready, nil, now, false
-	r.metrics.Ready(ready)
+	r.gauges.Ready(ready)
 	r.changedLocked()
 	return true, after
 }
@@ -286,7 +291,7 @@ func (r *readiness) pause(why error) {
 		r.mu.pausedSince = r.clock.Now()
 	}
 	r.mu.paused = why
-	r.metrics.Paused(why != nil)
+	r.gauges.Paused(why != nil)
 }
 
 // pausedBy returns why the state can't follow storage, and since when. The error is
@@ -418,4 +423,11 @@ func (e *engine) warm(ctx context.Context) bool {
 	timer := e.config.Clock.NewTimer(left)
 	defer timer.Stop()
 	return e.readiness.wait(ctx, timer.C()) == nil
+}
+
+// silence returns the time since storage's last sign of life; false if there was none
+// since the cache is awake.
+func (e *engine) silence() (time.Duration, bool) {
+	at := e.health.heardAt.Load()
+	return max(0, e.time.Now()-time.Duration(at)), at > 0 || e.readiness.ready()
 }

@@ -349,7 +349,7 @@ func TestStorageAnswersAfterStop(t *testing.T) {
 // A consistent read sees everything that was written before it, even if answers
 // are lost, late, out of order or errors.
 func TestConsistentReadsUnderFaults(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(10) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			onAsking(t, func(t *testing.T, a *asking, c *cacher.Cacher) {
 				readUnderFaults(t, rand.New(rand.NewPCG(seed, 0)), a, c)

@@ -131,3 +131,18 @@ func startShipped(t *testing.T, store storage.Interface, n int, codec kruntime.C
 		}
 	}
 }
+
+// A watcher at rest costs no goroutine.
+func TestIdleWatchersHaveNoGoroutines(t *testing.T) {
+	const watchers = 2_000
+	store := newStore()
+	before := runtime.NumGoroutine()
+	c := start(t, store)
+	watches := open(t, c, store, watchers)
+	allLive(t, c, watchers)
+	until(t, "their goroutines end", func() bool { return runtime.NumGoroutine()-before <= 20 })
+	for _, w := range watches {
+		w.Stop()
+	}
+	until(t, "all watchers are forgotten", func() bool { return len(c.Status().Watchers) == 0 })
+}

@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -20,6 +23,7 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/internal/memstore"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
+	"github.com/kube-watchcache/watchcache/metrics"
 )
 
 func byNode(obj any) ([]string, error) { return []string{obj.(*example.Pod).Spec.NodeName}, nil }
@@ -311,4 +315,144 @@ func TestPredicateNamesIndexes(t *testing.T) {
 		looked, returned := cost.since()
 		assert.Equal(t, returned, looked, "%+v: looked at %d for %d", tc, looked, returned)
 	}
+}
+
+// What LISTs ask for again and again gets an index, which Status and the metrics show, and
+// which goes when nobody has asked for ten minutes; unless the configuration has no room
+// for any.
+func TestAdaptiveIndexes(t *testing.T) {
+	for name, test := range map[string]struct {
+		configure func(*cacher.Config)
+		built     bool
+	}{
+		"default":    {func(c *cacher.Config) {}, true},
+		"none":       {func(c *cacher.Config) { c.AdaptiveIndexes = -1 }, false},
+		"no room":    {func(c *cacher.Config) { c.AdaptivePercent = 1 }, false},
+		"sufficient": {func(c *cacher.Config) { c.AdaptivePercent, c.AdaptiveIndexes = 100, 1 }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				meters, read := metered(t)
+				store := newStore()
+				const pods = 500
+				for i := range pods {
+					put(store, poddata.Pod(fmt.Sprintf("a/pod%03d", i), fmt.Sprintf("app=app%02d", i/10)))
+				}
+				c := start(t, store, meters, test.configure)
+				cost := &listCost{read: read}
+				list := func() (looked int) {
+					opts := everything("0")
+					opts.Predicate = poddata.Predicate("app=app07", "")
+					var into example.PodList
+					require.NoError(t, c.GetList(t.Context(), "/pods/", opts, &into))
+					require.Len(t, into.Items, 10)
+					looked, _ = cost.since()
+					return looked
+				}
+				cost.since()
+				for range 40 {
+					require.Equal(t, pods, list())
+				}
+				elapse(2 * time.Second)
+				if !test.built {
+					require.Empty(t, c.Status().AdaptiveIndexes)
+					require.Equal(t, pods, list())
+					return
+				}
+				require.Equal(t, []string{"l:app"}, c.Status().AdaptiveIndexes)
+				require.Equal(t, 1.0, read("indexes"))
+				require.Equal(t, 10, list())
+				require.Equal(t, map[string]uint64{"keys": 40, "other": 1}, c.Status().Totals.ReadsByIndex)
+				put(store, poddata.Pod("a/pod070"))
+				synctest.Wait()
+				put(store, poddata.Pod("a/pod111", "app=app07"))
+				expectFresh(t, c)
+				cost.since()
+				for range 5 {
+					require.Equal(t, 10, list())
+				}
+
+				elapse(11 * time.Minute) // it has paid in the first ten
+				require.Equal(t, []string{"l:app"}, c.Status().AdaptiveIndexes)
+				elapse(10 * time.Minute)
+				require.Empty(t, c.Status().AdaptiveIndexes)
+				require.Zero(t, read("indexes"))
+				require.Equal(t, pods, list())
+			})
+		})
+	}
+}
+
+// counted returns a configuration change that counts, and a function that
+// reads the sum of a metric over its labels.
+func counted(t testing.TB) (func(*cacher.Config), func(name string) float64) {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	m, err := metrics.New(registry)
+	require.NoError(t, err)
+	return func(c *cacher.Config) { c.Metrics = m }, func(name string) (sum float64) {
+		t.Helper()
+		families, err := registry.Gather()
+		require.NoError(t, err)
+		for _, family := range families {
+			if family.GetName() != "watchcache_"+name {
+				continue
+			}
+			for _, metric := range family.GetMetric() {
+				sum += metric.GetCounter().GetValue() + metric.GetGauge().GetValue()
+			}
+		}
+		return sum
+	}
+}
+
+// An event is evaluated for the groups that it may affect, however many
+// watchers there are: at most once for each selector that it matches, plus
+// once for each that names nothing to look it up by.
+func TestCandidatesFollowMatches(t *testing.T) {
+	const watchers, residual = 800, 3
+	store := newStore()
+	count, sum := counted(t)
+	c := start(t, store, count, func(c *cacher.Config) { c.IndexerFuncs, c.WatchBuffer = poddata.Triggers(), 100 })
+	selectors := []func(i int) (label, field, key string, single bool){
+		func(i int) (string, string, string, bool) { return fmt.Sprintf("app=app-%d", i), "", "/pods/", false },
+		func(i int) (string, string, string, bool) {
+			return fmt.Sprintf("app in (app-%d,other-%d)", i, i), "", "/pods/", false
+		},
+		func(i int) (string, string, string, bool) {
+			return "", fmt.Sprintf("spec.nodeName=n-%d", i), "/pods/", false
+		},
+		func(i int) (string, string, string, bool) {
+			return "", fmt.Sprintf("status.phase=p-%d", i), "/pods/", false
+		},
+		func(i int) (string, string, string, bool) {
+			return "", fmt.Sprintf("metadata.name=pod-%d", i), "/pods/", false
+		},
+		func(i int) (string, string, string, bool) { return "", "", fmt.Sprintf("/pods/ns-%d/", i), false },
+		func(i int) (string, string, string, bool) {
+			return "", "", fmt.Sprintf("/pods/ns-%d/pod-%d", i, i), true
+		},
+		func(i int) (string, string, string, bool) {
+			return "", fmt.Sprintf("metadata.namespace=ns-%d", i), "/pods/", false
+		},
+	}
+	for i := range watchers {
+		label, field, key, single := selectors[i%len(selectors)](i / len(selectors))
+		watchPods(t, c, key, "1", selecting(label, field), func(o *storage.ListOptions) { o.Recursive = !single })
+	}
+	for i := range residual {
+		watchPods(t, c, "/pods/", "1", selecting(fmt.Sprintf("app!=none-%d", i), ""))
+	}
+	allLive(t, c, watchers+residual)
+
+	const events = 50
+	for i := range events {
+		put(store, poddata.Pod(fmt.Sprintf("ns-%d/pod-%d", i, i), fmt.Sprintf("app=app-%d", i),
+			fmt.Sprintf("spec.nodeName=n-%d", i), fmt.Sprintf("status.phase=p-%d", i)))
+	}
+	until(t, "all is delivered", func() bool {
+		return sum("delivered_events_total") == events*float64(len(selectors)+residual)
+	})
+	got, want := sum("dispatch_evaluations_total"), events*float64(len(selectors)+residual)
+	assert.Equal(t, want, got, "as many groups are evaluated for %d events as match", events)
 }

@@ -3,8 +3,9 @@
 package cacher_test
 
 import (
+	"bytes"
+	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,10 +13,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/apis/example"
+	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/cacher"
@@ -94,103 +96,7 @@ func TestPagesAreOfOneVersion(t *testing.T) {
 	}
 }
 
-// Regression 19: when storage has compacted a version, to list it or to go on
-// with its pages fails as it does there, at once and on a quiet resource; pages
-// may go on at the latest version.
-func TestCompactedVersion(t *testing.T) {
-	store := newStore(poddata.Pod("a/one"), poddata.Pod("a/two"), poddata.Pod("b/one")) // 2, 3, 4
-	c := start(t, store)
-	first, err := listPage(t, c, "/pods/", "", "", 1)
-	require.NoError(t, err)
-	require.Equal(t, "a/one@4", lineOf(first))
-	put(store, poddata.Pod("b/two")) // 5
-	expectFresh(t, c)
-	expectList(t, c, "/pods/", "4", "a/one a/two b/one@4", exactly)
-	store.Compact(store.Touch()) // 6
-
-	for name, change := range map[string]func(*storage.ListOptions){
-		"exactly": exactly,
-		"a limit": func(o *storage.ListOptions) { o.Predicate.Limit = 10 },
-	} {
-		opts := everything("4")
-		change(&opts)
-		err := c.GetList(testContext(t), "/pods/", opts, &example.PodList{})
-		assert.True(t, apierrors.IsResourceExpired(err), "%s: got %v, want expired", name, err)
-	}
-	_, err = listPage(t, c, "/pods/", "", first.Continue, 1)
-	var status apierrors.APIStatus
-	require.True(t, errors.As(err, &status), "%v", err)
-	require.True(t, apierrors.IsResourceExpired(err), "%v", err)
-	rest, err := listPage(t, c, "/pods/", "", status.Status().Continue, 2)
-	require.NoError(t, err, "going on at the latest version")
-	assert.Equal(t, "a/two b/one@6", lineOf(rest), "going on at the latest version")
-	rest, err = listPage(t, c, "/pods/", "", rest.Continue, 2)
-	require.NoError(t, err, "going on after that")
-	assert.Equal(t, "b/two@6", lineOf(rest), "going on after that")
-}
-
-// Storage answers for versions that the cache can't show: those from before the
-// cache, and those that have left the window.
-func TestVersionsBeforeTheWindow(t *testing.T) {
-	store := newStore(poddata.Pod("a/one"))
-	store.Remove("/pods/a/one")
-	put(store, poddata.Pod("a/two")) // 4
-	c := start(t, store)
-	before := store.Requests()["list"]
-	expectList(t, c, "/pods/", "2", "a/one@2", exactly)
-	expectList(t, c, "/pods/", "3", "@3", exactly)
-	n := store.Requests()["list"] - before
-	assert.Equal(t, 2, n, "%d lists went to storage", n)
-	expectList(t, c, "/pods/", "4", "a/two@4", exactly)
-	expectList(t, c, "/pods/a/two", "4", "a/two@4", exactly, single)
-	assert.Equal(t, 2, store.Requests()["list"]-before, "a version of the window went to storage")
-}
-
 func single(o *storage.ListOptions) { o.Recursive = false }
-
-// LISTs as the API concepts tell them apart, by resourceVersion, match and
-// limit; the numbers are how often storage is asked.
-func TestListByVersion(t *testing.T) {
-	store := newStore(poddata.Pod("a/one"), poddata.Pod("a/two"), poddata.Pod("b/one")) // 2, 3, 4
-	c := start(t, store)
-	put(store, poddata.Pod("b/two")) // 5
-	expectFresh(t, c)
-	for _, tc := range []struct {
-		key, rv, match string
-		limit          int64
-		want           string
-		requests       int
-	}{
-		{"/pods/", "", "", 0, "a/one a/two b/one b/two@5", 0},
-		{"/pods/", "", "", 2, "a/one a/two@5", 0},
-		{"/pods/", "0", "", 0, "a/one a/two b/one b/two@5", 0},
-		{"/pods/", "0", "", 2, "a/one a/two b/one b/two@5", 0},
-		{"/pods/", "4", "", 0, "a/one a/two b/one b/two@5", 0},
-		{"/pods/", "4", "", 5, "a/one a/two b/one@4", 0},
-		{"/pods/", "4", "Exact", 0, "a/one a/two b/one@4", 0},
-		{"/pods/", "4", "Exact", 2, "a/one a/two@4", 0},
-		{"/pods/", "4", "NotOlderThan", 0, "a/one a/two b/one b/two@5", 0},
-		{"/pods/", "4", "NotOlderThan", 2, "a/one a/two@5", 0},
-		{"/pods/", "0", "NotOlderThan", 0, "a/one a/two b/one b/two@5", 0},
-		{"/pods/", "", "NotOlderThan", 0, "a/one a/two b/one b/two@5", 0},
-		{"/pods/", "", "Exact", 0, "a/one a/two b/one b/two@5", 1},
-		{"/pods/", "0", "Exact", 0, "a/one a/two b/one b/two@5", 1},
-		{"/pods/", "3", "Exact", 0, "a/one a/two@3", 1},
-		{"/pods/a", "", "", 0, "a/one a/two@5", 0},
-		{"/pods/b/", "4", "Exact", 0, "b/one@4", 0},
-		{"/pods/c/", "", "", 0, "@5", 0},
-		{"/pods/b", "0", "", 0, "b/one b/two@5", 0},
-	} {
-		before := store.Requests()["list"]
-		pods := expectList(t, c, tc.key, tc.rv, tc.want, func(o *storage.ListOptions) {
-			o.ResourceVersionMatch = metav1.ResourceVersionMatch(tc.match)
-			o.Predicate.Limit = tc.limit
-		})
-		n := store.Requests()["list"] - before
-		assert.Equal(t, tc.requests, n, "%+v: storage was asked %d times", tc, n)
-		assert.NotNil(t, pods.Items, "%+v: the items are nil, which encodes as null", tc)
-	}
-}
 
 // A LIST of one key has the object, or nothing.
 func TestListOfOneKey(t *testing.T) {
@@ -204,21 +110,6 @@ func TestListOfOneKey(t *testing.T) {
 		expectList(t, c, "/pods/a", rv, "@3", single)
 		expectList(t, c, "/pods/a/one", rv, "a/one@3", single, func(o *storage.ListOptions) { o.Predicate.Limit = 1 })
 		expectList(t, c, "/pods/a/one", "", "a/one@3", single, func(o *storage.ListOptions) { o.Predicate.Continue = "not looked at" })
-	}
-}
-
-// Regressions 27 to 29: a scope is what it says.
-func TestListScope(t *testing.T) {
-	store := newStore(poddata.Pod("ns1/x"), poddata.Pod("ns11/x"), poddata.Pod("ns1-a/x"), poddata.Pod("ns2/x"), poddata.Pod("ns2/y")) // ..6
-	c := start(t, store)
-	for _, rv := range []string{"", "0", "6"} {
-		expectList(t, c, "/pods/ns1/", rv, "ns1/x@6")
-		expectList(t, c, "/pods/ns1", rv, "ns1/x@6")
-		expectList(t, c, "/pods/ns2/", rv, "ns2/x ns2/y@6")
-		expectList(t, c, "/pods/", rv, "ns1-a/x ns1/x ns11/x ns2/x@6", selecting("", "metadata.name=x"))
-		expectList(t, c, "/pods/", rv, "ns1/x@6", selecting("", "metadata.namespace=ns1"))
-		expectList(t, c, "/pods/ns2/", rv, "@6", selecting("", "metadata.namespace=ns1"))
-		expectList(t, c, "/pods/ns2/", rv, "ns2/y@6", selecting("", "metadata.namespace=ns2,metadata.name=y"))
 	}
 }
 
@@ -335,5 +226,52 @@ func TestListDoesNotAliasTheTopLevel(t *testing.T) {
 		assert.Equal(t, "y", pod.Labels["x"], "%+v", pod)
 		assert.Equal(t, "2", pod.ResourceVersion, "%+v", pod)
 		pod.Name, pod.Namespace, pod.ResourceVersion, pod.Labels = "other", "other", "9", nil
+	}
+}
+
+// Lists keeps what lists were encoded to, for the serializers that it was asked
+// for; a cache without it keeps nothing.
+func TestLists(t *testing.T) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{example.AddToScheme, examplev1.AddToScheme} {
+		require.NoError(t, add(scheme))
+	}
+	scheme.AddKnownTypes(example.SchemeGroupVersion, &example.PodList{})
+	scheme.AddKnownTypes(examplev1.SchemeGroupVersion, &examplev1.PodList{})
+	stock := serializer.NewCodecFactory(scheme)
+	for _, lists := range []*cacher.ListEncodings{nil, {}} {
+		store := newStore()
+		for i := range 40 {
+			put(store, poddata.Pod(fmt.Sprintf("a/pod-%d", i)))
+		}
+		c := start(t, store, func(config *cacher.Config) { config.Lists = lists })
+		var serializer runtime.NegotiatedSerializer = stock
+		if lists != nil {
+			serializer = lists.Serializer(stock)
+			assert.True(t, lists.Serializer(serializer) == serializer, "a serializer is wrapped twice")
+		}
+		info, _ := runtime.SerializerInfoForMediaType(stock.SupportedMediaTypes(), runtime.ContentTypeJSON)
+		for range 3 {
+			var list example.PodList
+			options := storage.ListOptions{ResourceVersion: "0", Recursive: true, Predicate: storage.Everything}
+			ctx := context.Background()
+			if lists != nil {
+				with, end := lists.Begin(ctx)
+				defer end()
+				ctx = with
+			}
+			err := c.GetList(ctx, "/pods/", options, &list)
+			require.NoError(t, err)
+			require.Len(t, list.Items, 40)
+			encoded := func(s runtime.NegotiatedSerializer) string {
+				var into bytes.Buffer
+				require.NoError(t, s.EncoderForVersion(info.Serializer, examplev1.SchemeGroupVersion).Encode(&list, &into))
+				return into.String()
+			}
+			want, got := encoded(stock), encoded(serializer)
+			assert.Equal(t, want, got)
+		}
+		kept := c.Status().EncodingBytes
+		assert.Equal(t, lists != nil, kept > 0, "whether bytes are kept, with %v: %d", lists, kept)
 	}
 }

@@ -52,13 +52,6 @@ func (l *ListEncodings) Begin(ctx context.Context) (with context.Context, end fu
 // Representation is how a client asks for a list, if not as the list itself.
 type Representation = listcache.Representation
 
-// The outcomes of a Representation.
-const (
-	RepresentationUnused  = listcache.Unused
-	RepresentationWritten = listcache.Written
-	RepresentationRefused = listcache.Refused
-)
-
 // Represent returns a context for a LIST that is wanted in a representation: an
 // encoder of Serializer writes the list that a cache fills for this context in JSON or
 // protobuf. Call end after the response.
@@ -67,11 +60,8 @@ func (l *ListEncodings) Represent(ctx context.Context, wanted *Representation) (
 }
 
 // CustomList is a request for a list of custom resources that the handler of
-// CustomResources may answer, and CustomMetadata its representation as metadata.
-type (
-	CustomList     = listcache.CustomList
-	CustomMetadata = listcache.CustomMetadata
-)
+// CustomResources may answer.
+type CustomList = listcache.CustomList
 
 // CustomResources returns a handler that answers requests as next does, and lists of
 // custom resources, which caches with these ListEncodings fill as an

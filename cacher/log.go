@@ -13,7 +13,9 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/dispatch"
+	"github.com/kube-watchcache/watchcache/cacher/internal/match"
 	"github.com/kube-watchcache/watchcache/cacher/internal/source"
+	"github.com/kube-watchcache/watchcache/cacher/status"
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
@@ -80,6 +82,19 @@ func (e *engine) logBackfill(wanted uint64, took time.Duration, err error) {
 		"wanted", wanted, "after", took.String(), "from", stats.OldestRV, "events", stats.WindowEvents)
 }
 
+// logIndex logs that an index was built or dropped, or could not be built.
+func (e *engine) logIndex(change match.Adapted) {
+	log := e.log.V(linesOfLife).WithValues("index", inLine(change.Index), "bytes", change.Bytes)
+	switch {
+	case change.Dropped:
+		log.Info("The watch cache has dropped an index: it saves reads less than it costs, or there is no room for it")
+	case change.Err != nil:
+		log.Info("The watch cache could not build an index that reads need", "reason", change.Err.Error())
+	default:
+		log.Info("The watch cache has built an index that reads need")
+	}
+}
+
 // slept is called when an idle cache has ended its engine.
 func (c *Cacher) slept() {
 	c.metrics.FellAsleep()
@@ -141,7 +156,7 @@ func (e *engine) logWatcher(r dispatch.Report) {
 	level, message := lineOf(r.Reason)
 	values := []any{
 		"user", inLine(r.Client.User), "userAgent", inLine(r.Client.UserAgent), "address", inLine(r.Client.Address), "watch", r.ID,
-		"behind", r.Lag, "behindFor", r.LagTime.Round(time.Millisecond).String(), "queued", r.Queued,
+		"behind", r.Lag, "behindFor", time.Duration(r.LagSeconds * float64(time.Second)).Round(time.Millisecond).String(), "queued", r.Queued,
 		"delivered", r.Delivered, "age", r.Age(e.config.Clock.Now()).Round(time.Second).String(),
 	}
 	if r.Reason != dispatch.NotEnded {
@@ -297,34 +312,21 @@ func (e *engine) noteError(message string, err error) {
 // errorsKept is how many different errors a cache remembers.
 const errorsKept = 16
 
-// LastError is something that went wrong, and when.
-type LastError struct {
-	// Summary is one of a few fixed sentences, about the event and the cache's response
-	// to it. It names no object.
-	Summary string `json:"summary"`
-	// Message has the details, without names, keys or content of objects. Only the
-	// server's log may have keys.
-	Message string `json:"message"`
-	// Time is when it happened last, and Times how often it has.
-	Time  time.Time `json:"time"`
-	Times int       `json:"times,omitempty"`
-}
-
 // errorLog is the latest errors of a cache, over all the times that it was
 // awake.
 type errorLog struct {
 	mu struct {
 		sync.Mutex
-		latest []LastError // the latest last; no two with one text
+		latest []status.Error // the latest last; no two with one text
 	}
 }
 
 // add notes an error by its public text. An error that is there already is counted.
 func (l *errorLog) add(summary, message string, now time.Time) {
-	e := LastError{Summary: summary, Message: message, Time: now, Times: 1}
+	e := status.Error{Summary: summary, Message: message, Time: now, Times: 1}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	same := slices.IndexFunc(l.mu.latest, func(o LastError) bool { return o.Summary == summary && o.Message == e.Message })
+	same := slices.IndexFunc(l.mu.latest, func(o status.Error) bool { return o.Summary == summary && o.Message == e.Message })
 	switch {
 	case same >= 0:
 		e.Times += l.mu.latest[same].Times
@@ -336,7 +338,7 @@ func (l *errorLog) add(summary, message string, now time.Time) {
 }
 
 // all returns the errors, the latest first.
-func (l *errorLog) all() []LastError {
+func (l *errorLog) all() []status.Error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := slices.Clone(l.mu.latest)

@@ -125,14 +125,11 @@ func checkResources(p *problems, option string, resources []schema.GroupResource
 	}
 }
 
-// InShadow is for server.Install. It reports whether the shipped cacher answers the
-// requests for cached resources (Options.Shadow).
-func InShadow(opts ...Option) bool { return optionsOf(opts).shadow() > 0 }
-
 // CachedResources is for server.Install. It returns which resources options select for
-// this cache (see Only, Except and Options.Implementation), and all resources that the
-// options name. The error names every invalid option.
-func CachedResources(opts ...Option) (cached func(schema.GroupResource) bool, named []schema.GroupResource, err error) {
+// this cache (see Only, Except and Options.Implementation), all resources that the
+// options name, and whether the shipped cacher answers the requests for cached resources
+// (Options.Shadow). The error names every invalid option.
+func CachedResources(opts ...Option) (cached func(schema.GroupResource) bool, named []schema.GroupResource, inShadow bool, err error) {
 	o := optionsOf(opts)
 	named = slices.Concat(append(slices.Clone(o.only), o.except)...)
 	for _, r := range o.resources {
@@ -148,7 +145,7 @@ func CachedResources(opts ...Option) (cached func(schema.GroupResource) bool, na
 	}
 	return func(resource schema.GroupResource) bool {
 		return o.includes(resource) && !o.shipped(resource)
-	}, named, errors.Join(o.problems...)
+	}, named, o.shadow() > 0, errors.Join(o.problems...)
 }
 
 // shipped reports whether a resource is on the cacher of k8s.io/apiserver.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/apis/example"
@@ -105,20 +104,6 @@ func expectReached(t testing.TB, c storage.Interface, rv uint64) {
 	t.Helper()
 	opts := storage.GetOptions{ResourceVersion: fmt.Sprint(rv), IgnoreNotFound: true}
 	require.NoError(t, c.Get(testContext(t), "/pods/nowhere/none", opts, &example.Pod{}))
-}
-
-// Regression 19: what storage has compacted is refused on every page, whatever
-// is kept.
-func TestPagesEndAtACompaction(t *testing.T) {
-	store := pagedStore()
-	c := start(t, store)
-	_, first := list(t, c, "/pods/", "", func(o *storage.ListOptions) { o.Predicate.Limit = 2 })
-	put(store, poddata.Pod("a/8"))
-	store.Compact(10)
-	opts := limited(everything(""), 2)
-	opts.Predicate.Continue = first.Continue
-	err := c.GetList(testContext(t), "/pods/", opts, &example.PodList{})
-	assert.True(t, apierrors.IsResourceExpired(err), "got %v", err)
 }
 
 // Regression 93: an earlier version is not made for a client that has gone.

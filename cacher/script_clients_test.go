@@ -407,7 +407,10 @@ func describe(object runtime.Object, err error) string {
 	for _, pod := range pods.Items {
 		out += fmt.Sprintf(" %s/%s@%s", pod.Namespace, pod.Name, pod.ResourceVersion)
 	}
-	if len(pods.Items) == 0 {
+	switch {
+	case pods.Items == nil:
+		out += " nil, which encodes as null"
+	case len(pods.Items) == 0:
 		out += " nothing"
 	}
 	if pods.Continue != "" {

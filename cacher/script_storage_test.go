@@ -208,7 +208,13 @@ func (f *fixture) breakWatches(c *script.Command) (string, error) {
 
 func (f *fixture) hang(c *script.Command) (string, error) {
 	next, err := c.Number("next")
-	f.releases["hang"] = f.store.HangWatches(memstore.Hang{Stale: c.Flag("stale"), Stubborn: c.Flag("stubborn"), Next: int(next)})
+	before, release := f.releases["hang"], f.store.HangWatches(memstore.Hang{Stale: c.Flag("stale"), Stubborn: c.Flag("stubborn"), Next: int(next)})
+	f.releases["hang"] = func() {
+		release()
+		if before != nil {
+			before()
+		}
+	}
 	return "", err
 }
 

@@ -147,7 +147,7 @@ func (s *scriptStore) GetList(ctx context.Context, key string, opts storage.List
 func (f *fixture) new(c *script.Command) (string, error) {
 	f.end()
 	*f = *newFixture(f.t)
-	f.store.noProgress = c.Flag("no-progress")
+	f.store.noProgress, f.store.History = c.Flag("no-progress"), c.Flag("history")
 	return "", nil
 }
 

@@ -4,10 +4,8 @@ package cacher_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,8 +13,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
@@ -32,13 +28,6 @@ const idleTimeout = time.Minute
 
 func lazily(c *cacher.Config)   { c.LazyStart = true }
 func sleeping(c *cacher.Config) { c.IdleTimeout = idleTimeout }
-
-// asleep lets the cache fall asleep.
-func asleep(t *testing.T, c *cacher.Cacher) {
-	t.Helper()
-	elapse(2*idleTimeout + time.Second)
-	require.True(t, c.Status().Asleep, "the cache is awake")
-}
 
 // counting is a storage that is slow to tell how many objects it has, which is
 // what a cache asks for last before it falls asleep.
@@ -87,38 +76,6 @@ func TestUsedWhileFallingAsleep(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A sleeping cache that is stopped turns everyone away, and so does one that was
-// never used; nothing is started for it.
-func TestStopAsleep(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newStore(poddata.Pod("a/one"))
-		slept := start(t, store, sleeping)
-		asleep(t, slept)
-		for name, c := range map[string]*cacher.Cacher{"slept": slept, "never used": newCache(t, store, lazily, sleeping)} {
-			before := fmt.Sprint(store.Requests())
-			c.Stop()
-			c.Stop()
-			for range 2 {
-				err := c.GetList(t.Context(), "/pods/", everything("0"), &example.PodList{})
-				status := apierrors.APIStatus(nil)
-				assert.True(t, errors.As(err, &status), "%s: LIST after Stop got %v", name, err)
-				assert.EqualValues(t, http.StatusTooManyRequests, status.Status().Code, "%s: LIST after Stop got %v", name, err)
-				_, err = c.Watch(t.Context(), "/pods/", everything("0"))
-				assert.Error(t, err, "%s: WATCH after Stop is served", name)
-				assert.Error(t, c.Wait(t.Context()), "%s: Wait after Stop says that it is ready", name)
-			}
-			assert.False(t, c.Ready(), "%s: Ready after Stop", name)
-			assert.Error(t, c.ReadinessCheck(), "%s: the readiness check after Stop", name)
-			select {
-			case <-c.Done():
-			default:
-				assert.Fail(t, fmt.Sprintf("%s: Done is open after Stop", name))
-			}
-			assert.Equal(t, before, fmt.Sprint(store.Requests()), "%s: storage was asked", name)
-		}
-	})
 }
 
 // A lazy cache meets a storage that can't estimate sizes when New is over: it
@@ -204,4 +161,22 @@ func useOnce(ctx context.Context, c *cacher.Cacher, random *rand.Rand) error {
 		}
 	}
 	return nil
+}
+
+// Wait ends with its context and with the cache.
+func TestWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore()
+		store.Gate("watch")
+		c := newCache(t, store)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		assert.ErrorIs(t, c.Wait(ctx), context.DeadlineExceeded)
+		ended := make(chan error, 1)
+		go func() { ended <- c.Wait(t.Context()) }()
+		synctest.Wait()
+		c.Stop()
+		assert.Error(t, <-ended, "Wait has not failed when the cache was stopped")
+		assert.Error(t, c.Wait(t.Context()), "Wait does not fail after the cache was stopped")
+	})
 }

@@ -5,9 +5,14 @@ package cacher_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,6 +24,7 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/internal/memstore"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
+	"github.com/kube-watchcache/watchcache/internal/race"
 )
 
 // counter reads a watch to its end or to a version, and checks that what it
@@ -122,7 +128,11 @@ func TestBurstClosesNobody(t *testing.T) {
 // Watchers that never read cost the others nothing, and resume whole when they
 // read again.
 func TestNeverReadingWatchersHarmNobody(t *testing.T) {
-	const healthy, silent, events = 990, 10, burstEvents
+	const healthy, silent = 990, 10 // so many get events in rounds
+	events := 20_000
+	if race.Enabled { // a send costs fifty times as much
+		events = 2_000
+	}
 	store := newStore()
 	c := start(t, store, withLongHistory)
 	watches := open(t, c, store, healthy)
@@ -149,27 +159,6 @@ func TestNeverReadingWatchersHarmNobody(t *testing.T) {
 		require.NoError(t, w.err, "silent watcher %d, after %d events", i, w.events)
 		assert.Equal(t, events, w.events, "the events of silent watcher %d", i)
 	}
-}
-
-// A parked watcher whose position has left the window is told so, after what
-// it can still get.
-func TestParkedWatcherExpires(t *testing.T) {
-	store := newStore()
-	c := start(t, store, func(config *cacher.Config) { config.WindowBytes = 1 })
-	w := open(t, c, store, 1)[0]
-	until(t, "it is live", func() bool { return !c.Status().Watchers[0].Parked })
-	last := burst(store, 1000)
-	until(t, "all is dispatched, and has left the window but for the last event", func() bool {
-		status := c.Status()
-		return status.ResourceVersion == last && status.WindowEvents == 1
-	})
-	for w.err == nil {
-		w.readTo(testContext(t), last)
-		require.NotEqual(t, last, w.last, "a watcher that did not read got every event from a window of one event")
-	}
-	assert.EqualError(t, w.err, fmt.Sprintf("at %d: ERROR 410 Expired", w.last))
-	_, ok := <-w.ResultChan()
-	assert.False(t, ok, "the watch goes on after the error")
 }
 
 // REGRESSIONS 46: Stop returns while events come at full speed, and leaves
@@ -209,5 +198,168 @@ func TestStopUnderLoad(t *testing.T) {
 		assert.Error(t, c.GetList(t.Context(), "/pods/", storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true}, &example.PodList{}), "a stopped cache lists")
 		_, err := c.Watch(t.Context(), "/pods/", storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true})
 		assert.Error(t, err, "a stopped cache watches")
+	}
+}
+
+const (
+	stalledPods     = 500
+	stalledWatchers = 10 // that never read
+	// Initial events are encoded by runs of so many events at most: one of them in a
+	// client's channel holds them all.
+	runEvents = 64
+)
+
+// REGRESSIONS 84: clients that never read their initial events are ended, and of the
+// states that they began with, which were rewritten since, nothing is left but what
+// their channels hold.
+func TestStalledClientsKeepNoSnapshot(t *testing.T) {
+	for name, initial := range map[string]func(*storage.ListOptions){
+		"from 0": func(*storage.ListOptions) {}, "watch-list": streaming,
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := newStore()
+			var pods []weak.Pointer[example.Pod]
+			write := func() (rv uint64) {
+				for i := range stalledPods {
+					pod := poddata.Pod(fmt.Sprintf("a/pod-%03d", i))
+					pods = append(pods, weak.Make(pod))
+					rv = put(store, pod)
+				}
+				return rv
+			}
+			write()
+			meters, metric := metered(t)
+			c := start(t, store, meters, func(c *cacher.Config) { c.WindowBytes = 1 })
+			var stalled []*podWatch
+			for range stalledWatchers {
+				stalled = append(stalled, watchPods(t, c, "/pods/", "0", initial))
+				rv := write()
+				until(t, "the cache has everything", func() bool { return c.Status().ResourceVersion == rv })
+				store.Compact(rv) // what is left is the cache's
+			}
+			// An end is counted when the watcher has left the list of those that are open.
+			until(t, "all have ended because their position has left the window", func() bool {
+				return len(c.Status().Watchers) == 0 && metric(`watchers_ended_total{reason="expired"}`) == stalledWatchers
+			})
+			most := stalledPods + stalledWatchers*(cacher.DefaultWatchBuffer+1+runEvents) + 2
+			until(t, "the states that were rewritten are free", func() bool {
+				runtime.GC()
+				left := 0
+				for _, pod := range pods {
+					if pod.Value() != nil {
+						left++
+					}
+				}
+				return left <= most
+			})
+			for i, w := range stalled {
+				for range cacher.DefaultWatchBuffer {
+					w.next()
+				}
+				assert.Equal(t, "ERROR 410 Expired", w.next(), "the last line of watcher %d", i)
+			}
+			runtime.KeepAlive(c)
+		})
+	}
+}
+
+// manyPods is a state that does not fit into a watcher's channel.
+func manyPods() *memstore.Store {
+	store := newStore()
+	for i := range 100 {
+		put(store, poddata.Pod(fmt.Sprintf("a/pod-%02d", i)))
+	}
+	return store
+}
+
+// InitialEventsBytes bounds what the initial events of slow clients keep: the
+// heaviest are ended first, which are those that began first.
+func TestInitialEventsBytes(t *testing.T) {
+	var state int64 // what all pods take
+	inBubble(t, manyPods, func(_ *testing.T, _ *memstore.Store, c *cacher.Cacher) { state = c.Status().ObjectBytes })
+	for name, test := range map[string]struct{ bytes, ended int64 }{
+		"default": {0, 0}, "two states": {state*2 + state/2, 2}, "one state": {state + state/2, 3}, "none": {state / 2, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			meters, metric := metered(t)
+			inBubble(t, manyPods, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+				var watches []*podWatch
+				write := func() {
+					for i := range 100 {
+						put(store, poddata.Pod(fmt.Sprintf("a/pod-%02d", i)))
+					}
+					synctest.Wait()
+				}
+				for range 4 {
+					watches = append(watches, watchPods(t, c, "/pods/", "0"))
+					synctest.Wait()
+					write()
+				}
+				elapse(1500 * time.Millisecond)
+				kept := metric(`bytes{part="snapshots"}`)
+				assert.Equal(t, test.ended, int64(metric(`watchers_ended_total{reason="heavy"}`)), "the watchers that were ended; %v bytes are kept", kept)
+				assert.LessOrEqual(t, kept, float64(max(test.bytes, 1<<20)), "the bytes that are kept")
+				for i, w := range watches {
+					for range cacher.DefaultWatchBuffer {
+						w.next()
+					}
+					want := "ADDED a/pod-16"
+					if i < int(test.ended) {
+						want = "ERROR 410 Expired"
+					}
+					got := w.next()
+					assert.True(t, strings.HasPrefix(got, want), "watcher %d got %q, want %q", i, got, want)
+				}
+			}, meters, func(c *cacher.Config) { c.BoundInitialEvents(0, test.bytes) })
+		})
+	}
+}
+
+// A watcher may be ended by the supervisor, its client, its request's context
+// and Stop, at once or one after the other. Its channel is closed once, nothing
+// is sent after that, and no goroutine is left.
+func TestEndsOfAWatcherMeet(t *testing.T) {
+	for seed := range uint64(150) {
+		random := rand.New(rand.NewPCG(seed, 84))
+		inBubble(t, manyPods, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+			var watches []*podWatch
+			for range 1 + random.IntN(8) {
+				change := []func(*storage.ListOptions){streaming, withBookmarks, selecting("", "")}[random.IntN(3)]
+				watches = append(watches, watchPods(t, c, "/pods/", []string{"0", "101"}[random.IntN(2)], change))
+			}
+			var ends sync.WaitGroup
+			for range random.IntN(8) {
+				switch w := watches[random.IntN(len(watches))]; random.IntN(6) {
+				case 0:
+					burst(store, 1+random.IntN(50))
+				case 1: // to when the supervisor looks
+					elapse(time.Second - time.Duration(time.Now().Nanosecond()))
+				case 2:
+					elapse(time.Duration(random.IntN(2000)) * time.Millisecond)
+				case 3:
+					ends.Go(w.Stop)
+				case 4:
+					ends.Go(w.cancel)
+				case 5:
+					ends.Go(func() {
+						select {
+						case <-w.ResultChan():
+						default:
+						}
+					})
+				}
+			}
+			if random.IntN(2) == 0 {
+				elapse(time.Second - time.Duration(time.Now().Nanosecond()))
+			}
+			ends.Go(c.Stop)
+			ends.Wait()
+			for _, w := range watches {
+				w.expectClosed()
+			}
+		}, func(c *cacher.Config) {
+			c.WatchBuffer, c.DispatchBudget, c.WindowBytes = 1+random.IntN(3), -1, int64(1+random.IntN(20_000))
+			c.BoundInitialEvents(time.Duration(1+random.IntN(3))*time.Second, 0)
+		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/cacher/status"
 	"github.com/kube-watchcache/watchcache/internal/memstore"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
@@ -24,7 +25,7 @@ import (
 // user of the request.
 func TestStatusNamesClients(t *testing.T) {
 	c := start(t, newStore())
-	known := cacher.Client{User: "ada", UserAgent: "informer/1", Address: "192.0.2.1:4711"}
+	known := status.Client{User: "ada", UserAgent: "informer/1", Address: "192.0.2.1:4711"}
 	asUser := request.WithUser(t.Context(), &user.DefaultInfo{Name: "grace"})
 	for _, ctx := range []struct{ name string }{{"known"}, {"user"}, {"none"}} {
 		context := t.Context()
@@ -38,13 +39,13 @@ func TestStatusNamesClients(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(w.Stop)
 	}
-	page, err := c.StatusPage(cacher.WatcherQuery{Sort: "age", Limit: 10})
+	page, err := c.StatusPage(status.Query{Sort: "age", Limit: 10})
 	require.NoError(t, err)
-	var clients []cacher.Client
+	var clients []status.Client
 	for _, w := range page.Watchers {
 		clients = append(clients, w.Client)
 	}
-	require.ElementsMatch(t, []cacher.Client{known, {User: "grace"}, {}}, clients)
+	require.ElementsMatch(t, []status.Client{known, {User: "grace"}, {}}, clients)
 }
 
 // A watch is starting until it has its initial events, then live; parked when its
@@ -54,34 +55,34 @@ func TestStatusFollowsAWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(poddata.Pod("a/one"), poddata.Pod("a/two"))
 		c := start(t, store, func(config *cacher.Config) { config.WatchBuffer, config.DispatchBudget = 1, -1 })
-		w, err := c.Watch(cacher.WithClient(t.Context(), cacher.Client{User: "ada"}), "/pods/", everything("0"))
+		w, err := c.Watch(cacher.WithClient(t.Context(), status.Client{User: "ada"}), "/pods/", everything("0"))
 		require.NoError(t, err)
 		synctest.Wait()
-		status := func() cacher.WatcherStatus {
+		described := func() status.Watcher {
 			t.Helper()
 			all := c.Status().Watchers
 			require.Len(t, all, 1)
 			return all[0]
 		}
-		got := status()
-		require.Equal(t, cacher.WatcherStarting, got.State, "one of two initial events is in the channel")
+		got := described()
+		require.Equal(t, status.Starting, got.State, "one of two initial events is in the channel")
 		require.Equal(t, uint64(1), got.Delivered)
-		require.Equal(t, cacher.WatchCounts{Starting: 1}, c.Status().Watches)
+		require.Equal(t, status.Counts{Starting: 1}, c.Status().Watches)
 		<-w.ResultChan()
 		<-w.ResultChan()
 		synctest.Wait()
-		got = status()
-		require.Equal(t, cacher.WatcherLive, got.State)
+		got = described()
+		require.Equal(t, status.Live, got.State)
 		require.Equal(t, uint64(2), got.Delivered)
-		require.Equal(t, cacher.WatchCounts{Live: 1}, c.Status().Watches)
+		require.Equal(t, status.Counts{Live: 1}, c.Status().Watches)
 
 		for i := range 5 { // one for the channel, and one each second from then on
 			put(store, poddata.Pod(fmt.Sprintf("a/more-%d", i)))
 			elapse(time.Second)
 			synctest.Wait()
 		}
-		got = status()
-		require.Equal(t, cacher.WatcherParked, got.State)
+		got = described()
+		require.Equal(t, status.Parked, got.State)
 		require.True(t, got.Parked)
 		require.Equal(t, uint64(4), got.Lag)
 		require.InDelta(t, 4, got.LagSeconds, 0.1)
@@ -96,13 +97,13 @@ func TestStatusFollowsAWatch(t *testing.T) {
 
 		<-w.ResultChan() // one event further
 		synctest.Wait()
-		require.Equal(t, uint64(3), status().Lag)
+		require.Equal(t, uint64(3), described().Lag)
 		for range 4 {
 			<-w.ResultChan()
 		}
 		synctest.Wait()
-		got = status()
-		require.Equal(t, cacher.WatcherLive, got.State)
+		got = described()
+		require.Equal(t, status.Live, got.State)
 		require.Zero(t, got.Lag)
 		require.Equal(t, uint64(7), got.Delivered)
 
@@ -152,12 +153,12 @@ func TestStatusTellsDeadlinesFromStops(t *testing.T) {
 func TestStatusKeepsUnusualEndings(t *testing.T) {
 	store := newStore()
 	c := start(t, store, func(config *cacher.Config) { config.WindowBytes, config.WatchBuffer = 1, 1 })
-	slow, err := c.Watch(cacher.WithClient(t.Context(), cacher.Client{User: "slow"}), "/pods/", everything("0"))
+	slow, err := c.Watch(cacher.WithClient(t.Context(), status.Client{User: "slow"}), "/pods/", everything("0"))
 	require.NoError(t, err)
 	t.Cleanup(slow.Stop)
 	until(t, "the slow watch has expired", func() bool {
 		burst(store, 50)
-		return slices.ContainsFunc(c.Status().Ended, func(w cacher.EndedWatch) bool { return w.Reason == "expired" })
+		return slices.ContainsFunc(c.Status().Ended, func(w status.Ended) bool { return w.Reason == "expired" })
 	})
 	for range 100 {
 		w, err := c.Watch(t.Context(), "/pods/", everything("0"))
@@ -166,8 +167,8 @@ func TestStatusKeepsUnusualEndings(t *testing.T) {
 	}
 	ended := c.Status().Ended
 	require.Len(t, ended, 33)
-	require.True(t, slices.ContainsFunc(ended, func(w cacher.EndedWatch) bool { return w.Client.User == "slow" && w.Reason == "expired" }))
-	require.True(t, slices.IsSortedFunc(ended, func(a, b cacher.EndedWatch) int { return b.Ended.Compare(a.Ended) }))
+	require.True(t, slices.ContainsFunc(ended, func(w status.Ended) bool { return w.Client.User == "slow" && w.Reason == "expired" }))
+	require.True(t, slices.IsSortedFunc(ended, func(a, b status.Ended) int { return b.Ended.Compare(a.Ended) }))
 }
 
 // Pages fit together in every order, and the orders are what they are called.
@@ -175,16 +176,16 @@ func TestStatusPages(t *testing.T) {
 	const watchers = 700
 	c := start(t, newStore(poddata.Pod("a/one")))
 	for i := range watchers {
-		w, err := c.Watch(cacher.WithClient(t.Context(), cacher.Client{User: fmt.Sprintf("user-%03d", (i*37)%watchers)}), "/pods/", everything("0"))
+		w, err := c.Watch(cacher.WithClient(t.Context(), status.Client{User: fmt.Sprintf("user-%03d", (i*37)%watchers)}), "/pods/", everything("0"))
 		require.NoError(t, err)
 		t.Cleanup(w.Stop)
 	}
 	until(t, "all are live", func() bool { return c.Status().Watches.Live == watchers })
-	for _, order := range cacher.WatcherOrders() {
+	for _, order := range status.Orders() {
 		for _, reverse := range []bool{false, true} {
 			seen := map[uint64]bool{}
 			for offset := 0; offset < watchers; offset += 300 {
-				page, err := c.StatusPage(cacher.WatcherQuery{Sort: order, Reverse: reverse, Offset: offset, Limit: 300})
+				page, err := c.StatusPage(status.Query{Sort: order, Reverse: reverse, Offset: offset, Limit: 300})
 				require.NoError(t, err)
 				require.Len(t, page.Watchers, min(300, watchers-offset))
 				require.Equal(t, watchers, page.Watches.Live)
@@ -196,24 +197,24 @@ func TestStatusPages(t *testing.T) {
 			require.Len(t, seen, watchers)
 		}
 	}
-	first := func(q cacher.WatcherQuery) cacher.WatcherStatus {
+	first := func(q status.Query) status.Watcher {
 		t.Helper()
 		q.Limit = 1
 		page, err := c.StatusPage(q)
 		require.NoError(t, err)
 		return page.Watchers[0]
 	}
-	require.Equal(t, "user-000", first(cacher.WatcherQuery{Sort: "user"}).Client.User)
-	require.Equal(t, "user-699", first(cacher.WatcherQuery{Sort: "user", Reverse: true}).Client.User)
-	require.Equal(t, uint64(1), first(cacher.WatcherQuery{Sort: "age"}).ID)
-	require.Equal(t, "user-037", first(cacher.WatcherQuery{Sort: "age", Offset: 1}).Client.User)
+	require.Equal(t, "user-000", first(status.Query{Sort: "user"}).Client.User)
+	require.Equal(t, "user-699", first(status.Query{Sort: "user", Reverse: true}).Client.User)
+	require.Equal(t, uint64(1), first(status.Query{Sort: "age"}).ID)
+	require.Equal(t, "user-037", first(status.Query{Sort: "age", Offset: 1}).Client.User)
 
-	none, err := c.StatusPage(cacher.WatcherQuery{})
+	none, err := c.StatusPage(status.Query{})
 	require.NoError(t, err)
 	require.Empty(t, none.Watchers)
-	_, err = c.StatusPage(cacher.WatcherQuery{Sort: "beauty"})
+	_, err = c.StatusPage(status.Query{Sort: "beauty"})
 	require.ErrorContains(t, err, `Sort is "beauty"`)
-	_, err = c.StatusPage(cacher.WatcherQuery{Offset: -1})
+	_, err = c.StatusPage(status.Query{Offset: -1})
 	require.ErrorContains(t, err, "Offset is -1")
 }
 
@@ -239,7 +240,7 @@ func TestStatusKeepsErrors(t *testing.T) {
 		s = c.Status()
 		require.Len(t, s.Errors, 16)
 		require.Contains(t, s.Errors[0].Message, "reason 39")
-		require.True(t, slices.IsSortedFunc(s.Errors, func(a, b cacher.LastError) int { return b.Time.Compare(a.Time) }))
+		require.True(t, slices.IsSortedFunc(s.Errors, func(a, b status.Error) int { return b.Time.Compare(a.Time) }))
 		c.Stop()
 	})
 }
@@ -305,7 +306,7 @@ func TestStatusHistory(t *testing.T) {
 		elapse(30 * time.Minute)
 		h = c.Status().History
 		require.InDelta(t, 120, len(h), 1)
-		require.True(t, slices.IsSortedFunc(h, func(a, b cacher.HistorySample) int { return a.Time.Compare(b.Time) }))
+		require.True(t, slices.IsSortedFunc(h, func(a, b status.Sample) int { return a.Time.Compare(b.Time) }))
 		require.Less(t, time.Since(h[0].Time), 10*time.Minute+time.Second)
 		require.Zero(t, h[len(h)-1].Events)
 		c.Stop()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 
@@ -198,31 +200,6 @@ func TestConsistencyCheckOfManyPages(t *testing.T) {
 	}
 }
 
-// Regression 87, for reads: while an object can't be read, and the cache stands
-// still before it, the others are: every GET, and LISTs of any version.
-func TestReadsBesideAnUnreadableObject(t *testing.T) {
-	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one"), poddata.Pod("a/two")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		release := store.Corrupt(apierrors.NewInternalError(errors.New("no key to decrypt it with")))
-		put(store, poddata.Pod("a/bad"))
-		put(store, poddata.Pod("a/two"))
-		elapse(time.Minute)
-		var reads []*reading
-		for range 100 {
-			reads = append(reads, goGet(t.Context(), c, "/pods/a/one", ""), goGet(t.Context(), c, "/pods/a/one", "0"))
-		}
-		for _, r := range reads {
-			expectRead(t, after(r), "a/one@2")
-		}
-		for range 100 {
-			expectRead(t, after(goGet(t.Context(), c, "/pods/a/two", "")), "a/two@5")
-		}
-		expectList(t, c, "/pods/", "0", "a/one a/two@3")
-		release()
-		elapse(time.Minute)
-		expectList(t, c, "/pods/", "", "a/bad a/one a/two@5")
-	})
-}
-
 // lostGets loses some GETs.
 type lostGets struct {
 	*memstore.Store
@@ -285,23 +262,203 @@ func TestGetPassedOnIsNotLost(t *testing.T) {
 	})
 }
 
-// Regression 129: a watcher whose channel is full when the cache finds that it has missed
-// an event receives its 410 once there is room. Without it the client would resume from
-// the list that has mended the state, and never see the object.
-func TestAFullWatcherReceivesThatEventsWereMissed(t *testing.T) {
+// checked runs a test in a bubble with a cache of two pods that is compared with its
+// storage once a minute. counts is how many comparisons have ended so.
+func checked(t *testing.T, f func(t *testing.T, store *memstore.Store, c *cacher.Cacher, counts func(result string) float64), change ...func(*cacher.Config)) {
+	t.Helper()
+	meters, metric := metered(t)
+	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one"), poddata.Pod("a/two")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		f(t, store, c, func(result string) float64 { return metric(fmt.Sprintf("consistency_checks_total{result=%q}", result)) })
+	}, append(change, meters, func(c *cacher.Config) { c.ConsistencyCheckInterval = time.Minute })...)
+}
+
+// Regressions 20 and 51: changes that the cache has missed without noticing are found
+// by comparing it with storage, object by object or by keys. TestScripts/doubt and
+// TestInconsistentCacheIsNotTrusted have what follows from it.
+func TestConsistencyCheckFindsDifferences(t *testing.T) {
+	missing := func(change func(*memstore.Store)) func(*memstore.Store) {
+		return func(store *memstore.Store) { miss(store, func() { change(store) }) }
+	}
+	for _, tc := range []struct {
+		name   string
+		change func(*memstore.Store)
+		says   string // "": they agree
+	}{
+		{"nothing", func(*memstore.Store) {}, ""},
+		{"changes that came", func(s *memstore.Store) { put(s, poddata.Pod("b/one")); s.Remove("/pods/a/one") }, ""},
+		{"an addition before", missing(func(s *memstore.Store) { put(s, poddata.Pod("a/and")) }), `"/pods/a/and" at 4 where the cache has "/pods/a/one" at 2`},
+		{"an addition beyond", missing(func(s *memstore.Store) { put(s, poddata.Pod("b/one")) }), `"/pods/b/one" at 4 beyond`},
+		{"a change", missing(func(s *memstore.Store) { put(s, poddata.Pod("a/one")) }), `"/pods/a/one" at 4 where the cache has "/pods/a/one" at 2`},
+		{"a deletion", missing(func(s *memstore.Store) { s.Remove("/pods/a/one") }), `"/pods/a/two" at 3 where the cache has "/pods/a/one" at 2`},
+		{"the last deletion", missing(func(s *memstore.Store) { s.Remove("/pods/a/two") }), `nothing where the cache has "/pods/a/two" at 3`},
+	} {
+		for _, keysOnly := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, keys only %v", tc.name, keysOnly), func(t *testing.T) {
+				text := logged(t, func() {
+					checked(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher, counts func(string) float64) {
+						tc.change(store)
+						expectFresh(t, c)
+						before := store.Requests()["list"]
+						defer store.Gate("watch")() // the cache is not listed again
+						elapse(90 * time.Second)
+						assert.NotEqual(t, keysOnly, store.Requests()["list"] > before, "whether objects were listed")
+						differs, want := tc.says != "", map[string]float64{"passed": 1}
+						if differs {
+							want = map[string]float64{"failed": 1}
+						}
+						for _, result := range []string{"passed", "failed"} {
+							assert.Equal(t, want[result], counts(result), "checks that have %s", result)
+						}
+						last := c.Status().LastError
+						require.Equal(t, differs, last != nil, "whether the status tells an error: %+v", last)
+						if differs {
+							assert.Contains(t, last.Message, "differs")
+							assert.NotContains(t, last.Message, "/pods/a/", "the status names an object")
+						}
+						before = store.Requests()["list"]
+						list(t, c, "/pods/", fmt.Sprint(c.Status().ResourceVersion), exactly)
+						assert.Equal(t, differs, store.Requests()["list"] > before, "an exact LIST went to storage")
+					}, func(c *cacher.Config) {
+						if keysOnly {
+							c.Storage = keysOf{c.Storage.(*memstore.Store)}
+						}
+					})
+				})
+				assert.Contains(t, strings.ReplaceAll(text, `\"`, `"`), tc.says)
+			})
+		}
+	}
+}
+
+// keysOf can tell keys and versions without objects.
+type keysOf struct{ *memstore.Store }
+
+func (s keysOf) Versions(ctx context.Context, prefix string, rv uint64, visit func(string, uint64) error) error {
+	return s.KeysAt(ctx, prefix, rv, visit)
+}
+
+// A check that can't be made changes nothing; and a version that storage has
+// compacted meanwhile is no error.
+func TestConsistencyCheckCannotBeMade(t *testing.T) {
+	checked(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher, counts func(string) float64) {
+		store.Fail("list", errors.New("etcdserver: no leader"))
+		elapse(90 * time.Second)
+		last := c.Status().LastError
+		require.NotNil(t, last, "the status tells no error")
+		assert.Contains(t, last.Message, "no leader")
+		assert.EqualValues(t, 1, counts("error"))
+		store.Fail("list", nil)
+		expectList(t, c, "/pods/", "3", "a/one a/two@3", exactly)
+
+		store.Hold()
+		store.Compact(store.Touch())
+		before := c.Status().LastError.Times
+		elapse(90 * time.Second)
+		assert.Equal(t, before, c.Status().LastError.Times)
+		assert.EqualValues(t, 2, counts("error"))
+		assert.Zero(t, counts("passed")+counts("failed"))
+	})
+}
+
+// pausedOnce answers one version request with what was true before: what an
+// etcd can do whose process was stopped at the wrong moment.
+type pausedOnce struct {
+	*memstore.Store
+	old chan uint64
+}
+
+func (s pausedOnce) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
+	rv, err := s.Store.GetCurrentResourceVersion(ctx)
+	select {
+	case old := <-s.old:
+		return old, err
+	default:
+		return rv, err
+	}
+}
+
+// REGRESSIONS 74 and 77: storage answers a consistent read with an old
+// version. Nobody is served a state older than one that was seen before.
+func TestOldVersionInAnAnswer(t *testing.T) {
+	var storage pausedOnce
 	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		full, left := watchPods(t, c, "/pods/", "2"), watchPods(t, c, "/pods/", "2")
 		put(store, poddata.Pod("a/two"))
 		put(store, poddata.Pod("a/three"))
-		elapse(time.Second)
-		miss(store, func() { put(store, poddata.Pod("a/four")) })
-		expectList(t, c, "/pods/b/", "", "@5") // has the cache take the missed version for reached
-		elapse(2 * time.Minute)
-		assert.Zero(t, c.Status().Watches.Live)
-		left.Stop()
-		expectReceived(t, left, "ADDED a/two@3", "ADDED a/three@4", "closed")
-		expectReceived(t, full, "ADDED a/two@3", "ADDED a/three@4", "ERROR 410 Expired")
-		elapse(time.Second)
-		expectReceived(t, full, "closed")
-	}, func(c *cacher.Config) { c.ConsistencyCheckInterval, c.WatchBuffer = time.Minute, 2 })
+		synctest.Wait()
+		expectList(t, c, "/pods/", "", "a/one a/three a/two@4")
+		storage.old <- 2
+		expectList(t, c, "/pods/", "", "a/one a/three a/two@4")
+		elapse(10 * time.Second) // whatever the cache makes of it, it heals
+		expectList(t, c, "/pods/", "", "a/one a/three a/two@4")
+	}, func(config *cacher.Config) {
+		storage = pausedOnce{config.Storage.(*memstore.Store), make(chan uint64, 1)}
+		config.Storage = storage
+	})
+}
+
+// REGRESSIONS 128: while the cache is known to have missed events nothing of its
+// state reaches a watch: no initial events, no mark of their end, no bookmark, and a
+// client that resumes from that state gets a 410. Watches wait for the relist, or get a
+// 429.
+func TestNoWatchBeginsInADoubt(t *testing.T) {
+	type begins struct {
+		rv     string
+		change func(*storage.ListOptions)
+		want   []string // after the relist
+	}
+	for name, w := range map[string]begins{
+		"a watch-list":          {"", streaming, []string{"ADDED a/one@2", "ADDED a/two@3", "BOOKMARK@4 end of initial events"}},
+		"a watch-list, any":     {"0", streaming, []string{"ADDED a/one@2", "ADDED a/two@3", "BOOKMARK@4 end of initial events"}},
+		"a watch":               {"", withBookmarks, []string{"ADDED a/one@2", "ADDED a/two@3"}},
+		"a watch, any":          {"0", withBookmarks, []string{"ADDED a/one@2", "ADDED a/two@3"}},
+		"a watch that resumes":  {"3", withBookmarks, []string{"ERROR 410 Expired", "closed"}},
+		"one from storage's rv": {"4", withBookmarks, nil},
+	} {
+		for _, mended := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, mended %v", name, mended), func(t *testing.T) {
+				inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+					live := watchPods(t, c, "/pods/", "2", withBookmarks)
+					miss(store, func() { put(store, poddata.Pod("a/two")) })
+					expectList(t, c, "/pods/", "", "a/one@3") // nobody knows yet
+					open := store.Gate("watch")
+					defer open()
+					elapse(90 * time.Second) // a comparison finds it
+					received(live)
+					store.Touch()
+					if mended {
+						time.AfterFunc(time.Second, open)
+					}
+					var opened *podWatch
+					var err error
+					done := make(chan struct{})
+					go func() {
+						defer close(done)
+						opts := everything(w.rv)
+						w.change(&opts)
+						var o watch.Interface
+						if o, err = c.Watch(t.Context(), "/pods/", opts); err == nil {
+							opened = &podWatch{Interface: o, t: t}
+						}
+					}()
+					elapse(10 * time.Minute)
+					<-done
+					if !mended {
+						code, seconds := retryAfter(err)
+						assert.EqualValues(t, http.StatusTooManyRequests, code, "a watch: %v", err)
+						assert.NotZero(t, seconds)
+						assert.Empty(t, received(live), "a watcher of before got a bookmark")
+						return
+					}
+					require.NoError(t, err)
+					defer opened.Stop()
+					got := received(opened)
+					if len(got) > len(w.want) {
+						got = got[:len(w.want)] // bookmarks follow
+					}
+					assert.ElementsMatch(t, w.want, got)
+					assert.Equal(t, []string{"ERROR 410 Expired", "closed"}, received(live), "a watcher of before")
+				}, func(config *cacher.Config) { config.ConsistencyCheckInterval = time.Minute })
+			})
+		}
+	}
 }

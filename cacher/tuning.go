@@ -86,6 +86,12 @@ var tunings = []tuning{
 		flag: "watch-cache-idle-timeout", usage: "End a watch cache that was not used for that long, until the next GET, LIST or WATCH. At least 1s. 0: never.",
 	},
 	{
+		name: "AdaptiveIndexes", at: func(c *Config) any { return &c.AdaptiveIndexes }, fallback: DefaultAdaptiveIndexes, most: 100, none: true,
+	},
+	{
+		name: "AdaptivePercent", at: func(c *Config) any { return &c.AdaptivePercent }, fallback: DefaultAdaptivePercent, most: 100,
+	},
+	{
 		name: "DispatchBudget", at: func(c *Config) any { return &c.DispatchBudget }, fallback: int64(DefaultDispatchBudget), most: maxDuration, none: true,
 	},
 	{

@@ -5,9 +5,12 @@ package cacher
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
 // Writes go to storage. Updates pass the cached object on as a suggestion of the
@@ -86,3 +89,71 @@ func (c *Cacher) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
 
 // CompactRevision implements storage.Interface.
 func (c *Cacher) CompactRevision() int64 { return c.config.Storage.CompactRevision() }
+
+// lastStats holds storage's last stats, which are returned while the cache sleeps.
+type lastStats = atomic.Pointer[storage.Stats]
+
+// Stats implements storage.Interface. A server calls it again and again, so it does not
+// wake the cache: a sleeping cache returns the last known stats.
+func (c *Cacher) Stats(ctx context.Context) (storage.Stats, error) {
+	sleeps := c.lifecycle.current() == nil && !c.stopped()
+	if sleeps && c.estimates.Load() {
+		if last := c.stats.Load(); last != nil {
+			return *last, nil
+		}
+		return storage.Stats{}, errStatsUnknown
+	}
+	stats, err := c.config.Storage.Stats(ctx)
+	if err == nil && c.config.IdleTimeout != 0 {
+		c.stats.Store(&stats)
+	}
+	return stats, err
+}
+
+// rememberStats updates the stats that Stats returns while the cache sleeps. If storage
+// fails, the last ones stay.
+func (c *Cacher) rememberStats(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, c.config.FreshnessTimeout)
+	defer cancel()
+	_, _ = c.Stats(ctx)
+}
+
+// estimateSizes makes storage estimate the sizes of objects; storage asks the cache for
+// their keys from time to time. The estimation costs storage a goroutine, so it begins
+// when the cache is first awake. Later calls do nothing.
+func (c *Cacher) estimateSizes() error {
+	if c.config.DisableSizeEstimation || c.estimates.Swap(true) {
+		return nil
+	}
+	if err := c.config.Storage.EnableResourceSizeEstimation(c.keys); err != nil {
+		return faultf(err, "cacher.Config.Storage is %T: its size estimation can't be enabled", c.config.Storage)
+	}
+	return nil
+}
+
+// keys returns the keys whose sizes storage remembers: those of all objects, at least as
+// new as the call, and none while the cache sleeps.
+func (c *Cacher) keys(ctx context.Context) ([]string, error) {
+	e := c.lifecycle.current()
+	if e == nil {
+		return nil, nil
+	}
+	return e.keys(ctx)
+}
+
+func (e *engine) keys(ctx context.Context) ([]string, error) {
+	rv, err := e.currentVersion(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.waiting.Wait(ctx, rv); err != nil {
+		return nil, err
+	}
+	snapshot := e.state.Latest()
+	keys := make([]string, 0, snapshot.Len())
+	snapshot.Range(e.config.ResourcePrefix, "", func(element *watchcache.Element) bool {
+		keys = append(keys, element.Key)
+		return true
+	})
+	return keys, nil
+}

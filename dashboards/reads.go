@@ -34,8 +34,8 @@ func reads() Dashboard {
 			},
 			{
 				title: "Indexes", unit: "ops",
-				about:   "LISTs in a second by the index that narrowed them. A selector that is used often and that no index serves wants one.",
-				queries: []query{{perSecond(metrics.NameReadsByIndex, "index"), legendOf("index")}},
+				about:   "LISTs in a second by the index that narrowed them; other: one that the cache has built itself. And how many of these there are.",
+				queries: []query{{perSecond(metrics.NameReadsByIndex, "index"), legendOf("index")}, {chosen(metrics.NameIndexes), "built: " + cacheLegend}},
 			},
 		}},
 		{"What they wait for", []panel{

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/cacher/status"
 	"github.com/kube-watchcache/watchcache/internal/cachetest"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
@@ -29,7 +30,7 @@ func BenchmarkManyWatchers(b *testing.B) {
 	store := cachetest.NewStore()
 	c := cachetest.Start(b, store, func(c *cacher.Config) { c.DispatchBudget = -1 })
 	for i := range watchers {
-		ctx := cacher.WithClient(b.Context(), cacher.Client{
+		ctx := cacher.WithClient(b.Context(), status.Client{
 			User:      fmt.Sprintf("system:node:node-%04d", i%5000),
 			UserAgent: "kubelet/v1.36.0",
 			Address:   fmt.Sprintf("10.%d.%d.%d:%d", i%7, i%200, i%250, 30000+i%1000),
@@ -38,8 +39,8 @@ func BenchmarkManyWatchers(b *testing.B) {
 		require.NoError(b, err)
 		b.Cleanup(w.Stop)
 	}
-	counts := func() cacher.WatchCounts {
-		status, err := c.StatusPage(cacher.WatcherQuery{})
+	counts := func() status.Counts {
+		status, err := c.StatusPage(status.Query{})
 		require.NoError(b, err)
 		return status.Watches
 	}

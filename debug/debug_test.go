@@ -19,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/cacher/status"
 	"github.com/kube-watchcache/watchcache/internal/cachetest"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
@@ -165,7 +166,7 @@ func TestCachesAreToldApart(t *testing.T) {
 func TestWatchersArePaged(t *testing.T) {
 	c := cachetest.Start(t, cachetest.NewStore())
 	for i := range 30 {
-		ctx := cacher.WithClient(t.Context(), cacher.Client{User: fmt.Sprintf("user-%02d", i)})
+		ctx := cacher.WithClient(t.Context(), status.Client{User: fmt.Sprintf("user-%02d", i)})
 		w, err := c.Watch(ctx, "/pods/", storage.ListOptions{ResourceVersion: "0", Recursive: true, Predicate: storage.Everything})
 		require.NoError(t, err)
 		t.Cleanup(w.Stop)
@@ -193,12 +194,12 @@ func TestPagesOfManyWatchers(t *testing.T) {
 	const watchers = 600 // more than are told apart in one go
 	c := cachetest.Start(t, cachetest.NewStore())
 	for i := range watchers {
-		ctx := cacher.WithClient(t.Context(), cacher.Client{User: fmt.Sprintf("user-%03d", i), Address: fmt.Sprintf("10.0.0.%d:4000", i%7)})
+		ctx := cacher.WithClient(t.Context(), status.Client{User: fmt.Sprintf("user-%03d", i), Address: fmt.Sprintf("10.0.0.%d:4000", i%7)})
 		w, err := c.Watch(ctx, "/pods/", storage.ListOptions{ResourceVersion: "0", Recursive: true, Predicate: storage.Everything})
 		require.NoError(t, err)
 		t.Cleanup(w.Stop)
 	}
-	for _, order := range cacher.WatcherOrders() {
+	for _, order := range status.Orders() {
 		for _, sort := range []string{order, "-" + order} {
 			seen := map[uint64]bool{}
 			for _, page := range []struct{ limit, offset, want int }{

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/cacher/status"
 )
 
 // description turns the status of one cache into the response to a request.
@@ -23,7 +24,7 @@ func (d *description) cache() Cache {
 	s := &d.status
 	c := Cache{
 		Resource: s.Resource, Values: d.values, Shadow: s.Shadow,
-		Holds:  Holds{Objects: s.Objects, ObjectBytes: s.ObjectBytes, WindowBytes: s.WindowBytes, EncodingBytes: s.EncodingBytes},
+		Holds:  Holds{Objects: s.Objects, ObjectBytes: s.ObjectBytes, WindowBytes: s.WindowBytes, EncodingBytes: s.EncodingBytes, AdaptiveIndexes: s.AdaptiveIndexes},
 		Window: d.window(), Counts: s.Totals,
 		Watchers: d.watchers(),
 	}
@@ -100,7 +101,7 @@ func (d *description) text(summary, details string) string {
 	return summary + ": " + details
 }
 
-func (d *description) problem(e cacher.LastError) Problem {
+func (d *description) problem(e status.Error) Problem {
 	p := Problem{Summary: e.Summary, Time: e.Time, Times: max(1, e.Times)}
 	if d.values == "shown" {
 		p.Message = e.Message
@@ -162,7 +163,7 @@ func (d *description) watchers() Watchers {
 	return w
 }
 
-func (d *description) ended(w cacher.EndedWatch) Ended {
+func (d *description) ended(w status.Ended) Ended {
 	return Ended{
 		ID: w.ID, User: w.Client.User, UserAgent: w.Client.UserAgent, Address: w.Client.Address,
 		Selection: d.selection(w.Key, w.LabelSelector, w.FieldSelector), Reason: w.Reason, Ended: w.Ended,

@@ -8,16 +8,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/cacher/status"
+	"github.com/kube-watchcache/watchcache/metrics"
 )
 
 // Of several things that are wrong the page shows the worst.
 func TestStates(t *testing.T) {
-	lost := &cacher.LastError{Summary: "gone"}
+	lost := &status.Error{Summary: "gone"}
 	for want, status := range map[string]cacher.Status{
 		"ready":     {Ready: true},
 		"silent":    {Ready: true, Silent: true},
 		"lost":      {Ready: true, Silent: true, Lost: lost},
-		"paused":    {Ready: true, Lost: lost, Paused: &cacher.LastError{}},
+		"paused":    {Ready: true, Lost: lost, Paused: &status.Error{}},
 		"not ready": {Silent: true},
 		"asleep":    {Ready: true, Asleep: true},
 	} {
@@ -29,7 +31,7 @@ func TestStates(t *testing.T) {
 
 // One line has the result of a shadow.
 func TestShadowIsDescribed(t *testing.T) {
-	d := description{status: cacher.Status{Ready: true, Shadow: 0.01, Totals: cacher.Totals{
+	d := description{status: cacher.Status{Ready: true, Shadow: 0.01, Totals: metrics.Totals{
 		ShadowCompared: map[string]uint64{"get": 5, "list": 7, "watch": 9}, ShadowDiffered: map[string]uint64{"list": 2},
 		ShadowSkipped: map[string]uint64{"room": 1, "excused": 3},
 	}}}

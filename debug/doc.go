@@ -14,7 +14,7 @@
 //
 //	resource=  one cache, as its field "id" or "resource" names it, with details
 //	sort=      the order of watchers, slowest first by default; a leading "-"
-//	           turns it round: see cacher.WatcherOrders
+//	           turns it round: see status.Orders
 //	limit=     how many watchers of each cache, 20 by default, 1,000 at most
 //	offset=    how many watchers of each cache to pass over
 //	values=    true: with keys, selectors' values and messages of errors, where

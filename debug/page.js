@@ -252,7 +252,7 @@
         [c.state, c.since ? "for " + since(c.since, now) : ""],
         [c.freshness.resourceVersion || "–", c.freshness.oldestResourceVersion ? "resumes from " + c.freshness.oldestResourceVersion : ""],
         [c.freshness.silenceSeconds == null ? "–" : time(c.freshness.silenceSeconds) + " ago", c.freshness.storageResourceVersion ? "at " + c.freshness.storageResourceVersion + ", " + time(c.freshness.storageAgeSeconds) + " ago" : "event, progress or answer"],
-        [count(c.holds.objects), bytes(c.holds.objectBytes)],
+        [count(c.holds.objects), bytes(c.holds.objectBytes) + (c.holds.adaptiveIndexes ? ", indexed for " + c.holds.adaptiveIndexes.join(", ") : "")],
         [bytes(c.holds.objectBytes + c.holds.windowBytes + c.holds.encodingBytes), "window " + bytes(c.holds.windowBytes) + ", encodings " + bytes(c.holds.encodingBytes)],
         [count(w.total), count(w.parked) + " parked, " + count(w.starting) + " starting"],
       ]);

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/cacher/status"
 )
 
 const (
@@ -22,7 +22,7 @@ const (
 // query holds the parameters of a request for JSON.
 type query struct {
 	resource string // "" is all
-	watchers cacher.WatcherQuery
+	watchers status.Query
 	values   bool
 }
 
@@ -54,8 +54,8 @@ func parseQuery(in url.Values) (query, error) {
 	}
 	if in.Has("sort") {
 		name, reverse := strings.CutPrefix(in.Get("sort"), "-")
-		if !slices.Contains(cacher.WatcherOrders(), name) {
-			return query{}, fmt.Errorf("sort is %q and must be one of %s, with a leading - for the reverse order", in.Get("sort"), strings.Join(cacher.WatcherOrders(), ", "))
+		if !slices.Contains(status.Orders(), name) {
+			return query{}, fmt.Errorf("sort is %q and must be one of %s, with a leading - for the reverse order", in.Get("sort"), strings.Join(status.Orders(), ", "))
 		}
 		q.watchers.Sort, q.watchers.Reverse = name, reverse
 	}

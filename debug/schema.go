@@ -5,7 +5,8 @@ package debug
 import (
 	"time"
 
-	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/cacher/status"
+	"github.com/kube-watchcache/watchcache/metrics"
 )
 
 // SchemaVersion is the version of the JSON answer.
@@ -53,8 +54,8 @@ type Cache struct {
 	Window    Window    `json:"window"`
 	// Counts has the cache's counts since it was last awake. Several caches of one
 	// resource count together.
-	Counts   cacher.Totals `json:"counts"`
-	Watchers Watchers      `json:"watchers"`
+	Counts   metrics.Totals `json:"counts"`
+	Watchers Watchers       `json:"watchers"`
 	// LastError is the last thing that went wrong.
 	LastError *Problem `json:"lastError,omitempty"`
 
@@ -66,7 +67,7 @@ type Cache struct {
 	Errors []Problem `json:"errors,omitempty"`
 	// History has samples of the last ten minutes, every 5 s while the cache was awake,
 	// the oldest first.
-	History []cacher.HistorySample `json:"history,omitempty"`
+	History []status.Sample `json:"history,omitempty"`
 }
 
 // Freshness says how new the state of a cache is. ResourceVersions are strings,
@@ -92,6 +93,9 @@ type Holds struct {
 	ObjectBytes   int64 `json:"objectBytes"`
 	WindowBytes   int64 `json:"windowBytes"`
 	EncodingBytes int64 `json:"encodingBytes"`
+	// AdaptiveIndexes are the indexes that the cache has built because LISTs needed
+	// them: "l:LABEL" or "f:FIELD".
+	AdaptiveIndexes []string `json:"adaptiveIndexes,omitempty"`
 }
 
 // Window is the recent events that a cache keeps.

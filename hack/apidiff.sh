@@ -77,8 +77,9 @@ repo ls-files -z --cached --others --exclude-standard -- . "${private[@]}" |
 
 # run calls the program, whose stderr names each internal package that it leaves out.
 run() {
-  if ! "$program" "$@" 2>"$work/errors.$BASHPID"; then
-    grep -v '^Ignoring internal package' "$work/errors.$BASHPID" >&2
+  local errors="$work/errors.$BASHPID"
+  if ! "$program" "$@" 2>"$errors"; then
+    grep -v '^Ignoring internal package' "$errors" >&2
     return 1
   fi
 }

@@ -57,7 +57,7 @@ for module in examples/*/go.mod; do
 done
 go test -vet=off -count=1 -run '^Example' $(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... |
   grep -Ev '/(bench|dashboards|examples|hack|integration|internal)(/|$)') || problem "an example does not print what it says"
-for modfile in hack/versions/*.mod; do
+for modfile in hack/versions/k8s*.mod; do
   [ -e "$modfile" ] || continue
   say "the minor of $modfile"
   minor="$(basename "$modfile" .mod)"
@@ -65,6 +65,12 @@ for modfile in hack/versions/*.mod; do
   grep -E '^\|' docs/adopting.md | grep -qF "$held" || problem "docs/adopting.md has no row with k8s.io/apiserver $held, which $modfile requires"
   go run ./hack/versions -minor "$minor" build || problem "the public packages do not compile with $modfile"
 done
+if [ -n "$version" ]; then
+  say "bill of materials: bin/watchcache-$version.cdx.json"
+  mkdir -p bin
+  go run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0 mod -json -output "bin/watchcache-$version.cdx.json" . ||
+    problem "the bill of materials can't be written"
+fi
 say "pages"
 go test -vet=off -count=1 ./hack/arrows || problem "the tests of pages and of the tree's shape fail"
 

@@ -4,7 +4,7 @@
 # Runs what make test leaves out, and make lint:
 #
 #   hack/verify.sh        all of it
-#   hack/verify.sh lint   formatting, vet, staticcheck, generated files, public API, links
+#   hack/verify.sh lint   formatting, vet, staticcheck, generated files, public API, known vulnerabilities, links
 #
 # A step that fails does not keep the others from running: the last lines name it.
 # GO, RACE and TIMEOUT come from the Makefile.
@@ -39,9 +39,9 @@ together() {
 	cat "$output"
 }
 
-# Vet and staticcheck look at the build that the tests with the race detector need. The
-# packages of integration/kubernetes that import Kubernetes are compiled by make
-# kubernetes only.
+# Vet and staticcheck look at the build that the tests with the race detector need. Of
+# integration/kubernetes, which has other versions, the types are checked; its packages
+# that import Kubernetes are compiled by make kubernetes only.
 vet() {
 	step "formatting" bash -c 'files=$("$('"$go"' env GOROOT)/bin/gofmt" -l .); [ -z "$files" ] || { echo "not formatted by gofmt:"; echo "$files"; exit 1; }'
 	# shellcheck disable=SC2086
@@ -50,8 +50,8 @@ vet() {
 		# shellcheck disable=SC2086
 		raced "vet $module" "$go" vet -C "$module" $race ./...
 	done
-	# shellcheck disable=SC2086
-	raced "vet integration/kubernetes" "$go" vet -C integration/kubernetes $race . ./suites ./local ./nodes ./load
+	plain "compile typecheck" "$go" build -C hack/tools -o ../../bin/typecheck ./typecheck
+	plain "types of integration/kubernetes" env -C integration/kubernetes GOWORK=off ../../bin/typecheck -mod=readonly . ./suites ./local ./nodes ./load ./install ./insert ./builtin
 }
 
 static() {
@@ -60,6 +60,7 @@ static() {
 	printf 'default:\ninvariants: -tags=invariants\n' | GOFLAGS="$flags $race" step "staticcheck" bin/staticcheck -matrix ./...
 	plain "generated files" hack/generate.sh --verify
 	plain "public API" hack/apidiff.sh
+	plain "vulnerabilities" hack/vulnerabilities.sh
 	plain "pages and the tree's shape" "$go" test -vet=off -count=1 ./hack/arrows
 }
 
@@ -67,8 +68,8 @@ lint() { vet; static; }
 
 # Schedules are run by a Go runtime of ours, without the race detector, and racing ones
 # with it as well. Each half takes one core for as long as the other one.
-deterministic=120000
-all=200000
+deterministic=60000
+all=100000
 seeded() { CGO_ENABLED=0 GOFLAGS="$flags $(cat bin/seeded/flags 2>/dev/null)" step "$@"; }
 test_seeded() { local name=$1; shift; seeded "$name" "$go" test -vet=off -count=1 -ldflags=-w -timeout "$timeout" ./simulation -v "$@"; }
 schedules() {
@@ -88,6 +89,7 @@ unraced() {
 	test_plain "without the race detector" ./integration/minimal ./integration/computed ./cacher/internal/listcache
 	test_plain "lists to the byte" -run 'AreTheSameToTheByte$|^TestCompressedLists' ./server
 	test_plain "allocations and heap" -run 'Allocations|Heap|ClonesNothing|NeverReading|^TestMemory$|BurstInFull' ./watchcache ./cacher ./internal/heapsize ./storage/memory
+	plain "fuzzing" hack/fuzz.sh 5s blind
 	test_plain "hostile clients" -C integration/hostile
 	test_plain "beside the shipped cacher" -C integration/beside -run '^(TestBeside|TestOptions|TestRowsAreRules)$'
 	test_plain "bench" ./bench/...
@@ -97,6 +99,7 @@ unraced() {
 waiting() {
 	test_raced "client-go" integration/clientgo
 	test_raced "rolling upgrade" integration/rolling
+	test_raced "relay" integration/relay
 	test_raced "sample API server" integration/sample ./...
 	test_raced "custom resources" integration/customresources ./...
 	test_raced "kine" integration/kine ./...

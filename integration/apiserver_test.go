@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kube-watchcache/watchcache/integration/internal/child"
+	"github.com/kube-watchcache/watchcache/internal/race"
 )
 
 // root is the folder of the module, as the tests see it.
@@ -38,7 +39,7 @@ var apiserverProgram = child.Program{
 	Compile: func() (string, error) {
 		path := filepath.Join(binaries, "apiserver")
 		args := []string{"-o", path, "./examples/apiserver"}
-		if child.RaceDetector {
+		if race.Enabled {
 			args = append([]string{"-race"}, args...)
 		}
 		return path, child.GoBuild(root, nil, args...)

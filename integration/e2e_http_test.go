@@ -224,7 +224,7 @@ func testHTTPWatchList(t *testing.T, s *apiserver) {
 
 	second := create(t, writer, "streams", "second", 2)
 	for _, want := range second {
-		event := w.next(t)
+		event := w.nextChange(t)
 		require.Equal(t, string(watch.Added), event.Type)
 		require.Equal(t, want.Name, metaOf(t, event).Name)
 		require.Equal(t, want.ResourceVersion, metaOf(t, event).ResourceVersion)
@@ -284,6 +284,16 @@ func (s *stream) next(t *testing.T) metav1.WatchEvent {
 	var event metav1.WatchEvent
 	require.NoError(t, s.decoder.Decode(&event))
 	return event
+}
+
+// nextChange gives the next event that is no bookmark: one may come at any time.
+func (s *stream) nextChange(t *testing.T) metav1.WatchEvent {
+	t.Helper()
+	for {
+		if event := s.next(t); event.Type != string(watch.Bookmark) {
+			return event
+		}
+	}
 }
 
 // end reads the stream to its end and gives the reason.

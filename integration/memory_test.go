@@ -52,7 +52,7 @@ func inMemory(t *testing.T) (*memory.Store, clientv1.DeviceInterface) {
 			device := obj.(*fleetapi.Device)
 			return device.Labels, fields.Set{"metadata.name": device.Name, "metadata.namespace": device.Namespace}, nil
 		},
-		NewFunc: func() runtime.Object { return &fleetapi.Device{} }, NewListFunc: func() runtime.Object { return &fleetapi.DeviceList{} },
+		NewFunc: func() runtime.Object { return &fleetapi.Device{} },
 	})
 	require.NoError(t, err)
 	scheme := runtime.NewScheme()

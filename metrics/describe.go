@@ -95,6 +95,7 @@ const (
 	NameAsleep                 Name = "watchcache_asleep"
 	NameWokenUp                Name = "watchcache_woken_up_total"
 	NameObjects                Name = "watchcache_objects"
+	NameIndexes                Name = "watchcache_indexes"
 	NameBytes                  Name = "watchcache_bytes"
 	NameWindowEvents           Name = "watchcache_window_events"
 	NameWindowSeconds          Name = "watchcache_window_seconds"

@@ -127,6 +127,7 @@ var effects = []effect{
 	{"Relist", func(r *metrics.Resource) { r.Relist(metrics.RelistRestored) }, map[string]float64{`relists_total{cause="restored"}`: 1}},
 	{"Relist", func(r *metrics.Resource) { r.Relist(metrics.RelistCause(200)) }, map[string]float64{`relists_total{cause="other"}`: 1}},
 	{"WatchBroken", func(r *metrics.Resource) { r.WatchBroken() }, map[string]float64{"storage_watches_broken_total": 1}},
+	{"SetIndexes", func(r *metrics.Resource) { r.SetIndexes(3) }, map[string]float64{"indexes": 3}},
 	{"Undeliverable", func(r *metrics.Resource) { r.Undeliverable() }, map[string]float64{"storage_undeliverable_total": 1}},
 	{"Paused", func(r *metrics.Resource) { r.Paused(true) }, map[string]float64{"paused": 1}},
 	{"VersionRequest", func(r *metrics.Resource) { r.VersionRequest() }, map[string]float64{"version_requests_total": 1}},

@@ -227,6 +227,9 @@ func (r *Resource) BeyondWindow() { r.load().beyondWindow[0].Add(1) }
 // Ended counts a watcher that ended.
 func (r *Resource) Ended(reason EndReason) { pick(r.load().ended[:], reason).Add(1) }
 
+// SetIndexes sets how many indexes the cache has built because LISTs needed them.
+func (r *Resource) SetIndexes(n int) { set(&r.load().indexes[0], float64(n)) }
+
 // SetObjects sets how many objects the cache holds.
 func (r *Resource) SetObjects(n int) { set(&r.load().objects[0], float64(n)) }
 

@@ -20,6 +20,7 @@ func set(c *cell, v float64) { c.Store(math.Float64bits(v)) }
 // values, the last label's closest together.
 type series struct {
 	objects       [1]cell
+	indexes       [1]cell
 	bytes         [bytesPartsEnd]cell
 	windowEvents  [1]cell
 	windowSeconds [1]cell

@@ -36,17 +36,17 @@ var readSpecs = []spec{
 	}, cells: func(s *series) []cell { return s.staleReads[:] }},
 	{Description: Description{
 		Name: NameReadsByIndex, Kind: Counter,
-		Help:   "LIST requests served from the cache, by the index that they read; keys: a range of keys.",
+		Help:   "LIST requests served from the cache, by the index that they read; keys: a range of keys; other: an adaptive one.",
 		Labels: []Label{{Name: "index"}},
 		Normal: "Selective requests use an index.",
-		High:   "keys, with many objects evaluated for each one returned: an index is missing; see LabelIndexes and Indexers.",
+		High:   "keys, with many objects evaluated for each one returned: selectors that pin no label or field.",
 	}, named: func(s *series) *namedCounters { return &s.byIndex }},
 	{Description: Description{
 		Name: NameEvaluated, Kind: Counter,
 		Help:    "Objects that LIST requests looked at, in the range of keys or of an index that was read.",
 		Purpose: "With watchcache_list_returned_objects_total, how selective LISTs are served.",
 		Normal:  "Little more than the returned ones.",
-		High:    "Many times the returned ones: requests select by labels or fields without an index; see LabelIndexes and Indexers.",
+		High:    "Many times the returned ones: see watchcache_reads_by_index_total.",
 	}, cells: func(s *series) []cell { return s.evaluated[:] }},
 	{Description: Description{
 		Name: NameListed, Kind: Counter,

@@ -36,6 +36,12 @@ var stateSpecs = []spec{
 		High:   "Look for the client that creates the objects.",
 	}, cells: func(s *series) []cell { return s.objects[:] }},
 	{Description: Description{
+		Name: NameIndexes, Kind: Gauge,
+		Help:   "Indexes that the cache has built because LISTs needed them.",
+		Normal: "A few.",
+		High:   "At AdaptiveIndexes: declare some.",
+	}, cells: func(s *series) []cell { return s.indexes[:] }},
+	{Description: Description{
 		Name: NameBytes, Kind: Gauge,
 		Help:   "Estimated memory of the cache in bytes, by part: the objects, the window of recent changes beyond them, the serializations that are kept, the trees of keys and indexes, and the states that are kept for watches which are being sent their initial events. Measured once a second.",
 		Labels: []Label{{"part", bytesParts}},

@@ -76,7 +76,7 @@ func customResourceList(r *http.Request) (list cacher.CustomList, ok bool) {
 	// The codecs have the media types of those of custom resources, in their order.
 	codecs := apihelpers.GetMetaInternalVersionCodecs()
 	asked, media, err := negotiation.NegotiateOutputMediaType(r, codecs, customForms{forms{metav1.SchemeGroupVersion.Version}})
-	if err != nil || !same(media.Serializer, asked.Accepted.Serializer) { // indented
+	if err != nil || !formOnly(asked) || !same(media.Serializer, asked.Accepted.Serializer) { // indented
 		return list, false
 	}
 	list.Resource = schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
@@ -85,12 +85,9 @@ func customResourceList(r *http.Request) (list cacher.CustomList, ok bool) {
 	if asked.Convert == nil {
 		return list, isJSON
 	}
-	made := &cacher.CustomMetadata{
-		Version:  asked.Convert.Version,
-		Encoder:  codecs.EncoderForVersion(media.Serializer, asked.Convert.GroupVersion()),
-		Protobuf: media.MediaType == runtime.ContentTypeProtobuf,
-	}
-	list.Metadata = made
+	made := &list.Metadata
+	made.Version, made.Protobuf = asked.Convert.Version, media.MediaType == runtime.ContentTypeProtobuf
+	made.Encoder = codecs.EncoderForVersion(media.Serializer, asked.Convert.GroupVersion())
 	// The items do not come last in protobuf's v1beta1.
 	return list, asked.Convert.Kind == "PartialObjectMetadataList" && (isJSON || (made.Protobuf && made.Version == metav1.SchemeGroupVersion.Version))
 }

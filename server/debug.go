@@ -12,6 +12,7 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/cacher/status"
 	"github.com/kube-watchcache/watchcache/debug"
 )
 
@@ -42,7 +43,7 @@ func withClient(r *http.Request) *http.Request {
 	if !ok || info.Verb != "watch" {
 		return r
 	}
-	client := cacher.Client{UserAgent: r.UserAgent(), Address: r.RemoteAddr}
+	client := status.Client{UserAgent: r.UserAgent(), Address: r.RemoteAddr}
 	if user, ok := request.UserFrom(r.Context()); ok {
 		client.User = user.GetName()
 	}

@@ -3,7 +3,6 @@
 package server
 
 import (
-	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -13,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/apis/example"
@@ -24,28 +22,10 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
-	"k8s.io/apiserver/pkg/storage/names"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
+
+	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
-
-// anything is the strategy of a registry that accepts every object.
-type anything struct {
-	runtime.ObjectTyper
-	names.NameGenerator
-}
-
-func (anything) NamespaceScoped() bool                                            { return true }
-func (anything) PrepareForCreate(context.Context, runtime.Object)                 {}
-func (anything) Validate(context.Context, runtime.Object) field.ErrorList         { return nil }
-func (anything) WarningsOnCreate(context.Context, runtime.Object) []string        { return nil }
-func (anything) Canonicalize(runtime.Object)                                      {}
-func (anything) PrepareForUpdate(context.Context, runtime.Object, runtime.Object) {}
-func (anything) ValidateUpdate(context.Context, runtime.Object, runtime.Object) field.ErrorList {
-	return nil
-}
-func (anything) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
-	return nil
-}
 
 // decorate is a registry's Decorator. Like most, it looks at the Go type, and
 // leaves objects of other types alone.
@@ -65,7 +45,7 @@ func registryOf(t testing.TB, getter generic.RESTOptionsGetter) *genericregistry
 	scheme := runtime.NewScheme()
 	require.NoError(t, example.AddToScheme(scheme))
 	require.NoError(t, examplev1.AddToScheme(scheme))
-	strategy := anything{scheme, names.SimpleNameGenerator}
+	strategy := poddata.NewStrategy(scheme)
 	resource := example.SchemeGroupVersion.WithResource("pods").GroupResource()
 	store := &genericregistry.Store{
 		NewFunc: func() runtime.Object { return &example.Pod{} }, NewListFunc: func() runtime.Object { return &example.PodList{} },

@@ -125,10 +125,10 @@ func (i *installation) serveForm(api http.Handler, w http.ResponseWriter, r *htt
 	inner.Header.Set("Accept", accept)
 	held := &heldResponse{ResponseWriter: w, before: w.Header().Clone(), wanted: form}
 	api.ServeHTTP(responsewriter.WrapForHTTP1Or2(held), inner)
-	if held.passed || (!held.withheld && form.Outcome() == cacher.RepresentationUnused) {
+	if held.passed || (!held.withheld && form.Unused()) {
 		return true // and nothing was written if nothing was to be
 	}
-	if form.Outcome() == cacher.RepresentationUnused {
+	if form.Unused() {
 		group.plain.Store(info.Resource, struct{}{})
 	}
 	// The warnings stay: the recorder of the request adds each of them once.
@@ -159,7 +159,7 @@ func audited(ctx context.Context) bool {
 // form, or the server has to make it itself.
 func (g *servedGroup) formOf(r *http.Request, storage listerWithTables) (*cacher.Representation, string, bool) {
 	asked, info, err := negotiation.NegotiateOutputMediaType(r, g.serializer, forms{g.metaVersion})
-	if err != nil || asked.Convert == nil || asked.Convert.GroupVersion() != metav1.SchemeGroupVersion ||
+	if err != nil || !formOnly(asked) || asked.Convert == nil || asked.Convert.GroupVersion() != metav1.SchemeGroupVersion ||
 		(info.MediaType != runtime.ContentTypeJSON && info.MediaType != runtime.ContentTypeProtobuf) ||
 		!same(info.Serializer, asked.Accepted.Serializer) { // indented
 		return nil, "", false
@@ -190,6 +190,15 @@ func (g *servedGroup) formOf(r *http.Request, storage listerWithTables) (*cacher
 		return nil, "", false
 	}
 	return form, accept, true
+}
+
+// formOnly reports whether the options of a media type are those of a form, as this package
+// knows them. With others, like drop=metadata.managedFields of KEP-5958, the server makes
+// the list.
+func formOnly(asked negotiation.MediaTypeOptions) bool {
+	known := negotiation.MediaTypeOptions{Convert: asked.Convert, UseServerVersion: asked.UseServerVersion, Stream: asked.Stream, Pretty: asked.Pretty}
+	asked.Accepted = known.Accepted
+	return reflect.DeepEqual(asked, known)
 }
 
 // sameErrors reports whether errors have one format in the answers to two
@@ -242,7 +251,7 @@ func (h *heldResponse) WriteHeader(status int) {
 	if h.passed || h.withheld {
 		return
 	}
-	if h.passed = status != http.StatusOK || h.wanted.Outcome() == cacher.RepresentationWritten; h.passed {
+	if h.passed = status != http.StatusOK || h.wanted.Written(); h.passed {
 		h.ResponseWriter.WriteHeader(status)
 	} else {
 		h.withheld = true

@@ -42,6 +42,7 @@ var formsAsked = []string{
 	"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1;pretty=1", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
 	"application/json;q=0.5," + asTable, "*/*;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "application/json;as=Other;g=meta.k8s.io;v=v1",
 	"application/json;as=Table;g=meta.k8s.io;v=v1;sv=v1", "application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1",
+	asTable + ";drop=metadata.managedFields", asPartialProtobuf + ";drop=metadata.managedFields",
 }
 
 // expectSameForm compares the answers of both servers. Cells tell ages in seconds,

@@ -86,7 +86,7 @@ func Install(config *genericapiserver.Config, options ...cacher.Option) error {
 	if _, ok := config.RESTOptionsGetter.(*getter); ok {
 		return ErrInstalled
 	}
-	cached, named, err := cacher.CachedResources(options...)
+	cached, named, inShadow, err := cacher.CachedResources(options...)
 	if err != nil {
 		return fmt.Errorf("server.Install: %w", err) // one line for each option
 	}
@@ -95,7 +95,7 @@ func Install(config *genericapiserver.Config, options ...cacher.Option) error {
 		return fmt.Errorf("server.Install: %w", err)
 	}
 	pool := newPool()
-	installed := &installation{cached: cached, inShadow: cacher.InShadow(options...), named: named, pool: pool}
+	installed := &installation{cached: cached, inShadow: inShadow, named: named, pool: pool}
 	defaults := []cacher.Option{cacher.WithRawStorage(pool.RawStorage), cacher.Configure(func(c *cacher.Config) {
 		c.Metrics, c.Lists = collectors, &installed.lists
 	})}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/cacher/status"
 )
 
 const (
@@ -70,7 +71,7 @@ func (d *driver) look() {
 		d.status = d.cacher.Status()
 		return
 	}
-	status, err := d.cacher.StatusPage(cacher.WatcherQuery{})
+	status, err := d.cacher.StatusPage(status.Query{})
 	if err != nil {
 		d.fail("the cache has no status: %v", err)
 	}

@@ -170,8 +170,8 @@ func check(t *testing.T, seed uint64, kind simulation.Kind, coverage *simulation
 }
 
 // make test runs fewRacing schedules, make quick fewSchedules, which find most bugs in
-// seconds. make verify runs 200,000 deterministic schedules and racingSchedules: two cores
-// need some four minutes. A racing one costs seven times as much, with the race detector.
+// seconds. make verify runs 100,000 deterministic schedules and racingSchedules: two cores
+// need some three minutes. A racing one costs seven times as much, with the race detector.
 const (
 	fewSchedules    = 4000
 	fewRacing       = 3000

@@ -92,7 +92,7 @@ func (s *State) newestLocked() *Snapshot {
 	}
 	// Without a clone only the resourceVersion has moved on.
 	newest := &Snapshot{
-		rv: s.mu.rv, next: s.mu.window.next, indexes: s.config.Indexes, base: s.published, kept: s.mu.kept,
+		rv: s.mu.rv, next: s.mu.window.next, base: s.published, kept: s.mu.kept,
 	}
 	s.newest.Store(newest)
 	return newest
@@ -108,7 +108,8 @@ func (s *State) before(newest *Snapshot, tail Position, complete uint64) (*Snaps
 	snapshot := newest.under(older, complete, tail)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.complete == complete && s.mu.kept == newest.kept {
+	// An index that is added meanwhile must not be missed until the next change.
+	if s.mu.complete == complete && s.mu.kept == newest.kept && len(s.mu.trees.indexes) == len(newest.base.trees.indexes) {
 		s.latest.Store(snapshot)
 	}
 	return snapshot, nil

@@ -3,6 +3,7 @@
 package watchcache_test
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"strconv"
@@ -87,16 +88,18 @@ func checkTimeline(t *testing.T, s *watchcache.Snapshot) (generation int, ok boo
 	if i == 0 {
 		return 0, false
 	}
-	byValue := 0
-	s.RangeIndex("value", value, "", "", func(e *watchcache.Element) bool {
-		if e != s.Get(e.Key) {
-			t.Errorf("snapshot at %d: %s in the index", s.RV(), show(e))
+	for _, index := range []string{"value", "late"} {
+		byValue := 0
+		ok := s.RangeIndex(index, value, "", "", func(e *watchcache.Element) bool {
+			if e != s.Get(e.Key) {
+				t.Errorf("snapshot at %d: %s in the index %s", s.RV(), show(e), index)
+			}
+			byValue++
+			return true
+		})
+		if ok && byValue != i {
+			t.Errorf("snapshot at %d: %d elements in the index %s, %d by key", s.RV(), byValue, index, i)
 		}
-		byValue++
-		return true
-	})
-	if byValue != i {
-		t.Errorf("snapshot at %d: %d elements in the index, %d by key", s.RV(), byValue, i)
 	}
 	generation, err := strconv.Atoi(value)
 	require.NoError(t, err)
@@ -110,7 +113,7 @@ type timeline struct {
 	done  atomic.Bool
 	// reads counts what each kind of reader has got, so that a run in which
 	// they got nothing fails.
-	reads struct{ latest, at, get, since, held atomic.Int64 }
+	reads struct{ latest, at, get, since, held, late atomic.Int64 }
 }
 
 // write applies events at full speed; between two generations the source goes
@@ -287,7 +290,7 @@ func TestReadersAndWriter(t *testing.T) {
 	tl.state.Replace(nil, timelineStart)
 	var readers sync.WaitGroup
 	for _, read := range []func(){
-		tl.readLatest, tl.readGet, tl.hold,
+		tl.readLatest, tl.readGet, tl.hold, tl.addIndex,
 		func() { tl.readAt(3) }, func() { tl.readAt(50) },
 		func() { tl.readSince(100, true) }, func() { tl.readSince(1, false) }, func() { tl.readSince(17, false) },
 	} {
@@ -297,10 +300,36 @@ func TestReadersAndWriter(t *testing.T) {
 	tl.done.Store(true)
 	readers.Wait()
 	for name, reads := range map[string]*atomic.Int64{
-		"latest": &tl.reads.latest, "at": &tl.reads.at, "get": &tl.reads.get, "since": &tl.reads.since, "held": &tl.reads.held,
+		"latest": &tl.reads.latest, "at": &tl.reads.at, "get": &tl.reads.get, "since": &tl.reads.since, "held": &tl.reads.held, "late": &tl.reads.late,
 	} {
 		require.Positive(t, reads.Load(), name)
 		t.Logf("%s: %d", name, reads.Load())
+	}
+}
+
+// addIndex adds an index, which snapshots have from then on, lists or not, and drops it.
+func (tl *timeline) addIndex() {
+	for last := false; !last; {
+		last = tl.pause()
+		if _, err := tl.state.AddIndex(watchcache.Index{Name: "late", Values: indexes[0].Values}, 1<<40); err != nil {
+			if !errors.Is(err, watchcache.ErrExpired) {
+				tl.t.Error(err)
+			}
+			continue
+		}
+		for range 20 {
+			tl.pause()
+			s := tl.state.Latest()
+			if !s.HasIndex("late") {
+				tl.t.Errorf("the snapshot at %d does not have the index", s.RV())
+			}
+			checkTimeline(tl.t, s)
+			tl.reads.late.Add(1)
+		}
+		tl.state.DropIndex("late")
+		if tl.state.IndexBytes("late") != 0 {
+			tl.t.Error("the index has bytes after it was dropped")
+		}
 	}
 }
 

@@ -24,8 +24,24 @@ type driver struct {
 	holds  []hold
 	// whole: the source does not tell where a resourceVersion ends.
 	whole bool
+	// late: there is an index of that name, which was added.
+	late bool
 	// reader is a watcher that reads the window to its end from time to time.
 	reader watchcache.Position
+}
+
+// index adds another index by value, or drops it.
+func (d *driver) index() {
+	if d.late = !d.late; !d.late {
+		d.state.DropIndex("late")
+		return
+	}
+	late := watchcache.Index{Name: "late", Values: indexes[0].Values}
+	_, err := d.state.AddIndex(late, -1)
+	d.t.require().ErrorIs(err, watchcache.ErrTooLarge)
+	bytes, err := d.state.AddIndex(late, 1<<40)
+	d.t.require().NoError(err)
+	d.t.require().Equal(d.state.IndexBytes("late"), bytes)
 }
 
 // hold is a snapshot taken earlier, with the contents that it had.
@@ -152,6 +168,7 @@ func (d *driver) operations() map[string]func() {
 		"read":       d.read,
 		"keep":       d.keep,
 		"leave":      d.leave,
+		"index":      d.index,
 	}
 }
 
@@ -320,6 +337,7 @@ func (d *driver) checkLatest() {
 	req.Same(snapshot, d.state.Latest())
 	req.Equal(d.model.shown, snapshot.RV())
 	req.Equal(d.model.shown, d.state.RV())
+	req.Equal(d.late, snapshot.HasIndex("late"))
 	d.checkSnapshot(snapshot, d.model.at(d.model.shown), d.model.after(d.model.shown))
 	for _, key := range driverKeys {
 		e, rv := d.state.Get(key)
@@ -433,7 +451,12 @@ func (d *driver) checkRange(s *watchcache.Snapshot, want version, prefix, from s
 	same(want.ranged(prefix, from, everything))
 	for _, value := range []string{"0", "1", "2"} {
 		req.True(s.RangeIndex("value", value, prefix, from, collect))
-		same(want.ranged(prefix, from, func(e *watchcache.Element) bool { return e.Labels["value"] == value }))
+		byValue := want.ranged(prefix, from, func(e *watchcache.Element) bool { return e.Labels["value"] == value })
+		same(byValue)
+		if s.HasIndex("late") {
+			req.True(s.RangeIndex("late", value, prefix, from, collect))
+			same(byValue)
+		}
 	}
 	req.Equal(min(2, len(want.ranged(prefix, from, func(e *watchcache.Element) bool { return e.Labels["value"] == "1" }))),
 		s.CountIndex("value", []string{"1"}, prefix, from, 2))

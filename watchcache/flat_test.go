@@ -14,7 +14,10 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Count returns the same before and after All has built its slice.
+// maxInNode is how many elements a node of a tree has at most.
+const maxInNode = 32
+
+// Count returns the same before and after All has built its slice, and Estimate about that.
 func TestCount(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := randomSnapshot(rt, t, 200)
@@ -30,6 +33,8 @@ func TestCount(t *testing.T) {
 			want := 0
 			s.Range(prefix, from, func(*watchcache.Element) bool { want++; return true })
 			require.Equal(rt, want, s.Count(prefix, from), "from %q under %q", from, prefix)
+			all := s.Count(prefix, "")
+			require.InDelta(rt, all, s.Estimate(prefix), float64(all)/2+maxInNode, "the estimate under %q", prefix)
 		}
 	})
 }

@@ -174,7 +174,7 @@ func (s *State) PositionFor(rv uint64, of *Interest) (p Position, beyond bool, e
 func (s *State) wholeLocked(rv uint64, of *Interest) bool {
 	if of.Key != "" {
 		// An object that is there was last changed at its own resourceVersion.
-		if found, exists := s.mu.trees.primary.Get(item{key: of.Key}); exists && found.element.RV <= rv {
+		if found := s.mu.trees.primary.get(0, of.Key); found != nil && found.RV <= rv {
 			return true
 		}
 	}

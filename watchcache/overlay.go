@@ -3,7 +3,6 @@
 package watchcache
 
 import (
-	"cmp"
 	"slices"
 	"sort"
 	"strings"
@@ -21,92 +20,90 @@ import (
 //
 // No key is in both, so that a read merges the two in key order.
 type overlay struct {
-	items  []item // in key order
-	length int    // of the whole version
+	elements []*Element // in key order
+	length   int        // of the whole version
 
-	// byIndex are the items under each value of an index, in key order, made
+	// byIndex are the elements under each value of an index, in key order, made
 	// when the index is first asked for.
 	byIndex struct {
 		sync.Mutex
-		made map[int]map[string][]item
+		made map[int]map[string][]*Element
 	}
 }
 
-// from returns the items whose key is not below key.
-func (o *overlay) from(key string) []item { return itemsFrom(o.items, key) }
-
-func itemsFrom(items []item, key string) []item {
-	return items[sort.Search(len(items), func(i int) bool { return items[i].key >= key }):]
+// elementsFrom returns the elements, which are in key order, whose key is not below key.
+func elementsFrom(elements []*Element, key string) []*Element {
+	return elements[sort.Search(len(elements), func(i int) bool { return elements[i].Key >= key }):]
 }
 
 // get returns the element with the key, nil if the overlay has none.
 func (o *overlay) get(key string) *Element {
-	if items := o.from(key); len(items) > 0 && items[0].key == key {
-		return items[0].element
+	if from := elementsFrom(o.elements, key); len(from) > 0 && from[0].Key == key {
+		return from[0]
 	}
 	return nil
 }
 
-// indexed returns the items that the i-th of the indexes has under value, from
-// key on. An index function that panics leaves nothing behind.
-func (o *overlay) indexed(indexes []Index, i int, value, key string) []item {
+// indexed returns the elements that the i-th of the indexes has under value. An
+// index function that panics leaves nothing behind.
+func (o *overlay) indexed(indexes []Index, i int, value string) []*Element {
 	o.byIndex.Lock()
 	defer o.byIndex.Unlock()
 	made, ok := o.byIndex.made[i]
 	if !ok {
-		made = itemsByValue(o.items, indexes[i])
+		made = byValue(o.elements, indexes[i])
 		if o.byIndex.made == nil {
-			o.byIndex.made = make(map[int]map[string][]item)
+			o.byIndex.made = make(map[int]map[string][]*Element)
 		}
 		o.byIndex.made[i] = made
 	}
-	return itemsFrom(made[value], key)
+	return made[value]
 }
 
-func itemsByValue(items []item, index Index) map[string][]item {
-	byValue := make(map[string][]item)
+func byValue(elements []*Element, index Index) map[string][]*Element {
+	byValue := make(map[string][]*Element)
 	scratch := make([]string, 0, valuesRoom)
-	for _, i := range items {
-		for _, value := range index.Values(i.element, scratch[:0]) {
+	for _, e := range elements {
+		for _, value := range index.Values(e, scratch[:0]) {
 			under := byValue[value]
-			if last := len(under) - 1; last >= 0 && under[last].key == i.key {
+			if last := len(under) - 1; last >= 0 && under[last] == e {
 				continue // Values returned the value twice
 			}
-			byValue[value] = append(under, i)
+			byValue[value] = append(under, e)
 		}
 	}
 	return byValue
 }
 
-// sortItems sorts items by key, in steps of a few thousand comparisons between
+// sortElements sorts elements by key, in steps of a few thousand comparisons between
 // which stopped is called. The result is false if stopped returned true.
-func sortItems(items []item, stopped func() bool) ([]item, bool) {
-	for rest := items; len(rest) > 0; {
+func sortElements(elements []*Element, stopped func() bool) ([]*Element, bool) {
+	for rest := elements; len(rest) > 0; {
 		chunk := rest[:min(len(rest), overlayBatch)]
-		slices.SortFunc(chunk, func(a, b item) int { return cmp.Compare(a.key, b.key) })
+		slices.SortFunc(chunk, func(a, b *Element) int { return strings.Compare(a.Key, b.Key) })
 		rest = rest[len(chunk):]
 		if stopped() {
 			return nil, false
 		}
 	}
-	other := make([]item, len(items))
-	for width := overlayBatch; width < len(items); width *= 2 {
-		for start := 0; start < len(items); start += 2 * width {
-			middle, end := min(start+width, len(items)), min(start+2*width, len(items))
-			mergeItems(other[start:end], items[start:middle], items[middle:end])
+	other := make([]*Element, len(elements))
+	for width := overlayBatch; width < len(elements); width *= 2 {
+		for start := 0; start < len(elements); start += 2 * width {
+			middle, end := min(start+width, len(elements)), min(start+2*width, len(elements))
+			mergeElements(other[start:end], elements[start:middle], elements[middle:end])
 			if stopped() {
 				return nil, false
 			}
 		}
-		items, other = other, items
+		elements, other = other, elements
 	}
-	return items, true
+	return elements, true
 }
 
-// mergeItems merges two sorted slices into one that has room for exactly both.
-func mergeItems(into, a, b []item) {
+// mergeElements merges two sorted slices into one that has room for exactly both.
+func mergeElements(into, a, b []*Element) {
 	for i := range into {
-		if len(b) == 0 || (len(a) > 0 && a[0].key <= b[0].key) {
+		if len(b) == 0 || (len(a) > 0 && a[0].Key <= b[0].Key) {
 			into[i], a = a[0], a[1:]
 		} else {
 			into[i], b = b[0], b[1:]
@@ -117,7 +114,7 @@ func mergeItems(into, a, b []item) {
 // overlaid merges the rest of an overlay with the elements of a newer tree,
 // which are taken in key order. yield gets the elements at rv under the prefix.
 type overlaid struct {
-	older   []item
+	older   []*Element
 	rv      uint64
 	prefix  string
 	yield   func(*Element) bool
@@ -125,11 +122,11 @@ type overlaid struct {
 }
 
 // take takes the tree's next element. take reports whether the merge goes on.
-func (o *overlaid) take(key string, e *Element) bool {
-	if !strings.HasPrefix(key, o.prefix) {
+func (o *overlaid) take(e *Element) bool {
+	if !strings.HasPrefix(e.Key, o.prefix) {
 		return false
 	}
-	for len(o.older) > 0 && o.older[0].key <= key {
+	for len(o.older) > 0 && o.older[0].Key <= e.Key {
 		if !o.next() {
 			return false
 		}
@@ -140,15 +137,15 @@ func (o *overlaid) take(key string, e *Element) bool {
 	return !o.stopped
 }
 
-// finish yields the items of the overlay behind the last element of the tree.
+// finish yields the elements of the overlay behind the last element of the tree.
 func (o *overlaid) finish() {
-	for !o.stopped && len(o.older) > 0 && strings.HasPrefix(o.older[0].key, o.prefix) {
+	for !o.stopped && len(o.older) > 0 && strings.HasPrefix(o.older[0].Key, o.prefix) {
 		o.next()
 	}
 }
 
 func (o *overlaid) next() bool {
-	o.stopped = !o.yield(o.older[0].element)
+	o.stopped = !o.yield(o.older[0])
 	o.older = o.older[1:]
 	return !o.stopped
 }

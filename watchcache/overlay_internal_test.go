@@ -13,21 +13,25 @@ import (
 	testify "github.com/stretchr/testify/assert" // the package has a function assert
 )
 
-func TestSortItems(t *testing.T) {
+func TestSortElements(t *testing.T) {
 	never := func() bool { return false }
-	for _, n := range []int{0, 1, 2, overlayBatch - 1, overlayBatch, overlayBatch + 1, 3*overlayBatch + 7, 5 * overlayBatch} {
-		items := make([]item, n)
+	some := func(n int) []*Element {
+		elements := make([]*Element, n)
 		for i, key := range rand.Perm(n) {
-			items[i].key = fmt.Sprintf("%08d", key)
+			elements[i] = &Element{Key: fmt.Sprintf("%08d", key)}
 		}
-		got, ok := sortItems(slices.Clone(items), never)
-		slices.SortFunc(items, func(a, b item) int { return strings.Compare(a.key, b.key) })
-		testify.True(t, ok, "sorting %d items was stopped", n)
-		testify.True(t, slices.Equal(items, got), "%d items are not sorted", n)
+		return elements
+	}
+	for _, n := range []int{0, 1, 2, overlayBatch - 1, overlayBatch, overlayBatch + 1, 3*overlayBatch + 7, 5 * overlayBatch} {
+		elements := some(n)
+		got, ok := sortElements(slices.Clone(elements), never)
+		slices.SortFunc(elements, func(a, b *Element) int { return strings.Compare(a.Key, b.Key) })
+		testify.True(t, ok, "sorting %d elements was stopped", n)
+		testify.True(t, slices.Equal(elements, got), "%d elements are not sorted", n)
 	}
 	for asked := range 11 {
 		left := asked
-		_, ok := sortItems(make([]item, 5*overlayBatch), func() bool { left--; return left < 0 })
+		_, ok := sortElements(some(5*overlayBatch), func() bool { left--; return left < 0 })
 		testify.False(t, ok, "sorting was stopped after %d questions, and has sorted all the same", asked)
 	}
 }

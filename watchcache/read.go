@@ -27,8 +27,7 @@ func (s *State) Get(key string) (*Element, uint64) {
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	found, _ := s.mu.trees.primary.Get(item{key: key})
-	return found.element, s.mu.rv
+	return s.mu.trees.primary.get(0, key), s.mu.rv
 }
 
 // Latest returns the newest snapshot of a complete resourceVersion. The first
@@ -73,6 +72,10 @@ func (s *State) PositionAfter(rv uint64) (Position, error) {
 func (s *State) Since(p Position, buf []*Event) (n int, through uint64, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	return s.sinceLocked(p, buf)
+}
+
+func (s *State) sinceLocked(p Position, buf []*Event) (n int, through uint64, err error) {
 	w := &s.mu.window
 	if p < w.first {
 		return 0, 0, fmt.Errorf("position %d is older than the oldest kept, %d: %w", p, w.first, ErrExpired)
@@ -147,7 +150,7 @@ func (s *State) Stats() Stats {
 	return Stats{
 		FloorValues: values, FloorBytes: floorBytes,
 		RV: s.mu.complete, OldestRV: w.dropped,
-		Objects: s.mu.trees.primary.Len(), ObjectBytes: s.mu.bytes,
+		Objects: s.mu.trees.primary.length, ObjectBytes: s.mu.bytes,
 		WindowEvents: w.len(), WindowBytes: w.kept(), WindowCapacity: len(w.ring), Superseded: w.superseded,
 		Since: w.since, IndexBytes: s.mu.trees.bytes(),
 		Start: w.start, Oldest: w.first, Next: w.next,

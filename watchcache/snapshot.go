@@ -14,11 +14,10 @@ import (
 // A snapshot is immutable and safe for concurrent use (W2, W5); a reference to
 // it keeps its elements in memory.
 type Snapshot struct {
-	rv      uint64
-	next    Position
-	indexes []Index
-	base    *base
-	older   *overlay // nil: base is the version itself
+	rv    uint64
+	next  Position
+	base  *base
+	older *overlay // nil: base is the version itself
 	// kept is the cache of snapshots that State.PinSnapshot puts this one into.
 	kept *keptSnapshots
 	// flat is the result of All if there is an overlay; nil before the first call.
@@ -47,14 +46,14 @@ func (s *Snapshot) Len() int {
 	if s.older != nil {
 		return s.older.length
 	}
-	return s.base.trees.primary.Len()
+	return s.base.trees.primary.length
 }
 
 // Get returns the element with the key, nil if there is none.
 func (s *Snapshot) Get(key string) *Element {
-	found, _ := s.base.trees.primary.Get(item{key: key})
-	if s.older == nil || (found.element != nil && found.element.RV <= s.rv) {
-		return found.element
+	found := s.base.trees.primary.get(0, key)
+	if s.older == nil || (found != nil && found.RV <= s.rv) {
+		return found
 	}
 	return s.older.get(key)
 }
@@ -62,22 +61,30 @@ func (s *Snapshot) Get(key string) *Element {
 // Range calls yield for each element whose key starts with prefix and is not
 // below from, in key order, until yield returns false.
 func (s *Snapshot) Range(prefix, from string, yield func(*Element) bool) {
-	start := item{key: max(prefix, from)}
+	var older []*Element
+	if s.older != nil {
+		older = s.older.elements
+	}
+	s.rangeTree(s.base.trees.primary, 0, older, prefix, from, yield)
+}
+
+// rangeTree is Range over the elements that a tree has under the hash. older has those that
+// an earlier version has beside them.
+func (s *Snapshot) rangeTree(tree *btree, hash uint64, older []*Element, prefix, from string, yield func(*Element) bool) {
+	from = max(prefix, from)
 	if s.older == nil {
-		s.base.trees.primary.AscendGreaterOrEqual(start, func(i item) bool {
-			return strings.HasPrefix(i.key, prefix) && yield(i.element)
-		})
+		tree.under(hash, from, func(e *Element) bool { return strings.HasPrefix(e.Key, prefix) && yield(e) })
 		return
 	}
-	m := overlaid{older: s.older.from(start.key), rv: s.rv, prefix: prefix, yield: yield}
-	s.base.trees.primary.AscendGreaterOrEqual(start, func(i item) bool { return m.take(i.key, i.element) })
+	m := overlaid{older: elementsFrom(older, from), rv: s.rv, prefix: prefix, yield: yield}
+	tree.under(hash, from, m.take)
 	m.finish()
 }
 
 // RangeIndex is Range over the elements that the named index has under value.
 // RangeIndex returns false, without a call of yield, if there is no such index.
 func (s *Snapshot) RangeIndex(index, value, prefix, from string, yield func(*Element) bool) bool {
-	i := s.index(index)
+	i := s.base.trees.index(index)
 	if i < 0 {
 		return false
 	}
@@ -93,37 +100,28 @@ func (s *Snapshot) Digest() Digest {
 	if s.older == nil {
 		return digest
 	}
-	s.base.trees.primary.Ascend(func(i item) bool {
-		if i.element.RV > s.rv {
-			digest.Toggle(i.key, i.element.RV)
+	s.base.trees.primary.under(0, "", func(e *Element) bool {
+		if e.RV > s.rv {
+			digest.Toggle(e.Key, e.RV)
 		}
 		return true
 	})
-	for _, i := range s.older.items {
-		digest.Toggle(i.key, i.element.RV)
+	for _, e := range s.older.elements {
+		digest.Toggle(e.Key, e.RV)
 	}
 	return digest
 }
 
-// index returns the number of the named index, -1 if there is none.
-func (s *Snapshot) index(name string) int {
-	return slices.IndexFunc(s.indexes, func(i Index) bool { return i.Name == name })
-}
+// HasIndex reports whether the snapshot has the named index.
+func (s *Snapshot) HasIndex(name string) bool { return s.base.trees.index(name) >= 0 }
 
 // rangeIndex is RangeIndex by the number of the index.
 func (s *Snapshot) rangeIndex(index int, value, prefix, from string, yield func(*Element) bool) {
-	start := indexItem{value: value, key: max(prefix, from)}
-	if s.older == nil {
-		s.base.trees.byIndex[index].AscendGreaterOrEqual(start, func(i indexItem) bool {
-			return i.value == value && strings.HasPrefix(i.key, prefix) && yield(i.element)
-		})
-		return
+	var older []*Element
+	if s.older != nil {
+		older = s.older.indexed(s.base.trees.indexes, index, value)
 	}
-	m := overlaid{older: s.older.indexed(s.indexes, index, value, start.key), rv: s.rv, prefix: prefix, yield: yield}
-	s.base.trees.byIndex[index].AscendGreaterOrEqual(start, func(i indexItem) bool {
-		return i.value == value && m.take(i.key, i.element)
-	})
-	m.finish()
+	s.rangeTree(s.base.trees.byIndex[index], hashOf(value), older, prefix, from, yield)
 }
 
 // RangeIndexAny is Range over the elements that the named index has under any
@@ -133,7 +131,7 @@ func (s *Snapshot) RangeIndexAny(index string, values []string, prefix, from str
 	if len(values) == 1 {
 		return s.RangeIndex(index, values[0], prefix, from, yield)
 	}
-	i := s.index(index)
+	i := s.base.trees.index(index)
 	if i < 0 {
 		return false
 	}
@@ -298,16 +296,18 @@ func (s *Snapshot) row() *atomic.Pointer[[]*Element] {
 // earlier version, made by State.At, Covers may return false because of
 // elements that were written later.
 func (s *Snapshot) Covers(prefix string) bool {
-	first, _ := s.base.trees.primary.Min()
-	last, _ := s.base.trees.primary.Max()
-	if !strings.HasPrefix(first.key, prefix) || !strings.HasPrefix(last.key, prefix) {
+	covers := func(first, last *Element) bool {
+		return strings.HasPrefix(first.Key, prefix) && strings.HasPrefix(last.Key, prefix)
+	}
+	last := s.base.trees.primary.last()
+	if last == nil || !covers(s.base.trees.primary.root.entries[0].element, last) {
 		return false
 	}
-	if s.older == nil || len(s.older.items) == 0 {
+	if s.older == nil || len(s.older.elements) == 0 {
 		return true
 	}
-	older := s.older.items
-	return strings.HasPrefix(older[0].key, prefix) && strings.HasPrefix(older[len(older)-1].key, prefix)
+	older := s.older.elements
+	return covers(older[0], older[len(older)-1])
 }
 
 // Count returns the number of elements that Range would yield, and never costs
@@ -344,6 +344,16 @@ func (s *Snapshot) Count(prefix, from string) int {
 	return sort.Search(len(rest), func(i int) bool { return !strings.HasPrefix(rest[i].Key, prefix) })
 }
 
+// Estimate estimates the result of Count from the start of the prefix, without a walk over
+// the elements.
+func (s *Snapshot) Estimate(prefix string) int {
+	if s.Covers(prefix) {
+		return s.Len()
+	}
+	t := s.base.trees.primary
+	return int((t.below(0, prefix+"\xff") - t.below(0, prefix)) * float64(t.length))
+}
+
 // Mark holds the numbers with which Retained estimates how much memory a snapshot
 // keeps once the state has moved on. A mark does not refer to its snapshot.
 type Mark struct {
@@ -371,7 +381,7 @@ func (s *Snapshot) Mark() Mark { return s.base.mark }
 // markLocked returns the mark of the trees as they are.
 func (s *State) markLocked() Mark {
 	return Mark{
-		Position: s.mu.window.next, bytes: s.mu.bytes, objects: s.mu.trees.primary.Len(),
+		Position: s.mu.window.next, bytes: s.mu.bytes, objects: s.mu.trees.primary.length,
 		superseded: s.mu.window.superseded,
 	}
 }

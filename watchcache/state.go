@@ -49,6 +49,9 @@ type Config struct {
 type State struct {
 	config Config
 
+	// replacing is held while Replace works, so that no index is added or dropped
+	// meanwhile; mu is taken under it.
+	replacing sync.Mutex
 	// mu is the writer lock. Nothing blocks while it is held, and no other
 	// lock is taken under it.
 	mu struct {
@@ -97,7 +100,7 @@ type State struct {
 // New returns an empty state at resourceVersion 0; Replace fills it.
 func New(config Config) *State {
 	s := &State{config: config}
-	s.mu.trees = newTrees(len(config.Indexes))
+	s.mu.trees = build(config.Indexes, nil).trees
 	s.mu.window = newWindow(0, 0)
 	s.mu.floors = newFloors(len(config.Floors), 0)
 	s.mu.kept = new(keptSnapshots)
@@ -148,8 +151,7 @@ func (s *State) Apply(c Change) (Applied, error) {
 		return Applied{}, fmt.Errorf("%s of %q at resourceVersion %d after %d: %w",
 			c.Type, c.Element.Key, c.RV, s.mu.rv, ErrBackwards)
 	}
-	found, _ := s.mu.trees.primary.Get(item{key: c.Element.Key})
-	previous := found.element
+	previous := s.mu.trees.primary.get(0, c.Element.Key)
 	if err := c.fits(previous); err != nil {
 		if s.appliedLocked(c) {
 			return Applied{}, nil
@@ -193,7 +195,7 @@ func (c Change) fits(previous *Element) error {
 
 // setElementLocked makes the event's outcome the current state of its key.
 func (s *State) setElementLocked(e *Event) {
-	s.mu.bytes += s.mu.trees.outcome(s.config.Indexes, e, s.mu.scratch[:0])
+	s.mu.bytes += s.mu.trees.outcome(e, s.mu.scratch[:0])
 	s.mu.cloned, s.published = false, nil
 	s.newest.Store(nil)
 }
@@ -220,7 +222,9 @@ func (s *State) Progress(rv uint64) error {
 // with changes before rv. Of two elements with the same key the one with the higher
 // RV stays, of equal ones the last; duplicates is the number of elements left out.
 func (s *State) Replace(elements []*Element, rv uint64) (duplicates int) {
-	built := build(s.config.Indexes, elements)
+	s.replacing.Lock()
+	defer s.replacing.Unlock()
+	built := build(s.mu.trees.indexes, elements) // which nobody else writes to meanwhile
 
 	s.mu.Lock()
 	s.mu.window.superseded += s.mu.bytes
@@ -324,6 +328,8 @@ var (
 	ErrExpired = errors.New("expired")
 	// ErrCompacted: the source has compacted the resourceVersion asked for.
 	ErrCompacted = errors.New("compacted")
+	// ErrTooLarge: the index that was asked for takes too much memory.
+	ErrTooLarge = errors.New("too large")
 	// ErrFuture: the resourceVersion or position asked for is above the state's.
 	ErrFuture = errors.New("in the future")
 	// ErrStopped: the done channel of the reader was closed before the read was

@@ -3,9 +3,10 @@
 package watchcache
 
 import (
+	"cmp"
+	"hash/maphash"
 	"slices"
-
-	"k8s.io/utils/third_party/forked/golang/btree"
+	"strings"
 )
 
 // Index defines the values under which an element is found.
@@ -17,80 +18,36 @@ type Index struct {
 	Values func(e *Element, dst []string) []string
 }
 
-// degree of the B-trees: nodes have up to 31 items. Larger nodes cost more to
-// copy on the first write after a snapshot, smaller nodes need more pointers.
-const degree = 16
-
-// item is an element in the primary order.
-type item struct {
-	key     string
-	element *Element
-}
-
-// indexItem is an element under one value of one index.
-type indexItem struct {
-	value, key string
-	element    *Element
-}
-
-func itemLess(a, b item) bool { return a.key < b.key }
-
-func indexItemLess(a, b indexItem) bool {
-	if a.value != b.value {
-		return a.value < b.value
-	}
-	return a.key < b.key
-}
-
-// trees hold the elements in key order, and once more for each index in the
-// order of (value, key), so that a read by index is ordered and pages too.
+// trees hold the elements in key order, and once more for each index, so that a read by
+// index is ordered and pages too.
 type trees struct {
-	primary *btree.BTree[item]
-	byIndex []*btree.BTree[indexItem] // parallel to the State's indexes
-	digest  *Digest                   // of what primary holds
+	primary *btree
+	indexes []Index  // never written
+	byIndex []*btree // parallel to indexes
+	digest  *Digest  // of what primary holds
 }
 
-func newTrees(indexes int) trees {
-	t := trees{
-		primary: btree.New(degree, itemLess),
-		byIndex: make([]*btree.BTree[indexItem], indexes),
-		digest:  new(Digest),
-	}
-	for i := range t.byIndex {
-		t.byIndex[i] = btree.New(degree, indexItemLess)
-	}
-	return t
+// index returns the number of the named index, -1 if there is none.
+func (t trees) index(name string) int {
+	return slices.IndexFunc(t.indexes, func(i Index) bool { return i.Name == name })
 }
-
-// Estimates, in bytes, of a tree's memory for one entry, with the spare room of its
-// nodes: between a tree that was filled from a list, whose nodes are
-// full, and one whose entries came in any order. Nodes are half empty, and the
-// estimate is two thirds of the truth, if all entries came in the order of keys.
-const (
-	bytesPerItem      = 36
-	bytesPerIndexItem = 56
-)
 
 // bytes estimates the memory of the trees, without the strings.
 func (t trees) bytes() int64 {
-	n := int64(t.primary.Len()) * bytesPerItem
+	bytes := t.primary.bytes()
 	for _, index := range t.byIndex {
-		n += int64(index.Len()) * bytesPerIndexItem
+		bytes += index.bytes()
 	}
-	return n
+	return bytes
 }
 
-// clone shares all nodes with t; the first write to either tree copies the
-// nodes that it changes. Cloning also writes to t's own bookkeeping, so only
-// the trees that the state's lock guards are cloned, never published ones.
+// clone shares all nodes with t; a write to t copies the nodes that it changes. Cloning
+// also writes to t's own bookkeeping, so only the trees that the state's lock guards
+// are cloned, and written to, never published ones.
 func (t trees) clone() trees {
-	c := trees{
-		primary: t.primary.Clone(),
-		byIndex: make([]*btree.BTree[indexItem], len(t.byIndex)),
-		digest:  new(*t.digest),
-	}
+	c := trees{primary: t.primary.clone(), indexes: t.indexes, byIndex: make([]*btree, len(t.byIndex)), digest: new(*t.digest)}
 	for i := range t.byIndex {
-		c.byIndex[i] = t.byIndex[i].Clone()
+		c.byIndex[i] = t.byIndex[i].clone()
 	}
 	return c
 }
@@ -99,39 +56,61 @@ func (t trees) clone() trees {
 // them allocates.
 const valuesRoom = 8
 
+// seed is that of hashOf.
+var seed = maphash.MakeSeed()
+
+// hashOf returns the hash by which indexes order values, which no read needs in their own
+// order. Elements of two values with one hash, which nobody will ever see, would
+// be found under both.
+func hashOf(value string) uint64 { return maphash.String(seed, value) }
+
 // set replaces previous (nil: none) by e (nil: none) under the same key. Index
 // values are gathered in scratch.
-func (t trees) set(indexes []Index, e, previous *Element, scratch []string) {
+func (t trees) set(e, previous *Element, scratch []string) {
 	if previous != nil {
 		t.digest.Toggle(previous.Key, previous.RV)
 	}
 	if e == nil {
-		t.primary.Delete(item{key: previous.Key})
+		t.primary.remove(0, previous.Key)
 	} else {
-		t.primary.ReplaceOrInsert(item{key: e.Key, element: e})
+		t.primary.set(entry{element: e})
 		t.digest.Toggle(e.Key, e.RV)
 	}
 	for i, tree := range t.byIndex {
-		if previous != nil {
-			for _, value := range indexes[i].Values(previous, scratch[:0]) {
-				tree.Delete(indexItem{value: value, key: previous.Key})
-			}
+		t.indexes[i].move(tree, e, previous, scratch)
+	}
+}
+
+// move replaces previous (nil: none) by e (nil: none) in the index's tree.
+func (i *Index) move(tree *btree, e, previous *Element, scratch []string) {
+	after := scratch[:0]
+	if e != nil {
+		after = i.Values(e, after)
+		for _, value := range after {
+			tree.set(entry{hashOf(value), e})
 		}
-		if e != nil {
-			for _, value := range indexes[i].Values(e, scratch[:0]) {
-				tree.ReplaceOrInsert(indexItem{value: value, key: e.Key, element: e})
+	}
+	if previous != nil {
+		for _, value := range i.Values(previous, after)[len(after):] {
+			if !slices.Contains(after, value) {
+				tree.remove(hashOf(value), previous.Key)
 			}
 		}
 	}
 }
 
+// after returns the element that the event leaves under its key, nil for none.
+func (e *Event) after() *Element {
+	if e.Type == Deleted {
+		return nil
+	}
+	return e.Element
+}
+
 // outcome makes the event's outcome the current state of its key, and returns
 // the number of bytes by which the elements have grown, which may be negative.
-func (t trees) outcome(indexes []Index, e *Event, scratch []string) (bytes int64) {
-	after := e.Element
-	if e.Type == Deleted {
-		after = nil
-	}
+func (t trees) outcome(e *Event, scratch []string) (bytes int64) {
+	after := e.after()
 	if e.Previous != nil {
 		e.Previous.checkSeal()
 		bytes -= e.Previous.bytes()
@@ -139,7 +118,7 @@ func (t trees) outcome(indexes []Index, e *Event, scratch []string) (bytes int64
 	if after != nil {
 		bytes += after.bytes()
 	}
-	t.set(indexes, after, e.Previous, scratch)
+	t.set(after, e.Previous, scratch)
 	return bytes
 }
 
@@ -154,31 +133,63 @@ type built struct {
 
 // build makes the trees of elements, which are sealed. Of two elements with the same
 // key the one with the higher RV stays, of equal ones the last.
-//
-// Lists come in the order of their keys. Filled from the end, the trees take half
-// the memory: nodes are split where they have no room to spare.
 func build(indexes []Index, elements []*Element) built {
-	b := built{trees: newTrees(len(indexes))}
-	scratch := make([]string, 0, valuesRoom)
-	distinct := ascending(elements)
-	for _, e := range slices.Backward(elements) {
-		var previous *Element
-		if !distinct {
-			found, exists := b.trees.primary.Get(item{key: e.Key})
-			if exists {
-				b.duplicates++
-				if found.element.RV >= e.RV {
-					continue
-				}
-				b.bytes -= found.element.bytes()
-			}
-			previous = found.element
-		}
+	distinct := distinctOf(elements)
+	b := built{duplicates: len(elements) - len(distinct), trees: trees{indexes: indexes, digest: new(Digest)}}
+	all := make([]entry, len(distinct))
+	for i, e := range distinct {
 		e.seal()
-		b.trees.set(indexes, e, previous, scratch)
+		all[i].element = e
+		b.trees.digest.Toggle(e.Key, e.RV)
 		b.bytes += e.bytes()
 	}
+	b.trees.primary = newBtree(all)
+	for i := range indexes {
+		b.trees.byIndex = append(b.trees.byIndex, indexes[i].build(distinct))
+	}
 	return b
+}
+
+// build makes the index's tree of elements in key order.
+func (i *Index) build(elements []*Element) *btree {
+	type placed struct {
+		entry
+		place int
+	}
+	all := make([]placed, 0, len(elements))
+	scratch := make([]string, 0, valuesRoom)
+	for place, e := range elements {
+		for _, value := range i.Values(e, scratch[:0]) {
+			all = append(all, placed{entry{hashOf(value), e}, place})
+		}
+	}
+	slices.SortFunc(all, func(a, b placed) int { return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.place, b.place)) })
+	all = slices.Compact(all)
+	entries := make([]entry, len(all))
+	for i := range all {
+		entries[i] = all[i].entry
+	}
+	return newBtree(entries)
+}
+
+// distinctOf returns elements in key order, of those with the same key one.
+func distinctOf(elements []*Element) []*Element {
+	if ascending(elements) {
+		return elements
+	}
+	elements = slices.Clone(elements)
+	slices.SortStableFunc(elements, func(a, b *Element) int { return strings.Compare(a.Key, b.Key) })
+	distinct := elements[:0]
+	for _, e := range elements {
+		last := len(distinct) - 1
+		switch {
+		case last < 0 || distinct[last].Key != e.Key:
+			distinct = append(distinct, e)
+		case distinct[last].RV <= e.RV:
+			distinct[last] = e
+		}
+	}
+	return distinct
 }
 
 // ascending reports whether each element's key is above the one before, so that no

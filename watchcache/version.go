@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// overlayBatch is the number of events that At looks at, or of items that it
+// overlayBatch is the number of events that At looks at, or of elements that it
 // sorts, before it checks whether done was closed. The state's lock is held for
 // copying that many pointers.
 const overlayBatch = 4096
@@ -81,7 +81,7 @@ func (s *State) makeVersion(done <-chan struct{}, rv uint64) (*Snapshot, error) 
 
 // under returns the version at rv that the overlay makes of s.
 func (s *Snapshot) under(older *overlay, rv uint64, next Position) *Snapshot {
-	snapshot := &Snapshot{rv: rv, next: next, indexes: s.indexes, base: s.base, older: older, kept: s.kept}
+	snapshot := &Snapshot{rv: rv, next: next, base: s.base, older: older, kept: s.kept}
 	snapshot.checkRV()
 	return snapshot
 }
@@ -113,7 +113,7 @@ func (s *State) overlay(newest *Snapshot, next Position, rv uint64, done <-chan 
 		next += Position(n)
 	}
 	var ok bool
-	if older.items, ok = sortItems(slices.Clip(older.items), stopped); !ok {
+	if older.elements, ok = sortElements(slices.Clip(older.elements), stopped); !ok {
 		return nil, ErrStopped
 	}
 	return older, nil
@@ -130,7 +130,7 @@ func (o *overlay) add(events []*Event, rv uint64) {
 			o.length++
 		}
 		if e.Previous.RV <= rv {
-			o.items = append(o.items, item{key: e.Previous.Key, element: e.Previous})
+			o.elements = append(o.elements, e.Previous)
 		}
 	}
 }

@@ -47,6 +47,12 @@ var tuning = map[string]curves{
 	},
 }
 
+// soak is the plots of bench/results/soak.md.
+var soak = map[string]curves{
+	"soak-memory.svg":     {table: "Resident memory", title: "Resident memory of a server in a soak", of: "minutes", unit: " MB"},
+	"soak-goroutines.svg": {table: "Goroutines", title: "Goroutines of a server in a soak", of: "minutes"},
+}
+
 // The measures of curves, in pixels.
 const (
 	curvesHeight = 300
@@ -186,10 +192,10 @@ func nextRound(value float64) float64 {
 	return 10 * unit
 }
 
-// drawTuning returns the plots of docs/tuning.md by the names of their files.
-func drawTuning(page string) (map[string]string, error) {
+// drawCurves returns the plots of a page by the names of their files.
+func drawCurves(all map[string]curves, page string) (map[string]string, error) {
 	plots := map[string]string{}
-	for name, of := range tuning {
+	for name, of := range all {
 		svg, err := of.svg(page)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)

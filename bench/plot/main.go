@@ -7,7 +7,7 @@
 //
 // writes burst.svg and fanout.svg into docs/images, lists.svg if there is a report of
 // lists of several numbers of objects over HTTPS, growth-*.svg if there is one of
-// bench -growth, tuning-*.svg, and kubernetes-*.svg if there is that table.
+// bench -growth, tuning-*.svg, soak-*.svg, and kubernetes-*.svg if there is that table.
 package main
 
 import (
@@ -32,6 +32,7 @@ func run(args []string) error {
 	from := flags.String("from", "bench/results/reports.md", "the reports of bench")
 	runs := flags.String("tuning", "bench/results/tuning.md", "the results of bench/tuning")
 	load := flags.String("kubernetes", "bench/results/kubernetes.md", "the report of bin/kubernetes load")
+	soaks := flags.String("soak", "bench/results/soak.md", "the report of make soak-server")
 	to := flags.String("to", "docs/images", "the folder to write the plots to")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -48,9 +49,17 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	more, err := drawTuning(string(figures))
+	more, err := drawCurves(tuning, string(figures))
 	if err != nil {
 		return fmt.Errorf("%s: %w", *runs, err)
+	}
+	maps.Copy(plots, more)
+	soaked, err := os.ReadFile(*soaks)
+	if err != nil {
+		return err
+	}
+	if more, err = drawCurves(soak, string(soaked)); err != nil {
+		return fmt.Errorf("%s: %w", *soaks, err)
 	}
 	maps.Copy(plots, more)
 	table, err := os.ReadFile(*load)

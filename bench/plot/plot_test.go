@@ -19,7 +19,7 @@ const root = "../.."
 // The plots in the tree are those of the figures in the tree.
 func TestPlotsAreFresh(t *testing.T) {
 	dir := t.TempDir()
-	require.NoError(t, run([]string{"-from", filepath.Join(root, "bench/results/reports.md"), "-tuning", filepath.Join(root, "bench/results/tuning.md"), "-kubernetes", filepath.Join(root, "bench/results/kubernetes.md"), "-to", dir}))
+	require.NoError(t, run([]string{"-from", filepath.Join(root, "bench/results/reports.md"), "-tuning", filepath.Join(root, "bench/results/tuning.md"), "-kubernetes", filepath.Join(root, "bench/results/kubernetes.md"), "-soak", filepath.Join(root, "bench/results/soak.md"), "-to", dir}))
 	drawn, err := filepath.Glob(filepath.Join(dir, "*.svg"))
 	require.NoError(t, err)
 	there, err := filepath.Glob(filepath.Join(root, "docs/images/*.svg"))

@@ -49,7 +49,7 @@ func newServer(config *genericapiserver.RecommendedConfig) (*genericapiserver.Ge
 		ResourcePrefix: "/loads",
 		KeyFunc:        func(obj runtime.Object) (string, error) { return storage.NoNamespaceKeyFunc("/loads/", obj) },
 		GetAttrsFunc:   storage.DefaultClusterScopedAttr,
-		NewFunc:        newLoad, NewListFunc: newList,
+		NewFunc:        newLoad,
 	})
 	if err != nil {
 		return nil, err

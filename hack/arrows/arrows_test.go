@@ -65,6 +65,39 @@ func TestDirectDependenciesAreExplained(t *testing.T) {
 	}
 }
 
+// Modules of the repository that need newer libraries than go.mod, and replace them by
+// its versions. Otherwise the libraries of Kubernetes are compiled twice.
+func TestOneVersionOfEachLibrary(t *testing.T) {
+	here := builtWith(t, "go.mod")
+	require.Contains(t, here, "k8s.io/apiserver")
+	for _, name := range []string{"integration/kine/go.mod"} {
+		there := builtWith(t, name)
+		require.Contains(t, there, "k8s.io/apiserver")
+		for module, version := range here {
+			if got, both := there[module]; both && got != version {
+				t.Errorf("%s has %s %s, go.mod %s", name, module, got, version)
+			}
+		}
+	}
+}
+
+// builtWith returns the versions of modules that a go.mod requires or replaces.
+func builtWith(t *testing.T, name string) map[string]string {
+	text, err := os.ReadFile(filepath.Join(root, name))
+	require.NoError(t, err)
+	versions := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) > 3 && fields[1] == "=>":
+			versions[fields[0]] = fields[3]
+		case len(fields) > 1 && strings.HasPrefix(fields[1], "v"):
+			versions[fields[0]] = fields[1]
+		}
+	}
+	return versions
+}
+
 // directModules returns the comments of go.mod's direct requirements, by their paths.
 func directModules(mod string) map[string]string {
 	out := map[string]string{}

@@ -3,42 +3,42 @@ module github.com/kube-watchcache/watchcache
 go 1.26.0
 
 require (
-	github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus v1.1.0
-	github.com/prometheus/client_golang v1.24.0
-	github.com/prometheus/client_model v0.6.2
-	github.com/spf13/cobra v1.10.2
-	github.com/spf13/pflag v1.0.10
-	github.com/stretchr/testify v1.11.1
-	go.etcd.io/bbolt v1.5.0
-	go.etcd.io/etcd/api/v3 v3.7.3
-	go.etcd.io/etcd/client/pkg/v3 v3.7.3
-	go.etcd.io/etcd/client/v3 v3.7.3
-	go.etcd.io/etcd/server/v3 v3.7.3
-	go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc v0.68.0
-	go.opentelemetry.io/otel v1.45.0
-	go.opentelemetry.io/otel/sdk v1.45.0
-	go.opentelemetry.io/otel/trace v1.45.0
-	go.uber.org/goleak v1.3.0
-	go.uber.org/zap v1.27.1
-	golang.org/x/sync v0.24.0
-	google.golang.org/grpc v1.83.2
-	google.golang.org/protobuf v1.36.12-0.20260120151049-f2248ac996af
-	k8s.io/api v0.36.6
-	k8s.io/apimachinery v0.36.6
-	k8s.io/apiserver v0.36.6
-	k8s.io/client-go v0.36.6
-	k8s.io/component-base v0.36.6
+	github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus v1.1.0 // request counts and latencies of the etcd client; what k8s.io/apiserver uses for its own etcd client; comes with k8s.io/apiserver
+	github.com/prometheus/client_golang v1.24.0 // the collectors of metrics/; the format and registry of everything in the ecosystem; comes with k8s.io/apiserver
+	github.com/prometheus/client_model v0.6.2 // a histogram's labels, which are known only when it is exported; the types that client_golang's Metric is written into; comes with k8s.io/apiserver
+	github.com/spf13/cobra v1.10.2 // the command of the example; what API servers are written with; comes with k8s.io/apiserver
+	github.com/spf13/pflag v1.0.10 // its flags; the flags of k8s.io/apiserver's options are of this type; comes with k8s.io/apiserver
+	github.com/stretchr/testify v1.11.1 // assertions that print the difference; known to everyone who has tested Go; already in the graph
+	go.etcd.io/bbolt v1.5.0 // to see whether a data directory can be opened before etcd, which waits for ever for a locked one, is started on it; the file format of etcd's own database; linked with the etcd server
+	go.etcd.io/etcd/api/v3 v3.7.0 // etcd's messages and error codes, where the client hands them through; part of the client; comes with k8s.io/apiserver
+	go.etcd.io/etcd/client/pkg/v3 v3.7.0 // TLS files as etcd reads them; the file lock of devserver; part of the client; comes with k8s.io/apiserver
+	go.etcd.io/etcd/client/v3 v3.7.0 // the one client of storage/etcd3; the only complete client of etcd; comes with k8s.io/apiserver
+	go.etcd.io/etcd/server/v3 v3.7.0 // the etcd inside the process (storage/etcd3/embedded), and the binary that integration tests run in a container or as a process; the same version as the client; a test keeps it out of production packages
+	go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc v0.68.0 // spans for requests to etcd; as above; comes with k8s.io/apiserver
+	go.opentelemetry.io/otel v1.44.0 // the attributes of the spans of GET, LIST and WATCH; what k8s.io/component-base's tracing takes; comes with k8s.io/apiserver
+	go.opentelemetry.io/otel/sdk v1.44.0 // a recorder that shows that a request to etcd made a span; the SDK of the tracer; already in the graph
+	go.opentelemetry.io/otel/trace v1.44.0 // the TracerProvider that a backend is given; as above; comes with k8s.io/apiserver
+	go.uber.org/goleak v1.3.0 // a goroutine that outlives its test fails it; what etcd uses for the same
+	go.uber.org/zap v1.27.1 // the etcd client's logger; the etcd client takes no other; comes with k8s.io/apiserver
+	golang.org/x/sync v0.22.0 // the server of devserver, its etcd and the announcement that it is ready, as one group that ends together; the Go project's own; comes with k8s.io/apiserver
+	google.golang.org/grpc v1.82.1 // dial options, outgoing metadata that gives each resource its own watch stream; what the etcd client speaks; comes with k8s.io/apiserver
+	google.golang.org/protobuf v1.36.12-0.20260120151049-f2248ac996af // comparing etcd's messages; what they are made with; comes with k8s.io/apiserver
+	k8s.io/api v0.36.0 // the types of delegated authentication and of the tests' pods; the only source of those types; comes with k8s.io/apiserver
+	k8s.io/apimachinery v0.36.0 // objects, labels, fields, API errors, watch events; the types of the public surface; comes with k8s.io/apiserver
+	k8s.io/apiserver v0.36.0 // storage.Interface and its types, the etcd3 storage that we wrap, the generic server that we plug into; the project exists to extend it
+	k8s.io/client-go v0.36.0 // the reflector that follows the storage, informers, cache.Indexers; the reflector is the most exercised list-and-watch loop there is; comes with k8s.io/apiserver
+	k8s.io/component-base v0.36.0 // feature gates, the server's own metrics registry, version; the registry that an API server serves on /metrics; comes with k8s.io/apiserver
 	k8s.io/klog/v2 v2.140.0
 	k8s.io/kube-openapi v0.0.0-20260317180543-43fb72c5454a
 	k8s.io/utils v0.0.0-20260210185600-b8788abfbbc2
-	pgregory.net/rapid v1.3.0
+	pgregory.net/rapid v1.3.0 // random operations against a naive model, shrunk to the shortest that fails, with its seed; no dependency of its own, shrinking built in
 	sigs.k8s.io/randfill v1.0.0
-	sigs.k8s.io/structured-merge-diff/v6 v6.3.3
+	sigs.k8s.io/structured-merge-diff/v6 v6.3.2
 	sigs.k8s.io/yaml v1.6.0
 )
 
 require (
-	cel.dev/expr v0.25.2 // indirect
+	cel.dev/expr v0.25.1 // indirect
 	github.com/NYTimes/gziphandler v1.1.1 // indirect
 	github.com/antlr4-go/antlr/v4 v4.13.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
@@ -53,7 +53,7 @@ require (
 	github.com/felixge/httpsnoop v1.0.4 // indirect
 	github.com/fsnotify/fsnotify v1.9.0 // indirect
 	github.com/fxamacker/cbor/v2 v2.9.0 // indirect
-	github.com/go-logr/logr v1.4.4 // indirect
+	github.com/go-logr/logr v1.4.3 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/go-openapi/jsonpointer v0.21.0 // indirect
 	github.com/go-openapi/jsonreference v0.20.2 // indirect
@@ -85,33 +85,33 @@ require (
 	github.com/tmc/grpc-websocket-proxy v0.0.0-20220101234140-673ab2c3ae75 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
 	github.com/xiang90/probing v0.0.0-20221125231312-a49e3df8f510 // indirect
-	go.etcd.io/etcd/pkg/v3 v3.7.3 // indirect
+	go.etcd.io/etcd/pkg/v3 v3.7.0 // indirect
 	go.etcd.io/raft/v3 v3.7.0 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.65.0 // indirect
-	go.opentelemetry.io/otel/exporters/otlp/otlptrace v1.45.0 // indirect
-	go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc v1.45.0 // indirect
-	go.opentelemetry.io/otel/metric v1.45.0 // indirect
-	go.opentelemetry.io/proto/otlp v1.11.0 // indirect
+	go.opentelemetry.io/otel/exporters/otlp/otlptrace v1.43.0 // indirect
+	go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc v1.43.0 // indirect
+	go.opentelemetry.io/otel/metric v1.44.0 // indirect
+	go.opentelemetry.io/proto/otlp v1.10.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	go.yaml.in/yaml/v2 v2.4.4 // indirect
 	go.yaml.in/yaml/v3 v3.0.4 // indirect
-	golang.org/x/crypto v0.58.0 // indirect
+	golang.org/x/crypto v0.53.0 // indirect
 	golang.org/x/exp v0.0.0-20251219203646-944ab1f22d93 // indirect
-	golang.org/x/net v0.61.0 // indirect
+	golang.org/x/net v0.56.0 // indirect
 	golang.org/x/oauth2 v0.36.0 // indirect
-	golang.org/x/sys v0.49.0 // indirect
-	golang.org/x/term v0.47.0 // indirect
-	golang.org/x/text v0.43.0 // indirect
+	golang.org/x/sys v0.47.0 // indirect; seccomp filters, which make the fsync of an etcd member slow (integration/internal/slowdisk); the Go project's own; comes with k8s.io/apiserver
+	golang.org/x/term v0.44.0 // indirect
+	golang.org/x/text v0.38.0 // indirect
 	golang.org/x/time v0.15.0 // indirect
-	google.golang.org/genproto/googleapis/api v0.0.0-20260803160001-6ac0973c030d // indirect
-	google.golang.org/genproto/googleapis/rpc v0.0.0-20260803160001-6ac0973c030d // indirect
+	google.golang.org/genproto/googleapis/api v0.0.0-20260414002931-afd174a4e478 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20260414002931-afd174a4e478 // indirect
 	gopkg.in/evanphx/json-patch.v4 v4.13.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	gopkg.in/natefinch/lumberjack.v2 v2.2.1 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
-	k8s.io/kms v0.36.6 // indirect
-	k8s.io/streaming v0.36.6 // indirect
+	k8s.io/kms v0.36.0 // indirect
+	k8s.io/streaming v0.36.0 // indirect
 	sigs.k8s.io/apiserver-network-proxy/konnectivity-client v0.34.0 // indirect
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
 )

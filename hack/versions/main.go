@@ -7,10 +7,12 @@
 //	go run ./hack/versions check        check the types of everything with its tests
 //	go run ./hack/versions test [ARGS]  run the tests of packages (ARGS are go test's)
 //	go run ./hack/versions tidy         write hack/versions/k8s*.mod and .sum again
+//	go run ./hack/versions current      write hack/versions/current.mod and .sum: go.mod with its dependencies raised
 //	go run ./hack/versions tree DIR     write the tree of a release into an empty folder
 //	go run ./hack/versions release NAME put that tree into a commit on the branch NAME
 //
-// With -minor k8s36 the command is for one of them. docs/adopting.md has the rule.
+// With -minor k8s36 the command is for one of them, and check and test are for current.mod
+// with -minor current. docs/adopting.md has the rule.
 package main
 
 import (
@@ -25,7 +27,10 @@ import (
 )
 
 // held are the minors beside that of go.mod.
-var held = []minor{{tag: "k8s36", kubernetes: "v0.36.6"}}
+var held = []minor{{tag: "k8s36", kubernetes: "v0.36.0"}}
+
+// raised is that of go.mod, with the dependencies of current.mod.
+var raised = minor{tag: "current", kubernetes: "of current.mod"}
 
 // minor is a minor version of Kubernetes that the same sources hold.
 type minor struct {
@@ -61,9 +66,12 @@ func main() {
 
 func run(only string, args []string) error {
 	if len(args) == 0 {
-		return errors.New("want build, check, test, tidy, tree or release")
+		return errors.New("want build, check, test, tidy, current, tree or release")
 	}
-	minors, err := chosen(only)
+	if args[0] == "current" && only == "" && len(args) == 1 {
+		return raise()
+	}
+	minors, err := chosen(only, args[0])
 	if err != nil {
 		return err
 	}
@@ -75,8 +83,12 @@ func run(only string, args []string) error {
 	return nil
 }
 
-func chosen(only string) (out []minor, err error) {
-	for _, m := range held {
+func chosen(only, command string) (out []minor, err error) {
+	all := held
+	if command == "check" || command == "test" {
+		all = append(slices.Clone(held), raised)
+	}
+	for _, m := range all {
 		if only == "" || only == m.tag {
 			out = append(out, m)
 		}
@@ -100,8 +112,10 @@ func (m minor) do(command string, args []string) error {
 	case "build":
 		return m.build()
 	case "check":
-		if err := m.requirements(); err != nil {
-			return err
+		if m != raised {
+			if err := m.requirements(); err != nil {
+				return err
+			}
 		}
 		packages, err := m.packages()
 		if err != nil {
@@ -159,9 +173,10 @@ func (m minor) build() error {
 const module = "github.com/kube-watchcache/watchcache"
 
 // leftOut are the folders that an older minor does not have: code that the generators
-// of the newest Kubernetes have written for its client-go, and what needs this code.
+// of the newest Kubernetes have written for its client-go, what needs this code, and the relay,
+// which is a program of its own.
 var leftOut = []string{
-	"bench/", "integration/",
+	"bench/", "integration/", "storage/upstream/", "cmd/relay/",
 	"examples/apiserver/pkg/generated/clientset/", "examples/apiserver/pkg/generated/informers/", "examples/apiserver/pkg/generated/listers/",
 }
 

@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -136,4 +137,35 @@ func (m minor) tidy() error {
 		return err
 	}
 	return m.requirements()
+}
+
+// raise writes current.mod: the versions that are current, of the same minor of Kubernetes.
+// go.mod has the lowest.
+func raise() error {
+	all, err := requirementsOf("go.mod")
+	if err != nil {
+		return err
+	}
+	lowest := kubernetesOf(all)
+	minor := lowest[:strings.LastIndexByte(lowest, '.')]
+	get := []string{"get", "-modfile=" + raised.modfile()}
+	for _, r := range all {
+		switch {
+		case staged(r, lowest):
+			get = append(get, r.Path+"@"+minor)
+		case !r.Indirect && !ofKubernetes(r): // Kubernetes chooses its own
+			get = append(get, r.Path+"@latest")
+		}
+	}
+	if err := errors.Join(copyFile("go.mod", raised.modfile(), nil), copyFile("go.sum", raised.sums(), nil)); err != nil {
+		return err
+	}
+	for _, args := range [][]string{get, {"mod", "tidy", "-modfile=" + raised.modfile()}} {
+		cmd := exec.Command("go", args...)
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("go %s: %w", args[0], err)
+		}
+	}
+	return nil
 }

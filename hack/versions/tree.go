@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -35,14 +36,20 @@ func (m minor) tree(root, into string) error {
 			continue
 		}
 		var change func([]byte) ([]byte, bool, error)
-		if strings.HasSuffix(f, ".go") {
+		to := f
+		switch {
+		case f == named+"/doc.go":
+			to, change = m.tag+"/doc.go", m.swap
+		case slices.Contains(pages, f):
+			change = m.swap
+		case strings.HasSuffix(f, ".go"):
 			change = m.choose
 		}
 		from := filepath.Join(root, filepath.FromSlash(f))
 		if _, err := os.Lstat(from); os.IsNotExist(err) {
 			continue // deleted, and not committed yet
 		}
-		if err := copyFile(from, filepath.Join(into, filepath.FromSlash(f)), change); err != nil {
+		if err := copyFile(from, filepath.Join(into, filepath.FromSlash(to)), change); err != nil {
 			return err
 		}
 	}
@@ -55,6 +62,27 @@ func (m minor) tree(root, into string) error {
 		}
 	}
 	return nil
+}
+
+// named is the package that names the minor of go.mod. A tree has one of its own tag.
+const named = "k8s37"
+
+// pages speak of the minor of go.mod, and may mention the other one.
+var pages = []string{"README.md", "COMPATIBILITY.md", "docs/adopting.md"}
+
+// swap exchanges the two minors in a text, and leaves out the lines about this command,
+// which a tree does not have.
+func (m minor) swap(text []byte) ([]byte, bool, error) {
+	newest, held := strings.TrimPrefix(named, "k8s3"), strings.TrimPrefix(m.tag, "k8s3")
+	exchange := strings.NewReplacer(named, m.tag, m.tag, named,
+		"v0.3"+newest, "v0.3"+held, "v0.3"+held, "v0.3"+newest, "1.3"+newest, "1.3"+held, "1.3"+held, "1.3"+newest)
+	var out strings.Builder
+	for line := range strings.Lines(string(text)) {
+		if !strings.Contains(line, "hack/versions") {
+			out.WriteString(exchange.Replace(line))
+		}
+	}
+	return []byte(out.String()), true, nil
 }
 
 func inAny(file string, folders []string) bool {

@@ -9,7 +9,9 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -52,6 +54,42 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// A server on a minor that names it gets the tree of that minor, and is refused another
+// one; its requirement of Kubernetes stays as it is.
+func TestWrongMinorIsRefused(t *testing.T) {
+	m := held[0]
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	tree := filepath.Join(t.TempDir(), "tree")
+	require.NoError(t, m.tree(root, tree))
+	server := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(server, "main.go"), []byte("package main\n\nimport (\n\t_ \""+module+"/"+m.tag+"\"\n\t_ \""+module+"/server\"\n)\n\nfunc main() {}\n"), 0o600))
+	tidy := func(replacement string) (string, error) {
+		require.NoError(t, os.WriteFile(filepath.Join(server, "go.mod"), []byte("module example.com/server\n\ngo 1.26.0\n\nrequire k8s.io/apiserver "+m.kubernetes+"\n\nreplace "+module+" => "+replacement+"\n"), 0o600))
+		cmd := exec.Command("go", "mod", "tidy")
+		cmd.Dir, cmd.Env = server, append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	out, err := tidy(root)
+	require.Error(t, err, out)
+	require.Contains(t, out, module+"/"+m.tag)
+
+	out, err = tidy(tree)
+	require.NoError(t, err, out)
+	requirements, err := requirementsOf(filepath.Join(server, "go.mod"))
+	require.NoError(t, err)
+	require.Contains(t, requirements, requirement{Path: "k8s.io/apiserver", Version: m.kubernetes, Indirect: true})
+
+	for _, name := range pages {
+		text, err := os.ReadFile(filepath.Join(tree, name))
+		require.NoError(t, err)
+		require.NotContains(t, string(text), "hack/versions", name)
+		first := regexp.MustCompile(`v0\.3\d`).FindString(string(text))
+		require.Equal(t, "v0.36", first, "the page %s speaks of another minor first", name)
+	}
+}
+
 func TestChoose(t *testing.T) {
 	m := minor{tag: "k8s36"}
 	for source, want := range map[string]string{
@@ -82,7 +120,7 @@ func TestTree(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "tree")
 		require.NoError(t, m.tree(".", dir))
 		require.Error(t, m.tree(".", dir), "it is not empty")
-		for name, from := range map[string]string{"go.mod": m.modfile(), "go.sum": m.sums(), "README.md": "README.md"} {
+		for name, from := range map[string]string{"go.mod": m.modfile(), "go.sum": m.sums(), "ARCHITECTURE.md": "ARCHITECTURE.md"} {
 			want, err := os.ReadFile(from)
 			require.NoError(t, err)
 			got, err := os.ReadFile(filepath.Join(dir, name))

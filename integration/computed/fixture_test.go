@@ -33,6 +33,7 @@ import (
 
 	"github.com/kube-watchcache/watchcache/integration/internal/child"
 	"github.com/kube-watchcache/watchcache/integration/internal/pages"
+	"github.com/kube-watchcache/watchcache/internal/race"
 )
 
 const (
@@ -53,7 +54,7 @@ func TestMain(m *testing.M) {
 	os.Exit(child.InTempDir("computed", func(dir string) int {
 		program = dir + "/loads"
 		args, err := said("go run")
-		if child.RaceDetector {
+		if race.Enabled {
 			args = append([]string{"-race"}, args...)
 		}
 		if err == nil {

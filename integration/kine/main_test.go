@@ -11,6 +11,7 @@ package kine
 import (
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"testing"
 
@@ -42,11 +43,8 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	if !testing.Verbose() {
-		logs := flag.NewFlagSet("klog", flag.PanicOnError)
-		klog.InitFlags(logs)
-		if err := logs.Set("stderrthreshold", "FATAL"); err != nil {
-			panic(err)
-		}
+		klog.LogToStderr(false)
+		klog.SetOutput(io.Discard)
 	}
 	os.Exit(run(m))
 }

@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
-	"github.com/kube-watchcache/watchcache/integration/internal/child"
+	"github.com/kube-watchcache/watchcache/internal/race"
 )
 
 // patience bounds the wait for anything that is sure to happen.
@@ -97,7 +97,7 @@ func (p *process) start(t *testing.T) {
 
 // serverOptions is empty without the race detector.
 func serverOptions() []grpc.ServerOption {
-	if !child.RaceDetector {
+	if !race.Enabled {
 		return nil
 	}
 	return []grpc.ServerOption{grpc.StreamInterceptor(refuseStreamedLists)}

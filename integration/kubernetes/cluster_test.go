@@ -31,7 +31,7 @@ const (
 
 // The watch caches that --watch-cache-implementation names.
 const (
-	ours    = "ours"
+	ours    = "watchcache"
 	shipped = "shipped"
 )
 
@@ -46,9 +46,23 @@ func program(variable, name, dir, pkg string) *child.Program {
 	}}
 }
 
+// compileCluster compiles what make kubernetes does.
+func compileCluster() (string, error) {
+	path := filepath.Join(binaries, "cluster")
+	source := filepath.Join(root, ".run", "kubernetes-source") // a copy that stays, as what is compiled of it does
+	if err := os.MkdirAll(source, 0o755); err != nil {
+		return "", err
+	}
+	modfile, err := exec.Command("go", "run", "./builtin", source).Output()
+	if err != nil {
+		return "", fmt.Errorf("go run ./builtin: %w", err)
+	}
+	return path, child.GoBuild(".", []string{"GOWORK=off"}, "-modfile="+strings.TrimSpace(string(modfile)), "-o", path, "./cluster")
+}
+
 var (
 	// kubernetes is each server of Kubernetes, by its first argument, and etcd.
-	kubernetes = program("WATCHCACHE_KUBERNETES_BINARY", "cluster", ".", "./cluster")
+	kubernetes = &child.Program{Variable: "WATCHCACHE_KUBERNETES_BINARY", Compile: compileCluster}
 	fleet      = program("WATCHCACHE_FLEET_BINARY", "fleet", root, "./examples/apiserver")
 	widgets    = program("WATCHCACHE_WIDGETS_BINARY", "widgets", root+"/examples/minimal", ".")
 )

@@ -86,6 +86,7 @@ var panelData = map[string][]shown{
 	"reads/Refused/A":         {of(late)},
 	"reads/Stale reads/A":     {of(late, "answer", "refused"), of(late, "answer", "storage")},
 	"reads/Indexes/A":         {of(goodOrder, "index", "keys"), of(goodOrder, "index", "f:spec.zone")},
+	"reads/Indexes/B":         {at(goodOrder, 0)}, // all its lists have a declared one
 	"reads/Storage silence/A": {of(silent)},
 }
 

@@ -31,6 +31,10 @@ type Config struct {
 	Scale dashboards.Scale
 	// Out is where the addresses are written.
 	Out io.Writer
+	// Soak, if set, ends the run after so long, with a report for Report of what the
+	// server used of memory and goroutines in each minute.
+	Soak   time.Duration
+	Report io.Writer
 }
 
 // Run starts the server with an etcd inside it, Prometheus, and the clients, writes
@@ -62,13 +66,34 @@ func Run(ctx context.Context, config Config) (err error) {
 	})
 	clients.Go(func() { dawdle(loading, server) })
 	announce(config.Out, server, prometheus)
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-server.exited:
-		return errors.New("the server ended by itself")
-	case <-prometheus.exited:
-		return errors.New("prometheus ended by itself")
+	// A soak begins with the first scrape that has brought something: of a busy server,
+	// one may take longer than it may.
+	var from time.Time
+	var look, soaked <-chan time.Time
+	if config.Soak > 0 {
+		tick := time.NewTicker(config.Interval)
+		defer tick.Stop()
+		look = tick.C
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-look:
+			values, err := prometheus.Query(ctx, soakedTables[0].query)
+			if err != nil && ctx.Err() == nil {
+				return err
+			}
+			if len(values) > 0 {
+				look, from, soaked = nil, time.Now(), time.After(config.Soak)
+			}
+		case <-soaked:
+			return writeSoak(ctx, prometheus, from, time.Now(), config.Report)
+		case <-server.exited:
+			return errors.New("the server ended by itself")
+		case <-prometheus.exited:
+			return errors.New("prometheus ended by itself")
+		}
 	}
 }
 

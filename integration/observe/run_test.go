@@ -5,6 +5,7 @@ package observe
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -14,6 +15,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -82,6 +84,19 @@ func TestRun(t *testing.T) {
 			_ = conn.Close()
 		}
 		require.ErrorIs(t, err, syscall.ECONNREFUSED, address)
+	}
+}
+
+// A soak ends by itself, with a table for each figure.
+func TestSoak(t *testing.T) {
+	needs.Program(t, "prometheus", "prometheus")
+	var report strings.Builder
+	require.NoError(t, Run(t.Context(), Config{
+		Command: command(), Env: []string{serverVariable + "=true"}, Dir: t.TempDir(), Interval: time.Second, Scale: 1, Out: io.Discard,
+		Soak: 10 * time.Second, Report: &report,
+	}))
+	for _, table := range soakedTables {
+		require.Regexp(t, `(?m)^## `+table.heading+`\n\n\| minutes \| `+table.column+` \|\n\|---\|---\|\n(\| [\d.e-]+ \| [1-9][\d.e+]* \|\n)+`, report.String())
 	}
 }
 

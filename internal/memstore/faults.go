@@ -4,11 +4,15 @@ package memstore
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"maps"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/kube-watchcache/watchcache/internal/mvcc"
 )
 
 // order changes what is guarded by mu, and has all who wait look again.
@@ -110,15 +114,15 @@ type hanging struct {
 func (s *Store) HangWatches(how Hang) (release func()) {
 	hang := &hanging{Hang: how, released: make(chan struct{})}
 	s.order(func() {
-		for w := range s.faults.watches {
-			w.hang = hang
+		for _, w := range s.state.Watches {
+			w.(*faulty).hang = hang
 		}
 		s.faults.hang = hang
 	})
 	return func() {
 		s.order(func() {
-			for w := range s.faults.watches {
-				w.hang = nil
+			for _, w := range s.state.Watches {
+				w.(*faulty).hang = nil
 			}
 			if s.faults.hang == hang {
 				s.faults.hang = nil
@@ -153,9 +157,9 @@ func (s *Store) BreakWatches(err *apierrors.StatusError) {
 }
 
 func (s *Store) breakLocked(err *apierrors.StatusError) {
-	for w := range s.faults.watches {
-		if w.broken = io.EOF; err != nil {
-			w.broken = err
+	for _, w := range s.state.Watches {
+		if w.(*faulty).broken = io.EOF; err != nil {
+			w.(*faulty).broken = err
 		}
 	}
 }
@@ -174,8 +178,8 @@ func (s *Store) EndWatches(err *apierrors.StatusError) (release func()) {
 // those that the store has.
 func (s *Store) Inject(event watch.Event) {
 	s.order(func() {
-		for w := range s.faults.watches {
-			w.injected = append(w.injected, event)
+		for _, w := range s.state.Watches {
+			w.(*faulty).injected = append(w.(*faulty).injected, event)
 		}
 	})
 }
@@ -184,7 +188,7 @@ func (s *Store) Inject(event watch.Event) {
 // seen, as a source that skips what it has compacted does.
 func (s *Store) SkipEvents() {
 	s.order(func() {
-		for w := range s.faults.watches {
+		for w := range s.state.Watches {
 			w.Skip()
 		}
 	})
@@ -194,7 +198,12 @@ func (s *Store) SkipEvents() {
 // after it is gone, and watches end.
 func (s *Store) Restore(rv uint64) {
 	s.order(func() {
-		s.state.Restore(rv)
+		view, err := s.state.At(rv)
+		if err != nil {
+			panic(fmt.Sprintf("memstore: %v", err))
+		}
+		s.state.Tree, s.state.RV = view, rv
+		s.state.Log = slices.DeleteFunc(s.state.Log, func(c mvcc.Change) bool { return c.After.RV > rv })
 		s.breakLocked(nil)
 	})
 }
@@ -203,7 +212,7 @@ func (s *Store) Restore(rv uint64) {
 func (s *Store) Watches() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.faults.watches)
+	return len(s.state.Watches)
 }
 
 // Corrupt makes every change from now on undeliverable until release is

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,8 +20,7 @@ import (
 
 // Store is the storage. All methods are safe for concurrent use.
 type Store struct {
-	// Interface is the storage without faults, for what needs none.
-	storage.Interface
+	*core // the storage without faults
 	// Decodes: each watch and list brings objects of its own, as those of a storage
 	// do that decodes what it has read. Set before the store is used.
 	Decodes bool
@@ -28,14 +28,11 @@ type Store struct {
 	// store is used.
 	History bool
 
-	core   *mvcc.Store
-	prefix string
-
-	mu     *sync.Mutex // the core's
-	state  *mvcc.State // guarded by mu
-	faults struct {    // guarded by mu
-		watches map[*faulty]struct{}
-		held    bool
+	mu        *sync.Mutex // the core's
+	state     *mvcc.State // guarded by mu
+	compacted uint64      // guarded by mu
+	faults    struct {    // guarded by mu
+		held bool
 		// unfinished is the revision of which watches get the first parts
 		// events only, 0 if none.
 		unfinished uint64
@@ -55,13 +52,13 @@ type Store struct {
 	}
 }
 
+type core = mvcc.Store
+
 // New returns an empty store at resourceVersion 1 for keys under prefix, which
 // ends with "/".
 func New(prefix string, newObject func() runtime.Object) *Store {
-	core := mvcc.New(mvcc.Config{Prefix: prefix, NewFunc: newObject, Start: 1})
-	s := &Store{Interface: core, core: core, prefix: prefix}
-	s.mu, s.state = mvcc.Guarded(core)
-	s.faults.watches = make(map[*faulty]struct{})
+	s := &Store{core: mvcc.New(mvcc.Config{Prefix: prefix, NewFunc: newObject, Start: 1})}
+	s.mu, s.state = mvcc.Guarded(s.core)
 	s.faults.requests = make(map[string]int)
 	s.faults.fail = make(map[string]error)
 	s.faults.gates = make(map[string]chan struct{})
@@ -69,14 +66,14 @@ func New(prefix string, newObject func() runtime.Object) *Store {
 }
 
 // Write is one of the writes of a transaction. Object is nil for a deletion.
-type Write = mvcc.Write
+type Write = mvcc.Version
 
 // Txn makes several writes at one resourceVersion and returns it. Their events
 // come in the order of the writes. The objects belong to the store.
 func (s *Store) Txn(writes ...Write) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.state.Commit(true, writes...)
+	s.state.Commit(0, writes...)
 	return s.state.RV
 }
 
@@ -91,7 +88,7 @@ func (s *Store) Put(key string, object runtime.Object) uint64 {
 func (s *Store) Remove(key string) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if deletion := s.state.Commit(true, Write{Key: key}); deletion != nil {
+	if deletion := s.state.Commit(0, Write{Key: key}); deletion != nil {
 		return deletion.RV
 	}
 	return 0
@@ -99,36 +96,57 @@ func (s *Store) Remove(key string) uint64 {
 
 // Touch moves the resourceVersion on without a change, as a write to another
 // resource of the same storage does, and returns it.
-func (s *Store) Touch() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.state.Touch()
+func (s *Store) Touch() (rv uint64) {
+	s.order(func() {
+		s.state.RV++
+		rv = s.state.RV
+	})
+	return rv
 }
 
 // Compact forgets all versions below rv. Watches that still need one end with
 // "expired".
-func (s *Store) Compact(rv uint64) { s.order(func() { s.state.Compact(rv) }) }
+func (s *Store) Compact(rv uint64) {
+	s.order(func() {
+		s.compacted = max(s.compacted, rv)
+		s.state.Forget(rv)
+	})
+}
+
+// CompactRevision implements storage.Interface.
+func (s *Store) CompactRevision() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return int64(s.compacted)
+}
 
 // KeysAt calls visit for the keys under prefix as of rv, in order, with the
 // resourceVersions of their last writes.
 func (s *Store) KeysAt(ctx context.Context, prefix string, rv uint64, visit func(key string, rv uint64) error) error {
-	return s.core.Versions(ctx, prefix, rv, visit)
+	s.mu.Lock()
+	view, err := s.state.At(rv)
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	view.AscendGreaterOrEqual(&mvcc.Version{Key: prefix}, func(v *mvcc.Version) bool {
+		if strings.HasPrefix(v.Key, prefix) {
+			err = cmp.Or(ctx.Err(), visit(v.Key, v.RV))
+		}
+		return err == nil
+	})
+	return err
 }
 
-// Objects returns a copy of the current state by key.
+// Objects returns the current state by key.
 func (s *Store) Objects() map[string]runtime.Object {
 	objects := map[string]runtime.Object{}
-	err := s.core.Versions(context.Background(), s.prefix, 0, func(key string, _ uint64) error {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if v := s.state.Get(key); v != nil {
-			objects[key] = v.Object
-		}
-		return nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state.Tree.Ascend(func(v *mvcc.Version) bool {
+		objects[v.Key] = v.Object
+		return true
 	})
-	if err != nil {
-		panic(fmt.Sprintf("memstore: %v", err))
-	}
 	return objects
 }
 
@@ -249,6 +267,3 @@ func (s *Store) RequestWatchProgress(ctx context.Context) error {
 	}
 	return s.core.RequestWatchProgress(ctx)
 }
-
-// WatchProgress reports that progress requests are answered.
-func (s *Store) WatchProgress() bool { return true }

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/mvcc"
 )
 
-// faulty is the faults of one watch.
+// faulty is one watch with its faults.
 type faulty struct {
 	*mvcc.Watcher
 	store *Store
@@ -39,6 +39,7 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 		}
 	}
 	return mvcc.Watch(ctx, s.core, key, opts, func(w *mvcc.Watcher) mvcc.Fault {
+		w.Most = 1
 		f := &faulty{Watcher: w, store: s}
 		if s.faults.ending != nil {
 			f.broken = s.faults.ending
@@ -47,7 +48,6 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 			s.faults.hang.Next--
 			f.hang = s.faults.hang
 		}
-		s.faults.watches[f] = struct{}{}
 		return f
 	})
 }
@@ -60,34 +60,41 @@ func (w *faulty) Sent(event watch.Event) watch.Event {
 	return event
 }
 
-// Judge implements mvcc.Fault: it lets a watch take one change at a time.
-func (w *faulty) Judge(pending []mvcc.Change) (first []watch.Event, most int, err error) {
-	s := w.store
-	first, w.injected = w.injected, nil
-	next := uint64(0)
-	if len(pending) > 0 {
+// Take implements mvcc.Fault: a watch takes one change at a time, unless it has a fault.
+func (w *faulty) Take() mvcc.Step {
+	s, next := w.store, uint64(0)
+	if pending := w.Pending(); len(pending) > 0 {
 		next = pending[0].After.RV
 	}
 	if next != w.revision {
 		w.revision, w.parts = next, 0
 	}
+	wait := mvcc.Step{Changed: s.state.Changed}
 	switch corrupt := s.undecodableLocked(next); {
+	case len(w.injected) > 0:
+		step := mvcc.Step{Others: w.injected}
+		w.injected = nil
+		return step
 	case w.broken != nil:
-		return first, 0, w.broken
+		return mvcc.Step{Err: w.broken}
 	case w.hang != nil:
 		if w.Asked && w.hang.Stale {
-			first = append(first, w.Bookmark(w.RV))
+			wait.Others = []watch.Event{w.Bookmark(w.RV)}
 		}
 		w.Asked = false
-		return first, -1, nil
+		return wait
 	case s.faults.held, s.faults.unfinished != 0 && (next > s.faults.unfinished || next == s.faults.unfinished && w.parts == s.faults.parts):
-		return first, -1, nil
+		return wait
 	case corrupt != nil:
-		return first, 0, corrupt
+		return mvcc.Step{Err: corrupt}
 	}
 	w.parts++
-	w.Quiet = s.faults.silent || s.faults.unfinished != 0 && next == s.faults.unfinished
-	return first, 1, nil
+	asked := w.Asked
+	step := w.Watcher.Take()
+	if asked == w.Asked && (s.faults.silent || s.faults.unfinished != 0 && next == s.faults.unfinished) {
+		step.Others = nil // not where a revision ends
+	}
+	return step
 }
 
 // End implements mvcc.Fault.
@@ -98,7 +105,5 @@ func (w *faulty) End() {
 	if hang != nil && hang.Stubborn {
 		<-hang.released
 	}
-	w.store.mu.Lock()
-	defer w.store.mu.Unlock()
-	delete(w.store.faults.watches, w)
+	w.Watcher.End()
 }

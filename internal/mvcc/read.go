@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"iter"
 	"reflect"
-	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,12 +24,9 @@ func (s *Store) Get(ctx context.Context, key string, opts storage.GetOptions, ou
 		return err
 	}
 	v, rv := s.current(key)
-	if err := s.notOlder(opts.ResourceVersion, rv); err != nil {
+	switch err := cmp.Or(ctx.Err(), notOlder(opts.ResourceVersion, rv)); {
+	case err != nil:
 		return err
-	}
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
 	case v != nil:
 		return assign(out, v.Object)
 	case opts.IgnoreNotFound:
@@ -47,8 +43,8 @@ func (s *Store) current(key string) (*Version, uint64) {
 }
 
 // notOlder fails for a version that the store has not reached at rv.
-func (s *Store) notOlder(resourceVersion string, rv uint64) error {
-	least, err := s.versioner.ParseResourceVersion(resourceVersion)
+func notOlder(resourceVersion string, rv uint64) error {
+	least, err := versioner.ParseResourceVersion(resourceVersion)
 	if err != nil {
 		return apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
 	}
@@ -77,70 +73,54 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 	if err != nil {
 		return err
 	}
-	exact, from, err := storage.ValidateListOptions(key, s.versioner, opts)
+	exact, from, err := storage.ValidateListOptions(key, versioner, opts)
 	if err != nil {
 		return err
 	}
 	view, rv, err := s.viewAt(uint64(exact))
 	if err == nil && exact == 0 && from == "" {
-		err = s.notOlder(opts.ResourceVersion, rv)
+		err = notOlder(opts.ResourceVersion, rv)
 	}
-	switch {
-	case apierrors.IsResourceExpired(err) && from != "":
-		return pageExpired(from, key)
-	case err != nil:
+	if gone, ok := err.(*apierrors.StatusError); ok && from != "" && apierrors.IsResourceExpired(err) {
+		gone.ErrStatus.Message = "The provided continue parameter is too old to display a consistent list result: the list can be continued, inconsistently, with the token of this error, or begun again"
+		gone.ErrStatus.Continue, err = storage.EncodeContinue(from, key, -1)
+		err = cmp.Or[error](err, gone)
+	}
+	if err != nil {
 		return err
 	}
-	found, n, limit := slices.Collect(scan(view, key, opts.Recursive, from)), 0, int(opts.Predicate.Limit)
 	var items []runtime.Object
-	for ; n < len(found) && (limit <= 0 || len(items) < limit); n++ {
-		matches, err := opts.Predicate.Matches(found[n].Object)
+	last, found, full := "", int64(0), false
+	for v := range scan(view, key, opts.Recursive, from) {
+		found++
+		if full = opts.Predicate.Limit > 0 && int64(len(items)) == opts.Predicate.Limit; full {
+			continue // counts the rest
+		}
+		matches, err := opts.Predicate.Matches(v.Object)
 		if err = cmp.Or(ctx.Err(), err); err != nil {
 			return err
 		}
-		if matches {
-			items = append(items, found[n].Object)
+		if last = v.Key; matches {
+			items = append(items, v.Object)
 		}
-	}
-	last := ""
-	if n > 0 {
-		last = found[n-1].Key
 	}
 	if err := meta.SetList(out, items); err != nil {
 		return err
 	}
-	token, remaining, err := storage.PrepareContinueToken(last, key, int64(rv), int64(len(found)), n < len(found), opts)
+	token, remaining, err := storage.PrepareContinueToken(last, key, int64(rv), found, full, opts)
 	if err != nil {
 		return err
 	}
-	return s.versioner.UpdateList(out, rv, token, remaining)
-}
-
-// pageExpired answers a page of a version that is gone. With its token, a client may go
-// on at the latest version.
-func pageExpired(from, key string) error {
-	token, err := storage.EncodeContinue(from, key, -1)
-	if err != nil {
-		return err
-	}
-	status := apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result: the list can be continued, inconsistently, with the token of this error, or begun again")
-	status.ErrStatus.Continue = token
-	return status
+	return versioner.UpdateList(out, rv, token, remaining)
 }
 
 // viewAt returns the objects as of exactly rv, or the current ones for 0, and that version.
 func (s *Store) viewAt(rv uint64) (*btree.BTree[*Version], uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case rv == 0:
-		rv = s.mu.RV
-	case rv > s.mu.RV:
-		return nil, 0, storage.NewTooLargeResourceVersionError(rv, s.mu.RV, 0)
-	case rv < s.mu.floor:
-		return nil, 0, apierrors.NewResourceExpired(fmt.Sprintf("The resourceVersion for the provided list is too old: %d, the oldest one is %d", rv, s.mu.floor))
-	}
-	return s.mu.at(rv), rv, nil
+	rv = cmp.Or(rv, s.mu.RV)
+	view, err := s.mu.At(rv)
+	return view, rv, err
 }
 
 // scan yields the object at key, or all below it if recursive, in the order of keys.
@@ -155,20 +135,6 @@ func scan(view *btree.BTree[*Version], key string, recursive bool, from string) 
 // inScope reports whether a key is the one asked for or below it.
 func inScope(key, of string, recursive bool) bool {
 	return key == of || recursive && strings.HasPrefix(key, of)
-}
-
-// Versions implements capability.VersionLister.
-func (s *Store) Versions(ctx context.Context, prefix string, rv uint64, visit func(key string, rv uint64) error) error {
-	view, _, err := s.viewAt(rv)
-	if err != nil {
-		return err
-	}
-	for v := range scan(view, prefix, true, "") {
-		if err := cmp.Or(ctx.Err(), visit(v.Key, v.RV)); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // KeyVersions implements capability.KeyVersioner.
@@ -195,24 +161,20 @@ func (s *Store) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
 
 // CompactRevision implements storage.Interface. Versions that have left the window are
 // not compacted in this sense: a cache over the store may keep them for longer.
-func (s *Store) CompactRevision() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return int64(s.mu.compacted)
-}
+func (s *Store) CompactRevision() int64 { return 0 }
 
 // Stats implements storage.Interface.
 func (s *Store) Stats(ctx context.Context) (storage.Stats, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return storage.Stats{ObjectCount: int64(s.mu.tree.Len())}, ctx.Err()
+	return storage.Stats{ObjectCount: int64(s.mu.Tree.Len())}, ctx.Err()
 }
 
 // EnableResourceSizeEstimation implements storage.Interface. Nothing is stored in bytes.
 func (s *Store) EnableResourceSizeEstimation(storage.KeysFunc) error { return nil }
 
 // Versioner implements storage.Interface.
-func (s *Store) Versioner() storage.Versioner { return s.versioner }
+func (s *Store) Versioner() storage.Versioner { return versioner }
 
 // ReadinessCheck implements storage.Interface.
 func (s *Store) ReadinessCheck() error { return nil }

@@ -11,14 +11,14 @@
 package mvcc
 
 import (
+	"fmt"
 	"sort"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/utils/third_party/forked/golang/btree"
-
-	"github.com/kube-watchcache/watchcache/storage/capability"
 )
 
 // Config describes a Store. Prefix and NewFunc are required.
@@ -30,8 +30,8 @@ type Config struct {
 	// Start is the resourceVersion of the empty store, above 0.
 	Start uint64
 	// History is the number of changes that are kept for watches and lists of earlier
-	// versions. 0: all of them, until Compact, and a watch from a version to come
-	// waits for it, both as in etcd.
+	// versions. 0: all of them, and a watch from a version to come waits for it, both
+	// as in etcd.
 	History int
 	// Behind is how many more changes than History and two for each object an open
 	// watch may fall behind by before it ends with 410, if History is not 0.
@@ -40,8 +40,7 @@ type Config struct {
 
 // Store is a storage.Interface in memory. All methods are safe for concurrent use.
 type Store struct {
-	config    Config
-	versioner storage.APIObjectVersioner
+	config Config
 
 	// writer serializes writes, and is held while a write compares and commits.
 	// Readers don't wait for it. mu is taken under it, never the other way round.
@@ -52,36 +51,30 @@ type Store struct {
 	}
 }
 
-var (
-	_ storage.Interface           = (*Store)(nil)
-	_ capability.ProgressReporter = (*Store)(nil)
-	_ capability.HistoryKeeper    = (*Store)(nil)
-	_ capability.KeyVersioner     = (*Store)(nil)
-	_ capability.VersionLister    = (*Store)(nil)
-)
-
 // State is the objects of a Store, as a tree, and the log of the changes that led to them.
-// Its methods are called with the Store locked.
+// It is used with the Store locked.
 type State struct {
 	// RV is the current resourceVersion.
 	RV uint64
 	// Changed is closed by Wake.
 	Changed chan struct{}
-
-	config *Config
-	tree   *btree.BTree[*Version]
-	// log is the changes that are kept, in order, after the first ones, which are
+	// Tree has the current versions.
+	Tree *btree.BTree[*Version]
+	// Log is the changes that are kept, in order, after the first ones, which are
 	// forgotten. The window is the last History of them; those before it are kept for
 	// open watches that have still to send them.
-	log       []Change
-	first     int
-	floor     uint64 // the oldest version that the log leads back to
-	compacted uint64
-	most      int // objects that there have been at the most
-	watches   map[*Watcher]struct{}
+	Log   []Change
+	first int
+	// Floor is the oldest version that Log leads back to.
+	Floor uint64
+	// Watches are open.
+	Watches map[*Watcher]Fault
+
+	config *Config
+	most   int // objects that there have been at the most
 }
 
-// Version is one state of one object. It is never written after it was made.
+// Version is one state of one object. It is never written after it was committed.
 type Version struct {
 	Key    string
 	RV     uint64
@@ -91,13 +84,6 @@ type Version struct {
 // Change is one write. Before is nil if there was no object.
 type Change struct{ Before, After *Version }
 
-// Write is one change of one object, which then belongs to the store. Object is nil for
-// a deletion; a deletion of nothing is none.
-type Write struct {
-	Key    string
-	Object runtime.Object
-}
-
 // degree of the tree: nodes of up to 63 objects.
 const degree = 32
 
@@ -105,10 +91,9 @@ const degree = 32
 func New(config Config) *Store {
 	s := &Store{config: config}
 	s.mu.State = State{
-		RV: config.Start, Changed: make(chan struct{}),
-		config: &s.config, floor: config.Start,
-		tree:    btree.New(degree, func(a, b *Version) bool { return a.Key < b.Key }),
-		watches: map[*Watcher]struct{}{},
+		RV: config.Start, Floor: config.Start, Changed: make(chan struct{}),
+		Tree:    btree.New(degree, func(a, b *Version) bool { return a.Key < b.Key }),
+		Watches: map[*Watcher]Fault{}, config: &s.config,
 	}
 	return s
 }
@@ -124,44 +109,42 @@ func (st *State) Wake() {
 
 // Get returns the current version of the object at a key, nil if there is none.
 func (st *State) Get(key string) *Version {
-	v, _ := st.tree.Get(&Version{Key: key})
+	v, _ := st.Tree.Get(&Version{Key: key})
 	return v
 }
 
-// Commit makes writes in their order, together at one resourceVersion or each at one of
-// its own, and returns the last one, nil if there was nothing to do.
-func (st *State) Commit(together bool, writes ...Write) (after *Version) {
+// Commit makes writes in their order, at resourceVersions that are step apart, and
+// returns the last one, nil if there was nothing to do. Their objects then belong to the
+// store. A deletion of nothing is no write.
+func (st *State) Commit(step uint64, writes ...Version) (last *Version) {
 	rv := st.RV + 1
 	for _, w := range writes {
-		made := &Version{Key: w.Key, RV: rv, Object: w.Object}
+		w.RV = rv
 		var before *Version
 		if w.Object != nil {
 			setVersion(w.Object, rv)
-			before, _ = st.tree.ReplaceOrInsert(made)
-		} else if before, _ = st.tree.Delete(made); before == nil {
+			before, _ = st.Tree.ReplaceOrInsert(&w)
+		} else if before, _ = st.Tree.Delete(&w); before == nil {
 			continue
 		}
-		st.log = append(st.log, Change{before, made})
-		st.RV, after = rv, made
-		if !together {
-			rv++
-		}
+		st.Log = append(st.Log, Change{before, &w})
+		st.RV, last, rv = rv, &w, rv+step
 	}
 	if st.config.History > 0 {
 		st.moveOn()
 	}
 	st.Wake()
-	return after
+	return last
 }
 
 // moveOn moves the window on, and forgets what only watches need that are too far behind:
 // these end. A watch has room for two changes of every object, so that one that reads is
 // never ended by a replacement of the whole state.
 func (st *State) moveOn() {
-	st.most = max(st.most, st.tree.Len())
-	needed := st.first + len(st.log) - st.config.History
+	st.most = max(st.most, st.Tree.Len())
+	needed := st.first + len(st.Log) - st.config.History
 	least := needed - st.config.Behind - 2*st.most
-	for w := range st.watches {
+	for w := range st.Watches {
 		if w.next >= max(st.first, least) {
 			needed = min(needed, w.next)
 		}
@@ -172,47 +155,38 @@ func (st *State) moveOn() {
 // forget drops the changes before the one with the number n.
 func (st *State) forget(n int) {
 	if drop := n - st.first; drop > 0 {
-		st.floor = max(st.floor, st.log[drop-1].After.RV)
-		clear(st.log[:drop])
-		st.log, st.first = st.log[drop:], n
+		st.Floor = max(st.Floor, st.Log[drop-1].After.RV)
+		clear(st.Log[:drop])
+		st.Log, st.first = st.Log[drop:], n
 	}
 }
 
-// Touch moves the resourceVersion on without a change, and returns it.
-func (st *State) Touch() uint64 {
-	st.RV++
-	st.Wake()
-	return st.RV
-}
-
-// Compact forgets all versions below rv. Watches that still need one end with 410.
-func (st *State) Compact(rv uint64) {
-	st.compacted, st.floor = max(st.compacted, rv), max(st.floor, rv)
+// Forget drops all versions below rv. Watches that still need one end with 410.
+func (st *State) Forget(rv uint64) {
+	st.Floor = max(st.Floor, rv)
 	st.forget(st.after(rv))
-	st.Wake()
 }
 
 // after returns the number of the first change after rv.
 func (st *State) after(rv uint64) int {
-	return st.first + sort.Search(len(st.log), func(i int) bool { return st.log[i].After.RV > rv })
+	return st.first + sort.Search(len(st.Log), func(i int) bool { return st.Log[i].After.RV > rv })
 }
 
-// at returns the objects as of rv, which is not below the floor.
-func (st *State) at(rv uint64) *btree.BTree[*Version] {
-	view := st.tree.Clone()
-	for i := len(st.log) - 1; i >= 0 && st.log[i].After.RV > rv; i-- {
-		if c := st.log[i]; c.Before == nil {
+// At returns the objects as of exactly rv.
+func (st *State) At(rv uint64) (*btree.BTree[*Version], error) {
+	switch {
+	case rv > st.RV:
+		return nil, storage.NewTooLargeResourceVersionError(rv, st.RV, 0)
+	case rv < st.Floor:
+		return nil, apierrors.NewResourceExpired(fmt.Sprintf("The resourceVersion for the provided list is too old: %d, the oldest one is %d", rv, st.Floor))
+	}
+	view := st.Tree.Clone()
+	for i := len(st.Log) - 1; i >= 0 && st.Log[i].After.RV > rv; i-- {
+		if c := st.Log[i]; c.Before == nil {
 			view.Delete(c.After)
 		} else {
 			view.ReplaceOrInsert(c.Before)
 		}
 	}
-	return view
-}
-
-// Restore goes back to the state at rv, like a backup that is restored: later changes are
-// gone, and watches that have had some of them have no position.
-func (st *State) Restore(rv uint64) {
-	st.tree, st.RV, st.log = st.at(rv), rv, st.log[:st.after(rv)-st.first]
-	st.Wake()
+	return view, nil
 }

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/util/flowcontrol"
 	"k8s.io/utils/ptr"
-	"k8s.io/utils/third_party/forked/golang/btree"
 )
 
 const (
@@ -26,7 +25,6 @@ const (
 // closes the channel; nobody awaits it.
 type Watcher struct {
 	store  *Store
-	fault  Fault
 	cancel context.CancelFunc
 	key    string
 	opts   storage.ListOptions
@@ -36,30 +34,30 @@ type Watcher struct {
 
 	// RV: no changes up to it are left to take.
 	RV uint64
-	// Asked: a bookmark is requested. Quiet: bookmarks come only then, not where a
-	// version ends.
-	Asked, Quiet bool
-	next         int // the number of the next change; -1 if that is gone
+	// Asked: a bookmark is requested.
+	Asked bool
+	// Most is how many changes the watch takes at a time.
+	Most int
+	next int // the number of the next change; -1 if that is gone
 }
 
-// Fault lets a test disturb a watch.
+// Fault is methods of a Watcher that a test replaces.
 type Fault interface {
-	// Judge is called with the Store locked, whenever the watch could go on, with the
-	// changes that it has not taken. It returns events to send first, and how many of the
-	// changes may follow; below 0, nothing follows until it is called again. After an
-	// error the watch ends, with an ERROR event if the error is a status.
-	Judge(pending []Change) (first []watch.Event, most int, err error)
+	// Take returns the next step of the watch. The Store is locked.
+	Take() Step
 	// Sent returns the event to send in place of another one.
 	Sent(event watch.Event) watch.Event
-	// End is called once, before the watch's channel is closed.
+	// End ends the watch and closes its channel. It is called once.
 	End()
 }
 
-type noFault struct{}
-
-func (noFault) Judge([]Change) ([]watch.Event, int, error) { return nil, batchSize, nil }
-func (noFault) Sent(event watch.Event) watch.Event         { return event }
-func (noFault) End()                                       {}
+// Step is one batch of a watch: the events of changes, and others after them.
+type Step struct {
+	Changes []Change
+	Others  []watch.Event
+	Err     error           // the watch ends with it, with an ERROR event if it is a status
+	Changed <-chan struct{} // closed when there may be more; nil: there is more now
+}
 
 // ResultChan implements watch.Interface.
 func (w *Watcher) ResultChan() <-chan watch.Event { return w.result }
@@ -71,7 +69,7 @@ func (w *Watcher) Stop() { w.cancel() }
 // have, or has not reached, gets a 410, as does one that falls behind by more than
 // Config.Behind.
 func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-	return Watch(ctx, s, key, opts, func(*Watcher) Fault { return noFault{} })
+	return Watch(ctx, s, key, opts, func(w *Watcher) Fault { return w })
 }
 
 // Watch is the method of that name with faults, which are made with the Store locked.
@@ -80,7 +78,7 @@ func Watch(ctx context.Context, s *Store, key string, opts storage.ListOptions, 
 	if err != nil {
 		return nil, err
 	}
-	rv, err := s.versioner.ParseResourceVersion(opts.ResourceVersion)
+	rv, err := versioner.ParseResourceVersion(opts.ResourceVersion)
 	if err != nil {
 		return nil, err
 	}
@@ -88,47 +86,45 @@ func Watch(ctx context.Context, s *Store, key string, opts storage.ListOptions, 
 		rv = s.config.Start // the empty store, as in etcd; no clock gives it to another process
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	w := &Watcher{store: s, cancel: cancel, key: key, opts: opts, result: make(chan watch.Event, watchBuffer), RV: rv}
-	var state *btree.BTree[*Version]
+	w := &Watcher{store: s, cancel: cancel, key: key, opts: opts, result: make(chan watch.Event, watchBuffer), RV: rv, Most: batchSize}
+	withState := ptr.Deref(opts.SendInitialEvents, rv == 0)
+	first := Step{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch withState := ptr.Deref(opts.SendInitialEvents, rv == 0); {
-	case rv > s.mu.RV && s.config.History > 0, rv > 0 && rv < s.mu.floor && !withState:
+	if withState || rv == 0 {
+		w.RV = s.mu.RV
+	}
+	w.next = s.mu.after(w.RV)
+	switch {
+	case rv > s.mu.RV && s.config.History > 0, rv > 0 && rv < s.mu.Floor && !withState:
 		w.next = -1 // of another process, or too old
 	case withState:
-		state = s.mu.tree.Clone()
-		w.Skip()
-	case rv == 0:
-		w.Skip()
-	default:
-		w.next = s.mu.after(rv)
+		first = w.initial()
 	}
-	w.fault = faults(w)
-	s.mu.watches[w] = struct{}{}
-	go w.run(ctx, state, w.RV)
+	fault := faults(w)
+	s.mu.Watches[w] = fault
+	go w.run(ctx, first, fault)
 	return w, nil
 }
 
 // Skip has the watch miss the changes that it has not taken. The Store is locked.
 func (w *Watcher) Skip() { w.RV, w.next = w.store.mu.RV, w.store.mu.after(w.store.mu.RV) }
 
-// step is one batch of a watch: the events of changes, with others before and after them.
-type step struct {
-	first   []watch.Event
-	changes []Change
-	last    []watch.Event
-	err     error           // the watch ends with it
-	changed <-chan struct{} // closed when there may be more; nil: there is more now
+// initial returns the state, and its end if the client has asked for that.
+func (w *Watcher) initial() (first Step) {
+	for v := range scan(w.store.mu.Tree, w.key, w.opts.Recursive, "") {
+		first.Changes = append(first.Changes, Change{After: v})
+	}
+	if w.opts.SendInitialEvents != nil && w.opts.Predicate.AllowWatchBookmarks {
+		end := w.Bookmark(w.RV)
+		first.Others, first.Err = []watch.Event{end}, storage.AnnotateInitialEventsEndBookmark(end.Object)
+	}
+	return first
 }
 
-// run begins with the state, which is that of rv, unless it is nil.
-func (w *Watcher) run(ctx context.Context, state *btree.BTree[*Version], rv uint64) {
-	defer w.end()
-	next := step{}
-	if state != nil {
-		next = w.initial(state, rv)
-	}
-	for ; ; next = w.take() {
+func (w *Watcher) run(ctx context.Context, next Step, fault Fault) {
+	defer fault.End()
+	for ctx.Err() == nil {
 		events, err := w.events(next)
 		if status, ok := err.(apierrors.APIStatus); ok {
 			failure := status.Status()
@@ -136,67 +132,47 @@ func (w *Watcher) run(ctx context.Context, state *btree.BTree[*Version], rv uint
 		}
 		for _, event := range events {
 			select {
-			case w.result <- w.fault.Sent(event):
+			case w.result <- fault.Sent(event):
 			case <-ctx.Done():
 				return
 			}
 		}
-		switch {
-		case err != nil:
-			return
-		case next.changed == nil:
-			continue
-		}
-		flowcontrol.WatchInitialized(ctx)
-		select {
-		case <-next.changed:
-		case <-ctx.Done():
+		if err != nil {
 			return
 		}
+		if next.Changed != nil {
+			flowcontrol.WatchInitialized(ctx)
+			select {
+			case <-next.Changed:
+			case <-ctx.Done():
+			}
+		}
+		w.store.mu.Lock()
+		next = fault.Take()
+		w.store.mu.Unlock()
 	}
 }
 
-func (w *Watcher) end() {
+// End implements Fault.
+func (w *Watcher) End() {
 	w.cancel()
-	w.fault.End()
 	w.store.mu.Lock()
-	delete(w.store.mu.watches, w)
+	delete(w.store.mu.Watches, w)
 	w.store.mu.Unlock()
 	close(w.result)
 }
 
-// initial returns the state, and its end if the client has asked for that.
-func (w *Watcher) initial(state *btree.BTree[*Version], rv uint64) (next step) {
-	for v := range scan(state, w.key, w.opts.Recursive, "") {
-		next.changes = append(next.changes, Change{After: v})
-	}
-	if w.opts.SendInitialEvents != nil && w.opts.Predicate.AllowWatchBookmarks {
-		end := w.Bookmark(rv)
-		next.last, next.err = []watch.Event{end}, storage.AnnotateInitialEventsEndBookmark(end.Object)
-	}
-	return next
-}
+// Sent implements Fault.
+func (w *Watcher) Sent(event watch.Event) watch.Event { return event }
 
-// take takes the next changes.
-func (w *Watcher) take() (next step) {
-	w.store.mu.Lock()
-	defer w.store.mu.Unlock()
-	st := &w.store.mu.State
-	var pending []Change
-	gone := w.next < st.first || w.next > st.first+len(st.log) // forgotten, or undone by Restore
-	if !gone {
-		w.next = max(w.next, st.after(w.RV))
-		pending = st.log[w.next-st.first:]
+// Take implements Fault.
+func (w *Watcher) Take() (next Step) {
+	pending, st := w.Pending(), &w.store.mu.State
+	if w.next < 0 {
+		return Step{Err: apierrors.NewResourceExpired(fmt.Sprintf("the watch is at a resourceVersion of another process, or too old: the store has %d to %d", st.Floor, st.RV))}
 	}
-	first, most, err := w.fault.Judge(pending)
-	switch {
-	case err != nil || most < 0:
-		return step{first: first, changed: st.Changed, err: err}
-	case gone:
-		return step{first: first, err: apierrors.NewResourceExpired(fmt.Sprintf("the watch is at a resourceVersion of another process, or too old: the store has %d to %d", st.floor, st.RV))}
-	}
-	n, through, taken := min(most, len(pending)), st.RV, uint64(0)
-	next.first, next.changes = first, slices.Clone(pending[:n])
+	n, through, taken := min(w.Most, len(pending)), st.RV, w.RV
+	next.Changes = slices.Clone(pending[:n])
 	w.next += n
 	if n > 0 {
 		taken = pending[n-1].After.RV
@@ -204,23 +180,34 @@ func (w *Watcher) take() (next step) {
 	if n < len(pending) {
 		through = pending[n].After.RV - 1
 	} else {
-		next.changed = st.Changed
+		next.Changed = st.Changed
 	}
 	switch {
-	case through < max(w.RV, taken): // there is more of this version, or it is one to come
+	case through < taken: // there is more of this version, or it is one to come
 	case w.Asked && n == len(pending):
-		w.Asked, next.last = false, []watch.Event{w.Bookmark(through)}
-	case w.opts.ProgressNotify && !w.Quiet && n > 0:
-		next.last = []watch.Event{w.Bookmark(taken)}
+		w.Asked, next.Others = false, []watch.Event{w.Bookmark(through)}
+	case w.opts.ProgressNotify && n > 0:
+		next.Others = []watch.Event{w.Bookmark(taken)}
 	}
 	w.RV = max(w.RV, through)
 	return next
 }
 
+// Pending returns the changes that the watch has not taken, none if they are gone. The
+// Store is locked.
+func (w *Watcher) Pending() []Change {
+	st := &w.store.mu.State
+	if w.next < st.first || w.next > st.first+len(st.Log) { // forgotten, or undone by a test
+		w.next = -1
+		return nil
+	}
+	w.next = max(w.next, st.after(w.RV))
+	return st.Log[w.next-st.first:]
+}
+
 // events returns the events of a step that a client with the watch's selection gets.
-func (w *Watcher) events(of step) ([]watch.Event, error) {
-	events := of.first
-	for _, c := range of.changes {
+func (w *Watcher) events(of Step) (events []watch.Event, err error) {
+	for _, c := range of.Changes {
 		if !inScope(c.After.Key, w.key, w.opts.Recursive) {
 			continue
 		}
@@ -237,7 +224,7 @@ func (w *Watcher) events(of step) ([]watch.Event, error) {
 			events = append(events, watch.Event{Type: watch.Deleted, Object: withVersion(c.Before.Object, nil, c.After.RV)})
 		}
 	}
-	return append(events, of.last...), of.err
+	return append(events, of.Others...), of.Err
 }
 
 func (w *Watcher) selects(v *Version) (bool, error) {
@@ -256,7 +243,7 @@ func (w *Watcher) Bookmark(rv uint64) watch.Event {
 func (s *Store) RequestWatchProgress(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for w := range s.mu.watches {
+	for w := range s.mu.Watches {
 		w.Asked = w.opts.ProgressNotify
 	}
 	s.mu.Wake()

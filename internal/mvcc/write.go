@@ -18,9 +18,11 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
+var versioner storage.APIObjectVersioner
+
 // Create implements storage.Interface.
 func (s *Store) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
-	if rv, err := s.versioner.ObjectResourceVersion(obj); err == nil && rv != 0 {
+	if rv, err := versioner.ObjectResourceVersion(obj); err == nil && rv != 0 {
 		return storage.ErrResourceVersionSetOnCreate
 	}
 	return s.write(ctx, key, out, true, nil, func(state *Version) (runtime.Object, *uint64, error) {
@@ -71,21 +73,21 @@ func (s *Store) write(ctx context.Context, key string, out runtime.Object, ignor
 		}
 		object, ttl, err := try(state)
 		if err == nil && object != nil {
-			object, err = s.own(object)
+			object, err = own(object)
+		}
+		if err != nil {
+			return err
+		}
+		written := before
+		if object == nil || before == nil || !equal(object, nil, before) {
+			written = s.swap(key, before, object, ttl)
 		}
 		switch {
-		case err != nil:
-			return err
-		case object != nil && before != nil && equal(object, nil, before):
-			return assign(out, before.Object)
-		}
-		switch written := s.swap(key, before, object, ttl); {
-		case written == nil:
-			continue
+		case written == nil: // there is another state
 		case object == nil:
 			return assign(out, withVersion(before.Object, nil, written.RV))
 		default:
-			return assign(out, object)
+			return assign(out, written.Object)
 		}
 	}
 	return ctx.Err()
@@ -101,7 +103,7 @@ func (s *Store) swap(key string, before *Version, object runtime.Object, ttl *ui
 	if s.mu.Get(key) != before {
 		return nil
 	}
-	written = s.mu.Commit(false, Write{Key: key, Object: object})
+	written = s.mu.Commit(1, Version{Key: key, Object: object})
 	if ttl != nil && *ttl > 0 {
 		// The timer's goroutine deletes this version if it is still there, and ends.
 		time.AfterFunc(time.Duration(*ttl)*time.Second, func() { s.swap(key, written, nil, nil) })
@@ -110,61 +112,58 @@ func (s *Store) swap(key string, before *Version, object runtime.Object, ttl *ui
 }
 
 // Apply makes the objects at the keys of wanted, which are in order, equal to these
-// objects, each change at a resourceVersion of its own, and returns how many changes that
-// took. The caller keeps the objects: copies are written. If wanted is whole, all other
-// objects are deleted before. attributes must not fail for an object that is written; if
-// there is an error, nothing has changed.
-func Apply(ctx context.Context, s *Store, wanted []Write, whole bool, attributes storage.AttrFunc) (int, error) {
+// objects, each change at a resourceVersion of its own. The caller keeps the objects:
+// copies are written. If wanted is whole, all other objects are deleted before. attributes
+// must not fail for an object that is written; if there is an error, nothing has changed.
+func Apply(ctx context.Context, s *Store, wanted []Version, whole bool, attributes storage.AttrFunc) error {
 	s.writer.Lock()
 	defer s.writer.Unlock()
-	view, _, err := s.viewAt(0)
-	if err != nil {
-		return 0, err
-	}
-	var changes []Write
+	s.mu.Lock()
+	view := s.mu.Tree.Clone()
+	s.mu.Unlock()
+	var changes []Version
 	if whole {
 		i := 0
 		for v := range scan(view, s.config.Prefix, true, "") {
 			for ; i < len(wanted) && wanted[i].Key < v.Key; i++ {
 			}
 			if i == len(wanted) || wanted[i].Key != v.Key {
-				changes = append(changes, Write{Key: v.Key})
+				changes = append(changes, Version{Key: v.Key})
 			}
 		}
 	}
-	scratch, at := s.config.NewFunc(), &Version{} // one for all: most objects are equal
-	for _, w := range wanted {
-		at.Key = w.Key
-		switch current, exists := view.Get(at); {
-		case w.Object == nil && !exists, w.Object != nil && exists && equal(w.Object, scratch, current):
+	scratch := s.config.NewFunc() // one for all: most objects are equal
+	for i := range wanted {
+		w := &wanted[i]
+		if current, exists := view.Get(w); exists && equal(w.Object, scratch, current) {
 			continue
-		case w.Object != nil:
-			if _, _, err := attributes(w.Object); err != nil {
-				return 0, fmt.Errorf("the attributes of %q: %w", w.Key, err)
-			}
-			if w.Object, err = s.own(w.Object); err != nil {
-				return 0, err
-			}
 		}
-		changes = append(changes, w)
+		if _, _, err := attributes(w.Object); err != nil {
+			return fmt.Errorf("the attributes of %q: %w", w.Key, err)
+		}
+		object, err := own(w.Object)
+		if err != nil {
+			return err
+		}
+		changes = append(changes, Version{Key: w.Key, Object: object})
 	}
 	if ctx.Err() != nil {
-		return 0, ctx.Err()
+		return ctx.Err()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.Commit(false, changes...)
-	return len(changes), nil
+	s.mu.Commit(1, changes...)
+	return nil
 }
 
 // own returns the copy of an object that the store keeps. Like an object that was
 // decoded, one of a Go type has no apiVersion and kind.
-func (s *Store) own(object runtime.Object) (runtime.Object, error) {
+func own(object runtime.Object) (runtime.Object, error) {
 	object = object.DeepCopyObject()
 	if _, ok := object.(runtime.Unstructured); !ok {
 		object.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	}
-	return object, s.versioner.PrepareObjectForStorage(object)
+	return object, versioner.PrepareObjectForStorage(object)
 }
 
 // equal reports whether an object would be the same as the version, whatever
@@ -197,7 +196,7 @@ func withVersion(object, scratch runtime.Object, rv uint64) runtime.Object {
 }
 
 func setVersion(object runtime.Object, rv uint64) {
-	if err := (storage.APIObjectVersioner{}).UpdateObject(object, rv); err != nil {
+	if err := versioner.UpdateObject(object, rv); err != nil {
 		panic(fmt.Sprintf("an object without metadata: %v", err)) // refused before it was written
 	}
 }

@@ -11,6 +11,7 @@ package capability
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -21,6 +22,12 @@ import (
 // unless it is k8s.io/apiserver's own for etcd.
 type ProgressReporter interface {
 	WatchProgress() bool
+}
+
+// SlowReporter is a ProgressReporter that takes its time. A cache waits for a report of
+// progress as long as ReportsWithin says before it takes the watch for one that hangs.
+type SlowReporter interface {
+	ReportsWithin() time.Duration
 }
 
 // ListPreferrer is a storage that can be faster to list than to stream. If PrefersLists

@@ -22,7 +22,6 @@ func ExampleNew() {
 		KeyFunc:        func(obj runtime.Object) (string, error) { return storage.NamespaceKeyFunc("/pods/", obj) },
 		GetAttrsFunc:   storage.DefaultNamespaceScopedAttr,
 		NewFunc:        func() runtime.Object { return &example.Pod{} },
-		NewListFunc:    func() runtime.Object { return &example.PodList{} },
 	})
 	if err != nil {
 		panic(err)

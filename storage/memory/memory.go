@@ -61,7 +61,7 @@ const DefaultHistory = 10_000
 // from the Cacher that reads them, and a Cacher that lost its watch would end all of its own.
 const behind = 1 << 20
 
-// Config describes the objects of a Store. The fields down to NewListFunc are those of
+// Config describes the objects of a Store. The fields down to NewFunc are those of
 // cacher.Config, with the same meaning, and are required.
 type Config struct {
 	// GroupResource names the resource in errors.
@@ -74,9 +74,8 @@ type Config struct {
 	// GetAttrsFunc returns an object's labels and its selectable fields. An object that
 	// it fails for is refused.
 	GetAttrsFunc func(runtime.Object) (labels.Set, fields.Set, error)
-	// NewFunc returns an empty object, NewListFunc an empty list.
-	NewFunc     func() runtime.Object
-	NewListFunc func() runtime.Object
+	// NewFunc returns an empty object.
+	NewFunc func() runtime.Object
 
 	// After is a resourceVersion that clients may have of an earlier process, for a
 	// program that keeps the last one. New fails if the clock was set back so far
@@ -90,9 +89,9 @@ type Config struct {
 	History int
 }
 
-// Store is a storage.Interface, and has the methods of package storage/capability that a
-// Cacher makes use of: consistent reads are served from the cache. Lists and watches of a Store
-// return its own objects, which must not be written to.
+// Store is a storage.Interface with methods of package storage/capability: consistent reads
+// are served from the Cacher over it. Lists and watches of a Store return its own objects,
+// which must not be written to.
 //
 // All methods are safe for concurrent use.
 type Store struct {
@@ -139,26 +138,14 @@ func (c Config) validate(now time.Time) error {
 	field(c.KeyFunc == nil, "KeyFunc", "nil", required)
 	field(c.GetAttrsFunc == nil, "GetAttrsFunc", "nil", required)
 	field(c.NewFunc == nil, "NewFunc", "nil", required)
-	field(c.NewListFunc == nil, "NewListFunc", "nil", required)
 	field(c.History < 0, "History", c.History, "it is negative")
 	field(now.UnixNano() <= 0 || uint64(now.UnixNano()) <= c.After, "After", c.After,
 		fmt.Sprintf("the clock, %s, would give resourceVersions from %d on: it was set back", now.Format(time.RFC3339), now.UnixNano()))
-	var object runtime.Object
 	if c.NewFunc != nil {
-		object = c.NewFunc()
+		object := c.NewFunc()
 		_, err := meta.Accessor(object)
 		v := reflect.ValueOf(object)
 		field(err != nil || v.Kind() != reflect.Pointer || v.IsNil(), "NewFunc", fmt.Sprintf("a function that returns a %T", object), "want a pointer to an empty object with metadata")
-	}
-	if c.NewListFunc != nil && c.NewFunc != nil {
-		list := c.NewListFunc()
-		items, err := meta.GetItemsPtr(list)
-		fits := err == nil
-		if fits {
-			item := reflect.TypeOf(items).Elem().Elem()
-			fits = slices.Contains([]reflect.Type{item, reflect.PointerTo(item)}, reflect.TypeOf(object))
-		}
-		field(!fits, "NewListFunc", fmt.Sprintf("a function that returns a %T", list), fmt.Sprintf("want an empty list of %T", object))
 	}
 	return errors.Join(problems...)
 }
@@ -181,7 +168,7 @@ func (s *Store) RawStorage(config *storagebackend.ConfigForResource, _, _ func()
 func (s *Store) Upsert(ctx context.Context, obj runtime.Object) error {
 	key, err := s.key(obj)
 	if err == nil {
-		_, err = mvcc.Apply(ctx, s.core, []mvcc.Write{{Key: key, Object: obj}}, false, s.config.GetAttrsFunc)
+		err = mvcc.Apply(ctx, s.core, []mvcc.Version{{Key: key, Object: obj}}, false, s.config.GetAttrsFunc)
 	}
 	return s.failed("Upsert", err)
 }
@@ -194,12 +181,11 @@ func (s *Store) Remove(ctx context.Context, namespace, name string) error {
 	accessor.SetNamespace(namespace)
 	accessor.SetName(name)
 	key, err := s.key(obj)
-	changes := 0
 	if err == nil {
-		changes, err = mvcc.Apply(ctx, s.core, []mvcc.Write{{Key: key}}, false, s.config.GetAttrsFunc)
+		err = s.Delete(ctx, key, nil, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{})
 	}
-	if err == nil && changes == 0 {
-		return apierrors.NewNotFound(s.config.GroupResource, name)
+	if storage.IsNotFound(err) {
+		err = apierrors.NewNotFound(s.config.GroupResource, name)
 	}
 	return s.failed("Remove", err)
 }
@@ -211,22 +197,21 @@ func (s *Store) Remove(ctx context.Context, namespace, name string) error {
 //
 // If there is an error, nothing has changed.
 func (s *Store) Replace(ctx context.Context, objs []runtime.Object) error {
-	wanted := make([]mvcc.Write, len(objs))
+	wanted := make([]mvcc.Version, len(objs))
 	for i, obj := range objs {
 		key, err := s.key(obj)
 		if err != nil {
 			return s.failed("Replace", fmt.Errorf("object %d: %w", i, err))
 		}
-		wanted[i] = mvcc.Write{Key: key, Object: obj}
+		wanted[i] = mvcc.Version{Key: key, Object: obj}
 	}
-	slices.SortFunc(wanted, func(a, b mvcc.Write) int { return strings.Compare(a.Key, b.Key) })
+	slices.SortFunc(wanted, func(a, b mvcc.Version) int { return strings.Compare(a.Key, b.Key) })
 	for i := 1; i < len(wanted); i++ {
 		if wanted[i-1].Key == wanted[i].Key {
 			return s.failed("Replace", fmt.Errorf("%q is there twice", wanted[i].Key))
 		}
 	}
-	_, err := mvcc.Apply(ctx, s.core, wanted, true, s.config.GetAttrsFunc)
-	return s.failed("Replace", err)
+	return s.failed("Replace", mvcc.Apply(ctx, s.core, wanted, true, s.config.GetAttrsFunc))
 }
 
 // key returns the key of an object that can be stored.

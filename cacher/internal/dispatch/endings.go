@@ -10,27 +10,18 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/kube-watchcache/watchcache/cacher/internal/match"
+	"github.com/kube-watchcache/watchcache/cacher/status"
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
 // endingsKept is how many endings of each of the two kinds are kept.
 const endingsKept = 32
 
-// Ending describes a watch that has ended. Lag is as in Status, at the end.
-type Ending struct {
-	ID             uint64
-	Client         Client
-	Name           match.Name
-	Reason         metrics.EndReason
-	Started, Ended time.Time
-	Delivered, Lag uint64
-}
-
-// ending is an Ending as it is kept.
+// ending is a watch that has ended, as it is kept: without the client.
 type ending struct {
-	Ending // without the client
-	client unique.Handle[Client]
+	status.Ended
+	reason metrics.EndReason
+	client unique.Handle[status.Client]
 }
 
 // endings keeps the watches that have ended last. Watches ended by their clients or by
@@ -39,7 +30,7 @@ type ending struct {
 type endings struct{ usual, unusual latest }
 
 func (e *endings) add(ended ending) {
-	switch ended.Reason {
+	switch ended.reason {
 	case metrics.EndStopped, metrics.EndDeadline:
 		e.usual.add(ended)
 	default:
@@ -66,22 +57,23 @@ func (l *latest) add(e ending) {
 func (r *registry) endsLocked(w *watcher, reason metrics.EndReason, now time.Time) report {
 	row := r.rowLocked(w)
 	row.queued = len(w.result)
-	r.mu.history.add(ending{client: w.client, Ending: Ending{
-		ID: w.id, Name: w.group.Name, Reason: reason, Started: w.started, Ended: now, Delivered: row.delivered, Lag: row.lag,
+	r.mu.history.add(ending{client: w.client, reason: reason, Ended: status.Ended{
+		ID: w.id, Key: w.group.Name.Key, LabelSelector: w.group.Name.Label, FieldSelector: w.group.Name.Field,
+		Reason: reason.String(), Started: w.started, Ended: now, Delivered: row.delivered, Lag: row.lag,
 	}})
 	return report{row: row, reason: reason}
 }
 
 // Endings returns the watches that have ended last, the latest first: up to 32
 // that their clients ended or that reached their deadline, and up to 32 others.
-func (f *Fanout) Endings() []Ending {
+func (f *Fanout) Endings() []status.Ended {
 	all := f.registry.endings()
-	out := make([]Ending, len(all))
+	out := make([]status.Ended, len(all))
 	for i, e := range all {
-		out[i] = e.Ending
+		out[i] = e.Ended
 		out[i].Client = e.client.Value()
 	}
-	slices.SortStableFunc(out, func(a, b Ending) int { return b.Ended.Compare(a.Ended) })
+	slices.SortStableFunc(out, func(a, b status.Ended) int { return b.Ended.Compare(a.Ended) })
 	return out
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher/internal/match"
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
 	"github.com/kube-watchcache/watchcache/cacher/internal/timeline"
+	"github.com/kube-watchcache/watchcache/cacher/status"
 	"github.com/kube-watchcache/watchcache/internal/rounds"
 	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/watchcache"
@@ -150,7 +151,7 @@ type Request struct {
 	// the request's context.
 	Bookmarks bool
 	// Client is whose watch it is, for people.
-	Client Client
+	Client status.Client
 	// Shared: initial events may share their serializations, as later events do.
 	// Otherwise they are private copies of the objects.
 	Shared bool

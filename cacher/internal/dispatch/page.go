@@ -5,22 +5,13 @@ package dispatch
 import (
 	"cmp"
 	"container/heap"
-	"maps"
 	"slices"
 	"strings"
+
+	"github.com/kube-watchcache/watchcache/cacher/status"
 )
 
-// Page is a part of the watches, in an order.
-type Page struct {
-	// Sort is one of Orders. Reverse turns the order round.
-	Sort    string
-	Reverse bool
-	// The page begins after Offset watches, and has at most Limit; all if Limit is
-	// negative.
-	Offset, Limit int
-}
-
-// orders are the orders in which watchers may be sorted: the greatest numbers come first,
+// orders are those of status.Orders in which watchers may be sorted: the greatest numbers come first,
 // the oldest watchers, and names by their bytes.
 var orders = map[string]order{
 	"lag": {channels: true, compare: func(a, b *row) int {
@@ -31,9 +22,9 @@ var orders = map[string]order{
 	"delivered": {compare: func(a, b *row) int { return cmp.Compare(b.delivered, a.delivered) }},
 	"age":       {compare: func(a, b *row) int { return cmp.Compare(a.watcher.began, b.watcher.began) }},
 	"state":     {compare: func(a, b *row) int { return cmp.Compare(b.phase, a.phase) }},
-	"user":      byName(func(c Client) string { return c.User }),
-	"userAgent": byName(func(c Client) string { return c.UserAgent }),
-	"address":   byName(func(c Client) string { return c.Address }),
+	"user":      byName(func(c status.Client) string { return c.User }),
+	"userAgent": byName(func(c status.Client) string { return c.UserAgent }),
+	"address":   byName(func(c status.Client) string { return c.Address }),
 }
 
 type order struct {
@@ -42,18 +33,15 @@ type order struct {
 	channels bool
 }
 
-func byName(name func(Client) string) order {
+func byName(name func(status.Client) string) order {
 	return order{compare: func(a, b *row) int {
 		return strings.Compare(name(a.watcher.client.Value()), name(b.watcher.client.Value()))
 	}}
 }
 
-// Orders returns the names of the orders, sorted.
-func Orders() []string { return slices.Sorted(maps.Keys(orders)) }
-
 // pageOf returns the indexes of the rows of a page, in order. No two watchers are
 // equal, so pages fit together. Only the rows up to the end of the page are sorted.
-func pageOf(rows []row, p Page) []int {
+func pageOf(rows []row, p status.Query) []int {
 	if p.Limit == 0 || p.Offset >= len(rows) {
 		return nil
 	}

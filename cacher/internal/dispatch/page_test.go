@@ -4,6 +4,7 @@ package dispatch
 
 import (
 	"cmp"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/kube-watchcache/watchcache/cacher/status"
 )
 
 // naively says how two rows compare, read off the rows themselves.
@@ -26,12 +29,12 @@ var naively = map[string]func(a, b *row) int{
 	"bytes":     func(a, b *row) int { return cmp.Compare(b.bytes, a.bytes) },
 	"age":       func(a, b *row) int { return cmp.Compare(a.watcher.began, b.watcher.began) },
 	"state":     func(a, b *row) int { return cmp.Compare(b.phase, a.phase) },
-	"user":      byClient(func(c Client) string { return c.User }),
-	"userAgent": byClient(func(c Client) string { return c.UserAgent }),
-	"address":   byClient(func(c Client) string { return c.Address }),
+	"user":      byClient(func(c status.Client) string { return c.User }),
+	"userAgent": byClient(func(c status.Client) string { return c.UserAgent }),
+	"address":   byClient(func(c status.Client) string { return c.Address }),
 }
 
-func byClient(name func(Client) string) func(a, b *row) int {
+func byClient(name func(status.Client) string) func(a, b *row) int {
 	return func(a, b *row) int {
 		return strings.Compare(name(a.watcher.client.Value()), name(b.watcher.client.Value()))
 	}
@@ -61,10 +64,10 @@ func someRows(n int, seed uint64) []row {
 		rows[i] = row{
 			watcher: &watcher{
 				began:  time.Duration(number()),
-				client: unique.Make(Client{User: name(), UserAgent: name(), Address: name()}),
+				client: unique.Make(status.Client{User: name(), UserAgent: name(), Address: name()}),
 			},
 			id:    uint64(i*7919) % 1_000_003, // each once, in no order
-			phase: Phase(random.IntN(3)), lag: number(), delivered: number(), queued: int(number()), bytes: int64(number()),
+			phase: phase(random.IntN(3)), lag: number(), delivered: number(), queued: int(number()), bytes: int64(number()),
 		}
 	}
 	return rows
@@ -75,8 +78,8 @@ func someRows(n int, seed uint64) []row {
 func TestPagesAreThoseOfTheSortedWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rows := someRows(rapid.IntRange(0, 5*someWatchers).Draw(t, "rows"), rapid.Uint64().Draw(t, "seed"))
-		p := Page{
-			Sort: rapid.SampledFrom(Orders()).Draw(t, "sort"), Reverse: rapid.Bool().Draw(t, "reverse"),
+		p := status.Query{
+			Sort: rapid.SampledFrom(status.Orders()).Draw(t, "sort"), Reverse: rapid.Bool().Draw(t, "reverse"),
 			Offset: rapid.OneOf(rapid.IntRange(0, 10), rapid.IntRange(0, 6*someWatchers), rapid.IntMin(0)).Draw(t, "offset"),
 			Limit:  rapid.OneOf(rapid.IntRange(-1, 50), rapid.IntRange(0, 6*someWatchers), rapid.IntMin(-1)).Draw(t, "limit"),
 		}
@@ -101,12 +104,17 @@ func TestPagesAreThoseOfTheSortedWhole(t *testing.T) {
 	})
 }
 
+// Every order that status names is there, and no other.
+func TestOrders(t *testing.T) {
+	require.Equal(t, status.Orders(), slices.Sorted(maps.Keys(orders)))
+}
+
 // A page of no rows is empty, however many watchers there are: a limit of 0 asks
 // for the counts alone.
 func TestPagesOfNoRows(t *testing.T) {
 	rows := someRows(2*someWatchers, 1)
-	for _, p := range []Page{{}, {Offset: 1}, {Offset: len(rows)}, {Offset: len(rows), Limit: -1}} {
-		p.Sort = Orders()[0]
+	for _, p := range []status.Query{{}, {Offset: 1}, {Offset: len(rows)}, {Offset: len(rows), Limit: -1}} {
+		p.Sort = status.Orders()[0]
 		require.Empty(t, pageOf(rows, p), "the page %+v", p)
 	}
 }

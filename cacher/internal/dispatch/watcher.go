@@ -10,6 +10,7 @@ import (
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/listcache"
 	"github.com/kube-watchcache/watchcache/cacher/internal/match"
+	"github.com/kube-watchcache/watchcache/cacher/status"
 	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
@@ -38,7 +39,7 @@ type watcher struct {
 	began     time.Duration
 	started   time.Time
 	// client is whose watch it is. Many watches share one value.
-	client unique.Handle[Client]
+	client unique.Handle[status.Client]
 	// initial divides the initial events into runs; nil if there are none, or they
 	// are private copies.
 	initial *listcache.Initial

@@ -11,52 +11,27 @@ import (
 
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/kube-watchcache/watchcache/cacher/internal/match"
+	"github.com/kube-watchcache/watchcache/cacher/status"
 	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Client is whose watch it is. Each field may be empty.
-type Client struct{ User, UserAgent, Address string }
+// phase is the phase of a watch.
+type phase uint8
 
-// Phase is the phase of a watch.
-type Phase uint8
-
-// The phases.
 const (
-	Live     Phase = iota // the dispatcher feeds it
-	Starting              // its initial events, or the events since its start, are on their way
-	Parked                // it has been live, and catches up
+	live     phase = iota // the dispatcher feeds it
+	starting              // its initial events, or the events since its start, are on their way
+	parked                // it has been live, and catches up
 )
 
-// Status describes one watch. The fields are those of cacher.WatcherStatus.
-type Status struct {
-	ID       uint64
-	Client   Client
-	Name     match.Name
-	Phase    Phase
-	Lag      uint64
-	LagTime  time.Duration
-	Queued   int
-	Capacity int
-	// Delivered counts events, and Bytes is an estimate.
-	Delivered uint64
-	Bytes     int64
-	Started   time.Time
-}
-
-// Counts is how many watches are in each phase, and the lag of the worst.
-type Counts struct {
-	Live, Starting, Parked int
-	WorstLag               uint64
-	WorstLagTime           time.Duration
-}
+var states = [...]status.State{live: status.Live, starting: status.Starting, parked: status.Parked}
 
 // row is a watcher in a list of watchers, with its sort keys.
 type row struct {
 	watcher        *watcher
 	id             uint64 // the watcher's
-	phase          Phase
+	phase          phase
 	at             watchcache.Position // of the event that it looks at, unless live
 	lag, delivered uint64
 	queued         int
@@ -69,12 +44,12 @@ func (r *registry) rowLocked(w *watcher) row {
 	if w.live {
 		return out
 	}
-	out.phase = Parked
+	out.phase = parked
 	if p := w.replayer; p != nil {
 		out.at = watchcache.Position(p.at.Load())
 		out.delivered += p.taken.Load()
 		if p.begins {
-			out.phase = Starting
+			out.phase = starting
 		}
 	}
 	if out.at < r.mu.cursor {
@@ -164,19 +139,19 @@ func (w *watcher) bytesLocked(queued int, stats watchcache.Stats) int64 {
 
 // Watches describes one page of the watches, and counts all of them. Watches
 // holds the registry's lock no longer than an event does.
-func (f *Fanout) Watches(p Page) ([]Status, Counts) {
+func (f *Fanout) Watches(p status.Query) ([]status.Watcher, status.Counts) {
 	stats := f.replays.state.Stats()
 	channels := orders[p.Sort].channels
 	rows := f.registry.rows(channels, stats)
-	var counts Counts
+	var counts status.Counts
 	worst := watchcache.Position(0)
 	for i := range rows {
 		switch rows[i].phase {
-		case Live:
+		case live:
 			counts.Live++
-		case Starting:
+		case starting:
 			counts.Starting++
-		case Parked:
+		case parked:
 			counts.Parked++
 		}
 		if rows[i].lag > counts.WorstLag {
@@ -184,10 +159,10 @@ func (f *Fanout) Watches(p Page) ([]Status, Counts) {
 		}
 	}
 	if counts.WorstLag > 0 {
-		counts.WorstLagTime = f.since(worst, stats)
+		counts.WorstLagSeconds = f.since(worst, stats).Seconds()
 	}
 	if p.Limit == 0 || p.Offset >= len(rows) {
-		return []Status{}, counts
+		return []status.Watcher{}, counts
 	}
 	page := make([]row, 0, max(0, min(p.Limit, len(rows))))
 	for _, i := range pageOf(rows, p) {
@@ -196,7 +171,7 @@ func (f *Fanout) Watches(p Page) ([]Status, Counts) {
 	if !channels {
 		f.registry.channels(page, stats)
 	}
-	out := make([]Status, len(page))
+	out := make([]status.Watcher, len(page))
 	for i := range page {
 		out[i] = f.describe(&page[i], stats)
 	}
@@ -233,14 +208,15 @@ func (s *supervisor) furthestBehind() (lowest watchcache.Position, ok bool) {
 	return lowest, len(s.mu.all) > 0
 }
 
-func (f *Fanout) describe(r *row, stats watchcache.Stats) Status {
+func (f *Fanout) describe(r *row, stats watchcache.Stats) status.Watcher {
 	w := r.watcher
-	s := Status{
-		ID: w.id, Client: w.client.Value(), Name: w.group.Name, Phase: r.phase, Lag: r.lag,
-		Queued: r.queued, Capacity: cap(w.result), Delivered: r.delivered, Bytes: r.bytes, Started: w.started,
+	s := status.Watcher{
+		ID: w.id, Client: w.client.Value(), Key: w.group.Name.Key, LabelSelector: w.group.Name.Label, FieldSelector: w.group.Name.Field,
+		State: states[r.phase], Parked: r.phase != live, Lag: r.lag,
+		Queued: r.queued, Capacity: cap(w.result), Delivered: r.delivered, HeldBytes: r.bytes, Started: w.started,
 	}
 	if r.lag > 0 {
-		s.LagTime = f.since(r.at, stats)
+		s.LagSeconds = f.since(r.at, stats).Seconds()
 	}
 	return s
 }
@@ -258,8 +234,8 @@ func (f *Fanout) since(at watchcache.Position, stats watchcache.Stats) time.Dura
 
 // Report describes a watch that was parked or has ended.
 type Report struct {
-	// Status is the watch's at that time.
-	Status
+	// Watcher is the watch at that time.
+	status.Watcher
 	// Reason is why the watch has ended; NotEnded: it was parked.
 	Reason metrics.EndReason
 }
@@ -276,7 +252,7 @@ type report struct {
 // described returns the exported form of a report. It takes the state's lock.
 func (f *Fanout) described(r report) Report {
 	stats := f.replays.state.Stats()
-	return Report{Status: f.describe(&r.row, stats), Reason: r.reason}
+	return Report{Watcher: f.describe(&r.row, stats), Reason: r.reason}
 }
 
 // Age returns for how long the watch has been open.

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kube-watchcache/watchcache/cacher/status"
 )
 
 // turnLock counts how many members are visited between taking and giving up.
@@ -62,7 +64,7 @@ func TestWatchersAreVisitedInTurns(t *testing.T) {
 func TestEndingsAreKeptByKind(t *testing.T) {
 	var l latest
 	for i := range 3 * endingsKept {
-		l.add(ending{Ending: Ending{ID: uint64(i)}})
+		l.add(ending{Ended: status.Ended{ID: uint64(i)}})
 	}
 	require.Len(t, l.ring, endingsKept, "the endings that are kept")
 	for _, e := range l.ring {

@@ -11,8 +11,9 @@ import (
 
 const (
 	// hangTimeout and hangTimeoutMax bound how long a watch may make no progress,
-	// although storage has reported a later version and progress was requested. The
-	// time doubles with each watch that is given up in vain, from the second one on.
+	// although storage has reported a later version and progress was requested; see
+	// hangDetector.patience. The time doubles with each watch that is given up in vain,
+	// from the second one on.
 	hangTimeout    = 400 * time.Millisecond
 	hangTimeoutMax = 10 * time.Second
 	// hangCheckTimeout bounds the version request that precedes giving up a
@@ -53,6 +54,9 @@ type hangDetector struct {
 	gaveUp   func(after time.Duration)
 	// silent is called after vainWatches, in place of giving up another watch.
 	silent func()
+	// patience is the least time without progress for a watch to be given up: hangTimeout,
+	// or the time that storage's reports take.
+	patience time.Duration
 
 	// The last look: watch is the watch, heard its count of events and reports, and at
 	// the version that the cache had reached. The watch counts an event before the cache
@@ -87,19 +91,19 @@ func (h *hangDetector) look(ctx context.Context) {
 	}
 	h.looked = now
 	waited := now.Sub(h.since)
-	if waited < max(h.timeout, hangTimeout) {
+	if waited < max(h.timeout, h.patience) {
 		return
 	}
 	ahead, answered := h.ahead(ctx, min(waited/hangCheckPart, hangCheckTimeout))
 	if !answered {
-		h.timeout = min(2*max(h.timeout, hangTimeout), hangTimeoutMax)
+		h.timeout = min(2*max(h.timeout, h.patience), hangTimeoutMax)
 	}
 	if !ahead {
 		h.since = h.clock.Now()
 		return
 	}
 	if h.again {
-		h.timeout = min(2*max(h.timeout, hangTimeout), hangTimeoutMax)
+		h.timeout = min(2*max(h.timeout, h.patience), hangTimeoutMax)
 		h.vain++
 	}
 	h.again, h.since = true, time.Time{}
@@ -137,5 +141,5 @@ func (h *hangDetector) adapt(w Watch) {
 		last = came
 	}
 	took := last.Sub(h.since)
-	h.timeout = min(max(2*took, hangTimeout), hangTimeoutMax)
+	h.timeout = min(max(2*took, h.patience), hangTimeoutMax)
 }

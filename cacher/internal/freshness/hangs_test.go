@@ -53,7 +53,8 @@ func newHangFixture(t *testing.T) *hangFixture {
 	})
 	f.answer = func() (Answer, error) { return Answer{Current: versions.Highest()}, nil }
 	f.hangDetector = &hangDetector{
-		clock: fake, current: func() Watch { return f.watch }, versions: versions,
+		patience: hangTimeout,
+		clock:    fake, current: func() Watch { return f.watch }, versions: versions,
 		waiting: NewWaitingReads(fake, time.Minute, (*metrics.Metrics)(nil).For("", "pods"), t.Context().Done()),
 		gaveUp:  func(after time.Duration) { f.told = append(f.told, after) },
 	}
@@ -80,6 +81,14 @@ func TestAWatchThatBringsNothingIsGivenUp(t *testing.T) {
 	require.Empty(t, f.told)
 	require.Equal(t, 1, f.lookAfter(t, time.Millisecond))
 	require.Equal(t, []time.Duration{hangTimeout}, f.told)
+}
+
+// Storage whose reports take long has as long.
+func TestAWatchOfSlowStorageIsKept(t *testing.T) {
+	f := newHangFixture(t)
+	f.patience = 5 * time.Second
+	require.Zero(t, f.lookAfter(t, f.patience-time.Millisecond))
+	require.Equal(t, 1, f.lookAfter(t, time.Millisecond))
 }
 
 // Storage that does not answer, or has nothing that the cache lacks, would bring no

@@ -18,6 +18,11 @@ const (
 	// the spacing.
 	progressInterval = 100 * time.Millisecond
 	progressSpacing  = 5 * time.Millisecond
+	// busyGap is the mean time between the changes of a resource at which the next
+	// change is waited for, which says as much as a report: for twice as long at most.
+	// rateInterval is the shortest time that the mean is taken over.
+	busyGap      = 20 * time.Millisecond
+	rateInterval = 100 * time.Millisecond
 	// progressTimeout bounds one request, which the client of an etcd that it
 	// cannot reach would hold for as long as its context allows.
 	progressTimeout = 250 * time.Millisecond
@@ -31,7 +36,8 @@ const (
 // while reads wait: an idle resource gets no events, so that without a report
 // the cache could not know that it is fresh. The requester asks as well when
 // nothing has followed an event for progressInterval, so that the cache may show
-// the event: more could belong to its revision. Otherwise it asks for nothing.
+// the event: more could belong to its revision. Otherwise it asks for nothing. Reads of
+// a resource that changes all the time wait for its next change first.
 type ProgressRequester struct {
 	config ProgressConfig
 	clock  clock.WithTicker
@@ -44,6 +50,12 @@ type ProgressRequester struct {
 	watching atomic.Bool
 	// now is true when progress must be requested although no read waits.
 	now atomic.Bool
+	// changes counts those of the state. Run's goroutine has how many there were when
+	// it looked, and the mean time between two of them until then, 0 without any.
+	changes atomic.Uint64
+	counted uint64
+	looked  time.Time
+	gap     time.Duration
 
 	// silent is true while storage answers and reports no progress. Run's goroutine has
 	// the time until the next try, and when the last one was not in vain.
@@ -73,14 +85,16 @@ type ProgressConfig struct {
 	// it does again.
 	Reports func(context.Context) bool
 	Silent  func(silent bool)
+	// Within is how long a report takes of storage that takes its time; 0: it does not.
+	Within time.Duration
 }
 
 // NewProgressRequester returns a requester that does nothing until Run is called.
 func NewProgressRequester(config ProgressConfig) *ProgressRequester {
-	p := &ProgressRequester{config: config, clock: config.Clock, wake: make(chan struct{}, 1)}
+	p := &ProgressRequester{config: config, clock: config.Clock, looked: config.Clock.Now(), wake: make(chan struct{}, 1)}
 	p.hangs = hangDetector{
 		clock: config.Clock, current: config.Watch, versions: config.Versions, waiting: config.Waiting,
-		gaveUp: config.GaveUp, silent: p.fallSilent,
+		gaveUp: config.GaveUp, silent: p.fallSilent, patience: max(hangTimeout, config.Within),
 	}
 	return p
 }
@@ -129,6 +143,9 @@ func (p *ProgressRequester) EndNow() {
 	}
 }
 
+// Changed notes that the state has taken a change. It never blocks.
+func (p *ProgressRequester) Changed() { p.changes.Add(1) }
+
 // WatchOut notifies the requester that the last event's revision may be incomplete. It
 // never blocks.
 func (p *ProgressRequester) WatchOut() {
@@ -160,7 +177,8 @@ func (p *ProgressRequester) Run(ctx context.Context) {
 		unfinished := p.watch()
 		stays := unfinished != 0 && (late && unfinished == last || p.now.Load())
 		p.now.Store(false)
-		if !p.config.Waiting.needProgress() && !stays {
+		began, waits := p.config.Waiting.needProgress()
+		if !waits && !stays {
 			if late || again == nil || unfinished != last {
 				again = p.after(unfinished)
 			}
@@ -168,6 +186,10 @@ func (p *ProgressRequester) Run(ctx context.Context) {
 			continue
 		}
 		last = unfinished
+		if left := p.nextChange() - p.clock.Since(began); left > 0 && !stays {
+			again = p.clock.After(left)
+			continue
+		}
 		if p.config.Supported() {
 			p.hangs.look(ctx)
 			p.ask(ctx)
@@ -179,6 +201,23 @@ func (p *ProgressRequester) Run(ctx context.Context) {
 		}
 		again = p.clock.After(progressInterval - progressSpacing)
 	}
+}
+
+// nextChange returns how long a read waits for the next change before a report is worth
+// its request, 0 if the resource changes seldom.
+func (p *ProgressRequester) nextChange() time.Duration {
+	if since := p.clock.Since(p.looked); since >= rateInterval {
+		changes := p.changes.Load()
+		p.gap = 0
+		if n := changes - p.counted; n != 0 {
+			p.gap = since / time.Duration(n)
+		}
+		p.counted, p.looked = changes, p.looked.Add(since)
+	}
+	if p.gap == 0 || p.gap > busyGap {
+		return 0
+	}
+	return 2 * p.gap
 }
 
 // watch returns the unfinished resourceVersion, and notes that WatchOut need not wake the

@@ -46,6 +46,7 @@ type WaitingReads struct {
 
 type waiter struct {
 	rv    uint64
+	start time.Time
 	index int  // in the heap; -1 when it has left
 	quiet bool // needs no progress request
 	fresh chan struct{}
@@ -93,11 +94,16 @@ func (r *WaitingReads) At() uint64 {
 	return r.mu.rv
 }
 
-// needProgress reports whether a read waits that needs a progress report.
-func (r *WaitingReads) needProgress() bool {
+// needProgress reports whether a read waits that needs a progress report, and since when
+// one of the first has waited.
+func (r *WaitingReads) needProgress() (since time.Time, waits bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.ContainsFunc(r.mu.waiters, func(w *waiter) bool { return !w.quiet })
+	at := slices.IndexFunc(r.mu.waiters, func(w *waiter) bool { return !w.quiet })
+	if at < 0 {
+		return time.Time{}, false
+	}
+	return r.mu.waiters[at].start, true
 }
 
 // Wait returns once the state has reached rv. It fails with the context's
@@ -136,7 +142,8 @@ func (r *WaitingReads) WaitFor(ctx context.Context, rv uint64, limit Limit) erro
 		r.mu.Unlock()
 		return nil
 	}
-	w := &waiter{rv: rv, quiet: limit.Quiet, fresh: make(chan struct{})}
+	start := r.clock.Now()
+	w := &waiter{rv: rv, start: start, quiet: limit.Quiet, fresh: make(chan struct{})}
 	heap.Push(&r.mu.waiters, w)
 	pauses := r.mu.pauses
 	r.mu.Unlock()
@@ -147,7 +154,6 @@ func (r *WaitingReads) WaitFor(ctx context.Context, rv uint64, limit Limit) erro
 		}
 	}
 
-	start := r.clock.Now()
 	defer func() { r.metrics.ReadWait(r.clock.Since(start)) }()
 	timer := r.clock.NewTimer(max(0, limit.left(start)))
 	defer timer.Stop()

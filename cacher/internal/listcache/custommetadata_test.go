@@ -44,7 +44,7 @@ func newFormServer(t *testing.T, n int, mediaType string, form CustomMetadata) *
 	}
 	form.Encoder = metaEncoder(t, mediaType, form.Version)
 	form.Protobuf = mediaType == runtime.ContentTypeProtobuf
-	s.form = &form
+	s.form = form
 	s.edit = func(b []byte) []byte { return b }
 	s.write = s.writeMetadata
 	return s

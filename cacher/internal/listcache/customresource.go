@@ -33,9 +33,9 @@ type CustomList struct {
 	Resource schema.GroupVersionResource
 	// Gzip: the API server, of itself, compresses a long response.
 	Gzip bool
-	// Metadata is set if the client asks for a PartialObjectMetadataList. Without it,
-	// the response is the list itself in compact JSON.
-	Metadata *CustomMetadata
+	// Metadata has a Version if the client asks for a PartialObjectMetadataList. Without
+	// one, the response is the list itself in compact JSON.
+	Metadata CustomMetadata
 }
 
 // CustomMetadata is the representation of a list of custom resources as metadata.
@@ -54,7 +54,7 @@ type customKind struct {
 }
 
 func (c CustomList) kind() customKind {
-	if c.Metadata == nil {
+	if c.Metadata.Version == "" {
 		return customKind{}
 	}
 	return customKind{c.Metadata.Version, c.Metadata.Protobuf}
@@ -264,7 +264,7 @@ func chosen[T any](elements []*watchcache.Element, positions []int, make func(*u
 }
 
 func (f *CustomFill) items(elements []*watchcache.Element) *customItems {
-	if f.request.Metadata == nil {
+	if f.request.Metadata.Version == "" {
 		list := func(items []unstructured.Unstructured) runtime.Object {
 			return &unstructured.UnstructuredList{Object: f.list.Object, Items: items}
 		}

@@ -28,7 +28,7 @@ type customServer struct {
 	store    *Store
 	elements []*watchcache.Element
 	// form is how the list is asked for.
-	form *CustomMetadata
+	form CustomMetadata
 	// write writes the list.
 	write func(w http.ResponseWriter, r *http.Request, list *unstructured.UnstructuredList)
 	// edit changes what is written in a form.

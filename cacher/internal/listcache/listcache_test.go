@@ -124,10 +124,10 @@ func TestOnlyChangesAreEncoded(t *testing.T) {
 		}
 	}
 	require.Equal(t, 1, r.list(t, r.elements))
-	added := &watchcache.Element{Key: r.elements[9].Key, RV: 9, Object: element(9000, 9).Object}
-	for {
-		added.Key += "x"
-		with := slices.Insert(slices.Clone(r.elements), 10, added)
+	// A chunk that is as long as chunks get has no room: the next place is tried.
+	for at := 10; ; at++ {
+		added := &watchcache.Element{Key: r.elements[at-1].Key + "x", RV: 9, Object: element(9000, 9).Object}
+		with := slices.Insert(slices.Clone(r.elements), at, added)
 		if slices.Equal(beginnings(with), before) {
 			r.elements = with
 			break

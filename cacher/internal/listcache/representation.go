@@ -29,21 +29,19 @@ type Representation struct {
 	outcome atomic.Int32
 }
 
-// Outcome is the outcome of a Representation.
-type Outcome int32
-
+// The outcomes of a Representation so far.
 const (
-	// Unused: the encoder was given no list that was filled for the request. If
-	// anything was written, it is not in the representation.
-	Unused Outcome = iota
-	// Written: an encoder has begun to write the list in the representation.
-	Written
-	// Refused: an encoder was given the list, and has written nothing.
-	Refused
+	unused  int32 = iota
+	written       // an encoder has begun to write the list in the representation
+	refused       // an encoder was given the list, and has written nothing
 )
 
-// Outcome returns the outcome of the representation so far.
-func (r *Representation) Outcome() Outcome { return Outcome(r.outcome.Load()) }
+// Unused reports whether the encoder was given no list that was filled for the request. If
+// anything was written, it is not in the representation.
+func (r *Representation) Unused() bool { return r.outcome.Load() == unused }
+
+// Written reports whether an encoder has begun to write the list in the representation.
+func (r *Representation) Written() bool { return r.outcome.Load() == written }
 
 // Represent returns a context for a LIST that the encoders of Listings write in a
 // representation. Call end after the response.
@@ -84,7 +82,7 @@ type representationWriter struct {
 
 // Write implements io.Writer.
 func (w representationWriter) Write(p []byte) (int, error) {
-	w.wanted.outcome.Store(int32(Written))
+	w.wanted.outcome.Store(written)
 	return w.to.Write(p)
 }
 
@@ -94,7 +92,7 @@ func (e *listEncoder) represent(noted *listing, list runtime.Object, w io.Writer
 	wanted := noted.wanted
 	encoder, ok := wanted.encoder(e.syntax)
 	if !ok {
-		wanted.outcome.Store(int32(Refused))
+		wanted.outcome.Store(refused)
 		return nil
 	}
 	made := &representer{listEncoder: e, wanted: wanted, noted: noted, list: list, encoder: encoder}
@@ -105,8 +103,8 @@ func (e *listEncoder) represent(noted *listing, list runtime.Object, w io.Writer
 	if err == nil {
 		err = write(representationWriter{wanted, w})
 	}
-	if err != nil && wanted.Outcome() != Written {
-		wanted.outcome.Store(int32(Refused))
+	if err != nil && !wanted.Written() {
+		wanted.outcome.Store(refused)
 		return nil
 	}
 	return err

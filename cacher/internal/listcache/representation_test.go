@@ -168,7 +168,7 @@ func (f *formed) list(t *testing.T, s syntax, asTable bool, change ...func(apiru
 	f.expected(t, s, asTable, list, &want)
 	f.encoded = 0
 	require.NoError(t, f.encoder[s].Encode(list, &got))
-	require.True(t, form.Outcome() == Written)
+	require.True(t, form.Written())
 	require.Equal(t, want.String(), got.String())
 	end()
 	require.Empty(t, f.listings.mu.lists)
@@ -331,7 +331,7 @@ func TestRefusedForms(t *testing.T) {
 			defer end()
 			var got bytes.Buffer
 			require.NoError(t, f.encoder[c.syntax].Encode(c.list, &got))
-			require.True(t, form.Outcome() == Refused)
+			require.False(t, form.Written() || form.Unused())
 			require.Empty(t, got.String())
 		})
 	}

@@ -30,7 +30,7 @@ func (f *formed) respond(t testing.TB, elements []*watchcache.Element) *httptest
 		f.listings.Read(ctx, list)
 		defer end()
 		assert.NoError(t, f.encoder[jsonSyntax].Encode(list, &header{ResponseWriter: w, to: w}))
-		assert.True(t, form.Outcome() == Written)
+		assert.True(t, form.Written())
 	}), func(*http.Request) (bool, bool) { return true, true })
 	recorder := httptest.NewRecorder()
 	handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))

@@ -9,7 +9,12 @@
 // its equalities allow (Indexes.Scan). Both use the same attributes: keys, key
 // prefixes, fields and labels.
 //
-// The package is pure: no goroutine, no lock, no clock. A Query and Indexes are
-// immutable and safe for concurrent use. Groups belongs to its caller, who
+// Indexes that nobody has declared are earned: Indexes.Scan counts the elements that reads look
+// at in vain, and once a second Indexes.Adapt has the state build the index that was missed most
+// (watchcache.State.AddIndex), and drop indexes that do not pay. Later reads find it in
+// Indexes.ranges, with the declared ones.
+//
+// The package has no goroutine and no clock. A Query is immutable, and Indexes are safe for
+// concurrent use. Groups belongs to its caller, who
 // guards it with a lock.
 package match

@@ -128,7 +128,7 @@ func (x *Indexes) rarest(q *Query) equality {
 }
 
 func (x *Indexes) rank(e *equality) int {
-	indexed := x.served[e.attribute] != nil
+	indexed := x.declared[e.attribute] != nil
 	switch {
 	case e.kind == byLabel && len(e.values) > maxFiledValues:
 		return byNoEquality

@@ -14,7 +14,7 @@ import (
 // that the resource's author has indexed.
 func (x *Indexes) floorAttributes() []attribute {
 	all := []attribute{{kind: byScope}}
-	for at := range x.served {
+	for at := range x.declared {
 		all = append(all, at)
 	}
 	for field := range x.triggers {

@@ -39,6 +39,9 @@ type Config struct {
 	Indexers cache.Indexers
 	// Labels are indexed by the label itself.
 	Labels []string
+	// Adaptive is how many indexes Adapt may build, none if it is not positive, and
+	// AdaptivePercent how many percent of the bytes of the elements they may take.
+	Adaptive, AdaptivePercent int
 	// Failed, if set, is called for each failure of an indexer while the state is being written
 	// or read: it must return at once, and take no lock.
 	Failed func(index, key string, err error)
@@ -49,14 +52,15 @@ type Config struct {
 type Indexes struct {
 	prefix   string
 	triggers storage.IndexerFuncs
-	served   map[attribute]*servedIndex
+	declared map[attribute]*declaredIndex
 	ofState  []watchcache.Index
+	adaptive *adaptive
 	// floors are the attributes that the state remembers evicted events by.
 	floors []attribute
 }
 
-// servedIndex is an index that reads are served from.
-type servedIndex struct {
+// declaredIndex is an index of the configuration that reads are served from.
+type declaredIndex struct {
 	name string
 	// fails: there may be elements that the index could not place.
 	fails bool
@@ -64,18 +68,19 @@ type servedIndex struct {
 
 // NewIndexes returns the indexes of a resource.
 func NewIndexes(config Config) *Indexes {
-	x := &Indexes{prefix: config.Prefix, triggers: config.Triggers, served: make(map[attribute]*servedIndex)}
+	x := &Indexes{prefix: config.Prefix, triggers: config.Triggers, declared: make(map[attribute]*declaredIndex)}
+	x.adaptive = newAdaptive(config.Adaptive, config.AdaptivePercent)
 	x.ofState = append(x.ofState, watchcache.Index{Name: strayIndex, Values: strayFrom(config.Prefix)})
 	for name, values := range config.Indexers {
 		x.ofState = append(x.ofState, watchcache.Index{Name: name, Values: indexBy(name, values, config.Failed)})
 		if at, ok := attributeOf(name); ok {
-			x.served[at] = &servedIndex{name: name, fails: true}
+			x.declared[at] = &declaredIndex{name: name, fails: true}
 		}
 	}
 	for _, label := range config.Labels {
 		name := storage.LabelIndex(label)
 		x.ofState = append(x.ofState, watchcache.Index{Name: name, Values: indexByLabel(label)})
-		x.served[attribute{byLabel, label}] = &servedIndex{name: name}
+		x.declared[attribute{byLabel, label}] = &declaredIndex{name: name}
 	}
 	x.floors = x.floorAttributes()
 	return x
@@ -107,7 +112,7 @@ func attributeOf(index string) (at attribute, ok bool) {
 
 // rangeOf returns the range of the index that holds all elements that can have
 // one of the values.
-func (i *servedIndex) rangeOf(snapshot *watchcache.Snapshot, values []string) indexRange {
+func (i *declaredIndex) rangeOf(snapshot *watchcache.Snapshot, values []string) indexRange {
 	if i.fails && snapshot.CountIndex(i.name, []string{unindexed}, "", "", 1) > 0 {
 		values = append(values, unindexed)
 	}

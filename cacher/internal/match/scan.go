@@ -14,6 +14,7 @@ import (
 type indexRange struct {
 	index  string
 	values []string
+	earned *earnedIndex // nil for a declared index and for keys
 }
 
 // Scanned is the record of a Scan.
@@ -30,12 +31,20 @@ type Scanned struct {
 // asked before each element of that range, whether the element matches or not,
 // and ends the scan there.
 func (x *Indexes) Scan(snapshot *watchcache.Snapshot, q *Query, from string, enough func() bool, yield func(*watchcache.Element) bool) (scanned Scanned) {
+	var vain int64
+	var blamed blame
 	look := func(e *watchcache.Element) bool {
 		if enough != nil && enough() {
 			return false
 		}
 		scanned.Evaluated++
-		return !q.matches(e) || yield(e)
+		if q.matches(e) {
+			return yield(e)
+		}
+		if vain++; vain%x.adaptive.every == 0 {
+			blamed.add(x, q, e)
+		}
+		return true
 	}
 	switch {
 	case q.Everything():
@@ -58,6 +67,12 @@ func (x *Indexes) Scan(snapshot *watchcache.Snapshot, q *Query, from string, eno
 		scanned.Index = r.index
 		snapshot.RangeIndexAny(r.index, r.values, prefix, from, look)
 	}
+	if r.earned != nil && from == "" {
+		r.earned.countSaved(snapshot, prefix, scanned.Evaluated)
+	}
+	if vain >= x.adaptive.every {
+		x.countMissed(q, &blamed)
+	}
 	return scanned
 }
 
@@ -77,12 +92,15 @@ func (x *Indexes) prefixFor(snapshot *watchcache.Snapshot, q *Query) string {
 
 // ranges appends a range for each equality that an index serves. The
 // predicate's IndexFields and IndexLabels need not be looked at: all that they
-// can name is served, and the namespace of a request is in its key.
+// can name is declared, and the namespace of a request is in its key.
 func (x *Indexes) ranges(snapshot *watchcache.Snapshot, q *Query, found []indexRange) []indexRange {
+	earned := *x.adaptive.earned.Load()
 	for i := range q.equalities {
 		e := &q.equalities[i]
-		if index := x.served[e.attribute]; index != nil {
+		if index := x.declared[e.attribute]; index != nil {
 			found = append(found, index.rangeOf(snapshot, e.values))
+		} else if index := earned[e.attribute]; index != nil && snapshot.HasIndex(index.name) {
+			found = append(found, indexRange{index: index.name, values: e.values, earned: index})
 		}
 	}
 	return found

@@ -123,7 +123,8 @@ func (s *Source) listAt(ctx context.Context, key string, version uint64, opts st
 	return of.GetContinue(), nil
 }
 
-// reportsWithin is how long a storage has to report the progress of a watch.
+// reportsWithin is how long a storage has to report the progress of a watch, unless its
+// reports take long (Config.Within).
 const reportsWithin = 2 * time.Second
 
 // Reports reports whether the storage reports progress: to a watch that begins right
@@ -140,7 +141,7 @@ func (s *Source) Reports(ctx context.Context) bool {
 	defer s.discard(w)
 	ask := s.config.Clock.NewTicker(askHistoryEvery)
 	defer ask.Stop()
-	late := s.config.Clock.After(reportsWithin)
+	late := s.config.Clock.After(max(reportsWithin, 2*s.config.Within))
 	for {
 		// etcd does not answer while an event is on its way.
 		_ = s.config.Storage.RequestWatchProgress(w.onStream(ctx))

@@ -41,6 +41,8 @@ type Config struct {
 	// List has the state listed: the storage is not asked to begin a watch with
 	// its state.
 	List bool
+	// Within is how long a report of progress takes of a storage that takes its time.
+	Within time.Duration
 	// Begins is called when the storage begins to be listed, or to stream its
 	// state.
 	Begins func()

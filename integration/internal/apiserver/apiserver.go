@@ -26,6 +26,7 @@ import (
 
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/generated/clientset/versioned"
 	"github.com/kube-watchcache/watchcache/integration/internal/child"
+	"github.com/kube-watchcache/watchcache/internal/race"
 )
 
 // Which cache a server has.
@@ -47,7 +48,7 @@ func NewProgram(dir string) Program {
 	return Program{&child.Program{Variable: "WATCHCACHE_TESTSERVER_BINARY", Compile: func() (string, error) {
 		path := filepath.Join(dir, "testserver")
 		args := []string{"-o", path, "github.com/kube-watchcache/watchcache/integration/faults/testserver"}
-		if child.RaceDetector {
+		if race.Enabled {
 			args = append([]string{"-race"}, args...)
 		}
 		return path, child.GoBuild("", nil, args...)

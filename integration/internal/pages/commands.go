@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/kube-watchcache/watchcache/integration/internal/child"
+	"github.com/kube-watchcache/watchcache/internal/race"
 )
 
 // Shell runs a script to its end and returns what it printed. The go command
@@ -30,7 +31,7 @@ func Shell(dir, script string, env ...string) (string, error) {
 
 func environment(more []string) []string {
 	flags := "GOFLAGS=-buildvcs=false"
-	if child.RaceDetector {
+	if race.Enabled {
 		flags += " -race"
 	}
 	return append(append(os.Environ(), flags, "GOWORK=off"), more...)

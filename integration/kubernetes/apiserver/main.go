@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command apiserver is a kube-apiserver with one flag more,
-// --watch-cache-implementation, which chooses its watch cache.
+// Command apiserver is a kube-apiserver with the flags of the watch cache, as
+// --watch-cache-implementation, which chooses it.
 package main
 
 import (

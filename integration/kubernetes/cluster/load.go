@@ -5,14 +5,13 @@
 package main
 
 import (
-	"fmt"
+	"errors"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/kube-watchcache/watchcache/integration/kubernetes/install"
 	"github.com/kube-watchcache/watchcache/integration/kubernetes/load"
 	"github.com/kube-watchcache/watchcache/integration/kubernetes/nodes"
 )
@@ -25,20 +24,16 @@ func loadCommand() *cobra.Command {
 			if config.Binary, err = os.Executable(); err != nil {
 				return err
 			}
-			for _, name := range config.Implementations {
-				if err := new(install.Implementation).Set(name); err != nil {
-					return fmt.Errorf("--implementations: %w", err)
-				}
-			}
 			report, err := load.Run(c.Context(), config, c.ErrOrStderr())
-			if err != nil {
+			if report == nil {
 				return err
 			}
-			return report.Write(c.OutOrStdout())
+			return errors.Join(err, report.Write(c.OutOrStdout()))
 		},
 	}
 	flags := c.Flags()
-	flags.StringSliceVar(&config.Implementations, "implementations", []string{"ours", "shipped"}, "the watch caches, in the order of their turns")
+	flags.StringSliceVar(&config.Implementations, "implementations", load.Implementations, "the watch caches, in the order of their turns: watchcache-lists is ours with lists of the built-in APIs from kept bytes")
+	flags.StringArrayVar(&config.APIServer, "apiserver", nil, apiserverUsage)
 	flags.StringVar(&config.Dir, "dir", filepath.Join(os.TempDir(), "watchcache-load"), "where credentials, logs and data are; data of an earlier cluster there is removed")
 	flags.IntVar(&config.Rounds, "rounds", 2, "how often each cache has its turn")
 	flags.IntVar(&config.Nodes, "nodes", 1000, "how many fake nodes there are")

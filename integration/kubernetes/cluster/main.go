@@ -27,11 +27,13 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/integration/kubernetes/control"
-	"github.com/kube-watchcache/watchcache/integration/kubernetes/install"
 	"github.com/kube-watchcache/watchcache/integration/kubernetes/local"
 	"github.com/kube-watchcache/watchcache/integration/kubernetes/nodes"
 )
+
+const apiserverUsage = "one more flag of the kube-apiserver, as --apiserver=--watch-cache-shadow=0.01; may be repeated"
 
 // startPatience bounds the start of a cluster.
 const startPatience = 5 * time.Minute
@@ -54,17 +56,19 @@ func main() {
 // up is what `cluster up` is told.
 type up struct {
 	local.Config
-	implementation install.Implementation
+	implementation cacher.Implementation
+	apiserver      []string
 	nodes          nodes.Config
 }
 
 func upCommand() *cobra.Command {
-	u := up{implementation: install.Ours, nodes: nodes.Config{Watches: nodes.EachNode}}
+	u := up{implementation: cacher.ImplementationWatchCache, nodes: nodes.Config{Watches: nodes.EachNode}}
 	c := &cobra.Command{
 		Use: "up", Short: "Run a cluster until Ctrl-C", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return u.run(c.Context(), c.OutOrStdout()) },
 	}
-	c.Flags().Var(&u.implementation, "implementation", "the watch cache of the kube-apiserver")
+	c.Flags().Var(&u.implementation, "implementation", `the watch cache of the kube-apiserver: "watchcache" or "shipped"`)
+	c.Flags().StringArrayVar(&u.apiserver, "apiserver", nil, apiserverUsage)
 	c.Flags().StringVar(&u.Dir, "dir", filepath.Join(os.TempDir(), "watchcache-cluster"), "where credentials, logs and data are; data of an earlier cluster there is removed")
 	nodeFlags(c, &u.nodes)
 	return c
@@ -79,7 +83,8 @@ func (u *up) run(ctx context.Context, out io.Writer) (err error) {
 	if u.nodes.Count < 0 {
 		return fmt.Errorf("--nodes=%d: must not be negative", u.nodes.Count)
 	}
-	u.Implementation = string(u.implementation)
+	u.Implementation = u.implementation.String()
+	u.Servers = map[string][]string{"kube-apiserver": u.apiserver}
 	if u.Binary, err = os.Executable(); err != nil {
 		return err
 	}

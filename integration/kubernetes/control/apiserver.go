@@ -24,20 +24,22 @@ import (
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 
+	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/integration/kubernetes/install"
 	watchcache "github.com/kube-watchcache/watchcache/server"
 )
 
-// APIServer returns kube-apiserver with one flag more, --watch-cache-implementation,
-// which chooses its watch cache. All else is Kubernetes'. Its context ends with SIGTERM
+// APIServer returns kube-apiserver with the flags of cacher.Options, as
+// --watch-cache-implementation, which chooses its watch cache. All else is Kubernetes'. Its context ends with SIGTERM
 // or SIGINT, which a process can ask for once only.
 func APIServer() *cobra.Command {
 	watchcache.QuietGRPC()
 	// The gates of logging are there already: package app adds them.
 	s := options.NewServerRunOptions()
-	implementation := install.Ours
+	caches := cacher.NewOptions()
 	sets := s.Flags()
-	sets.FlagSet("watch cache").Var(&implementation, "watch-cache-implementation", `the watch cache: "ours", of this repository, or "shipped", of k8s.io/apiserver`)
+	caches.AddFlags(sets.FlagSet("watch cache"))
+	keptLists := sets.FlagSet("watch cache").Bool("kept-lists", false, "Answer lists of the built-in APIs from kept bytes, where the watch cache is --watch-cache-implementation=watchcache.")
 	s.Flagz = flagz.NamedFlagSetsReader{FlagSets: sets}
 	verflag.AddFlags(sets.FlagSet("global"))
 	globalflag.AddGlobalFlags(sets.FlagSet("global"), "kube-apiserver", logs.SkipLoggingConfigurationFlags())
@@ -48,11 +50,19 @@ func APIServer() *cobra.Command {
 		SilenceUsage: true,
 		RunE: func(c *cobra.Command, _ []string) error {
 			verflag.PrintAndExitIfRequested()
+			if err := utilerrors.NewAggregate(caches.Validate()); err != nil {
+				return err
+			}
 			completed, err := complete(c.Context(), s)
 			if err != nil {
 				return err
 			}
-			return run(c.Context(), completed, implementation)
+			if *keptLists {
+				if err := install.KeepLists(); err != nil {
+					return err
+				}
+			}
+			return run(c.Context(), completed, caches)
 		},
 	}
 	c.SetContext(genericapiserver.SetupSignalContext())
@@ -89,7 +99,7 @@ func complete(ctx context.Context, s *options.ServerRunOptions) (options.Complet
 }
 
 // run makes the servers and serves until ctx ends.
-func run(ctx context.Context, completed options.CompletedOptions, implementation install.Implementation) (err error) {
+func run(ctx context.Context, completed options.CompletedOptions, caches *cacher.Options) (err error) {
 	if completed.InformerName, err = cache.NewInformerName("kube-apiserver"); err != nil {
 		return err
 	}
@@ -97,10 +107,10 @@ func run(ctx context.Context, completed options.CompletedOptions, implementation
 	if err != nil {
 		return err
 	}
-	if err := install.Chain(implementation, config.Aggregator, config.KubeAPIs.ControlPlane.Generic, config.ApiExtensions); err != nil {
+	if err := install.Chain(caches, config.Aggregator, config.KubeAPIs.ControlPlane.Generic, config.ApiExtensions); err != nil {
 		return err
 	}
-	klog.InfoS("The watch cache is chosen", "implementation", implementation)
+	klog.InfoS("The watch cache is chosen", "implementation", caches.Implementation.String())
 	ready, err := config.Complete()
 	if err != nil {
 		return err
@@ -109,10 +119,8 @@ func run(ctx context.Context, completed options.CompletedOptions, implementation
 	if err != nil {
 		return err
 	}
-	if implementation == install.Ours {
-		if err := watchcache.AddReadinessHook(servers.GenericAPIServer); err != nil {
-			return err
-		}
+	if err := watchcache.AddReadinessHook(servers.GenericAPIServer); err != nil {
+		return err
 	}
 	prepared, err := servers.PrepareRun()
 	if err != nil {

@@ -1,72 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package install puts the three servers within a kube-apiserver on a watch cache. Both
-// the kube-apiserver of this module and Kubernetes' own tests use it.
+// Package install puts the three servers within a kube-apiserver on the watch cache that
+// its options choose. Both the kube-apiserver of this module and Kubernetes' own tests
+// use it.
 package install
 
 import (
+	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	aggregator "k8s.io/kube-aggregator/pkg/apiserver"
 
+	"github.com/kube-watchcache/watchcache/cacher"
 	watchcache "github.com/kube-watchcache/watchcache/server"
-)
-
-// Implementation is a watch cache.
-type Implementation string
-
-const (
-	// Ours is the watch cache of this repository.
-	Ours Implementation = "ours"
-	// Shipped is the cacher within k8s.io/apiserver.
-	Shipped Implementation = "shipped"
 )
 
 // Variable is the name of the environment variable that FromEnvironment reads.
 const Variable = "WATCH_CACHE_IMPLEMENTATION"
 
-var known = []Implementation{Ours, Shipped}
-
-// String implements pflag.Value.
-func (i *Implementation) String() string { return string(*i) }
-
-// Type implements pflag.Value.
-func (*Implementation) Type() string { return "ours|shipped" }
-
-// Set implements pflag.Value.
-func (i *Implementation) Set(name string) error {
-	if !slices.Contains(known, Implementation(name)) {
-		return fmt.Errorf("%q is not a watch cache: choose %q or %q", name, Ours, Shipped)
+// FromEnvironment returns options with the implementation that WATCH_CACHE_IMPLEMENTATION
+// names. A process without the variable is an error: a test that means to run on one
+// cache must not run on the other.
+func FromEnvironment() (*cacher.Options, error) {
+	o := cacher.NewOptions()
+	if err := o.Implementation.Set(strings.TrimSpace(os.Getenv(Variable))); err != nil {
+		return nil, fmt.Errorf("%s: %w", Variable, err)
 	}
-	*i = Implementation(name)
-	return nil
-}
-
-// FromEnvironment returns the implementation that WATCH_CACHE_IMPLEMENTATION names. A
-// process without the variable is an error: a test that means to run on one cache must
-// not run on the other.
-func FromEnvironment() (Implementation, error) {
-	var i Implementation
-	if err := i.Set(strings.TrimSpace(os.Getenv(Variable))); err != nil {
-		return "", fmt.Errorf("%s: %w", Variable, err)
-	}
-	return i, nil
+	return o, nil
 }
 
 // Chain puts the servers of a kube-apiserver on the cache: clients reach the aggregator,
 // which passes requests on to the server of the built-in APIs, which passes them on to the
 // one of custom resources. Call Chain before the Configs are completed.
-func Chain(i Implementation, front *aggregator.Config, builtin *genericapiserver.Config, custom *apiextensions.Config) error {
-	if i == Shipped {
-		return nil
-	}
+func Chain(o *cacher.Options, front *aggregator.Config, builtin *genericapiserver.Config, custom *apiextensions.Config) error {
 	reached := &front.GenericConfig.Config
-	if err := watchcache.Install(reached); err != nil {
+	if err := watchcache.Install(reached, cacher.WithOptions(o)); err != nil {
 		return fmt.Errorf("the aggregator: %w", err)
 	}
 	if err := watchcache.Share(reached, builtin); err != nil {
@@ -85,9 +57,32 @@ func Chain(i Implementation, front *aggregator.Config, builtin *genericapiserver
 }
 
 // Builtin puts a server of the built-in APIs alone on the cache, as some tests run it.
-func Builtin(i Implementation, config *genericapiserver.Config) error {
-	if i == Shipped {
-		return nil
+func Builtin(o *cacher.Options, config *genericapiserver.Config) error {
+	return watchcache.Install(config, cacher.WithOptions(o))
+}
+
+// keptLists: lists of the built-in APIs are answered from kept bytes, if the kube-apiserver
+// was compiled for it.
+var keptLists, compiledFor bool
+
+// BuiltinGroup is for the copy of package builtin, in the loop of a kube-apiserver that
+// installs its groups. It returns what is called with each of them.
+func BuiltinGroup() func(*genericapiserver.GenericAPIServer, *genericapiserver.APIGroupInfo) error {
+	compiledFor = true
+	return func(server *genericapiserver.GenericAPIServer, group *genericapiserver.APIGroupInfo) error {
+		if !keptLists {
+			return nil
+		}
+		return watchcache.PrepareAPIGroup(server, group)
 	}
-	return watchcache.Install(config)
+}
+
+// KeepLists has lists of the built-in APIs answered from kept bytes in this process, whose
+// servers are made afterwards.
+func KeepLists() error {
+	if !compiledFor {
+		return errors.New("lists of the built-in APIs from kept bytes: this kube-apiserver was not compiled with the copy of integration/kubernetes/builtin, as make kubernetes does")
+	}
+	keptLists = true
+	return nil
 }

@@ -24,7 +24,7 @@ type lister struct {
 
 	mu struct {
 		sync.Mutex
-		took map[string][]listed
+		took, leftOut map[string][]listed
 	}
 }
 
@@ -50,7 +50,7 @@ func newLister(config *rest.Config, deployments, nodeCount int) (*lister, error)
 		}},
 		{"LIST of all pods, rv=0", 2 * time.Second, func(int) metav1.ListOptions { return metav1.ListOptions{ResourceVersion: "0"} }},
 	}}
-	l.mu.took = map[string][]listed{}
+	l.mu.took, l.mu.leftOut = map[string][]listed{}, map[string][]listed{}
 	for range l.kinds {
 		c, err := own(config)
 		if err != nil {
@@ -61,19 +61,30 @@ func newLister(config *rest.Config, deployments, nodeCount int) (*lister, error)
 	return l, nil
 }
 
-// run lists until ctx ends. A LIST that fails, because the server is away, is not counted.
+// atOnce is how many LISTs of a kind may be under way.
+const atOnce = 16
+
+// run lists until ctx ends, at the times of each kind, whether earlier LISTs have been
+// answered or not: of two caches, the faster one must not be asked for more. Each LIST
+// that is not sent since too many are under way is counted, and shows that the figures of
+// the two can't be compared. One that fails, because the server is away, is not counted.
 func (l *lister) run(ctx context.Context) error {
 	var all group
 	for i, kind := range l.kinds {
 		all.run(func() {}, func() error {
 			tick := time.NewTicker(kind.every)
 			defer tick.Stop()
+			room := make(chan struct{}, atOnce)
 			for turn := 0; ; turn++ {
-				at := time.Now()
-				if _, err := l.clients[i].CoreV1().Pods(corev1.NamespaceAll).List(ctx, kind.options(turn)); err == nil {
-					l.mu.Lock()
-					l.mu.took[kind.name] = append(l.mu.took[kind.name], listed{at, time.Since(at)})
-					l.mu.Unlock()
+				select {
+				case room <- struct{}{}:
+					all.run(func() {}, func() error {
+						defer func() { <-room }()
+						l.list(ctx, l.clients[i], kind, turn)
+						return nil
+					})
+				default:
+					l.note(l.mu.leftOut, kind, listed{at: time.Now()})
 				}
 				select {
 				case <-ctx.Done():
@@ -86,9 +97,23 @@ func (l *lister) run(ctx context.Context) error {
 	return all.wait()
 }
 
+func (l *lister) list(ctx context.Context, client kubernetes.Interface, kind listing, turn int) {
+	at := time.Now()
+	if _, err := client.CoreV1().Pods(corev1.NamespaceAll).List(ctx, kind.options(turn)); err == nil {
+		l.note(l.mu.took, kind, listed{at, time.Since(at)})
+	}
+}
+
+func (l *lister) note(in map[string][]listed, kind listing, one listed) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	in[kind.name] = append(in[kind.name], one)
+}
+
 func (l *lister) figures(p *Phase) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	p.Figures["lists left out"] += 0 // a row, if there are none
 	for _, kind := range l.kinds {
 		var took []time.Duration
 		for _, one := range l.mu.took[kind.name] {
@@ -97,5 +122,10 @@ func (l *lister) figures(p *Phase) {
 			}
 		}
 		p.quantiles(kind.name, took)
+		for _, one := range l.mu.leftOut[kind.name] {
+			if p.has(one.at) {
+				p.Figures["lists left out"]++
+			}
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -26,11 +27,14 @@ import (
 // Config is the size of a load.
 type Config struct {
 	Binary, Dir string
-	// Implementations are the caches, in the order of their turns.
+	// Implementations are the caches, in the order of their turns: ours, shipped, or kept,
+	// which is ours with lists of the built-in APIs from kept bytes.
 	Implementations []string
-	Rounds          int
-	Nodes, Pods     int
-	Watches         nodes.Watches
+	// APIServer are further flags of the kube-apiserver.
+	APIServer   []string
+	Rounds      int
+	Nodes, Pods int
+	Watches     nodes.Watches
 	// Deployments share the pods; Rolled of them are rolled out again in the phases
 	// rolling and restart, AtOnce at a time.
 	Deployments, Rolled, AtOnce int
@@ -47,6 +51,11 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("--%s=%d: must be positive", name, value)
 		}
 	}
+	for _, name := range c.Implementations {
+		if !slices.Contains(Implementations, name) {
+			return fmt.Errorf("--implementations: %q is not one of %q", name, Implementations)
+		}
+	}
 	switch {
 	case len(c.Implementations) == 0:
 		return errors.New("--implementations: names none")
@@ -60,7 +69,8 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Run runs all rounds. It says what happens as it goes.
+// Run runs all rounds. It says what happens as it goes. An error comes with the report of
+// the rounds before it.
 func Run(ctx context.Context, config Config, progress io.Writer) (*Report, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -71,7 +81,7 @@ func Run(ctx context.Context, config Config, progress io.Writer) (*Report, error
 			fmt.Fprintf(progress, "round %d of %d on %s\n", round+1, config.Rounds, name)
 			phases, err := run(ctx, config, name, round, progress)
 			if err != nil {
-				return nil, fmt.Errorf("on %s: %w", name, err)
+				return report, fmt.Errorf("on %s: %w", name, err)
 			}
 			report.Rounds = append(report.Rounds, Round{Implementation: name, Phases: phases})
 		}
@@ -106,9 +116,14 @@ func run(ctx context.Context, config Config, name string, number int, progress i
 	}
 	starting, cancel := context.WithTimeout(ctx, config.Patience)
 	defer cancel()
+	flags := append([]string{"--audit-policy-file=" + policy, "--audit-log-path=" + audited}, config.APIServer...)
+	implementation := name
+	if name == kept {
+		implementation, flags = ours, append(flags, "--kept-lists")
+	}
 	cluster, err := local.Start(starting, local.Config{
-		Binary: config.Binary, Dir: config.Dir, Implementation: name,
-		Servers: map[string][]string{"kube-apiserver": {"--audit-policy-file=" + policy, "--audit-log-path=" + audited}},
+		Binary: config.Binary, Dir: config.Dir, Implementation: implementation,
+		Servers: map[string][]string{"kube-apiserver": flags},
 	})
 	if err != nil {
 		return nil, err

@@ -20,7 +20,7 @@ import (
 
 func valid() Config {
 	return Config{
-		Implementations: []string{"ours", "shipped"}, Rounds: 1, Nodes: 1, Pods: 4, Watches: nodes.EachNode,
+		Implementations: []string{"watchcache", "shipped"}, Rounds: 1, Nodes: 1, Pods: 4, Watches: nodes.EachNode,
 		Deployments: 2, Rolled: 2, AtOnce: 1, Steady: time.Second, Patience: time.Minute,
 	}
 }
@@ -29,14 +29,15 @@ func TestValidate(t *testing.T) {
 	c := valid()
 	require.NoError(t, c.Validate())
 	for want, change := range map[string]func(*Config){
-		"--nodes=0: must be positive":    func(c *Config) { c.Nodes = 0 },
-		"--pods=-1: must be positive":    func(c *Config) { c.Pods = -1 },
-		"--rounds=0: must be positive":   func(c *Config) { c.Rounds = 0 },
-		"--at-once=0: must be positive":  func(c *Config) { c.AtOnce = 0 },
-		"each of 2 deployments needs":    func(c *Config) { c.Pods = 1 },
-		"there are 2 deployments":        func(c *Config) { c.Rolled = 3 },
-		"--implementations: names none":  func(c *Config) { c.Implementations = nil },
-		"--steady=0s, --patience=1m0s: ": func(c *Config) { c.Steady = 0 },
+		"--nodes=0: must be positive":               func(c *Config) { c.Nodes = 0 },
+		"--pods=-1: must be positive":               func(c *Config) { c.Pods = -1 },
+		"--rounds=0: must be positive":              func(c *Config) { c.Rounds = 0 },
+		"--at-once=0: must be positive":             func(c *Config) { c.AtOnce = 0 },
+		"each of 2 deployments needs":               func(c *Config) { c.Pods = 1 },
+		"there are 2 deployments":                   func(c *Config) { c.Rolled = 3 },
+		"--implementations: names none":             func(c *Config) { c.Implementations = nil },
+		`--implementations: "theirs" is not one of`: func(c *Config) { c.Implementations = []string{"theirs"} },
+		"--steady=0s, --patience=1m0s: ":            func(c *Config) { c.Steady = 0 },
 	} {
 		c := valid()
 		change(&c)
@@ -78,10 +79,10 @@ func TestReport(t *testing.T) {
 		return []Phase{{Name: "steady", Figures: map[string]float64{"cpu": cpu, "resident": resident, "nodes gone": 0}}}
 	}
 	config := valid()
-	config.Implementations = []string{"shipped", "ours"}
+	config.Implementations = []string{"shipped", "watchcache"}
 	r := Report{Config: config, Rounds: []Round{
-		{Implementation: "ours", Phases: phase(1, 4e8)}, {Implementation: "shipped", Phases: phase(4, 5e8)},
-		{Implementation: "ours", Phases: phase(2, 4e8)}, {Implementation: "shipped", Phases: phase(2, 5.5e8)},
+		{Implementation: "watchcache", Phases: phase(1, 4e8)}, {Implementation: "shipped", Phases: phase(4, 5e8)},
+		{Implementation: "watchcache", Phases: phase(2, 4e8)}, {Implementation: "shipped", Phases: phase(2, 5.5e8)},
 	}}
 	var b bytes.Buffer
 	require.NoError(t, r.Write(&b))

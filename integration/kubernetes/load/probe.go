@@ -175,6 +175,7 @@ func (o *observer) figures(p *Phase, name string) {
 		}
 	}
 	p.quantiles(name, after)
+	p.Figures["observers gone"] += 0 // a row, if there are none
 	for _, at := range o.mu.gone {
 		if p.has(at) {
 			p.Figures["observers gone"]++

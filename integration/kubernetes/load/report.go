@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/kube-watchcache/watchcache/cacher"
 )
 
 // Phase is what was measured in a phase.
@@ -61,6 +63,9 @@ var rows = []figure{
 	{"LIST of a node's pods, rv=0, p99", "LIST of a node's pods, rv=0, p99", "ms"},
 	{"LIST of all pods, rv=0, p50", "LIST of all pods, rv=0, p50", "ms"},
 	{"LIST of all pods, rv=0, p99", "LIST of all pods, rv=0, p99", "ms"},
+	{"LISTs of a deployment's pods", "LIST of a deployment's pods, count", ""},
+	{"LISTs of all pods, rv=0", "LIST of all pods, rv=0, count", ""},
+	{"LISTs that were not sent", "lists left out", ""},
 	{"write to event, observer of all pods, p50", "observer of all pods, p50", "ms"},
 	{"write to event, observer of all pods, p99", "observer of all pods, p99", "ms"},
 	{"write to event, observer of one pod, p50", "observer of one pod, p50", "ms"},
@@ -111,17 +116,30 @@ func (r *Report) values(implementation, phase, key string) (all []float64) {
 	return all
 }
 
+// The values of Config.Implementations: those of --watch-cache-implementation, and ours
+// with --kept-lists.
+const (
+	ours    = string(cacher.ImplementationWatchCache)
+	shipped = string(cacher.ImplementationShipped)
+	kept    = ours + "-lists"
+)
+
+// Implementations are all of them.
+var Implementations = []string{ours, kept, shipped}
+
 // Write writes the table that bench/plot reads: a row for each figure of each phase.
 func (r *Report) Write(to io.Writer) error {
 	var b strings.Builder
-	// Columns are in one order, whatever the turns were.
-	implementations := slices.Compact(slices.Sorted(slices.Values(r.Config.Implementations)))
-	fmt.Fprintf(&b, "| work | %s | ours / shipped |\n|---|%s---|\n", strings.Join(implementations, " | "), strings.Repeat("---|", len(implementations)))
+	columns, heading := []string{ours, shipped}, "| work | ours | shipped | ours / shipped |\n|---|---|---|---|\n"
+	if slices.Contains(r.Config.Implementations, kept) {
+		columns, heading = append(columns, kept), "| work | ours | shipped | with kept lists | ours / shipped | with kept lists / shipped |\n|---|---|---|---|---|---|\n"
+	}
+	b.WriteString(heading)
 	for _, phase := range []string{"fill", "steady", "rolling", "restart"} {
 		first := true
 		for _, f := range rows {
 			cells, any := []string{}, false
-			for _, i := range implementations {
+			for _, i := range columns {
 				values := r.values(i, phase, f.key)
 				any = any || len(values) > 0
 				cells = append(cells, f.cell(values))
@@ -134,7 +152,12 @@ func (r *Report) Write(to io.Writer) error {
 				name = phase + ": " + f.name
 			}
 			first = false
-			fmt.Fprintf(&b, "| %s | %s | %s |\n", name, strings.Join(cells, " | "), ratio(r.values("ours", phase, f.key), r.values("shipped", phase, f.key)))
+			for _, i := range columns {
+				if i != shipped {
+					cells = append(cells, ratio(r.values(i, phase, f.key), r.values(shipped, phase, f.key)))
+				}
+			}
+			fmt.Fprintf(&b, "| %s | %s |\n", name, strings.Join(cells, " | "))
 		}
 	}
 	_, err := io.WriteString(to, b.String())

@@ -11,7 +11,7 @@
 // compiles what has changed. The tests of a package are compiled once for both caches,
 // while those of the package before it run.
 //
-//	go run ./suites -implementation "ours shipped" -packages "job apiserver/apply"
+//	go run ./suites -implementation "watchcache shipped" -packages "job apiserver/apply"
 //	go run ./suites -table
 package main
 
@@ -29,9 +29,9 @@ import (
 	"time"
 )
 
-// The values of -implementation, which are those of package install.
+// The values of -implementation, which are those of --watch-cache-implementation.
 const (
-	ours    = "ours"
+	ours    = "watchcache"
 	shipped = "shipped"
 )
 

@@ -8,41 +8,32 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
-)
 
-// insertion is text that is put before a line of a file of Kubernetes.
-type insertion struct {
-	file string
-	// before is the only line of the file that is so, without what it is indented by.
-	before string
-	text   string
-	// instead: the text takes the place of the line.
-	instead bool
-}
+	"github.com/kube-watchcache/watchcache/integration/kubernetes/insert"
+)
 
 // The three places where the tests' servers are configured, and the time that one of them
 // is given to start: two cores that also compile need more than ten seconds now and then.
-var insertions = []insertion{{
+var insertions = []insert.Line{{
 	// The servers of package app/testing, and of test/integration/etcd.
-	file:   "cmd/kube-apiserver/app/config.go",
-	before: "c.Aggregator = aggregator",
-	text:   "if err := useWatchCache(aggregator, kubeAPIs.ControlPlane.Generic, apiExtensions); err != nil {\nreturn nil, err\n}\n",
+	File:   "cmd/kube-apiserver/app/config.go",
+	Before: "c.Aggregator = aggregator",
+	Text:   "if err := useWatchCache(aggregator, kubeAPIs.ControlPlane.Generic, apiExtensions); err != nil {\nreturn nil, err\n}\n",
 }, {
 	// A server of the built-in APIs alone.
-	file:   "test/integration/framework/test_server.go",
-	before: "if setup.ModifyServerConfig != nil {",
-	text:   "if err := app.UseWatchCache(kubeAPIServerConfig.ControlPlane.Generic); err != nil {\nt.Fatal(err)\n}\n",
+	File:   "test/integration/framework/test_server.go",
+	Before: "if setup.ModifyServerConfig != nil {",
+	Text:   "if err := app.UseWatchCache(kubeAPIServerConfig.ControlPlane.Generic); err != nil {\nt.Fatal(err)\n}\n",
 }, {
 	// A control plane without pods and nodes.
-	file:   "pkg/controlplane/apiserver/samples/generic/server/config.go",
-	before: "c.Aggregator = aggregator",
-	text:   "if err := useWatchCache(aggregator, kubeAPIs.Generic, apiExtensions); err != nil {\nreturn nil, err\n}\n",
+	File:   "pkg/controlplane/apiserver/samples/generic/server/config.go",
+	Before: "c.Aggregator = aggregator",
+	Text:   "if err := useWatchCache(aggregator, kubeAPIs.Generic, apiExtensions); err != nil {\nreturn nil, err\n}\n",
 }, {
-	file:    "test/integration/framework/test_server.go",
-	before:  "err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (done bool, err error) {",
-	text:    "err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (done bool, err error) {\n",
-	instead: true,
+	File:    "test/integration/framework/test_server.go",
+	Before:  "err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (done bool, err error) {",
+	Text:    "err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (done bool, err error) {\n",
+	Instead: true,
 }}
 
 // The line that a server writes is counted: tests whose servers are not on the cache
@@ -95,16 +86,7 @@ func sources() map[string]string {
 // patch changes the copy of Kubernetes in dir.
 func patch(dir string) error {
 	for _, i := range insertions {
-		path := filepath.Join(dir, i.file)
-		source, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		changed, err := i.apply(string(source))
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(path, []byte(changed), 0o644); err != nil {
+		if err := i.Insert(dir); err != nil {
 			return err
 		}
 	}
@@ -114,26 +96,4 @@ func patch(dir string) error {
 		}
 	}
 	return nil
-}
-
-func (i insertion) apply(source string) (string, error) {
-	lines := strings.SplitAfter(source, "\n")
-	at := -1
-	for n, line := range lines {
-		if strings.TrimSpace(line) != i.before {
-			continue
-		}
-		if at >= 0 {
-			return "", fmt.Errorf("%s has the line %q more than once: this version of Kubernetes needs another place", i.file, i.before)
-		}
-		at = n
-	}
-	if at < 0 {
-		return "", fmt.Errorf("%s has no line %q: this version of Kubernetes needs another place", i.file, i.before)
-	}
-	from := at
-	if i.instead {
-		from++
-	}
-	return strings.Join(lines[:at], "") + i.text + strings.Join(lines[from:], ""), nil
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kube-watchcache/watchcache/integration/kubernetes/insert"
 )
 
 // The page has the table of the results that are kept, and every failure a reason.
@@ -44,29 +46,29 @@ func TestPatchFits(t *testing.T) {
 	module, err := published(t.Context())
 	require.NoError(t, err)
 	for _, i := range insertions {
-		source, err := os.ReadFile(filepath.Join(module.Dir, i.file))
+		source, err := os.ReadFile(filepath.Join(module.Dir, i.File))
 		require.NoError(t, err)
-		changed, err := i.apply(string(source))
+		changed, err := i.Apply(string(source))
 		require.NoError(t, err)
-		require.Contains(t, changed, i.text)
-		if !i.instead {
-			require.Equal(t, len(source)+len(i.text), len(changed))
+		require.Contains(t, changed, i.Text)
+		if !i.Instead {
+			require.Equal(t, len(source)+len(i.Text), len(changed))
 		}
 	}
 }
 
 func TestPatchRefuses(t *testing.T) {
-	i := insertion{file: "config.go", before: "here", text: "new\n"}
-	changed, err := i.apply("a\n\there\nb\n")
+	i := insert.Line{File: "config.go", Before: "here", Text: "new\n"}
+	changed, err := i.Apply("a\n\there\nb\n")
 	require.NoError(t, err)
 	require.Equal(t, "a\nnew\n\there\nb\n", changed)
-	i.instead = true
-	changed, err = i.apply("a\n\there\nb\n")
+	i.Instead = true
+	changed, err = i.Apply("a\n\there\nb\n")
 	require.NoError(t, err)
 	require.Equal(t, "a\nnew\nb\n", changed)
-	_, err = i.apply("a\n")
+	_, err = i.Apply("a\n")
 	require.EqualError(t, err, `config.go has no line "here": this version of Kubernetes needs another place`)
-	_, err = i.apply("here\nhere\n")
+	_, err = i.Apply("here\nhere\n")
 	require.EqualError(t, err, `config.go has the line "here" more than once: this version of Kubernetes needs another place`)
 }
 
@@ -77,7 +79,7 @@ func TestResultsOfTests(t *testing.T) {
 	var failures strings.Builder
 	require.NoError(t, r.read(strings.NewReader(`
 {"Action":"run","Test":"TestA"}
-{"Action":"output","Test":"TestA","Output":"`+serverLine+` ours\n"}
+{"Action":"output","Test":"TestA","Output":"`+serverLine+` watchcache\n"}
 {"Action":"run","Test":"TestA/part"}
 {"Action":"fail","Test":"TestA/part"}
 {"Action":"fail","Test":"TestA"}
@@ -106,7 +108,7 @@ func TestTable(t *testing.T) {
 	})
 	require.NotContains(t, made, "| c |", "a package whose tests pass on both")
 	for _, line := range []string{
-		"| a | 1/2 | 2/2 |", "| b | not run | 3/3 |", "| all 3 | 5/6 | 9/9 |", "| a | `Y` | ours | **not explained yet** |",
+		"| a | 1/2 | 2/2 |", "| b | not run | 3/3 |", "| all 3 | 5/6 | 9/9 |", "| a | `Y` | watchcache | **not explained yet** |",
 	} {
 		require.Contains(t, made, line+"\n")
 	}
@@ -132,14 +134,14 @@ func TestCopyInUse(t *testing.T) {
 }
 
 func TestSettings(t *testing.T) {
-	s := settings{implementations: names("ours, shipped"), packages: names("job"), jobs: 1}
+	s := settings{implementations: names("watchcache, shipped"), packages: names("job"), jobs: 1}
 	require.NoError(t, s.validate())
 	for name, s := range map[string]settings{
-		`-implementation is "ours ours"`: {implementations: names("ours ours"), packages: names("job"), jobs: 1},
-		`-implementation is "none"`:      {implementations: names("none"), packages: names("job"), jobs: 1},
-		`-implementation is empty`:       {packages: names("job"), jobs: 1},
-		`-packages is empty`:             {implementations: names("ours"), packages: names(" ,"), jobs: 1},
-		`-jobs is 0`:                     {implementations: names("ours"), packages: names("job")},
+		`-implementation is "watchcache watchcache"`: {implementations: names("watchcache watchcache"), packages: names("job"), jobs: 1},
+		`-implementation is "none"`:                  {implementations: names("none"), packages: names("job"), jobs: 1},
+		`-implementation is empty`:                   {packages: names("job"), jobs: 1},
+		`-packages is empty`:                         {implementations: names("watchcache"), packages: names(" ,"), jobs: 1},
+		`-jobs is 0`:                                 {implementations: names("watchcache"), packages: names("job")},
 	} {
 		require.ErrorContains(t, s.validate(), name)
 	}
@@ -162,7 +164,7 @@ func TestAll(t *testing.T) {
 	write("copy/go.mod", "module example.com/copy\n\ngo 1.26\n")
 	testing("broken", "no Go")
 	testing("good/part", says)
-	testing("fails", says+"\nif os.Getenv(`WATCH_CACHE_IMPLEMENTATION`) == `ours` { t.Fatal(`on ours`) }")
+	testing("fails", says+"\nif os.Getenv(`WATCH_CACHE_IMPLEMENTATION`) == `watchcache` { t.Fatal(`on ours`) }")
 	// One test takes the program down with it, after another one that has failed.
 	testing("dies", says+`
 if _, err := os.Stat("died"); err != nil {
@@ -177,18 +179,18 @@ func TestLast(t *testing.T) { t.Skip("for no reason")`)
 	write("repository/integration/kubernetes/suites/results.tsv", "")
 	write("repository/docs/kubernetes.md", begin+end)
 
-	s := settings{implementations: names("ours shipped"), packages: names("broken good/part fails dies"), dir: filepath.Join(dir, "run"),
+	s := settings{implementations: names("watchcache shipped"), packages: names("broken good/part fails dies"), dir: filepath.Join(dir, "run"),
 		root: root, timeout: time.Minute, jobs: 2, keep: true}
 	require.NoError(t, os.MkdirAll(filepath.Join(s.dir, "bin"), 0o755))
 	err := s.all(t.Context(), filepath.Join(dir, "copy"))
-	require.ErrorContains(t, err, "broken on ours: ")
+	require.ErrorContains(t, err, "broken on watchcache: ")
 	require.ErrorContains(t, err, "broken on shipped: ")
-	require.ErrorContains(t, err, "fails on ours: TestX")
+	require.ErrorContains(t, err, "fails on watchcache: TestX")
 	require.NotContains(t, err.Error(), "good/part")
 	require.NotContains(t, err.Error(), "fails on shipped")
 	kept, err := os.ReadFile(s.file(resultsFile))
 	require.NoError(t, err)
-	require.Equal(t, "dies\tours\t2\t\tTestLast\ndies\tshipped\t2\t\tTestLast\nfails\tours\t0\tTestX\t\nfails\tshipped\t1\t\t\ngood/part\tours\t1\t\t\ngood/part\tshipped\t1\t\t\n", string(kept))
+	require.Equal(t, "dies\tshipped\t2\t\tTestLast\ndies\twatchcache\t2\t\tTestLast\nfails\tshipped\t1\t\t\nfails\twatchcache\t0\tTestX\t\ngood/part\tshipped\t1\t\t\ngood/part\twatchcache\t1\t\t\n", string(kept))
 	page, err := os.ReadFile(filepath.Join(root, "docs/kubernetes.md"))
 	require.NoError(t, err)
 	require.Contains(t, string(page), "| fails | 0/1 | 1/1 |")
@@ -199,6 +201,6 @@ func TestLast(t *testing.T) { t.Skip("for no reason")`)
 	require.NoError(t, s.all(t.Context(), filepath.Join(dir, "copy")))
 	kept, err = os.ReadFile(s.file(resultsFile))
 	require.NoError(t, err)
-	require.Contains(t, string(kept), "fails\tours\t1\t\t\n")
+	require.Contains(t, string(kept), "fails\twatchcache\t1\t\t\n")
 	require.ErrorContains(t, s.all(t.Context(), filepath.Join(dir, "copy")), "has no test that has failed")
 }

@@ -63,7 +63,7 @@ func table(all []*result) string {
 	slices.Sort(packages)
 	var b strings.Builder
 	total := map[string]*result{ours: {}, shipped: {}}
-	b.WriteString("\n| package | ours | shipped |\n|---|---|---|\n")
+	b.WriteString("\n| package | watchcache | shipped |\n|---|---|---|\n")
 	for _, pkg := range packages {
 		whole := true
 		for _, name := range []string{ours, shipped} {

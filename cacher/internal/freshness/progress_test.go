@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package freshness
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/utils/clock"
+
+	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
+	"github.com/kube-watchcache/watchcache/metrics"
+)
+
+// Reads of a resource that changes all the time take its next change for a report; one that
+// none follows asks, however many reads begin to wait meanwhile, and so do all once the
+// resource is quiet.
+func TestReadsOfABusyResourceWaitForItsNextChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		group := &tasks.Group{}
+		real := clock.RealClock{}
+		waiting := NewWaitingReads(real, time.Minute, (*metrics.Metrics)(nil).For("", "pods"), ctx.Done())
+		var asked, answered atomic.Int64
+		var rv atomic.Uint64
+		p := NewProgressRequester(ProgressConfig{
+			Clock: real, Waiting: waiting,
+			Versions: NewVersionRequests(ctx, real, group, nil, time.Minute, time.Minute, func(context.Context, []string) (Answer, error) { return Answer{}, nil }),
+			Request:  func(context.Context) error { asked.Add(1); waiting.Reached(rv.Load()); return nil },
+			Watch:    func() Watch { return nil }, Supported: func() bool { return true }, Unfinished: func() uint64 { return 0 },
+		})
+		go p.Run(ctx)
+		synctest.Wait()
+		change := func() {
+			waiting.Reached(rv.Add(1))
+			p.Changed()
+		}
+		// read waits for the version that the next change has; answered is how many have.
+		read := func() {
+			go func(rv uint64) {
+				if waiting.Wait(ctx, rv) == nil {
+					answered.Add(1)
+				}
+			}(rv.Load() + 1)
+			synctest.Wait()
+		}
+		// A report has that version too.
+		busy := func(d time.Duration) {
+			for range int(d / (10 * time.Millisecond)) {
+				time.Sleep(4 * time.Millisecond)
+				read()
+				time.Sleep(6 * time.Millisecond)
+				change()
+			}
+			synctest.Wait()
+		}
+		busy(2 * rateInterval)
+		asked.Store(0)
+		answered.Store(0)
+		busy(time.Second)
+		require.EqualValues(t, 100, answered.Load())
+		require.Zero(t, asked.Load())
+
+		// The last change has come: each report is of a version that nobody has told.
+		began := time.Now()
+		for asked.Load() == 0 {
+			rv.Add(1)
+			read()
+			time.Sleep(time.Millisecond)
+		}
+		require.LessOrEqual(t, time.Since(began), 25*time.Millisecond, "virtual time: twice the mean time between changes")
+
+		change()
+		time.Sleep(2 * rateInterval)
+		asked.Store(0)
+		read()
+		require.EqualValues(t, 1, asked.Load(), "at once")
+		cancel()
+		synctest.Wait()
+		group.Close()
+	})
+}

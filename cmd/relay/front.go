@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httputil"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/rest"
+)
+
+// front decides for each request whether the caches answer it, the upstream does, or
+// nobody.
+type front struct {
+	server   *server
+	codecs   runtime.NegotiatedSerializer
+	maxWatch time.Duration
+	// withOwn forwards with the relay's credentials, withClients with the client's bearer
+	// token; nil without --pass-through.
+	withOwn, withClients *httputil.ReverseProxy
+}
+
+func newFront(s *server, codecs runtime.NegotiatedSerializer, o *options) (*front, error) {
+	f := &front{server: s, codecs: codecs, maxWatch: o.maxWatch}
+	var err error
+	if f.withOwn, err = f.proxy(s.upstream, "authorization", "impersonate-", "x-remote-"); err == nil && o.passThrough {
+		f.withClients, err = f.proxy(rest.AnonymousClientConfig(s.upstream), "x-remote-")
+	}
+	return f, err
+}
+
+// proxy forwards requests to the upstream, without the client's headers of these prefixes.
+func (f *front) proxy(config *rest.Config, without ...string) (*httputil.ReverseProxy, error) {
+	target, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, err
+	}
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		return nil, err
+	}
+	return &httputil.ReverseProxy{
+		Transport: transport, FlushInterval: -1, // at once: events of watches
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			for name := range r.Out.Header {
+				if slices.ContainsFunc(without, func(prefix string) bool { return strings.HasPrefix(strings.ToLower(name), prefix) }) {
+					r.Out.Header.Del(name)
+				}
+			}
+		},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			f.refuse(w, r, apierrors.NewTimeoutError(fmt.Sprintf("the upstream of this relay gives no answer: %v", err), 1))
+		},
+	}, nil
+}
+
+// chain builds the server's handlers: authentication and authorization go before an answer.
+// Requests that are passed through come to neither: the upstream decides.
+func (f *front) chain(api http.Handler, c *genericapiserver.Config) http.Handler {
+	served := genericapiserver.DefaultBuildHandlerChain(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.serve(api, w, r) }), c)
+	if f.withClients == nil {
+		return served
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, err := c.RequestInfoResolver.NewRequestInfo(r)
+		if err == nil && f.passes(info, r) {
+			f.withClients.ServeHTTP(w, r)
+			return
+		}
+		served.ServeHTTP(w, r)
+	})
+}
+
+// passes reports whether a request is passed through: one that the relay has no answer to,
+// with a bearer token.
+func (f *front) passes(info *request.RequestInfo, r *http.Request) bool {
+	if !strings.HasPrefix(strings.ToLower(r.Header.Get("Authorization")), "bearer ") {
+		return false
+	}
+	if info.IsResourceRequest {
+		return f.refusal(info) != nil
+	}
+	top, _, _ := strings.Cut(strings.TrimPrefix(info.Path, "/"), "/")
+	return top == "api" || top == "apis" || top == "openapi" || top == "version"
+}
+
+func resourceIn(info *request.RequestInfo) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
+}
+
+// refusal returns why the relay has no answer to a request for a resource, nil if it has.
+func (f *front) refusal(info *request.RequestInfo) *apierrors.StatusError {
+	r := f.server.find(resourceIn(info))
+	what := fmt.Sprintf("%s in version %q", schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.APIVersion)
+	ask := fmt.Sprintf("ask the upstream, %s", f.server.upstream.Host)
+	if f.withClients != nil { // see passes
+		ask += ", or send a bearer token: only requests with one are passed through"
+	}
+	switch {
+	case r == nil:
+		return refused(http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("this relay does not serve %s: %s", what, ask))
+	case info.Subresource != "":
+		return refused(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, fmt.Sprintf("this relay does not serve %s/%s: %s", info.Resource, info.Subresource, ask))
+	case info.Verb != "get" && info.Verb != "list" && info.Verb != "watch":
+		return refused(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, fmt.Sprintf("this relay only reads, %q of %s is not for it: %s", info.Verb, what, ask))
+	}
+	return nil
+}
+
+func refused(code int32, reason metav1.StatusReason, message string) *apierrors.StatusError {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message}}
+}
+
+func (f *front) refuse(w http.ResponseWriter, r *http.Request, err *apierrors.StatusError) {
+	responsewriters.ErrorNegotiated(err, f.codecs, schema.GroupVersion{Version: "v1"}, w, r)
+}
+
+// serve answers a request of a client that is authenticated and authorized.
+func (f *front) serve(api http.Handler, w http.ResponseWriter, r *http.Request) {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok || !info.IsResourceRequest {
+		api.ServeHTTP(w, r)
+		return
+	}
+	if err := f.refusal(info); err != nil {
+		f.refuse(w, r, err)
+		return
+	}
+	of := f.server.find(resourceIn(info))
+	if of.store.Missing() {
+		f.refuse(w, r, refused(http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("the upstream has no resource %s any more", of.GroupResource())))
+		return
+	}
+	forwarded := forUpstream(of, r)
+	if info.Verb == "watch" {
+		bound, end := f.boundWatch(of, r, forwarded)
+		defer end()
+		r = bound
+	}
+	if forwarded {
+		f.withOwn.ServeHTTP(w, r)
+		return
+	}
+	api.ServeHTTP(w, r)
+}
+
+// forUpstream reports whether only the upstream can answer a request for the resource: it
+// knows the columns of Tables, and all selectable fields.
+func forUpstream(of *resource, r *http.Request) bool {
+	if r.URL.RawPath != "" || path.Clean(r.URL.Path) != r.URL.Path {
+		return false // a proxy on the way could make it the path of something else
+	}
+	if strings.Contains(r.Header.Get("Accept"), "as=Table") {
+		return true
+	}
+	query := r.URL.Query()
+	if query.Get("shardSelector") != "" {
+		return true
+	}
+	selector, err := fields.ParseSelector(query.Get("fieldSelector"))
+	if err != nil {
+		return false // the API's handler says so
+	}
+	for _, requirement := range selector.Requirements() {
+		if !of.selectable(requirement.Field) {
+			return true
+		}
+	}
+	return false
+}
+
+// boundWatch returns a request for a watch that ends in time, and when its resource
+// disappears. end must be called afterwards. The upstream does not know the time.
+func (f *front) boundWatch(of *resource, r *http.Request, forwarded bool) (bound *http.Request, end func()) {
+	ctx, cancel := context.WithCancel(r.Context())
+	of.watches.Store(&ctx, cancel)
+	bound = r.WithContext(ctx)
+	query, most := r.URL.Query(), int64(f.maxWatch/time.Second)
+	seconds, _ := strconv.ParseInt(query.Get("timeoutSeconds"), 10, 64)
+	// The API's handler bounds 0 by itself; a negative number may overflow there.
+	if seconds < 0 || seconds > most || (forwarded && seconds == 0) {
+		query.Set("timeoutSeconds", strconv.FormatInt(most, 10))
+		at := *r.URL
+		at.RawQuery = query.Encode()
+		bound.URL = &at
+	}
+	return bound, func() {
+		of.watches.Delete(&ctx)
+		cancel()
+	}
+}
+
+// endWatchesOfMissing ends the watches of resources that the upstream has no longer, and
+// looks whether they are back: a cache may be asleep. It ends with ctx, that of a hook.
+func (s *server) endWatchesOfMissing(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		for _, r := range s.resources {
+			if r.store.Missing() {
+				r.watches.Range(func(_, end any) bool { end.(context.CancelFunc)(); return true })
+				bounded, cancel := context.WithTimeout(ctx, 3*time.Second)
+				_, _ = r.store.GetCurrentResourceVersion(bounded) // an answer is noted
+				cancel()
+			}
+		}
+	}
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command relay is a read replica for the API of any Kubernetes cluster: it holds one
+// watch for each chosen resource upstream, and serves GET, LIST and WATCH of it from a
+// watch cache, at the upstream's own resourceVersions, to whom the upstream authorizes.
+// README.md has its promises.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/component-base/cli"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+)
+
+func main() {
+	command := newCommand()
+	command.SetContext(genericapiserver.SetupSignalContext())
+	os.Exit(cli.Run(command))
+}
+
+func newCommand() *cobra.Command {
+	o := newOptions()
+	command := &cobra.Command{
+		Use:          "relay --resources=RESOURCE[.VERSION][.GROUP],...",
+		Short:        "Serves chosen resources of another API server from a watch cache",
+		Args:         cobra.NoArgs,
+		SilenceUsage: true, // of an error; --help prints it
+		RunE: func(command *cobra.Command, _ []string) error {
+			if err := logsapi.ValidateAndApply(o.logs, nil); err != nil {
+				return err
+			}
+			if err := utilerrors.NewAggregate(o.validate()); err != nil {
+				return err
+			}
+			server, err := newServer(command.Context(), o)
+			if err != nil {
+				return err
+			}
+			return server.run(command.Context(), func(address string) { fmt.Printf("Serving %s on %s\n", server.upstream.Host, address) })
+		},
+	}
+	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w; --help lists the flags", err) })
+	sets := o.flags()
+	for _, set := range sets.FlagSets {
+		command.Flags().AddFlagSet(set)
+	}
+	cliflag.SetUsageAndHelpFunc(command, sets, 0)
+	logs.InitLogs()
+	return command
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// unstructuredList is a list whose kind is its own. The codecs of a scheme convert an
+// unstructured.UnstructuredList, and write this one as it is.
+type unstructuredList struct{ unstructured.UnstructuredList }
+
+// DeepCopyObject implements runtime.Object.
+func (l *unstructuredList) DeepCopyObject() runtime.Object {
+	return &unstructuredList{*l.UnstructuredList.DeepCopy()}
+}
+
+// NewEmptyInstance implements runtime.Unstructured.
+func (l *unstructuredList) NewEmptyInstance() runtime.Unstructured {
+	return &unstructuredList{*l.UnstructuredList.NewEmptyInstance().(*unstructured.UnstructuredList)}
+}
+
+// newScheme returns a scheme with all that the relay receives and sends. Each resource is
+// served in one version, so that its types are the internal ones too.
+func newScheme(resources map[schema.GroupResource]*resource) (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	core := schema.GroupVersion{Version: "v1"}
+	metav1.AddToGroupVersion(scheme, core)
+	scheme.AddUnversionedTypes(core, &metav1.Status{}, &metav1.APIVersions{}, &metav1.APIGroupList{}, &metav1.APIGroup{}, &metav1.APIResourceList{})
+	for _, r := range resources {
+		gv := r.GroupVersion()
+		if !scheme.IsVersionRegistered(gv) {
+			metav1.AddToGroupVersion(scheme, gv)
+		}
+		for _, version := range []schema.GroupVersion{gv, {Group: gv.Group, Version: runtime.APIVersionInternal}} {
+			scheme.AddKnownTypeWithName(version.WithKind(r.kind.Kind), r.newObject())
+			scheme.AddKnownTypeWithName(version.WithKind(r.listKind.Kind), r.newList())
+		}
+		err := scheme.AddFieldLabelConversionFunc(r.kind, func(label, value string) (string, string, error) {
+			return label, value, nil // selectors with other fields do not come here
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return scheme, nil
+}
+
+// onlyJSON is a serializer without the formats that objects without a Go type lack.
+type onlyJSON struct{ runtime.NegotiatedSerializer }
+
+// SupportedMediaTypes implements runtime.NegotiatedSerializer.
+func (s onlyJSON) SupportedMediaTypes() (kept []runtime.SerializerInfo) {
+	for _, info := range s.NegotiatedSerializer.SupportedMediaTypes() {
+		if info.EncodesAsText {
+			kept = append(kept, info)
+		}
+	}
+	return kept
+}

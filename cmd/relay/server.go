@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	registryrest "k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/apiserver/pkg/util/compatibility"
+	"k8s.io/client-go/discovery"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/kube-openapi/pkg/common"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+	watchcache "github.com/kube-watchcache/watchcache/server"
+	"github.com/kube-watchcache/watchcache/storage/upstream"
+)
+
+// server is a relay.
+type server struct {
+	generic   *genericapiserver.GenericAPIServer
+	upstream  *rest.Config
+	discovery discovery.DiscoveryInterface
+	resources map[schema.GroupResource]*resource
+}
+
+// newServer makes a relay of resources that the upstream has now.
+func newServer(ctx context.Context, o *options) (*server, error) {
+	connection, err := o.connection()
+	if err != nil {
+		return nil, err
+	}
+	s := &server{upstream: connection}
+	if s.discovery, err = discovery.NewDiscoveryClientForConfig(connection); err != nil {
+		return nil, err
+	}
+	if s.resources, err = s.describe(ctx, o.resources, o.allowSecrets); err != nil {
+		return nil, err
+	}
+	for _, r := range s.resources {
+		if r.store, err = openStore(connection, r); err != nil {
+			return nil, fmt.Errorf("%s: %w", r.GroupResource(), err)
+		}
+	}
+	scheme, err := newScheme(s.resources)
+	if err != nil {
+		return nil, err
+	}
+	codecs := serializer.NewCodecFactory(scheme)
+	config, err := s.configure(o, scheme, codecs)
+	if err != nil {
+		return nil, err
+	}
+	if s.generic, err = config.Complete(nil).New("relay", genericapiserver.NewEmptyDelegate()); err != nil {
+		return nil, err
+	}
+	if err := s.install(scheme, codecs, config.RESTOptionsGetter); err != nil {
+		return nil, err
+	}
+	if err := watchcache.AddReadinessHook(s.generic); err != nil {
+		return nil, err
+	}
+	return s, s.generic.AddReadyzChecks(healthz.NamedCheck("upstream", s.answers))
+}
+
+// openStore opens the storage of a resource: of built-in types in protobuf, of others in
+// JSON.
+func openStore(connection *rest.Config, r *resource) (*upstream.Store, error) {
+	var decoder runtime.NegotiatedSerializer
+	if r.typed {
+		connection = rest.CopyConfig(connection)
+		connection.AcceptContentTypes, connection.ContentType = runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON, runtime.ContentTypeProtobuf
+		decoder = clientscheme.Codecs.WithoutConversion()
+	}
+	return upstream.New(upstream.Config{
+		REST: connection, Resource: r.GroupVersionResource, Namespaced: r.of.Namespaced, Serializer: decoder,
+		ResourcePrefix: r.prefix(), NewFunc: r.newObject, NewListFunc: r.newList,
+		Expires: r.Resource == "events", Registerer: legacyregistry.Registerer(),
+	})
+}
+
+// configure returns the configuration of the server, with the caches installed.
+func (s *server) configure(o *options, scheme *runtime.Scheme, codecs serializer.CodecFactory) (*genericapiserver.Config, error) {
+	config := genericapiserver.NewConfig(codecs)
+	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
+	config.MaxRequestsInFlight, config.MaxMutatingRequestsInFlight = o.maxInFlight, o.maxInFlight
+	config.MinRequestTimeout = int(o.maxWatch / time.Second / 2) // watches last up to twice as long
+	config.ShutdownWatchTerminationGracePeriod = 10 * time.Second
+	config.SkipOpenAPIInstallation = true // there are no schemas of others' types
+	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(func(common.ReferenceCallback) map[string]common.OpenAPIDefinition { return nil },
+		openapinamer.NewDefinitionNamer(scheme))
+	config.OpenAPIV3Config.IgnorePrefixes = []string{genericapiserver.APIGroupPrefix, genericapiserver.DefaultLegacyAPIPrefix}
+	if o.authentication.RemoteKubeConfigFile == "" {
+		o.authentication.RemoteKubeConfigFile = o.kubeconfig
+	}
+	if o.authorization.RemoteKubeConfigFile == "" {
+		o.authorization.RemoteKubeConfigFile = o.kubeconfig
+	}
+	if err := o.serving.MaybeDefaultWithSelfSignedCerts("localhost", nil, []net.IP{net.IPv4(127, 0, 0, 1)}); err != nil {
+		return nil, err
+	}
+	if err := o.serving.ApplyTo(&config.SecureServing, &config.LoopbackClientConfig); err != nil {
+		return nil, err
+	}
+	if err := o.authentication.ApplyTo(&config.Authentication, config.SecureServing, nil); err != nil {
+		return nil, err
+	}
+	if err := o.authorization.ApplyTo(&config.Authorization); err != nil {
+		return nil, err
+	}
+	if err := o.audit.ApplyTo(config); err != nil {
+		return nil, err
+	}
+	if err := o.features.ApplyTo(config, nil, nil); err != nil {
+		return nil, err
+	}
+	front, err := newFront(s, codecs, o)
+	if err != nil {
+		return nil, err
+	}
+	config.BuildHandlerChainFunc = front.chain
+	config.RESTOptionsGetter = getter{s, codecs}
+	return config, watchcache.Install(config, cacher.WithRawStorage(s.rawStorage), cacher.WithOptions(o.cache))
+}
+
+// find returns the resource that is served under the name and version, nil if none is.
+func (s *server) find(name schema.GroupVersionResource) *resource {
+	if r := s.resources[name.GroupResource()]; r != nil && r.Version == name.Version {
+		return r
+	}
+	return nil
+}
+
+// rawStorage is a cacher.RawStorageFunc. It is called for resources that are served.
+func (s *server) rawStorage(config *storagebackend.ConfigForResource, newObject, newList func() runtime.Object, prefix string) (storage.Interface, factory.DestroyFunc, error) {
+	return s.resources[config.GroupResource].store.RawStorage(config, newObject, newList, prefix)
+}
+
+// getter implements generic.RESTOptionsGetter.
+type getter struct {
+	server *server
+	codecs serializer.CodecFactory
+}
+
+// GetRESTOptions implements generic.RESTOptionsGetter.
+func (g getter) GetRESTOptions(name schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
+	r, config := g.server.resources[name], storagebackend.Config{}
+	if r == nil {
+		return generic.RESTOptions{}, fmt.Errorf("%s is not served", name)
+	}
+	if r.typed {
+		config.Codec = g.codecs.LegacyCodec(r.GroupVersion())
+	}
+	return generic.RESTOptions{StorageConfig: config.ForResource(name), ResourcePrefix: r.prefix()}, nil
+}
+
+// install installs the resources, group by group.
+func (s *server) install(scheme *runtime.Scheme, codecs serializer.CodecFactory, options generic.RESTOptionsGetter) error {
+	groups := map[string]*genericapiserver.APIGroupInfo{}
+	for _, r := range s.resources {
+		group := groups[r.Group]
+		if group == nil {
+			made := genericapiserver.NewDefaultAPIGroupInfo(r.Group, scheme, metav1.ParameterCodec, codecs)
+			group = &made
+			groups[r.Group] = group
+		}
+		if _, limited := group.NegotiatedSerializer.(onlyJSON); !r.typed && !limited {
+			group.NegotiatedSerializer = onlyJSON{group.NegotiatedSerializer}
+		}
+		served, err := newRegistry(r, options)
+		if err != nil {
+			return fmt.Errorf("%s: %w", r.GroupResource(), err)
+		}
+		if group.VersionedResourcesStorageMap[r.Version] == nil {
+			group.VersionedResourcesStorageMap[r.Version] = map[string]registryrest.Storage{}
+		}
+		group.VersionedResourcesStorageMap[r.Version][r.Resource] = served
+	}
+	for name, group := range groups {
+		err := watchcache.PrepareAPIGroup(s.generic, group)
+		switch {
+		case err != nil:
+		case name == "":
+			err = s.generic.InstallLegacyAPIGroup(genericapiserver.DefaultLegacyAPIPrefix, group)
+		default:
+			err = s.generic.InstallAPIGroup(group)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readOnly is a registry without its methods that write.
+type readOnly struct {
+	registryrest.Storage
+	registryrest.Scoper
+	registryrest.SingularNameProvider
+	registryrest.Getter
+	registryrest.Lister
+	registryrest.Watcher
+	of metav1.APIResource
+}
+
+// ShortNames implements rest.ShortNamesProvider.
+func (r readOnly) ShortNames() []string { return r.of.ShortNames }
+
+// Categories implements rest.CategoriesProvider.
+func (r readOnly) Categories() []string { return r.of.Categories }
+
+// strategy says whether objects have a namespace. Nobody writes through the registry.
+type strategy struct {
+	registryrest.RESTUpdateStrategy
+	namespaced bool
+}
+
+// NamespaceScoped implements rest.RESTUpdateStrategy and rest.RESTDeleteStrategy.
+func (s strategy) NamespaceScoped() bool { return s.namespaced }
+
+func newRegistry(r *resource, options generic.RESTOptionsGetter) (registryrest.Storage, error) {
+	store := &genericregistry.Store{
+		NewFunc: r.newObject, NewListFunc: r.newList,
+		DefaultQualifiedResource:  r.GroupResource(),
+		SingularQualifiedResource: schema.GroupResource{Group: r.Group, Resource: r.of.SingularName},
+		UpdateStrategy:            strategy{namespaced: r.of.Namespaced},
+		DeleteStrategy:            strategy{namespaced: r.of.Namespaced},
+		TableConvertor:            registryrest.NewDefaultTableConvertor(r.GroupResource()),
+	}
+	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: options, AttrFunc: r.attributes}); err != nil {
+		return nil, err
+	}
+	return readOnly{store, store, store, store, store, store, r.of}, nil
+}
+
+// answers is the readiness check of the upstream.
+func (s *server) answers(r *http.Request) error {
+	ctx, cancel := context.WithTimeout(r.Context(), 3*time.Second)
+	defer cancel()
+	return s.discovery.RESTClient().Get().AbsPath("/version").MaxRetries(0).Do(ctx).Error()
+}
+
+// run serves until ctx ends. announce is called with the address once all caches are ready.
+func (s *server) run(ctx context.Context, announce func(address string)) error {
+	s.generic.AddPostStartHookOrDie("relay", func(hook genericapiserver.PostStartHookContext) error {
+		go s.announce(hook, announce)
+		go s.endWatchesOfMissing(hook)
+		return nil
+	})
+	return s.generic.PrepareRun().RunWithContext(ctx)
+}
+
+// announce ends when the caches are ready, or with ctx. A hook has started it.
+func (s *server) announce(ctx context.Context, say func(string)) {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for watchcache.Readiness(s.generic) != nil {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+	say("https://" + s.generic.SecureServingInfo.Listener.Addr().String())
+}

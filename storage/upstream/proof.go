@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// proofSeconds is the timeoutSeconds of the second watch of a proof: API servers send
+	// a bookmark two seconds before it, and none if it is shorter.
+	proofSeconds = 3
+	// proofTimeout is how long a proof may take, proofEvents how many events it may
+	// find. A watch that lies further behind is not helped by a proof.
+	proofTimeout = 5 * time.Second
+	proofEvents  = 1000
+	// proofQuiet is for how long no event may have come for a proof to begin: the next
+	// event of a busy resource comes sooner than the proof's end, and proves as much.
+	proofQuiet = 300 * time.Millisecond
+	// vainProofs is how many proofs in a row must fail until the upstream counts as unable.
+	// It is tried again after unprovenPause, which doubles up to unprovenPauseMax.
+	vainProofs       = 2
+	unprovenPause    = 5 * time.Second
+	unprovenPauseMax = 5 * time.Minute
+)
+
+// proof is the outcome of a second watch from a version that the first one has passed on
+// whole, up to a bookmark: the events between the two are all that there are. So the first
+// watch has everything up to the bookmark once it has passed on the last of them.
+type proof struct {
+	// upTo is the version of the bookmark. last is that of the last event before it, at
+	// least the version that the proof began from, and events how many there are at it.
+	// told is the highest version that the upstream had given before the second watch.
+	upTo, last, told uint64
+	events           int
+	err              error
+}
+
+// prove begins a proof, if the watch knows where it is and nothing comes that would show
+// how far. Unless a list has found a later version, the proof begins with a list.
+func (w *stream) prove(now time.Time) {
+	told := w.store.told.Load()
+	if !w.complete || told <= w.at {
+		told = 0
+		if !w.asked { // the event that a read waits for may be on its way
+			w.asked, w.moved = true, now
+		}
+	}
+	if w.ordered && !w.proves && w.proven == nil && now.Sub(w.moved) >= proofQuiet {
+		w.asked = false
+		w.begin(told)
+	}
+}
+
+// proveAgain begins a proof for no read, after a consistent list as a read has one.
+func (w *stream) proveAgain() {
+	if w.ordered && !w.proves {
+		w.proven = nil
+		w.begin(0)
+	}
+}
+
+// begin starts the goroutine of a proof that must reach the version told; 0: that of a
+// list before it. The goroutine ends with the proof, within proofTimeout or with the
+// watch, whose goroutine awaits it.
+func (w *stream) begin(told uint64) {
+	at, from := w.at, w.at
+	if !w.complete {
+		from-- // the proof needs all events at the version
+	}
+	ctx, cancel := context.WithTimeout(w.ctx, proofTimeout)
+	w.proves = true
+	w.proving.Go(func() {
+		defer cancel()
+		var p proof
+		if told == 0 {
+			told, p.err = w.store.GetCurrentResourceVersion(ctx)
+		}
+		switch {
+		case p.err == nil && told <= at:
+			p.err = errNothingNew // and so no bookmark after the last event
+		case p.err == nil:
+			p = w.store.proof(ctx, w.query, from)
+		}
+		p.told = told
+		w.proofs <- p // has room: there is one proof at a time
+	})
+}
+
+// proof watches from a version until a bookmark.
+func (s *Store) proof(ctx context.Context, q query, from uint64) (p proof) {
+	p.last = from
+	seconds := int64(proofSeconds)
+	q.options = metav1.ListOptions{
+		LabelSelector: q.options.LabelSelector, FieldSelector: q.options.FieldSelector,
+		ResourceVersion: strconv.FormatUint(from, 10), AllowWatchBookmarks: true, TimeoutSeconds: &seconds,
+	}
+	opened, err := s.open(ctx, q)
+	if err != nil {
+		return proof{err: err}
+	}
+	defer opened.Stop()
+	for found := 0; ; {
+		select {
+		case event, open := <-opened.ResultChan():
+			switch {
+			case !open && p.events > 0 && !s.config.Expires:
+				p.upTo = p.last // an API server sends no bookmark at the version of its last event
+				return p
+			case !open:
+				return proof{err: errNoBookmark}
+			}
+			if event.Type == watch.Error {
+				return proof{err: apierrors.FromObject(event.Object)}
+			}
+			version, err := versionOf(event.Object)
+			switch {
+			case err != nil:
+				return proof{err: err}
+			case event.Type == watch.Bookmark:
+				p.upTo = version
+				return p
+			case version != p.last:
+				p.last, p.events = version, 0
+			}
+			p.events++
+			if found++; found > proofEvents {
+				return proof{err: errFarBehind}
+			}
+		case <-ctx.Done():
+			return proof{err: ctx.Err()}
+		}
+	}
+}
+
+var (
+	errNoBookmark = errors.New("the upstream has sent no bookmark before the end of a watch")
+	errNothingNew = errors.New("the upstream has no later version")
+	errFarBehind  = fmt.Errorf("the upstream has more than %d events that the watch has not brought", proofEvents)
+)
+
+func versionOf(o runtime.Object) (uint64, error) {
+	accessor, err := meta.Accessor(o)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseUint(accessor.GetResourceVersion(), 10, 64)
+}
+
+// judge counts a proof, and keeps it if it is one.
+func (w *stream) judge(p proof) {
+	var status apierrors.APIStatus
+	why := p.err
+	switch {
+	case w.ctx.Err() != nil:
+		return
+	case p.err == nil:
+		w.proven = &p // even if it is of a version that is too old for the reads that wait
+		if p.upTo >= p.told {
+			w.store.metrics.proof(proofHeld)
+			w.store.able()
+			return
+		}
+		why = fmt.Errorf("it has watched up to resourceVersion %d, and listed at %d before", p.upTo, p.told)
+	case errors.Is(p.err, errNothingNew) && w.complete:
+		w.proven = &proof{upTo: w.at, last: w.at}
+		return
+	case errors.Is(p.err, errNoBookmark), errors.As(p.err, &status) && clientError(status.Status().Code):
+	default:
+		w.store.metrics.proof(proofUnanswered) // which does not mean that the upstream is unable
+		return
+	}
+	w.store.metrics.proof(proofFailed)
+	w.store.unable(why)
+}
+
+// able notes a proof that held.
+func (s *Store) able() {
+	s.mu.Lock()
+	s.mu.vain, s.mu.pause = 0, 0
+	s.mu.Unlock()
+	if s.unproven.Swap(false) {
+		klog.InfoS("The upstream proves again how fresh the watch cache is", "resource", s.config.Resource.GroupResource())
+	}
+}
+
+// unable notes a proof that failed.
+func (s *Store) unable(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.vain++; s.mu.vain < vainProofs {
+		return
+	}
+	s.mu.pause = min(max(2*s.mu.pause, unprovenPause), unprovenPauseMax)
+	s.mu.next = time.Now().Add(s.mu.pause)
+	if !s.unproven.Swap(true) {
+		klog.ErrorS(why, "The upstream can't prove how fresh the watch cache is. Consistent reads go to the upstream, which is tried again now and then",
+			"resource", s.config.Resource.GroupResource(),
+			"remedy", "an API server proves it from Kubernetes 1.31 on, with the feature ConsistentListFromCache; look for proxies that hold back watches")
+	}
+}
+
+// WatchProgress implements capability.ProgressReporter. It returns false while the
+// upstream is found to be unable to prove freshness, which is tried again now and then.
+func (s *Store) WatchProgress() bool {
+	if !s.unproven.Load() {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); now.After(s.mu.next) {
+		s.mu.next = now.Add(max(s.mu.pause, unprovenPause))
+		for _, streams := range s.mu.streams {
+			for _, w := range streams {
+				signal(w.again)
+			}
+		}
+	}
+	s.metrics.passedReads.Inc()
+	return false
+}
+
+// clientError reports whether the upstream has refused a request for good.
+func clientError(code int32) bool {
+	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusTooManyRequests
+}
+
+// apply sends the bookmark of a proof once the watch has come to its last event. A watch
+// that has come further does not need it. apply returns false if the watch must end.
+func (w *stream) apply() bool {
+	p := w.proven
+	if p == nil || w.at > p.upTo {
+		w.proven = nil
+		return true
+	}
+	if w.at < p.last || (w.at == p.last && !w.complete && w.events < p.events) {
+		return true // the event is on its way
+	}
+	w.proven = nil
+	w.at, w.events, w.complete = p.upTo, 0, true
+	return w.bookmark(p.upTo)
+}

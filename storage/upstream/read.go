@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package upstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/client-go/rest"
+)
+
+// object names an object, or without a name all objects of a namespace, or without both
+// all there are.
+type object struct{ namespace, name string }
+
+// object returns the object with a key; all below it if recursive.
+func (s *Store) object(key string, recursive bool) (object, error) {
+	prepared, err := storage.PrepareKey(s.config.ResourcePrefix, key, recursive)
+	if err != nil {
+		return object{}, err
+	}
+	rest := strings.TrimSuffix(strings.TrimPrefix(prepared, s.config.ResourcePrefix), "/")
+	parts := strings.Split(rest, "/")
+	switch {
+	case rest == "" && recursive:
+		return object{}, nil
+	case s.config.Namespaced && recursive && len(parts) == 1:
+		return object{namespace: parts[0]}, nil
+	case s.config.Namespaced && !recursive && len(parts) == 2:
+		return object{namespace: parts[0], name: parts[1]}, nil
+	case !s.config.Namespaced && !recursive && len(parts) == 1:
+		return object{name: parts[0]}, nil
+	}
+	return object{}, fmt.Errorf("invalid key %q: no request to the upstream reads that of %s", key, s.config.Resource.GroupResource())
+}
+
+// query is the objects that a list or watch is for, and the options that select them.
+type query struct {
+	of      object
+	options metav1.ListOptions
+}
+
+func (s *Store) query(key string, opts storage.ListOptions) (query, error) {
+	of, err := s.object(key, opts.Recursive)
+	if err != nil {
+		return query{}, err
+	}
+	q := query{of: object{namespace: of.namespace}, options: metav1.ListOptions{
+		ResourceVersion: opts.ResourceVersion, ResourceVersionMatch: opts.ResourceVersionMatch,
+		Limit: opts.Predicate.Limit, Continue: opts.Predicate.Continue,
+	}}
+	field := opts.Predicate.Field
+	if of.name != "" { // a collection with one object: only that has a list, or a watch
+		one := fields.OneTermEqualSelector(metav1.ObjectNameField, of.name)
+		if field == nil || field.Empty() {
+			field = one
+		} else if name, exact := field.RequiresExactMatch(metav1.ObjectNameField); !exact || name != of.name {
+			field = fields.AndSelectors(field, one)
+		}
+	}
+	q.options.FieldSelector, q.options.LabelSelector = text(field), text(opts.Predicate.Label)
+	return q, nil
+}
+
+// text returns a selector as a request has it. A selector of nothing has the text of one of
+// everything.
+func text(selector interface{ String() string }) string {
+	switch selector {
+	case nil:
+		return ""
+	case labels.Nothing():
+		return "a,!a"
+	case fields.Nothing():
+		return metav1.ObjectNameField + "=/"
+	}
+	return selector.String()
+}
+
+// with gives a request the options.
+func with(r *rest.Request, options metav1.ListOptions) *rest.Request {
+	return r.SpecificallyVersionedParams(&options, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"})
+}
+
+// Get implements storage.Interface.
+func (s *Store) Get(ctx context.Context, key string, opts storage.GetOptions, into runtime.Object) error {
+	of, err := s.object(key, false)
+	if err != nil {
+		return err
+	}
+	err = s.get(of).SpecificallyVersionedParams(&metav1.GetOptions{ResourceVersion: opts.ResourceVersion}, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).
+		Do(ctx).Into(into)
+	if err = s.failure(ctx, key, err); storage.IsNotFound(err) && opts.IgnoreNotFound {
+		return runtime.SetZeroValue(into)
+	}
+	return err
+}
+
+// GetList implements storage.Interface. The list is the upstream's answer, a continue
+// token included.
+func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
+	q, err := s.query(key, opts)
+	if err != nil {
+		return err
+	}
+	return s.listed(ctx, with(s.get(q.of), q.options).Do(ctx).Into(into))
+}
+
+// listed notes whether the answer to a list, or to the beginning of a watch, says that there
+// is no such resource.
+func (s *Store) listed(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		s.missing.Store(false)
+	case noResource(err):
+		s.missing.Store(true)
+	}
+	return s.failure(ctx, "", err)
+}
+
+// head is the metadata of a list, and one object.
+type head struct {
+	metav1.ListMeta `json:"metadata"`
+	Items           []struct{} `json:"items"`
+}
+
+// onlyMetadata is the media type of a list without the content of objects; an upstream
+// that does not know it sends the list.
+const onlyMetadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+
+// head lists one object, consistently. An upstream that lists from its own watch cache
+// brings that up to date for it.
+func (s *Store) head(ctx context.Context) (head, error) {
+	body, err := with(s.get(object{}), metav1.ListOptions{Limit: 1}).SetHeader("Accept", onlyMetadata).Do(ctx).Raw()
+	if err := s.listed(ctx, err); err != nil {
+		return head{}, err
+	}
+	var h head
+	if err := json.Unmarshal(body, &h); err != nil {
+		return head{}, fmt.Errorf("the upstream's list of %s: %w", s.config.Resource.GroupResource(), err)
+	}
+	return h, nil
+}
+
+// GetCurrentResourceVersion implements storage.Interface.
+func (s *Store) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
+	before := s.told.Load()
+	head, err := s.head(ctx)
+	if err != nil {
+		return 0, err
+	}
+	rv, err := strconv.ParseUint(head.ResourceVersion, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("the upstream's list of %s has the resourceVersion %q: only numbers can be compared", s.config.Resource.GroupResource(), head.ResourceVersion)
+	}
+	for {
+		told := s.told.Load()
+		// A version below that of a list before this one is of another history.
+		if (rv <= told && rv >= before) || s.told.CompareAndSwap(told, rv) {
+			return rv, nil
+		}
+	}
+}
+
+// failure returns the error for a request that failed with err.
+func (s *Store) failure(ctx context.Context, key string, err error) error {
+	var status apierrors.APIStatus
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case key != "" && apierrors.IsNotFound(err) && !noResource(err) && named(err, path.Base(key)):
+		return storage.NewKeyNotFoundError(key, 0)
+	case key != "" && apierrors.IsAlreadyExists(err):
+		return storage.NewKeyExistsError(key, 0)
+	case errors.As(err, &status):
+		return err
+	}
+	var sent *url.Error // with the upstream's address, which is none of the clients' business
+	if errors.As(err, &sent) {
+		return apierrors.NewTimeoutError(fmt.Sprintf("the upstream of %s gives no answer: %v", s.config.Resource.GroupResource(), sent.Err), 1)
+	}
+	return err
+}
+
+// named reports whether a NotFound is for the name: there may be no such namespace.
+func named(err error, name string) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name == name
+}
+
+// noResource reports whether an error says that the upstream has no such resource: its
+// answer is not one for an object.
+func noResource(err error) bool {
+	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}

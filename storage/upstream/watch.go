@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package upstream
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/kube-watchcache/watchcache/internal/grpckeys"
+)
+
+// Watch implements storage.Interface. The upstream selects the events. With
+// opts.ProgressNotify, the watch has a bookmark after each event that is the last at its
+// resourceVersion, and one for each proof that RequestWatchProgress has asked for.
+func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	q, err := s.query(key, opts)
+	if err != nil {
+		return nil, err
+	}
+	q.options.SendInitialEvents = opts.SendInitialEvents
+	if opts.SendInitialEvents != nil {
+		q.options.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
+	}
+	from, err := versioner.ParseResourceVersion(opts.ResourceVersion)
+	if err != nil {
+		return nil, err
+	}
+	q.options.AllowWatchBookmarks = opts.ProgressNotify || opts.Predicate.AllowWatchBookmarks
+	ctx, cancel := context.WithCancel(ctx)
+	opened, err := s.open(ctx, q)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	w := &stream{
+		store: s, query: q, ctx: ctx, cancel: cancel, progress: opts.ProgressNotify,
+		upstream: opened, result: make(chan watch.Event),
+		ask: make(chan struct{}, 1), again: make(chan struct{}, 1), proofs: make(chan proof, 1),
+		at: from, complete: true, ordered: from > 0 && (opts.SendInitialEvents == nil || !*opts.SendInitialEvents),
+	}
+	s.add(ctx, w)
+	go w.run() // ends by Stop, with ctx or with the upstream's watch, and closes the results
+	return w, nil
+}
+
+// open opens a watch of the upstream that ends with ctx.
+func (s *Store) open(ctx context.Context, q query) (watch.Interface, error) {
+	q.options.Watch = true
+	opened, err := with(s.get(q.of), q.options).Watch(ctx)
+	return opened, s.listed(ctx, err)
+}
+
+// stream is one watch. Its goroutine owns all fields but ask and again, which anybody may
+// fill, and proofs, which the goroutine of a proof fills.
+type stream struct {
+	store    *Store
+	query    query
+	ctx      context.Context
+	cancel   context.CancelFunc
+	progress bool // the watch has bookmarks of the Store beside the upstream's
+	upstream watch.Interface
+	result   chan watch.Event
+	// ask asks for progress, again for another proof by an upstream that counts as unable.
+	ask, again chan struct{}
+	proofs     chan proof
+
+	// at is the version of the last event or bookmark that was passed on, events the
+	// number of events at it. complete: no more events at it can come.
+	at       uint64
+	events   int
+	complete bool
+	// ordered is false while events come in no order: before the end of the initial
+	// ones, or in a watch from any version, before the first bookmark.
+	ordered bool
+	// moved is when the last event came, or when the watch was asked first after a proof
+	// for a version that no list had found (asked).
+	moved time.Time
+	asked bool
+
+	// proving awaits the goroutine of a proof; proves: there is one. proven is a proof
+	// whose last event the watch has not come to.
+	proving sync.WaitGroup
+	proves  bool
+	proven  *proof
+}
+
+// ResultChan implements watch.Interface.
+func (w *stream) ResultChan() <-chan watch.Event { return w.result }
+
+// Stop implements watch.Interface.
+func (w *stream) Stop() { w.cancel() }
+
+func (w *stream) run() {
+	defer close(w.result)
+	defer w.proving.Wait()
+	defer w.cancel()
+	defer w.store.remove(w.ctx, w)
+	defer w.upstream.Stop()
+	for {
+		select {
+		case event, open := <-w.upstream.ResultChan():
+			if !open || !w.passAll(event) {
+				return
+			}
+		case <-w.ask:
+			w.prove(time.Now())
+		case <-w.again:
+			w.proveAgain()
+		case p := <-w.proofs:
+			w.proves = false
+			if w.judge(p); !w.apply() {
+				return
+			}
+		case <-w.ctx.Done():
+			return
+		}
+	}
+}
+
+// passAll passes on an event, and all that are ready after it, and then the bookmark that
+// says that the last one is complete. It returns false at the watch's end.
+func (w *stream) passAll(event watch.Event) bool {
+	for more := true; more; {
+		if !w.pass(event) {
+			return false
+		}
+		select {
+		case event, more = <-w.upstream.ResultChan():
+			if !more {
+				return false
+			}
+		default:
+			more = false
+		}
+	}
+	if w.ordered && w.events > 0 && w.complete {
+		w.events = 0
+		if !w.bookmark(w.at) {
+			return false
+		}
+	}
+	return w.apply()
+}
+
+// pass passes on one event.
+func (w *stream) pass(event watch.Event) bool {
+	if event.Type == watch.Error {
+		w.send(event)
+		return false
+	}
+	object, err := meta.Accessor(event.Object)
+	if err != nil {
+		w.send(failure(err))
+		return false
+	}
+	version, err := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
+	if err != nil {
+		w.send(failure(errors.New("an event of the upstream has no resourceVersion that can be compared")))
+		return false
+	}
+	if event.Type == watch.Bookmark {
+		end := object.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
+		if w.ordered && version < w.at { // a proof has brought the watch further
+			return true
+		}
+		w.ordered = w.ordered || end || w.query.options.SendInitialEvents == nil
+		w.at, w.events, w.complete = version, 0, true
+		return w.send(event)
+	}
+	if version != w.at {
+		w.events = 0
+	}
+	w.at, w.moved = version, time.Now()
+	w.events++
+	w.complete = !w.store.config.Expires || event.Type != watch.Deleted
+	return w.send(event)
+}
+
+// bookmark sends a bookmark at a version.
+func (w *stream) bookmark(version uint64) bool {
+	if !w.progress {
+		return true
+	}
+	object := w.store.config.NewFunc()
+	if err := versioner.UpdateObject(object, version); err != nil {
+		return w.send(failure(err))
+	}
+	return w.send(watch.Event{Type: watch.Bookmark, Object: object})
+}
+
+// send returns false if the watch must end.
+func (w *stream) send(event watch.Event) bool {
+	select {
+	case w.result <- event:
+		return true
+	case <-w.ctx.Done():
+		return false
+	}
+}
+
+// failure is the event with an error that is not the upstream's.
+func failure(err error) watch.Event {
+	return watch.Event{Type: watch.Error, Object: &apierrors.NewInternalError(err).ErrStatus}
+}
+
+// caller returns the name that the caller has given to a watch.
+func caller(ctx context.Context) string {
+	if md, ok := metadata.FromOutgoingContext(ctx); ok {
+		if names := md.Get(grpckeys.Caller); len(names) > 0 {
+			return names[0]
+		}
+	}
+	return ""
+}
+
+func (s *Store) add(ctx context.Context, w *stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := caller(ctx)
+	s.mu.streams[name] = append(s.mu.streams[name], w)
+}
+
+func (s *Store) remove(ctx context.Context, w *stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := caller(ctx)
+	left := slices.DeleteFunc(s.mu.streams[name], func(other *stream) bool { return other == w })
+	if s.mu.streams[name] = left; len(left) == 0 {
+		delete(s.mu.streams, name)
+	}
+}
+
+// RequestWatchProgress implements storage.Interface. It returns at once; the watches that
+// were opened with the same gRPC metadata as ctx has, prove how far they are.
+func (s *Store) RequestWatchProgress(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.mu.streams[caller(ctx)] {
+		signal(w.ask)
+	}
+	return nil
+}
+
+// signal fills a channel unless it is full.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcache
+
+import (
+	"fmt"
+	"slices"
+)
+
+// catchUpBatch is how many events AddIndex reads at a time: with fewer left, the
+// writer waits until they are in the index.
+const catchUpBatch = 64
+
+// AddIndex builds another index, and has the state keep it until DropIndex. Neither
+// readers nor the writer wait while the index is built: from a snapshot, and then from
+// the events since. Snapshots that are made afterwards have the index, and earlier ones go
+// without. AddIndex returns the memory that the index takes, in bytes. If that is more than
+// most, the error is ErrTooLarge, and the state as it was. The error is ErrExpired if Replace was
+// called meanwhile, or the window has moved on faster than the index could follow.
+//
+// AddIndex and DropIndex may be called on any goroutine, but one at a time.
+func (s *State) AddIndex(index Index, most int64) (bytes int64, err error) {
+	s.mu.Lock()
+	newest := s.newestLocked()
+	s.mu.Unlock()
+	tree := index.build(newest.All())
+	if bytes := tree.bytes(); bytes > most {
+		return bytes, fmt.Errorf("an index of %d bytes, of at most %d: %w", bytes, most, ErrTooLarge)
+	}
+	events, next := make([]*Event, catchUpBatch), newest.next
+	for n := len(events); n == len(events); next += Position(n) {
+		if n, _, err = s.Since(next, events); err != nil {
+			return 0, err
+		}
+		index.follow(tree, events[:n])
+	}
+	s.replacing.Lock()
+	defer s.replacing.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for next < s.mu.window.next {
+		n, _, err := s.sinceLocked(next, events)
+		if err != nil {
+			return 0, err
+		}
+		index.follow(tree, events[:n])
+		next += Position(n)
+	}
+	t := &s.mu.trees
+	s.indexLocked(append(slices.Clip(t.indexes), index), append(slices.Clip(t.byIndex), tree))
+	return tree.bytes(), nil
+}
+
+// DropIndex has the state keep an index no longer. Snapshots that have it still have it.
+func (s *State) DropIndex(name string) {
+	s.replacing.Lock()
+	defer s.replacing.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := &s.mu.trees
+	if i := t.index(name); i >= 0 {
+		s.indexLocked(slices.Delete(slices.Clone(t.indexes), i, i+1), slices.Delete(slices.Clone(t.byIndex), i, i+1))
+	}
+}
+
+// indexLocked has the trees keep other indexes.
+func (s *State) indexLocked(indexes []Index, trees []*btree) {
+	s.mu.trees.indexes, s.mu.trees.byIndex = indexes, trees
+	s.mu.cloned, s.published = false, nil
+	s.latest.Store(nil)
+	s.newest.Store(nil)
+}
+
+// follow brings the index's tree up to the events.
+func (i *Index) follow(tree *btree, events []*Event) {
+	scratch := make([]string, 0, valuesRoom)
+	for _, e := range events {
+		i.move(tree, e.after(), e.Previous, scratch)
+	}
+}
+
+// IndexBytes estimates the memory of an index, in bytes, without the strings; 0 if there is
+// none of that name.
+func (s *State) IndexBytes(name string) int64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if i := s.mu.trees.index(name); i >= 0 {
+		return s.mu.trees.byIndex[i].bytes()
+	}
+	return 0
+}
