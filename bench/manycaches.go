@@ -65,25 +65,35 @@ type crowded struct {
 	oldest uint64 // of the versions that clients may resume from
 }
 
-func (m manyCaches) open(ctx context.Context, s size) (_ *work, err error) {
+func (m manyCaches) open(ctx context.Context, s size) (*work, error) {
+	w, c, err := m.prepare(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	w.measure = c.measure
+	return w, nil
+}
+
+// prepare returns work that has nothing to measure yet, and the etcd of it.
+func (m manyCaches) prepare(ctx context.Context, s size) (_ *work, c *crowded, err error) {
 	m.resources, m.objects, m.revisions = s.of(m.resources, s.watchers), s.of(m.objects, s.watchers), s.of(m.revisions, s.watchers)
-	c := &crowded{manyCaches: m}
+	c = &crowded{manyCaches: m}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.close())
 		}
 	}()
 	if c.etcd, err = startEtcd(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if c.codec, err = storedPods(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	c.pods = makePods(max(namespaces, m.objects/namespaces*namespaces))
 	if err := c.fill(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return &work{measure: c.measure, close: c.close}, nil
+	return &work{close: c.close}, c, nil
 }
 
 func (c *crowded) close() error {
@@ -179,7 +189,13 @@ func (c *crowded) measure(ctx context.Context, sub subject) (_ []float64, err er
 	w.slowest()
 	spent, resident, _ := c.used()
 	began, own := time.Now(), cpuTime()
-	caches, waits, err := c.start(sub, backend)
+	caches, waits, err := c.start(sub, func(r resource) (storage.Interface, error) {
+		over, err := c.over(backend, r)
+		if sub == floor && err == nil {
+			over = withoutHistory{over}
+		}
+		return over, err
+	})
 	defer func() {
 		for _, cache := range caches {
 			cache.close()
@@ -221,26 +237,29 @@ func (c *crowded) used() (cpu, resident, highest float64) {
 	return float64(spent), float64(memory.Resident), float64(memory.Highest)
 }
 
-func (c *crowded) start(sub subject, backend *etcd3.Backend) (caches []*cached, waits []func(context.Context) error, err error) {
+// over returns our storage of a resource.
+func (c *crowded) over(backend *etcd3.Backend, r resource) (storage.Interface, error) {
+	return backend.Storage(etcd3.ResourceConfig{
+		GroupResource: r.name, ResourcePrefix: r.prefix, Codec: c.codec, NewFunc: newPod, NewListFunc: newPodList,
+	})
+}
+
+// start starts a cache for each resource, which are not ready yet.
+func (c *crowded) start(sub subject, over func(resource) (storage.Interface, error)) (caches []*cached, waits []func(context.Context) error, err error) {
+	begin := startOurs
+	if sub == shipped {
+		begin = startShipped
+	}
 	for i := range c.resources {
 		r, err := c.resource(i)
 		if err != nil {
 			return caches, nil, err
 		}
-		over, err := backend.Storage(etcd3.ResourceConfig{
-			GroupResource: r.name, ResourcePrefix: r.prefix, Codec: c.codec, NewFunc: newPod, NewListFunc: newPodList,
-		})
+		under, err := over(r)
 		if err != nil {
 			return caches, nil, err
 		}
-		begin := startOurs
-		switch sub {
-		case shipped:
-			begin = startShipped
-		case floor:
-			over = withoutHistory{over}
-		}
-		cache, wait, err := begin(newBackend(nil), r, cacheOptions{over: over})
+		cache, wait, err := begin(newBackend(nil), r, cacheOptions{over: under})
 		if err != nil {
 			return caches, nil, err
 		}

@@ -160,7 +160,7 @@ func startAndStopRows() []row {
 			open: resuming{watchers: 5000, events: 5000, selector: selector}.open,
 		}
 	}
-	return append(slices.Concat(readyRows(), manyCachesRows()), []row{{
+	return append(slices.Concat(readyRows(), manyCachesRows(), manyReadsRows()), []row{{
 		name: "event to a watcher while 200 others a second start at rv=0 and don't read",
 		figures: []figure{
 			{name: "median latency", unit: nanoseconds, goal: noGoal()},

@@ -199,6 +199,12 @@ func (s *Server) PID() int {
 	return 0
 }
 
+// Metric is a figure of the server's own metrics, by its name with its labels, as
+// its page has them.
+func (s *Server) Metric(ctx context.Context, name string) (float64, error) {
+	return metric(ctx, s.endpoint, name)
+}
+
 // String names the mode and what runs.
 func (s *Server) String() string { return fmt.Sprintf("etcd: %s (%s)", s.mode, s.about) }
 

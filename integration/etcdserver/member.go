@@ -137,9 +137,13 @@ func (m *Member) WatchStreams(ctx context.Context) (int, error) {
 }
 
 func (m *Member) metric(ctx context.Context, name string) (int, error) {
+	n, err := metric(ctx, m.client, name)
+	return int(n), err
+}
+
+func metric(ctx context.Context, url, name string) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	n, err := scrape.Value(ctx, client, m.client+"/metrics", name)
-	return int(n), err
+	return scrape.Value(ctx, client, url+"/metrics", name)
 }

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Value gives the metric of that name, which has no labels, as the page at url
-// tells it.
+// Value gives the metric of that name, with its labels if it has any, as the page
+// at url has them.
 func Value(ctx context.Context, client *http.Client, url, name string) (float64, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+
+	"github.com/kube-watchcache/watchcache/storage/etcd3"
+)
+
+// manyReads measures consistent LISTs of resources, each with an open watch, while
+// somebody else writes to the same etcd. The shipped cacher is over the storage that an API
+// server gives it: an etcd client for each resource.
+type manyReads struct{ resources, seconds int }
+
+// The pace of the reads, each of another resource.
+const readEvery = 10 * time.Millisecond
+
+func manyReadsRows() (rows []row) {
+	for _, n := range []int{1000, 5000} {
+		rows = append(rows, row{
+			name: fmt.Sprintf("100 consistent LISTs a second of %d resources on one etcd", n), subjects: withShipped,
+			figures: []figure{
+				{name: "p50", unit: nanoseconds, goal: noGoal()},
+				{name: "p99", unit: nanoseconds, goal: noGoal()},
+				{name: "CPU of the server for each", unit: nanoseconds, goal: noGoal()},
+				{name: "CPU of etcd for each", unit: nanoseconds, goal: noGoal()},
+				{name: "messages to etcd's watches for each", unit: count, goal: noGoal()},
+				{name: "messages from etcd's watches for each", unit: count, goal: noGoal()},
+				{name: "CPU of the server in a second without", unit: nanoseconds, goal: noGoal()},
+				{name: "until all are ready", unit: nanoseconds, goal: noGoal()},
+			},
+			open: manyReads{resources: n, seconds: 20}.open,
+		})
+	}
+	return rows
+}
+
+func (m manyReads) open(ctx context.Context, s size) (*work, error) {
+	m.seconds = s.of(m.seconds, s.repeats)
+	of := manyCaches{resources: m.resources, objects: m.resources}
+	w, c, err := of.prepare(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	w.measure = func(ctx context.Context, sub subject) ([]float64, error) { return m.measure(ctx, c, sub) }
+	return w, nil
+}
+
+func (m manyReads) measure(ctx context.Context, c *crowded, sub subject) (_ []float64, err error) {
+	backend, err := etcd3.Open(ctx, etcd3.Config{Endpoints: c.etcd.Endpoints(), Prefix: "/registry"})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, backend.Close()) }()
+	var clients []func()
+	defer func() {
+		for _, end := range clients {
+			end()
+		}
+	}()
+	began := time.Now()
+	caches, waits, err := c.start(sub, func(r resource) (storage.Interface, error) {
+		if sub != shipped {
+			return c.over(backend, r)
+		}
+		config := storagebackend.NewDefaultConfig("/registry", c.codec)
+		config.Transport.ServerList = c.etcd.Endpoints()
+		s, end, err := factory.Create(*config.ForResource(r.name), newPod, newPodList, r.prefix)
+		if err == nil {
+			clients = append(clients, end)
+		}
+		return s, err
+	})
+	defer func() {
+		for _, cache := range caches {
+			cache.close()
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
+	for i, wait := range waits {
+		if err := wait(ctx); err != nil {
+			return nil, err
+		}
+		w, err := caches[i].Watch(ctx, "/"+resourceName(i)+"/", storage.ListOptions{Predicate: storage.Everything, Recursive: true})
+		if err != nil {
+			return nil, err
+		}
+		defer w.Stop()
+	}
+	ready := time.Since(began)
+	other, err := c.write(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, other.end()) }()
+	if _, err := m.read(ctx, caches, time.Second); err != nil { // the first ones open streams
+		return nil, err
+	}
+	idle := cpuTime()
+	if err := sleep(ctx, time.Duration(m.seconds)*time.Second/4); err != nil {
+		return nil, err
+	}
+	idle = (cpuTime() - idle) / time.Duration(m.seconds) * 4
+	own, before := cpuTime(), c.watchMessages(ctx)
+	spent, _, _ := c.used()
+	took, err := m.read(ctx, caches, time.Duration(m.seconds)*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	own = cpuTime() - own
+	cpu, _, _ := c.used()
+	after := c.watchMessages(ctx)
+	n := float64(len(took))
+	return []float64{
+		percentile(took, 50), percentile(took, 99), float64(own) / n, (cpu - spent) / n,
+		(after.to - before.to) / n, (after.from - before.from) / n, float64(idle), float64(ready),
+	}, errors.Join(before.err, after.err)
+}
+
+// read reads at the pace for so long, whether or not earlier reads have their answers.
+func (m manyReads) read(ctx context.Context, caches []*cached, d time.Duration) ([]time.Duration, error) {
+	took := make([]time.Duration, d/readEvery)
+	reading, ctx := errgroup.WithContext(ctx)
+	tick := time.NewTicker(readEvery)
+	defer tick.Stop()
+	for n := range took {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, reading.Wait()
+		}
+		reading.Go(func() error {
+			i, begun := rand.IntN(len(caches)), time.Now()
+			err := caches[i].GetList(ctx, "/"+resourceName(i)+"/", storage.ListOptions{Predicate: storage.Everything, Recursive: true}, &corev1.PodList{})
+			took[n] = time.Since(begun)
+			return err
+		})
+	}
+	return took, reading.Wait()
+}
+
+// messages are those of etcd's watch streams since it began.
+type messages struct {
+	to, from float64
+	err      error
+}
+
+func (c *crowded) watchMessages(ctx context.Context) (m messages) {
+	const of = `{grpc_method="Watch",grpc_service="etcdserverpb.Watch",grpc_type="bidi_stream"}`
+	var other error
+	m.to, m.err = c.etcd.Metric(ctx, "grpc_server_msg_received_total"+of)
+	m.from, other = c.etcd.Metric(ctx, "grpc_server_msg_sent_total"+of)
+	m.err = errors.Join(m.err, other)
+	return m
+}
