@@ -112,6 +112,17 @@ func TestBoundary(t *testing.T) {
 		require.Zero(t, byFigure(results, "bytes that they list").Ours.Max)
 		require.Positive(t, byFigure(results, "heap that stays, most").Ours.Median)
 	})
+	t.Run("a server in use", func(t *testing.T) {
+		results, _, err := measureRow(t.Context(), inUseRows(o, toyBoundary)[0], s)
+		require.NoError(t, err)
+		for _, x := range results {
+			if x.Figure == "restart, lists of informers" {
+				require.Zero(t, x.Ours.Max, "informers have listed")
+				continue
+			}
+			require.Positive(t, x.Ours.Median, x)
+		}
+	})
 	t.Run("report", func(t *testing.T) {
 		var out bytes.Buffer
 		require.NoError(t, r.markdown(&out))

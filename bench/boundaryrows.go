@@ -59,7 +59,7 @@ func amongChanges(g goal) []figure {
 
 // boundaryTable is the rows over HTTPS. Those of many objects come last.
 func boundaryTable(o servers, s size) []row {
-	return slices.Concat(listRows(o), o.otherForms(), watchRows(o), memoryOfServers(o), restartRows(o, s), scaleRows(o, s))
+	return slices.Concat(listRows(o), o.otherForms(), watchRows(o), memoryOfServers(o), restartRows(o, s), inUseRows(o, s), scaleRows(o, s))
 }
 
 // fromCache asks for all devices as the cache has them.

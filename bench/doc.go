@@ -44,9 +44,10 @@
 // printed of them; caches.go, backend.go, pods.go and clients.go are what
 // they are measured with. TestEveryRow runs everything once, small.
 //
-// manycaches.go is what an etcd pays when a server of many resources starts.
+// manycaches.go is what an etcd pays when a server of many resources starts, manyreads.go
+// what consistent reads of them cost.
 //
-// boundaryrows.go is the table of the boundary, overhttps.go, overhttpswatch.go
-// and restart.go are its rows by family, shares.go is what is printed of the
+// boundaryrows.go is the table of the boundary, overhttps.go, overhttpswatch.go,
+// restart.go and inuse.go are its rows by family, shares.go is what is printed of the
 // profiles. TestBoundary runs some of them, small.
 package main

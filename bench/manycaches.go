@@ -75,9 +75,9 @@ func (m manyCaches) open(ctx context.Context, s size) (*work, error) {
 }
 
 // prepare returns work that has nothing to measure yet, and the etcd of it.
-func (m manyCaches) prepare(ctx context.Context, s size) (_ *work, c *crowded, err error) {
+func (m manyCaches) prepare(ctx context.Context, s size) (_ *work, _ *crowded, err error) {
 	m.resources, m.objects, m.revisions = s.of(m.resources, s.watchers), s.of(m.objects, s.watchers), s.of(m.revisions, s.watchers)
-	c = &crowded{manyCaches: m}
+	c := &crowded{manyCaches: m}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.close())

@@ -9,8 +9,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
@@ -24,8 +22,7 @@ import (
 // server gives it: an etcd client for each resource.
 type manyReads struct{ resources, seconds int }
 
-// The pace of the reads, each of another resource.
-const readEvery = 10 * time.Millisecond
+const readsPerSecond = 100
 
 func manyReadsRows() (rows []row) {
 	for _, n := range []int{1000, 5000} {
@@ -107,7 +104,7 @@ func (m manyReads) measure(ctx context.Context, c *crowded, sub subject) (_ []fl
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, other.end()) }()
-	if _, err := m.read(ctx, caches, time.Second); err != nil { // the first ones open streams
+	if _, err := m.read(ctx, caches, 1); err != nil { // the first ones open streams
 		return nil, err
 	}
 	idle := cpuTime()
@@ -117,7 +114,7 @@ func (m manyReads) measure(ctx context.Context, c *crowded, sub subject) (_ []fl
 	idle = (cpuTime() - idle) / time.Duration(m.seconds) * 4
 	own, before := cpuTime(), c.watchMessages(ctx)
 	spent, _, _ := c.used()
-	took, err := m.read(ctx, caches, time.Duration(m.seconds)*time.Second)
+	took, err := m.read(ctx, caches, m.seconds)
 	if err != nil {
 		return nil, err
 	}
@@ -131,26 +128,12 @@ func (m manyReads) measure(ctx context.Context, c *crowded, sub subject) (_ []fl
 	}, errors.Join(before.err, after.err)
 }
 
-// read reads at the pace for so long, whether or not earlier reads have their answers.
-func (m manyReads) read(ctx context.Context, caches []*cached, d time.Duration) ([]time.Duration, error) {
-	took := make([]time.Duration, d/readEvery)
-	reading, ctx := errgroup.WithContext(ctx)
-	tick := time.NewTicker(readEvery)
-	defer tick.Stop()
-	for n := range took {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil, reading.Wait()
-		}
-		reading.Go(func() error {
-			i, begun := rand.IntN(len(caches)), time.Now()
-			err := caches[i].GetList(ctx, "/"+resourceName(i)+"/", storage.ListOptions{Predicate: storage.Everything, Recursive: true}, &corev1.PodList{})
-			took[n] = time.Since(begun)
-			return err
-		})
-	}
-	return took, reading.Wait()
+// read reads another resource each time.
+func (m manyReads) read(ctx context.Context, caches []*cached, seconds int) ([]time.Duration, error) {
+	return paced(ctx, readsPerSecond, seconds, func(ctx context.Context, _ int) error {
+		i := rand.IntN(len(caches))
+		return caches[i].GetList(ctx, "/"+resourceName(i)+"/", storage.ListOptions{Predicate: storage.Everything, Recursive: true}, &corev1.PodList{})
+	})
 }
 
 // messages are those of etcd's watch streams since it began.

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/kube-watchcache/watchcache/bench/boundary"
 )
 
@@ -161,4 +163,27 @@ func cost(n int, f func() error) (float64, error) {
 		return 0, err
 	}
 	return float64(cpuTime()-before) / float64(n), nil
+}
+
+// paced begins so many calls a second, whether or not earlier ones have returned, and
+// returns how long each has taken.
+func paced(ctx context.Context, perSecond, seconds int, do func(ctx context.Context, n int) error) ([]time.Duration, error) {
+	took := make([]time.Duration, perSecond*seconds)
+	group, ctx := errgroup.WithContext(ctx)
+	tick := time.NewTicker(time.Second / time.Duration(perSecond))
+	defer tick.Stop()
+	for n := range took {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, errors.Join(group.Wait(), ctx.Err())
+		}
+		group.Go(func() error {
+			begun := time.Now()
+			err := do(ctx, n)
+			took[n] = time.Since(begun)
+			return err
+		})
+	}
+	return took, group.Wait()
 }

@@ -3,14 +3,17 @@
 package boundary
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync/atomic"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 )
 
@@ -19,6 +22,11 @@ const (
 	V1      = "/apis/fleet.example.com/v1/devices"
 	V1Beta1 = "/apis/fleet.example.com/v1beta1/devices"
 )
+
+// V1In is where the devices of the i-th device's namespace are served.
+func V1In(i int) string {
+	return "/apis/fleet.example.com/v1/namespaces/" + namespace(i) + "/devices"
+}
 
 // The formats that requests accept.
 const (
@@ -108,4 +116,35 @@ func (c *Client) Do(ctx context.Context, r Request) (*http.Response, error) {
 		return nil, fmt.Errorf("GET %s: %s: %s", request.URL, response.Status, body)
 	}
 	return response, nil
+}
+
+// Annotate changes the i-th device by a request, and returns its new resourceVersion.
+func (c *Client) Annotate(ctx context.Context, i, n int) (resourceVersion string, err error) {
+	body := fmt.Sprintf(`{"metadata":{"annotations":{"fleet.example.com/last-inspection":"number %d"}}}`, n)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPatch, c.host+V1In(i)+"/"+deviceName(i), strings.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	request.Header.Set("Content-Type", string(types.MergePatchType))
+	request.Header.Set("Accept", JSON)
+	response, err := c.http.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("PATCH %s: %s: %.1000s: %w", request.URL, response.Status, answer, err)
+	}
+	return versionIn(answer)
+}
+
+// versionIn returns the resourceVersion of an object, or of the object in an event.
+func versionIn(content []byte) (string, error) {
+	_, rest, found := bytes.Cut(content, []byte(`"resourceVersion":"`))
+	version, _, ended := bytes.Cut(rest, []byte(`"`))
+	if !found || !ended {
+		return "", fmt.Errorf("no resourceVersion in %.500s", content)
+	}
+	return string(version), nil
 }

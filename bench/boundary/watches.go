@@ -93,10 +93,25 @@ func (c *Client) watch(ctx context.Context, query url.Values, gzip bool) (*Watch
 
 // Next waits for the next event that is not a bookmark.
 func (w *Watch) Next() error {
+	_, err := w.nextOfObject()
+	return err
+}
+
+// NextVersion waits for the next event that is not a bookmark, and returns its
+// resourceVersion.
+func (w *Watch) NextVersion() (string, error) {
+	event, err := w.nextOfObject()
+	if err != nil {
+		return "", err
+	}
+	return versionIn(event)
+}
+
+func (w *Watch) nextOfObject() ([]byte, error) {
 	for {
 		event, err := w.next()
 		if err != nil || !bytes.HasPrefix(event, []byte(`{"type":"BOOKMARK"`)) {
-			return err
+			return event, err
 		}
 	}
 }
