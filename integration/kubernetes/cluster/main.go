@@ -46,7 +46,7 @@ func main() {
 		Use: "cluster", Short: "A Kubernetes cluster without machines, on a watch cache of choice",
 		SilenceUsage: true, SilenceErrors: true, CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.AddCommand(upCommand(), loadCommand(), nodesCommand())
+	root.AddCommand(upCommand(), loadCommand(), nodesCommand(), relayLoadCommand(), relayInformersCommand())
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "cluster:", err)
 		os.Exit(1)

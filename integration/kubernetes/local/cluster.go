@@ -31,6 +31,8 @@ type Config struct {
 	Implementation string
 	// Servers, if set, are further flags of a server, by its name.
 	Servers map[string][]string
+	// Alone: the kube-apiserver is there without controllers and scheduler.
+	Alone bool
 }
 
 // order is the servers, each before those that use it.
@@ -74,6 +76,9 @@ func Start(ctx context.Context, config Config) (_ *Cluster, err error) {
 	}
 	if err := c.StartAPIServer(ctx); err != nil {
 		return nil, err
+	}
+	if config.Alone {
+		return c, nil
 	}
 	return c, c.startControllers()
 }
