@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
@@ -69,6 +71,26 @@ func BenchmarkReplace(b *testing.B) {
 		s.Replace(list, 1)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchObjects, "ns/object")
+}
+
+// BenchmarkAddIndex builds an index with a value for each object, and one with 200.
+func BenchmarkAddIndex(b *testing.B) {
+	for name, value := range map[string]func(*watchcache.Element) string{
+		"own":    func(e *watchcache.Element) string { return e.Object.(*corev1.Pod).Name },
+		"shared": func(e *watchcache.Element) string { return e.Labels["value"] },
+	} {
+		b.Run(name, func(b *testing.B) {
+			s, _ := benchState(b)
+			index := watchcache.Index{Name: "late", Values: func(e *watchcache.Element, dst []string) []string { return append(dst, value(e)) }}
+			for b.Loop() {
+				if _, err := s.AddIndex(index, 1<<40); err != nil {
+					b.Fatal(err)
+				}
+				s.DropIndex("late")
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchObjects, "ns/object")
+		})
+	}
 }
 
 // BenchmarkRange measures what LIST costs beyond copying the objects.

@@ -3,6 +3,7 @@
 package watchcache
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"testing"
@@ -133,4 +134,24 @@ func TestBtreeShrinks(t *testing.T) {
 	count(tree.root)
 	require.Equal(t, size/100, tree.length)
 	require.LessOrEqual(t, leaves, 1+4*tree.length/maxEntries)
+}
+
+// Entries are sorted as a stable sort sorts them, also those whose hashes fall together.
+func TestSortedByHash(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		low := rapid.SampledFrom([]uint64{0, 1, 3, 1<<64 - 1}).Draw(rt, "low bits")
+		high := rapid.SampledFrom([]uint64{0, 1 << 63, 3 << 62, 1<<64 - 1<<56}).Draw(rt, "high bits")
+		var entries []entry
+		for range rapid.IntRange(0, 300).Draw(rt, "entries") {
+			entries = append(entries, entry{rapid.Uint64().Draw(rt, "hash") & (low | high), &Element{}})
+		}
+		want := slices.Clone(entries)
+		slices.SortStableFunc(want, func(a, b entry) int { return cmp.Compare(a.hash, b.hash) })
+		got := sortedByHash(entries)
+		require.Len(rt, got, len(want))
+		for i := range want {
+			require.Equal(rt, want[i].hash, got[i].hash, "place %d", i)
+			require.Same(rt, want[i].element, got[i].element, "place %d", i)
+		}
+	})
 }

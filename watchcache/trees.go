@@ -5,6 +5,7 @@ package watchcache
 import (
 	"cmp"
 	"hash/maphash"
+	"math/bits"
 	"slices"
 	"strings"
 )
@@ -152,24 +153,42 @@ func build(indexes []Index, elements []*Element) built {
 
 // build makes the index's tree of elements in key order.
 func (i *Index) build(elements []*Element) *btree {
-	type placed struct {
-		entry
-		place int
-	}
-	all := make([]placed, 0, len(elements))
+	all := make([]entry, 0, len(elements))
 	scratch := make([]string, 0, valuesRoom)
-	for place, e := range elements {
+	for _, e := range elements {
 		for _, value := range i.Values(e, scratch[:0]) {
-			all = append(all, placed{entry{hashOf(value), e}, place})
+			all = append(all, entry{hashOf(value), e})
 		}
 	}
-	slices.SortFunc(all, func(a, b placed) int { return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.place, b.place)) })
-	all = slices.Compact(all)
-	entries := make([]entry, len(all))
-	for i := range all {
-		entries[i] = all[i].entry
+	return newBtree(slices.Compact(sortedByHash(all)))
+}
+
+// sortedByHash returns entries in the order of hashes, those with one hash in the order
+// that they have. Hashes are spread evenly: in as many buckets as there are entries few
+// are left to be sorted.
+func sortedByHash(entries []entry) []entry {
+	shift := 64 - bits.Len(uint(len(entries)))
+	ends := make([]int, len(entries)*2+1) // of the buckets, at most twice as many
+	for _, e := range entries {
+		ends[e.hash>>shift+1]++
 	}
-	return newBtree(entries)
+	for i := 1; i < len(ends); i++ {
+		ends[i] += ends[i-1]
+	}
+	sorted := make([]entry, len(entries))
+	for _, e := range entries {
+		sorted[ends[e.hash>>shift]] = e
+		ends[e.hash>>shift]++
+	}
+	byHash := func(a, b entry) int { return cmp.Compare(a.hash, b.hash) }
+	for from := 0; from < len(sorted); {
+		to := ends[sorted[from].hash>>shift]
+		if bucket := sorted[from:to]; !slices.IsSortedFunc(bucket, byHash) {
+			slices.SortStableFunc(bucket, byHash)
+		}
+		from = to
+	}
+	return sorted
 }
 
 // distinctOf returns elements in key order, of those with the same key one.
