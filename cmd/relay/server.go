@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -65,7 +66,7 @@ func newServer(ctx context.Context, o *options) (*server, error) {
 		return nil, err
 	}
 	codecs := serializer.NewCodecFactory(scheme)
-	config, err := s.configure(o, scheme, codecs)
+	config, err := s.configure(o, codecs)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +99,7 @@ func openStore(connection *rest.Config, r *resource) (*upstream.Store, error) {
 }
 
 // configure returns the configuration of the server, with the caches installed.
-func (s *server) configure(o *options, scheme *runtime.Scheme, codecs serializer.CodecFactory) (*genericapiserver.Config, error) {
+func (s *server) configure(o *options, codecs serializer.CodecFactory) (*genericapiserver.Config, error) {
 	config := genericapiserver.NewConfig(codecs)
 	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
 	config.MaxRequestsInFlight, config.MaxMutatingRequestsInFlight = o.maxInFlight, o.maxInFlight
@@ -106,7 +107,7 @@ func (s *server) configure(o *options, scheme *runtime.Scheme, codecs serializer
 	config.ShutdownWatchTerminationGracePeriod = 10 * time.Second
 	config.SkipOpenAPIInstallation = true // there are no schemas of others' types
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(func(common.ReferenceCallback) map[string]common.OpenAPIDefinition { return nil },
-		openapinamer.NewDefinitionNamer(scheme))
+		openapinamer.NewDefinitionNamer(runtime.NewScheme())) // it has no name for core types that are unstructured
 	config.OpenAPIV3Config.IgnorePrefixes = []string{genericapiserver.APIGroupPrefix, genericapiserver.DefaultLegacyAPIPrefix}
 	if o.authentication.RemoteKubeConfigFile == "" {
 		o.authentication.RemoteKubeConfigFile = o.kubeconfig
@@ -120,16 +121,9 @@ func (s *server) configure(o *options, scheme *runtime.Scheme, codecs serializer
 	if err := o.serving.ApplyTo(&config.SecureServing, &config.LoopbackClientConfig); err != nil {
 		return nil, err
 	}
-	if err := o.authentication.ApplyTo(&config.Authentication, config.SecureServing, nil); err != nil {
-		return nil, err
-	}
-	if err := o.authorization.ApplyTo(&config.Authorization); err != nil {
-		return nil, err
-	}
-	if err := o.audit.ApplyTo(config); err != nil {
-		return nil, err
-	}
-	if err := o.features.ApplyTo(config, nil, nil); err != nil {
+	err := errors.Join(o.authentication.ApplyTo(&config.Authentication, config.SecureServing, nil), o.authorization.ApplyTo(&config.Authorization),
+		o.audit.ApplyTo(config), o.features.ApplyTo(config, nil, nil))
+	if err != nil {
 		return nil, err
 	}
 	front, err := newFront(s, codecs, o)

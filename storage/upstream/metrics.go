@@ -61,5 +61,3 @@ func counters(registerer prometheus.Registerer, name, help string, labels ...str
 	}
 	return vec, err
 }
-
-func (m *metrics) proof(outcome string) { m.proofs.WithLabelValues(outcome).Inc() }

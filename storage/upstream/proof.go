@@ -169,7 +169,7 @@ func (w *stream) judge(p proof) {
 	case p.err == nil:
 		w.proven = &p // even if it is of a version that is too old for the reads that wait
 		if p.upTo >= p.told {
-			w.store.metrics.proof(proofHeld)
+			w.store.metrics.proofs.WithLabelValues(proofHeld).Inc()
 			w.store.able()
 			return
 		}
@@ -179,10 +179,10 @@ func (w *stream) judge(p proof) {
 		return
 	case errors.Is(p.err, errNoBookmark), errors.As(p.err, &status) && clientError(status.Status().Code):
 	default:
-		w.store.metrics.proof(proofUnanswered) // which does not mean that the upstream is unable
+		w.store.metrics.proofs.WithLabelValues(proofUnanswered).Inc() // which does not mean that the upstream is unable
 		return
 	}
-	w.store.metrics.proof(proofFailed)
+	w.store.metrics.proofs.WithLabelValues(proofFailed).Inc()
 	w.store.unable(why)
 }
 

@@ -55,6 +55,10 @@ type query struct {
 
 func (s *Store) query(key string, opts storage.ListOptions) (query, error) {
 	of, err := s.object(key, opts.Recursive)
+	if err != nil && s.config.Namespaced && !opts.Recursive { // no object has the key: a cache asks whether a version is still there
+		of, err = s.object(key, true)
+		of.name = "/"
+	}
 	if err != nil {
 		return query{}, err
 	}

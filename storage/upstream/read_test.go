@@ -147,6 +147,35 @@ func TestLists(t *testing.T) {
 	require.ErrorContains(t, s.GetList(t.Context(), "/pods/a/b/c", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, list), "invalid key")
 }
 
+// A cache that has begun after changes serves a watch from before them, of the upstream's
+// history: so informers of another relay resume. Pods have keys with a namespace.
+func TestHistory(t *testing.T) {
+	for _, ours := range []bool{true, false} {
+		t.Run(fmt.Sprintf("ours=%v", ours), func(t *testing.T) {
+			s := serve(t, ours).store(t)
+			before := create(t, s, "a/x")
+			var want []string
+			for i := range 3 {
+				want = append(want, update(t, s, "a/x", strconv.Itoa(i)).ResourceVersion)
+			}
+			empty := &example.PodList{}
+			require.NoError(t, s.GetList(t.Context(), "/pods/-", storage.ListOptions{
+				ResourceVersion: before.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchExact, Predicate: storage.Everything,
+			}, empty))
+			require.Empty(t, empty.Items)
+			require.Equal(t, before.ResourceVersion, empty.ResourceVersion)
+			w, err := cache(t, s).Watch(t.Context(), "/pods/", storage.ListOptions{ResourceVersion: before.ResourceVersion, Recursive: true, Predicate: storage.Everything})
+			require.NoError(t, err)
+			defer w.Stop()
+			for _, version := range want {
+				event := <-w.ResultChan()
+				require.Equal(t, watch.Modified, event.Type, "%v", event.Object)
+				require.Equal(t, version, strconv.Itoa(int(rvOf(t, event.Object))))
+			}
+		})
+	}
+}
+
 // Errors come through, but for those that package storage has.
 func TestErrors(t *testing.T) {
 	a := serve(t, false)

@@ -45,6 +45,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	"github.com/kube-watchcache/watchcache/storage/capability"
 )
@@ -223,9 +224,5 @@ func (s *Store) Stats(ctx context.Context) (storage.Stats, error) {
 	if err != nil {
 		return storage.Stats{}, err
 	}
-	count := int64(len(head.Items))
-	if head.RemainingItemCount != nil {
-		count += *head.RemainingItemCount
-	}
-	return storage.Stats{ObjectCount: count}, nil
+	return storage.Stats{ObjectCount: int64(len(head.Items)) + ptr.Deref(head.RemainingItemCount, 0)}, nil
 }
