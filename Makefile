@@ -142,7 +142,7 @@ bench: ## measure against the cacher that k8s.io/apiserver ships (ARGS=... are i
 kubernetes: ## compile a kube-apiserver on our cache, controllers and fake nodes to bin/kubernetes; then bin/kubernetes up|load --help
 	@echo "compiling Kubernetes; with an empty cache that takes ten minutes or more" >&2
 	@mkdir -p .run/kubernetes-source
-	@cd integration/kubernetes && export GOWORK=off CGO_ENABLED=0 && modfile="$$($(GO) run ./builtin ../../.run/kubernetes-source)" && $(GO) build -ldflags=-w -modfile="$$modfile" -o ../../bin/kubernetes ./cluster
+	@cd integration/kubernetes && export GOWORK=off CGO_ENABLED=0 && modfile="$$($(GO) run ./builtin ../../.run/kubernetes-source)" && version="$$($(GO) list -m -f '{{.Version}}' k8s.io/kubernetes)" && $(GO) build -ldflags="-w -X k8s.io/component-base/version.gitVersion=$$version" -modfile="$$modfile" -o ../../bin/kubernetes ./cluster
 
 kubernetes-test: ## run Kubernetes' own integration tests (PACKAGES="job apiserver/apply" IMPLEMENTATION="watchcache shipped" ARGS="-keep -jobs 3")
 	@cd integration/kubernetes && GOWORK=off CGO_ENABLED=0 $(GO) run ./suites -implementation "$(IMPLEMENTATION)" -packages "$(PACKAGES)" $(ARGS)

@@ -57,7 +57,12 @@ func compileCluster() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("go run ./builtin: %w", err)
 	}
-	return path, child.GoBuild(".", []string{"GOWORK=off"}, "-modfile="+strings.TrimSpace(string(modfile)), "-o", path, "./cluster")
+	version, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes").Output()
+	if err != nil {
+		return "", fmt.Errorf("go list -m k8s.io/kubernetes: %w", err)
+	}
+	return path, child.GoBuild(".", []string{"GOWORK=off"}, "-ldflags=-X k8s.io/component-base/version.gitVersion="+strings.TrimSpace(string(version)),
+		"-modfile="+strings.TrimSpace(string(modfile)), "-o", path, "./cluster")
 }
 
 var (
