@@ -175,6 +175,9 @@ func (r *round) run(ctx context.Context, audited string) (phases []Phase, err er
 	background.run(cancel, func() error { return r.probe.all.observe(ctx) })
 	background.run(cancel, func() error { return r.probe.named.observe(ctx) })
 	background.run(cancel, func() error { return r.lists.run(ctx) })
+	if err := r.probe.await(ctx); err != nil {
+		return nil, err
+	}
 	phases = []Phase{fill}
 	for _, p := range []struct {
 		name string

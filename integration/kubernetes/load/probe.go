@@ -72,6 +72,21 @@ func (p *probe) write(ctx context.Context) error {
 	}
 }
 
+// await returns when both observers hear of changes soon. The first LIST of all pods takes
+// seconds, in which changes grow old.
+func (p *probe) await(ctx context.Context) error {
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
+	for !p.all.follows() || !p.named.follows() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
 func (p *probe) figures(phase *Phase) {
 	p.all.figures(phase, "observer of all pods")
 	p.named.figures(phase, "observer of one pod")
@@ -148,6 +163,13 @@ func (o *observer) watch(ctx context.Context, version string) (string, error) {
 		}
 	}
 	return version, nil
+}
+
+func (o *observer) follows() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := len(o.mu.heard)
+	return n > 0 && o.mu.heard[n-1].after < time.Second
 }
 
 func (o *observer) note(annotation string) {
