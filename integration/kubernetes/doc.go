@@ -19,6 +19,7 @@
 //   - cluster is that binary, which runs a whole cluster (local) with fake nodes (nodes),
 //     or clusters on either cache under a load (load): make
 //     kubernetes compiles it.
+//   - relayload puts thousands of informers on a relay and on its kube-apiserver.
 //   - suites runs Kubernetes' own integration tests on either cache: make
 //     kubernetes-test.
 package kubernetes

@@ -114,6 +114,11 @@ func (r *Report) Write(to io.Writer) error {
 		}
 	}
 	line(row{key: "down", unit: "s"}, "kill to ready again")
+	for _, what := range []string{"synced", "resumed"} {
+		line(row{key: what}, "informers that have "+what)
+		line(row{key: what + " half", unit: "s"}, "– half of them after")
+		line(row{key: what + " most", unit: "s"}, "– nine tenths of them after")
+	}
 	for _, when := range []string{"wrong before the kill", "wrong in the end"} {
 		fmt.Fprintf(&b, "| informers with a wrong state, %s |", strings.TrimPrefix(when, "wrong "))
 		for _, t := range []string{none, onRelay, direct} {
