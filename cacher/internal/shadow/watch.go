@@ -136,9 +136,13 @@ func (w *comparedWatch) follow() error {
 		}
 		found := Difference{Serving: n.version}
 		last, err = nextEvent(shadow, patience)
+		if errors.Is(err, errLate) { // so may the whole shadow be: the list waits for it, or fails
+			if _, err = w.listAt(n.version); err == nil {
+				last, err = nextEvent(shadow, patience)
+			}
+		}
 		if errors.Is(err, errLate) {
-			found.What = "missing event"
-			_, err = w.listAt(n.version) // fails if the whole shadow is late
+			found.What, err = "missing event", nil
 		} else {
 			found.What, found.Shadow = n.difference(last), last.version
 		}

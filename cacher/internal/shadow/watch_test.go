@@ -29,7 +29,7 @@ func (f *fixture) followed(t *testing.T, opts storage.ListOptions, read int, wri
 		require.True(t, ok)
 		events = append(events, event)
 	}
-	time.Sleep(2 * patience) // of the bubble
+	time.Sleep(3 * patience) // of the bubble
 	synctest.Wait()
 	w.Stop()
 	return events
@@ -110,6 +110,19 @@ func TestWatchesThatDiffer(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A shadow that falls behind, with its lists and its events, and catches up has missed none.
+func TestShadowThatCatchesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, "a/one")
+		behind := time.Now().Add(patience * 3 / 2)
+		catchUp := func() { time.Sleep(time.Until(behind)) } // of the bubble
+		f.shadow.events = func(e watch.Event, send func(watch.Event)) { catchUp(); send(e) }
+		f.shadow.list = func(_ storage.ListOptions, _ *example.PodList, err error) error { catchUp(); return err }
+		f.followed(t, after("2"), 2, func() { f.put("a/two"); f.put("a/three") })
+		require.Equal(t, result(counts{"watch": 2}, nil), f.settle())
+	})
 }
 
 // The initial state that a bookmark ends is compared as a whole.
