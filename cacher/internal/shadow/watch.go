@@ -134,17 +134,15 @@ func (w *comparedWatch) follow() error {
 		if n.version <= from { // of the initial state
 			continue
 		}
-		found := Difference{Serving: n.version}
 		last, err = nextEvent(shadow, patience)
 		if errors.Is(err, errLate) { // so may the whole shadow be: the list waits for it, or fails
 			if _, err = w.listAt(n.version); err == nil {
 				last, err = nextEvent(shadow, patience)
 			}
 		}
+		found := Difference{What: n.difference(last), Serving: n.version, Shadow: last.version}
 		if errors.Is(err, errLate) {
 			found.What, err = "missing event", nil
-		} else {
-			found.What, found.Shadow = n.difference(last), last.version
 		}
 		if err = w.conclude(metrics.ShadowWatch, found, err); err != nil || found.What != "" {
 			return err
@@ -209,8 +207,6 @@ func (w *comparedWatch) listAt(version uint64) (*listed, error) {
 
 // nextEvent returns the shadow's next event.
 func nextEvent(shadow watch.Interface, within time.Duration) (record, error) {
-	late := time.NewTimer(within)
-	defer late.Stop()
 	select {
 	case event, open := <-shadow.ResultChan():
 		if !open || event.Type == watch.Error {
@@ -220,7 +216,7 @@ func nextEvent(shadow watch.Interface, within time.Duration) (record, error) {
 		r, err := recordOf(object, object)
 		r.event = event.Type
 		return r, err
-	case <-late.C:
+	case <-time.After(within):
 		return record{}, errLate
 	}
 }
