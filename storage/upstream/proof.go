@@ -222,10 +222,8 @@ func (s *Store) WatchProgress() bool {
 	defer s.mu.Unlock()
 	if now := time.Now(); now.After(s.mu.next) {
 		s.mu.next = now.Add(max(s.mu.pause, unprovenPause))
-		for _, streams := range s.mu.streams {
-			for _, w := range streams {
-				signal(w.again)
-			}
+		for w := range s.mu.streams {
+			signal(w.again)
 		}
 	}
 	s.metrics.passedReads.Inc()

@@ -3,6 +3,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,8 +19,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 )
 
 // object names an object, or without a name all objects of a namespace, or without both
@@ -119,7 +122,24 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 	if err != nil {
 		return err
 	}
+	if version, _ := versioner.ParseResourceVersion(opts.ResourceVersion); version > 0 && q.options.FieldSelector == metav1.ObjectNameField+"=/" {
+		return cmp.Or(s.begins(ctx, q), versioner.UpdateList(into, version, "", nil))
+	}
 	return s.listed(ctx, with(s.get(q.of), q.options).Do(ctx).Into(into))
+}
+
+// begins returns why no watch can begin at a version: a server can list earlier ones.
+func (s *Store) begins(ctx context.Context, q query) error {
+	q.of, q.options = object{}, metav1.ListOptions{ResourceVersion: q.options.ResourceVersion, TimeoutSeconds: ptr.To[int64](1)}
+	opened, err := s.open(ctx, q)
+	if err != nil {
+		return err
+	}
+	defer opened.Stop()
+	if event := <-opened.ResultChan(); event.Type == watch.Error {
+		return apierrors.FromObject(event.Object)
+	}
+	return ctx.Err()
 }
 
 // listed notes whether the answer to a list, or to the beginning of a watch, says that there

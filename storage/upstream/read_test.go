@@ -176,6 +176,45 @@ func TestHistory(t *testing.T) {
 	}
 }
 
+// An upstream lists earlier versions than those from which it watches. A watch from too far
+// back expires, and takes nothing from one that the history is there for.
+func TestHistoryOfWatches(t *testing.T) {
+	a := serve(t, true)
+	s := a.store(t)
+	before := create(t, s, "a/x")
+	var versions []string
+	for i := range 4 {
+		versions = append(versions, update(t, s, "a/x", strconv.Itoa(i)).ResourceVersion)
+	}
+	a.intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		at, err := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
+		first, _ := strconv.Atoi(versions[1])
+		if r.URL.Query().Get("watch") == "" || err != nil || at >= first {
+			return false
+		}
+		w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+		w.WriteHeader(http.StatusGone)
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`)
+		return true
+	})
+	c := cache(t, s)
+	for _, from := range []struct {
+		version string
+		want    watch.EventType
+	}{{before.ResourceVersion, watch.Error}, {versions[1], watch.Modified}} {
+		w, err := c.Watch(t.Context(), "/pods/", storage.ListOptions{ResourceVersion: from.version, Recursive: true, Predicate: storage.Everything})
+		require.NoError(t, err)
+		defer w.Stop()
+		event := <-w.ResultChan()
+		require.Equal(t, from.want, event.Type, "%v", event.Object)
+		if from.want == watch.Error {
+			require.True(t, apierrors.IsResourceExpired(apierrors.FromObject(event.Object)), "%v", event.Object)
+		} else {
+			require.Equal(t, versions[2], strconv.Itoa(int(rvOf(t, event.Object))))
+		}
+	}
+}
+
 // Errors come through, but for those that package storage has.
 func TestErrors(t *testing.T) {
 	a := serve(t, false)

@@ -96,7 +96,7 @@ type Store struct {
 
 	mu struct {
 		sync.Mutex
-		streams map[string][]*stream // by the caller's name for them
+		streams map[*stream]string // with the caller's name for them
 		// vain counts the proofs in a row that failed. The next one by an upstream that
 		// counts as unable is at next, and after that one, pause later.
 		vain  int
@@ -130,8 +130,7 @@ func New(config Config) (*Store, error) {
 	if gv.Group == "" {
 		connection.APIPath = "/api"
 	}
-	connection.QPS = -1 // the upstream's priority and fairness decides
-	connection.WarningHandler = rest.NoWarnings{}
+	connection.QPS, connection.WarningHandler = -1, rest.NoWarnings{} // the upstream's priority and fairness decides
 	client, err := rest.RESTClientFor(connection)
 	if err != nil {
 		return nil, fmt.Errorf("upstream.Config.REST: %w", err)
@@ -141,7 +140,7 @@ func New(config Config) (*Store, error) {
 		return nil, fmt.Errorf("upstream.Config.Registerer: %w", err)
 	}
 	s := &Store{config: config, client: client, metrics: counters}
-	s.mu.streams = make(map[string][]*stream)
+	s.mu.streams = make(map[*stream]string)
 	return s, nil
 }
 
@@ -188,8 +187,7 @@ func (s *Store) Missing() bool { return s.missing.Load() }
 // ReportsWithin implements capability.SlowReporter.
 func (s *Store) ReportsWithin() time.Duration { return proofTimeout }
 
-// KeepsHistory implements capability.HistoryKeeper: an upstream serves a watch from an
-// earlier version whole or answers 410.
+// KeepsHistory implements capability.HistoryKeeper: a watch from an earlier version is whole, or gets 410.
 func (s *Store) KeepsHistory() bool { return true }
 
 // Versioner implements storage.Interface.
@@ -203,8 +201,7 @@ func (s *Store) ReadinessCheck() error { return nil }
 // EnableResourceSizeEstimation implements storage.Interface. Nothing is stored in bytes.
 func (s *Store) EnableResourceSizeEstimation(storage.KeysFunc) error { return nil }
 
-// CompactRevision implements storage.Interface. The upstream does not show its
-// compactions: a watch or list from before one fails.
+// CompactRevision implements storage.Interface. The upstream does not show its compactions.
 func (s *Store) CompactRevision() int64 { return 0 }
 
 // request begins a request that is sent once: a client that repeats it knows better when.

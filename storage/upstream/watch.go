@@ -4,9 +4,8 @@ package upstream
 
 import (
 	"context"
-	"errors"
-	"slices"
-	"strconv"
+	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -105,7 +104,7 @@ func (w *stream) run() {
 	defer close(w.result)
 	defer w.proving.Wait()
 	defer w.cancel()
-	defer w.store.remove(w.ctx, w)
+	defer w.store.remove(w)
 	defer w.upstream.Stop()
 	for {
 		select {
@@ -159,17 +158,13 @@ func (w *stream) pass(event watch.Event) bool {
 		w.send(event)
 		return false
 	}
-	object, err := meta.Accessor(event.Object)
+	version, err := versionOf(event.Object)
 	if err != nil {
-		w.send(failure(err))
-		return false
-	}
-	version, err := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
-	if err != nil {
-		w.send(failure(errors.New("an event of the upstream has no resourceVersion that can be compared")))
+		w.send(failure(fmt.Errorf("an event of the upstream has no resourceVersion that can be compared: %w", err)))
 		return false
 	}
 	if event.Type == watch.Bookmark {
+		object, _ := meta.Accessor(event.Object) // versionOf has it
 		end := object.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
 		if w.ordered && version < w.at { // a proof has brought the watch further
 			return true
@@ -193,9 +188,7 @@ func (w *stream) bookmark(version uint64) bool {
 		return true
 	}
 	object := w.store.config.NewFunc()
-	if err := versioner.UpdateObject(object, version); err != nil {
-		return w.send(failure(err))
-	}
+	_ = versioner.UpdateObject(object, version) // New has looked: it has metadata
 	return w.send(watch.Event{Type: watch.Bookmark, Object: object})
 }
 
@@ -216,29 +209,20 @@ func failure(err error) watch.Event {
 
 // caller returns the name that the caller has given to a watch.
 func caller(ctx context.Context) string {
-	if md, ok := metadata.FromOutgoingContext(ctx); ok {
-		if names := md.Get(grpckeys.Caller); len(names) > 0 {
-			return names[0]
-		}
-	}
-	return ""
+	md, _ := metadata.FromOutgoingContext(ctx)
+	return strings.Join(md.Get(grpckeys.Caller), "")
 }
 
 func (s *Store) add(ctx context.Context, w *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	name := caller(ctx)
-	s.mu.streams[name] = append(s.mu.streams[name], w)
+	s.mu.streams[w] = caller(ctx)
 }
 
-func (s *Store) remove(ctx context.Context, w *stream) {
+func (s *Store) remove(w *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	name := caller(ctx)
-	left := slices.DeleteFunc(s.mu.streams[name], func(other *stream) bool { return other == w })
-	if s.mu.streams[name] = left; len(left) == 0 {
-		delete(s.mu.streams, name)
-	}
+	delete(s.mu.streams, w)
 }
 
 // RequestWatchProgress implements storage.Interface. It returns at once; the watches that
@@ -246,8 +230,10 @@ func (s *Store) remove(ctx context.Context, w *stream) {
 func (s *Store) RequestWatchProgress(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, w := range s.mu.streams[caller(ctx)] {
-		signal(w.ask)
+	for w, of := range s.mu.streams {
+		if of == caller(ctx) {
+			signal(w.ask)
+		}
 	}
 	return nil
 }
