@@ -65,7 +65,7 @@ fi
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help run quick test verify lint race e2e soak replay fuzz mutants generate observe soak-server bench kubernetes kubernetes-test release-check clean
+.PHONY: help run quick test verify lint race e2e soak replay fuzz mutants generate observe soak-server bench kubernetes relay-demo kubernetes-test release-check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-15s %s\n' "$$name" "$$text"; done
@@ -143,6 +143,10 @@ kubernetes: ## compile a kube-apiserver on our cache, controllers and fake nodes
 	@echo "compiling Kubernetes; with an empty cache that takes ten minutes or more" >&2
 	@mkdir -p .run/kubernetes-source
 	@cd integration/kubernetes && export GOWORK=off CGO_ENABLED=0 && modfile="$$($(GO) run ./builtin ../../.run/kubernetes-source)" && version="$$($(GO) list -m -f '{{.Version}}' k8s.io/kubernetes)" && $(GO) build -ldflags="-w -X k8s.io/component-base/version.gitVersion=$$version" -modfile="$$modfile" -o ../../bin/kubernetes ./cluster
+
+relay-demo: kubernetes ## run a cluster on this machine and a relay before it, until Ctrl-C (ARGS="--nodes=100", see bin/kubernetes relay --help)
+	@CGO_ENABLED=0 $(GO) build -ldflags=-w -o bin/relay ./cmd/relay
+	@exec bin/kubernetes relay $(ARGS)
 
 kubernetes-test: ## run Kubernetes' own integration tests (PACKAGES="job apiserver/apply" IMPLEMENTATION="watchcache shipped" ARGS="-keep -jobs 3")
 	@cd integration/kubernetes && GOWORK=off CGO_ENABLED=0 $(GO) run ./suites -implementation "$(IMPLEMENTATION)" -packages "$(PACKAGES)" $(ARGS)

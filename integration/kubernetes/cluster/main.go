@@ -7,6 +7,7 @@
 // fake nodes.
 //
 //	cluster up    runs it until Ctrl-C
+//	cluster relay runs it, and a relay before it, until Ctrl-C
 //	cluster load  puts clusters on either cache under a load, and prints what that took
 //	cluster nodes runs fake nodes in a cluster that runs already
 //
@@ -46,7 +47,7 @@ func main() {
 		Use: "cluster", Short: "A Kubernetes cluster without machines, on a watch cache of choice",
 		SilenceUsage: true, SilenceErrors: true, CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.AddCommand(upCommand(), loadCommand(), nodesCommand(), relayLoadCommand(), relayInformersCommand())
+	root.AddCommand(upCommand(), relayCommand(), loadCommand(), nodesCommand(), relayLoadCommand(), relayInformersCommand())
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "cluster:", err)
 		os.Exit(1)
@@ -59,23 +60,33 @@ type up struct {
 	implementation cacher.Implementation
 	apiserver      []string
 	nodes          nodes.Config
+	// greet starts what belongs to the cluster and says what to try.
+	greet func(ctx context.Context, c *local.Cluster, out io.Writer) error
 }
 
 func upCommand() *cobra.Command {
-	u := up{implementation: cacher.ImplementationWatchCache, nodes: nodes.Config{Watches: nodes.EachNode}}
+	u := up{greet: func(_ context.Context, c *local.Cluster, out io.Writer) error {
+		fmt.Fprintf(out, "\n  export KUBECONFIG=%s\n  kubectl get nodes\n  kubectl create deployment web --image=web --replicas=100\n\n", c.Kubeconfig())
+		return nil
+	}}
+	return u.command("up", "Run a cluster until Ctrl-C", cacher.ImplementationWatchCache, 1000)
+}
+
+func (u *up) command(use, short string, on cacher.Implementation, count int) *cobra.Command {
+	u.implementation, u.nodes.Watches = on, nodes.EachNode
 	c := &cobra.Command{
-		Use: "up", Short: "Run a cluster until Ctrl-C", Args: cobra.NoArgs,
+		Use: use, Short: short, Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return u.run(c.Context(), c.OutOrStdout()) },
 	}
 	c.Flags().Var(&u.implementation, "implementation", `the watch cache of the kube-apiserver: "watchcache" or "shipped"`)
 	c.Flags().StringArrayVar(&u.apiserver, "apiserver", nil, apiserverUsage)
 	c.Flags().StringVar(&u.Dir, "dir", filepath.Join(os.TempDir(), "watchcache-cluster"), "where credentials, logs and data are; data of an earlier cluster there is removed")
-	nodeFlags(c, &u.nodes)
+	nodeFlags(c, &u.nodes, count)
 	return c
 }
 
-func nodeFlags(c *cobra.Command, config *nodes.Config) {
-	c.Flags().IntVar(&config.Count, "nodes", 1000, "how many fake nodes there are")
+func nodeFlags(c *cobra.Command, config *nodes.Config, count int) {
+	c.Flags().IntVar(&config.Count, "nodes", count, "how many fake nodes there are")
 	c.Flags().Var(&config.Watches, "watches", "one watch of pods for each node, as kubelets have it, or a shared one")
 }
 
@@ -101,7 +112,13 @@ func (u *up) run(ctx context.Context, out io.Writer) (err error) {
 		fmt.Fprintln(out, "ending the cluster")
 		err = errors.Join(err, c.Stop())
 	}()
-	fmt.Fprintf(out, "a cluster runs, on the watch cache %q, until Ctrl-C. Try:\n\n  export KUBECONFIG=%s\n  kubectl get nodes\n  kubectl create deployment web --image=web --replicas=100\n\n", u.Implementation, c.Kubeconfig())
+	fmt.Fprintf(out, "a cluster runs, on the watch cache %q, until Ctrl-C. Try:\n", u.Implementation)
+	if err := u.greet(starting, c, out); err != nil {
+		if ctx.Err() != nil { // Ctrl-C
+			return nil
+		}
+		return err
+	}
 	return u.serve(ctx, c, out)
 }
 
@@ -138,6 +155,6 @@ func nodesCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "the kubeconfig of the cluster")
-	nodeFlags(c, &config)
+	nodeFlags(c, &config, 1000)
 	return c
 }

@@ -5,6 +5,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,7 @@ type Config struct {
 }
 
 // order is the servers, each before those that use it.
-var order = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
+var order = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "relay"}
 
 const dialPatience = 10 * time.Second
 
@@ -169,7 +170,11 @@ func (c *Cluster) EtcdMetrics() string { return c.etcdURL + "/metrics" }
 
 // start starts a server.
 func (c *Cluster) start(name string, args ...string) (*Process, error) {
-	p, err := start(c.config.Dir, c.config.Binary, name, append(args, c.config.Servers[name]...))
+	return c.startProgram(c.config.Binary, name, append([]string{name}, args...)...)
+}
+
+func (c *Cluster) startProgram(binary, name string, args ...string) (*Process, error) {
+	p, err := start(c.config.Dir, binary, name, append(args, c.config.Servers[name]...))
 	if err == nil {
 		c.servers = append(c.servers, p)
 		slices.SortStableFunc(c.servers, func(a, b *Process) int { return slices.Index(order, a.Name) - slices.Index(order, b.Name) })
@@ -220,10 +225,17 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return c.awaitReady(ctx, p, "")
+}
+
+// awaitReady returns when a server at an address, by default that of the kube-apiserver,
+// is ready.
+func (c *Cluster) awaitReady(ctx context.Context, p *Process, address string) error {
 	config, err := c.Client("admin")
 	if err != nil {
 		return err
 	}
+	config.Host = cmp.Or(address, config.Host)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
@@ -231,6 +243,28 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	return p.await(ctx, func(ctx context.Context) error {
 		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	})
+}
+
+// StartRelay starts the program of cmd/relay for some resources of the kube-apiserver, and
+// returns its address when it is ready. It trusts whom the kube-apiserver trusts, and has
+// the same certificate.
+func (c *Cluster) StartRelay(ctx context.Context, binary, resources string, args ...string) (address string, err error) {
+	if binary, err = filepath.Abs(binary); err != nil { // it runs in the cluster's directory
+		return "", err
+	}
+	port, err := freePort()
+	if err != nil {
+		return "", err
+	}
+	p, err := c.startProgram(binary, "relay", append([]string{
+		"--kubeconfig=" + c.kubeconfig("relay"), "--resources=" + resources, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
+		"--tls-cert-file=serving.crt", "--tls-private-key-file=serving.key",
+	}, args...)...)
+	if err != nil {
+		return "", err
+	}
+	address = fmt.Sprintf("https://127.0.0.1:%d", port)
+	return address, c.awaitReady(ctx, p, address)
 }
 
 // startControllers starts what uses the kube-apiserver.

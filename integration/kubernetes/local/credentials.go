@@ -64,6 +64,8 @@ func writeCredentials(dir string) error {
 var clients = map[string]pkix.Name{
 	"admin":                   {CommonName: "admin", Organization: []string{"system:masters"}},
 	"nodes":                   {CommonName: "fake-nodes", Organization: []string{"system:masters"}},
+	"relay":                   {CommonName: "relay", Organization: []string{"system:masters"}},
+	"viewer":                  {CommonName: "viewer"}, // without rights, unless somebody gives it some
 	"kube-controller-manager": {CommonName: "system:kube-controller-manager"},
 	"kube-scheduler":          {CommonName: "system:kube-scheduler"},
 }

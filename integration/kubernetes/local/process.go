@@ -42,7 +42,7 @@ func start(dir, binary, name string, args []string) (*Process, error) {
 		return nil, err
 	}
 	defer log.Close() // the server has its own
-	p.cmd = exec.Command(binary, append([]string{name}, args...)...)
+	p.cmd = exec.Command(binary, args...)
 	p.cmd.Dir = dir
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.SysProcAttr = child.Attributes()

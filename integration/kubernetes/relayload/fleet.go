@@ -225,10 +225,10 @@ func (f *Fleet) See(l Look, s *Sight) error {
 	return nil
 }
 
-// Differ tells how many informers have another state.
+// Differ tells how many of the informers that have synced have another state.
 func (f *Fleet) Differ(want []uint64, wrong *int) error {
 	for _, s := range f.states {
-		if s.wrong(want) {
+		if s.synced.Load() && s.wrong(want) {
 			*wrong++
 		}
 	}

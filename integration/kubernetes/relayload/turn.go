@@ -35,7 +35,7 @@ func (r *run) turn(ctx context.Context, t *Turn) (err error) {
 		if r.fleet, err = r.startFleet(server); err != nil {
 			return err
 		}
-		return r.until(ctx, t, "synced", Look{}, func(s Sight) int { return s.Synced })
+		return r.until(ctx, t, "synced", r.Informers+min(r.Controls, r.Informers), Look{}, r.Patience, func(s Sight) int { return s.Synced })
 	})
 	if r.fleet == nil {
 		return err
@@ -45,7 +45,8 @@ func (r *run) turn(ctx context.Context, t *Turn) (err error) {
 		return err
 	}
 	// What has gathered meanwhile is not of the window.
-	if err := r.until(ctx, t, "caught up", Look{Since: time.Now()}, func(s Sight) int { return s.Since }); err != nil {
+	synced := int(t.Figures["synced"])
+	if err := r.until(ctx, t, "caught up", synced, Look{Since: time.Now()}, min(time.Minute, r.Patience), func(s Sight) int { return s.Since }); err != nil {
 		return err
 	}
 	if err := sleep(ctx, min(5*time.Second, r.Window)); err != nil {
@@ -63,7 +64,7 @@ func (r *run) turn(ctx context.Context, t *Turn) (err error) {
 			return err
 		}
 		t.Figures["down"] = time.Since(killed).Seconds()
-		return r.until(ctx, t, "resumed", Look{Since: killed}, func(s Sight) int { return s.Since })
+		return r.until(ctx, t, "resumed", synced, Look{Since: killed}, r.Patience/2, func(s Sight) int { return s.Since })
 	})
 	if err != nil {
 		return err
@@ -87,11 +88,13 @@ func (r *run) restart(ctx context.Context, t *Turn) (err error) {
 	return r.cluster.StartAPIServer(ctx)
 }
 
-// until waits until count is that of all informers, or too long, and notes how many it is
-// in the end and the time of the half and of nine tenths of them.
-func (r *run) until(ctx context.Context, t *Turn, what string, look Look, count func(Sight) int) error {
-	all := r.Informers + min(r.Controls, r.Informers)
+// until waits until count is all, or too long, and notes how many it is in the end, and the
+// time of the half and of nine tenths of them.
+func (r *run) until(ctx context.Context, t *Turn, what string, all int, look Look, patience time.Duration, count func(Sight) int) error {
 	began, told := time.Now(), time.Now()
+	if !look.Since.IsZero() {
+		began = look.Since
+	}
 	for {
 		var s Sight
 		if err := r.fleet.Call("Fleet.See", look, &s); err != nil {
@@ -103,23 +106,21 @@ func (r *run) until(ctx context.Context, t *Turn, what string, look Look, count 
 			}
 		}
 		t.Figures[what] = float64(count(s))
-		if count(s) == all {
+		if count(s) >= all || time.Since(began) > patience {
 			return nil
 		}
 		if time.Since(told) > 15*time.Second {
 			told = time.Now()
 			fmt.Fprintf(r.progress, "  %d of %d have %s after %.0f s: %+v\n", count(s), all, what, time.Since(began).Seconds(), s)
 		}
-		if time.Since(began) > r.Patience {
-			return nil
-		}
-		if err := sleep(ctx, 20*time.Millisecond); err != nil {
+		if err := sleep(ctx, 50*time.Millisecond); err != nil {
 			return err
 		}
 	}
 }
 
-// right awaits that all informers have the present state, while nothing is written.
+// right awaits that all informers that have synced have the present state, while nothing is
+// written.
 func (r *run) right(ctx context.Context, t *Turn, name string) error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
@@ -133,7 +134,7 @@ func (r *run) right(ctx context.Context, t *Turn, name string) error {
 			return err
 		}
 		t.Figures[name] = float64(wrong)
-		if wrong == 0 || time.Since(began) > r.Patience {
+		if wrong == 0 || time.Since(began) > min(time.Minute, r.Patience) {
 			return nil
 		}
 		if err := sleep(ctx, 100*time.Millisecond); err != nil {
