@@ -76,7 +76,7 @@ var (
 func TestMain(m *testing.M) {
 	os.Exit(child.InTempDir("kubernetes", func(dir string) int {
 		binaries = dir
-		for _, p := range []*child.Program{kubernetes, fleet, widgets} {
+		for _, p := range []*child.Program{kubernetes, fleet, widgets, relay, kubectl} {
 			if _, err := p.Path(); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				return 1
