@@ -113,6 +113,8 @@ func (f *front) refusal(info *request.RequestInfo) *apierrors.StatusError {
 		ask += ", or send a bearer token: only requests with one are passed through"
 	}
 	switch {
+	case r == nil && info.Verb == "get" && info.APIGroup == "" && info.Resource == "namespaces": // kubectl asks after it has not found an object, and would show a 404 instead
+		return refused(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, fmt.Sprintf("this relay does not serve %s: %s", what, ask))
 	case r == nil:
 		return refused(http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("this relay does not serve %s: %s", what, ask))
 	case info.Subresource != "":
@@ -135,6 +137,9 @@ func (f *front) refuse(w http.ResponseWriter, r *http.Request, err *apierrors.St
 func (f *front) serve(api http.Handler, w http.ResponseWriter, r *http.Request) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || !info.IsResourceRequest {
+		if strings.HasPrefix(r.URL.Path, "/openapi/") && r.Method == http.MethodGet && plain(r) {
+			api = f.withOwn // the schemas by which kubectl validates and explains
+		}
 		api.ServeHTTP(w, r)
 		return
 	}
@@ -163,27 +168,20 @@ func (f *front) serve(api http.Handler, w http.ResponseWriter, r *http.Request) 
 // forUpstream reports whether only the upstream can answer a request for the resource: it
 // knows the columns of Tables, and all selectable fields.
 func forUpstream(of *resource, r *http.Request) bool {
-	if r.URL.RawPath != "" || path.Clean(r.URL.Path) != r.URL.Path {
-		return false // a proxy on the way could make it the path of something else
-	}
-	if strings.Contains(r.Header.Get("Accept"), "as=Table") {
-		return true
-	}
 	query := r.URL.Query()
-	if query.Get("shardSelector") != "" {
+	switch {
+	case !plain(r):
+		return false
+	case strings.Contains(r.Header.Get("Accept"), "as=Table"), query.Get("shardSelector") != "":
 		return true
 	}
 	selector, err := fields.ParseSelector(query.Get("fieldSelector"))
-	if err != nil {
-		return false // the API's handler says so
-	}
-	for _, requirement := range selector.Requirements() {
-		if !of.selectable(requirement.Field) {
-			return true
-		}
-	}
-	return false
+	return err == nil && // of an error the API's handler speaks
+		slices.ContainsFunc(selector.Requirements(), func(r fields.Requirement) bool { return !of.selectable(r.Field) })
 }
+
+// plain reports whether no proxy on the way could make the path that of something else.
+func plain(r *http.Request) bool { return r.URL.RawPath == "" && path.Clean(r.URL.Path) == r.URL.Path }
 
 // boundWatch returns a request for a watch that ends in time, and when its resource
 // disappears. end must be called afterwards. The upstream does not know the time.

@@ -7,7 +7,7 @@
 // itself. These clusters have no kubelet and no controllers, so that the servers are
 // processes of the test, and their Endpoints are the test's to write. Other tests run
 // what a person runs by bin/kubernetes up: controllers, scheduler and fake nodes,
-// too.
+// too, and cmd/relay before them.
 //
 // The package is a module of its own, for kube-apiserver is built from
 // k8s.io/kubernetes: about ten minutes on two cores when nothing is cached. make

@@ -108,6 +108,11 @@ func TestServes(t *testing.T) {
 			require.Contains(t, got, "PartialObjectMetadataList")
 			code, got = r.ask(t, "alice", path, "Accept:application/vnd.kubernetes.protobuf")
 			require.Equal(t, http.StatusNotAcceptable, code, got)
+			code, got = r.ask(t, "alice", "/openapi/v3/apis/fleet.example.com/v1")
+			require.Equal(t, http.StatusOK, code, got)
+			require.Contains(t, got, "DeviceSpec")
+			code, got = r.send(t, "alice", http.MethodPost, "/openapi/v3", "")
+			require.Equal(t, http.StatusNotFound, code, got)
 
 			// Only what is served can be found, and anything else is refused by name.
 			code, got = r.ask(t, "alice", "/apis/fleet.example.com/v1")
@@ -125,6 +130,7 @@ func TestServes(t *testing.T) {
 				{http.MethodGet, "/apis/fleet.example.com/v1/namespaces/a/devices/x/status", http.StatusMethodNotAllowed},
 				{http.MethodGet, "/apis/fleet.example.com/v1beta1/devices", http.StatusNotFound},
 				{http.MethodGet, "/api/v1/pods", http.StatusNotFound},
+				{http.MethodGet, "/api/v1/namespaces/a", http.StatusMethodNotAllowed}, // kubectl would report a 404 instead of an object's
 				{http.MethodGet, "/api/v1/namespaces/a/pods/x/log", http.StatusNotFound},
 			} {
 				code, got := r.send(t, "alice", refused.method, refused.path, "{}")
@@ -212,7 +218,7 @@ func TestRights(t *testing.T) {
 	}
 	allowed("bob", a)
 	allowed("bob", a+"/x")
-	for _, of := range []string{path, b, b + "/x", b + "?watch=1", path + "?watch=1", path + "?fieldSelector=metadata.namespace%3Da", "/debug/watchcache", "/metrics"} {
+	for _, of := range []string{path, b, b + "/x", b + "?watch=1", path + "?watch=1", path + "?fieldSelector=metadata.namespace%3Da", "/debug/watchcache", "/metrics", "/openapi/v3"} {
 		forbidden("bob", of)
 	}
 	code, _ := r.ask(t, "mallory", a)

@@ -221,6 +221,9 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 		// Otherwise a kube-apiserver waits for a minute for watches that don't end.
 		"--shutdown-watch-termination-grace-period=5s", "--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.0.0.0/16",
 		"--tls-cert-file=serving.crt", "--tls-private-key-file=serving.key", "--client-ca-file=ca.crt", "--authorization-mode=Node,RBAC",
+		// Nobody has a certificate of that name: aggregated servers, and relays, log an error if there is no authority.
+		"--requestheader-client-ca-file=ca.crt", "--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=sa.key", "--service-account-signing-key-file=sa.key")
 	if err != nil {
 		return err
