@@ -41,6 +41,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-watchcache/watchcache/integration/internal/child"
+	"github.com/kube-watchcache/watchcache/integration/internal/proxy"
 	"github.com/kube-watchcache/watchcache/integration/kubernetes/local"
 	"github.com/kube-watchcache/watchcache/integration/kubernetes/nodes"
 )
@@ -114,6 +115,8 @@ type relayed struct {
 	// through is the same, by the relay's address.
 	through *cluster
 	relay   *process
+	// network is between the relay and the kube-apiserver.
+	network *proxy.Proxy
 }
 
 // startRelayed starts both. The relay has the rights that its page says.
@@ -147,8 +150,12 @@ func startRelayed(t *testing.T, on string) *relayed {
 	c.apply(t, string(manifests[1]))
 	c.sh(t, "kubectl create clusterrole relay-gadgets --verb=get,list,watch --resource=gadgets.zoo.example.com && kubectl create clusterrolebinding relay-gadgets --clusterrole=relay-gadgets --serviceaccount=relay:relay")
 
+	c.network, err = proxy.Listen(strings.TrimPrefix(c.url, "https://"), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.network.Close()) })
+	upstream := &cluster{dir: c.dir, url: "https://" + c.network.Address(), kubeconfig: c.kubeconfig}
 	port := strconv.Itoa(freePort(t, "127.0.0.1"))
-	c.relay = c.run(t, relay, "--kubeconfig="+c.as(t, "relay", "relay"), "--resources="+served, "--bind-address=127.0.0.1", "--secure-port="+port,
+	c.relay = c.run(t, relay, "--kubeconfig="+upstream.as(t, "relay", "relay"), "--resources="+served, "--bind-address=127.0.0.1", "--secure-port="+port,
 		"--tls-cert-file=serving.crt", "--tls-private-key-file=serving.key",
 		"--authorization-webhook-cache-authorized-ttl=1s", "--authorization-webhook-cache-unauthorized-ttl=1s", "--authentication-token-webhook-cache-ttl=1s")
 	c.through = &cluster{dir: c.dir, url: "https://127.0.0.1:" + port}
@@ -230,6 +237,7 @@ func TestRelay(t *testing.T) {
 			t.Run("rights", func(t *testing.T) { testRelayRights(t, c) })
 			t.Run("definition", func(t *testing.T) { testDefinition(t, c) })
 			require.NotContains(t, c.relay.log.String(), "forbidden", "the rights of the page don't suffice")
+			t.Run("another server", func(t *testing.T) { testAnotherServer(t, c) })
 			t.Run("restart", func(t *testing.T) { testRestart(t, c) })
 			c.relay.interrupt(t)
 		})
@@ -239,9 +247,9 @@ func TestRelay(t *testing.T) {
 // requests counts what informers ask, by the resource.
 type requests struct {
 	mu sync.Mutex
-	// lists are all requests for a whole state, initial those among them that are
-	// watches. types are the media types of watches.
-	lists, initial map[string]int
+	// lists are all requests for a whole state, watches those that are watches, with a
+	// state or without. types are the media types of watches.
+	lists, watches map[string]int
 	types          map[string]bool
 }
 
@@ -256,15 +264,15 @@ func (r *requests) wrap(next http.RoundTripper) http.RoundTripper {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.types == nil {
-			r.lists, r.initial, r.types = map[string]int{}, map[string]int{}, map[string]bool{}
+			r.lists, r.watches, r.types = map[string]int{}, map[string]int{}, map[string]bool{}
 		}
 		query, resource := request.URL.Query(), path.Base(request.URL.Path)
-		watches, initial := query.Get("watch") != "", query.Get("sendInitialEvents") == "true"
-		if !watches || initial {
+		watches := query.Get("watch") != ""
+		if !watches || query.Get("sendInitialEvents") == "true" {
 			r.lists[resource]++
 		}
-		if initial {
-			r.initial[resource]++
+		if watches {
+			r.watches[resource]++
 		}
 		if watches && err == nil {
 			r.types[response.Header.Get("Content-Type")] = true
@@ -273,11 +281,11 @@ func (r *requests) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// counts returns the lists, those among them that are watches, and the media types.
-func (r *requests) counts() (lists, initial map[string]int, types []string) {
+// counts returns the lists, the watches and their media types.
+func (r *requests) counts() (lists, watches map[string]int, types []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return maps.Clone(r.lists), maps.Clone(r.initial), slices.Sorted(maps.Keys(r.types))
+	return maps.Clone(r.lists), maps.Clone(r.watches), slices.Sorted(maps.Keys(r.types))
 }
 
 // followers are informers of all that is served, through the relay.
@@ -391,13 +399,13 @@ func testInformers(t *testing.T, c *relayed) {
 	c.change(t, "a")
 	c.level(t, f)
 	once := map[string]int{"pods": 1, "nodes": 1, "services": 1, "endpointslices": 1}
-	lists, initial, types := f.typed.counts()
+	lists, watches, types := f.typed.counts()
 	require.Equal(t, once, lists)
-	require.Equal(t, once, initial, "informers begin with a watch that sends the state")
+	require.Equal(t, once, watches, "informers begin with a watch that sends the state, and have no other")
 	require.Equal(t, []string{"application/vnd.kubernetes.protobuf;stream=watch"}, types)
-	lists, initial, types = f.custom.counts()
+	lists, watches, types = f.custom.counts()
 	require.Equal(t, map[string]int{"gadgets": 1}, lists)
-	require.Equal(t, map[string]int{"gadgets": 1}, initial)
+	require.Equal(t, map[string]int{"gadgets": 1}, watches)
 	require.Equal(t, []string{"application/json"}, types)
 }
 
@@ -463,7 +471,7 @@ func testKubectl(t *testing.T, c *relayed) {
 
 // testRefused asks for what a relay does not do.
 func testRefused(t *testing.T, c *relayed) {
-	ask := "ask the upstream, " + c.url
+	ask := "ask the upstream, https://" + c.network.Address()
 	require.NoError(t, os.WriteFile(filepath.Join(c.dir, "pod.yaml"), []byte(strings.ReplaceAll(gated, "gated", "refused")), 0o600))
 	for command, want := range map[string]string{
 		"logs gated":                                 "this relay does not serve pods/log: " + ask,
@@ -693,21 +701,53 @@ func testDefinition(t *testing.T, c *relayed) {
 	require.Equal(t, map[string]int{"pods": 1, "nodes": 1, "services": 1, "endpointslices": 1}, lists, "informers of other resources notice nothing")
 }
 
+// relists returns how often the relay has listed, by the resource.
+func (c *relayed) relists(t *testing.T) map[string]int {
+	t.Helper()
+	all := map[string]int{}
+	for _, line := range regexp.MustCompile(`(?m)^watchcache_relists_total\{.*resource="(\w+)"} (\d+)$`).FindAllStringSubmatch(c.through.sh(t, "kubectl get --raw /metrics"), -1) {
+		n, err := strconv.Atoi(line[2])
+		require.NoError(t, err)
+		all[line[1]] += n
+	}
+	require.Len(t, all, 5)
+	return all
+}
+
+// testAnotherServer leads the relay to a second kube-apiserver, and back: neither it nor
+// informers list again.
+func testAnotherServer(t *testing.T, c *relayed) {
+	port := freePort(t, "127.0.0.1")
+	c.run(t, kubernetes, append([]string{"kube-apiserver"}, c.local.APIServerFlags(port)...)...)
+	other := &cluster{dir: c.dir, url: fmt.Sprintf("https://127.0.0.1:%d", port)}
+	other.kubeconfig = other.writeKubeconfig(t, "second-admin", "{client-certificate: admin.crt, client-key: admin.key}")
+	other.eventually(t, "kubectl get --raw /readyz", "ok")
+	other.eventually(t, "kubectl get gadgets -A -o name", "gadget.zoo") // its cache of custom resources begins now
+	f := c.follow(t)
+	before := c.relists(t)
+	for round, target := range []string{other.url, c.url} {
+		c.change(t, fmt.Sprintf("d%d", round)) // of all that is served, so that both servers have a history
+		c.level(t, f)
+		c.sh(t, fmt.Sprintf("kubectl -n lab create configmap unrelated-%d", round))
+		c.network.Forward(strings.TrimPrefix(target, "https://"))
+		require.Positive(t, c.network.Cut())
+		c.change(t, fmt.Sprintf("e%d", round))
+		c.level(t, f)
+	}
+	require.Equal(t, before, c.relists(t))
+	for _, asked := range []*requests{f.typed, f.custom} {
+		lists, watches, _ := asked.counts()
+		for resource, n := range lists {
+			require.Equal(t, []int{1, 1}, []int{n, watches[resource]}, "the informer of %s has the watch that it began with", resource)
+		}
+	}
+}
+
 // testRestart kills the kube-apiserver and starts it again under informers.
 func testRestart(t *testing.T, c *relayed) {
 	f := c.follow(t)
 	c.level(t, f)
-	relists := func() map[string]int { // all causes
-		all := map[string]int{}
-		for _, line := range regexp.MustCompile(`(?m)^watchcache_relists_total\{.*resource="(\w+)"} (\d+)$`).FindAllStringSubmatch(c.through.sh(t, "kubectl get --raw /metrics"), -1) {
-			n, err := strconv.Atoi(line[2])
-			require.NoError(t, err)
-			all[line[1]] += n
-		}
-		require.Len(t, all, 5)
-		return all
-	}
-	before := relists()
+	before := c.relists(t)
 	c.sh(t, "kubectl -n lab create configmap unrelated") // a version that the relay has not heard of
 	require.NoError(t, syscall.Kill(c.local.Server("kube-apiserver").PID(), syscall.SIGKILL))
 	<-c.local.Server("kube-apiserver").Exited()
@@ -720,12 +760,13 @@ func testRestart(t *testing.T, c *relayed) {
 	c.change(t, "c")
 	c.level(t, f)
 	c.through.eventually(t, "kubectl get --raw /readyz", "ok")
-	again, lists := relists(), f.lists()
+	again, lists := c.relists(t), f.lists()
+	_, watches, _ := f.typed.counts()
 	if c.on == ours { // a server on this cache reads of etcd what was before its restart
 		for resource, n := range before {
 			if resource != "gadgets" { // custom resources have no such history
 				require.Equal(t, n, again[resource], "the relay has listed %s again", resource)
-				require.Equal(t, 1, lists[resource], "an informer has listed %s again", resource)
+				require.Equal(t, []int{1, 1}, []int{lists[resource], watches[resource]}, "the informer of %s has the watch that it began with", resource)
 			}
 		}
 	}

@@ -216,19 +216,27 @@ func get(ctx context.Context, url string) error {
 
 // StartAPIServer starts the kube-apiserver, and returns when it is ready.
 func (c *Cluster) StartAPIServer(ctx context.Context) error {
-	p, err := c.start("kube-apiserver", "--watch-cache-implementation="+c.config.Implementation,
-		"--etcd-servers="+c.etcdURL, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", c.port),
+	p, err := c.start("kube-apiserver", c.APIServerFlags(c.port)...)
+	if err != nil {
+		return err
+	}
+	return c.awaitReady(ctx, p, "")
+}
+
+// APIServerFlags are those of a kube-apiserver of the cluster on a port, for programs that
+// run in its directory.
+func (c *Cluster) APIServerFlags(port int) []string {
+	return []string{
+		"--watch-cache-implementation=" + c.config.Implementation,
+		"--etcd-servers=" + c.etcdURL, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
 		// Otherwise a kube-apiserver waits for a minute for watches that don't end.
 		"--shutdown-watch-termination-grace-period=5s", "--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.0.0.0/16",
 		"--tls-cert-file=serving.crt", "--tls-private-key-file=serving.key", "--client-ca-file=ca.crt", "--authorization-mode=Node,RBAC",
 		// Nobody has a certificate of that name: aggregated servers, and relays, log an error if there is no authority.
 		"--requestheader-client-ca-file=ca.crt", "--requestheader-allowed-names=front-proxy-client",
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
-		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=sa.key", "--service-account-signing-key-file=sa.key")
-	if err != nil {
-		return err
+		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=sa.key", "--service-account-signing-key-file=sa.key",
 	}
-	return c.awaitReady(ctx, p, "")
 }
 
 // awaitReady returns when a server at an address, by default that of the kube-apiserver,
