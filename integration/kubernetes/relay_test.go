@@ -295,7 +295,7 @@ type followers struct {
 	typed, custom *requests
 }
 
-// lists returns how often informers have begun anew, by the resource.
+// lists returns how often the informers of each resource have read the whole state.
 func (f *followers) lists() map[string]int {
 	all, _, _ := f.typed.counts()
 	custom, _, _ := f.custom.counts()
@@ -672,7 +672,7 @@ func testRelayRights(t *testing.T, c *relayed) {
 	refused("nobody", "{}", "-n lab get pods --username=none --password=none", "")
 	refused("viewer", certificate, "-n lab get pods --as=admin --as-group=system:masters", "Forbidden")
 
-	// What is revoked ends when the decision that is kept does.
+	// A revoked right ends when the relay's cached decision expires.
 	c.sh(t, "kubectl -n lab delete rolebinding viewer && kubectl -n lab delete serviceaccount named")
 	for user, credentials := range map[string]string{"viewer": certificate, "gone": gone} {
 		path := c.through.writeKubeconfig(t, "through-"+user, credentials)

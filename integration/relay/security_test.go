@@ -270,8 +270,8 @@ func TestRevokedRight(t *testing.T) {
 	require.Equal(t, http.StatusOK, code, body)
 }
 
-// What is passed through has the client's token and nothing of the relay's, which has a
-// certificate beside its token. Without a token nothing is passed through.
+// A request that is passed through has the client's token, and neither the relay's token nor
+// its certificate. Requests without a token are not passed through.
 func TestPassesTheClientsToken(t *testing.T) {
 	noLeaks(t)
 	u := startUpstream(t, apiserver.Ours)

@@ -51,7 +51,7 @@ func TestReadsOfABusyResourceWaitForItsNextChange(t *testing.T) {
 		// A report has that version too.
 		busy := func(d time.Duration) {
 			for range int(d / (10 * time.Millisecond)) {
-				time.Sleep(4 * time.Millisecond)
+				time.Sleep(4 * time.Millisecond) // of the bubble, as all below
 				read()
 				time.Sleep(6 * time.Millisecond)
 				change()

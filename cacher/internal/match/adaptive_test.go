@@ -253,7 +253,8 @@ func TestAdaptMakesRoom(t *testing.T) {
 	}
 }
 
-// When room is lost, the index that saves the most stays, also just after it began to pay anew.
+// When there is less room, the index that saves reads the most stays, also right after its
+// count of savings has begun again.
 func TestAdaptKeepsWhatSavesMost(t *testing.T) {
 	a := newAdapted(8, 10)
 	require.Len(t, a.missed(t, "app=7", 0), 1)
@@ -274,8 +275,8 @@ func TestAdaptKeepsWhatSavesMost(t *testing.T) {
 	require.Equal(t, []string{"l:app"}, a.x.Adaptive())
 }
 
-// What an index saves is counted for the namespace of each LIST, in whatever order clients
-// list several.
+// An index counts its savings within the namespace of each LIST, in whatever order clients
+// list namespaces.
 func TestSavedByNamespace(t *testing.T) {
 	for empty := range 16 {
 		a, index := newAdapted(8, 100), new(earnedIndex)

@@ -44,7 +44,7 @@ func (r *run) turn(ctx context.Context, t *Turn) (err error) {
 	if err != nil {
 		return err
 	}
-	// What has gathered meanwhile is not of the window.
+	// Events that piled up while informers started do not count in the window.
 	synced := int(t.Figures["synced"])
 	if err := r.until(ctx, t, "caught up", synced, Look{Since: time.Now()}, min(time.Minute, r.Patience), func(s Sight) int { return s.Since }); err != nil {
 		return err
