@@ -18,11 +18,13 @@ const (
 	// the spacing.
 	progressInterval = 100 * time.Millisecond
 	progressSpacing  = 5 * time.Millisecond
-	// busyGap is the mean time between the changes of a resource at which the next
-	// change is waited for, which says as much as a report: for twice as long at most.
-	// rateInterval is the shortest time that the mean is taken over.
-	busyGap      = 20 * time.Millisecond
-	rateInterval = 100 * time.Millisecond
+	// A resource whose changes come at most busyGap apart, in the mean over rateInterval
+	// or longer, is about to change again, and the change says as much as a report: a read
+	// waits for it twice the mean time, at most nextChangeWait. With changes each 100 ms,
+	// one read in four needs no request.
+	busyGap        = progressInterval
+	nextChangeWait = 25 * time.Millisecond
+	rateInterval   = 250 * time.Millisecond
 	// progressTimeout bounds one request, which the client of an etcd that it
 	// cannot reach would hold for as long as its context allows.
 	progressTimeout = 250 * time.Millisecond
@@ -217,7 +219,7 @@ func (p *ProgressRequester) nextChange() time.Duration {
 	if p.gap == 0 || p.gap > busyGap {
 		return 0
 	}
-	return 2 * p.gap
+	return min(2*p.gap, nextChangeWait)
 }
 
 // watch returns the unfinished resourceVersion, and notes that WatchOut need not wake the

@@ -48,22 +48,29 @@ func TestReadsOfABusyResourceWaitForItsNextChange(t *testing.T) {
 			}(rv.Load() + 1)
 			synctest.Wait()
 		}
-		// A report has that version too.
-		busy := func(d time.Duration) {
-			for range int(d / (10 * time.Millisecond)) {
-				time.Sleep(4 * time.Millisecond) // of the bubble, as all below
+		// changes come apart, each one before after a read; a report has its version too.
+		changes := func(d, apart, before time.Duration) {
+			for range int(d / apart) {
+				time.Sleep(apart - before) // of the bubble, as all below
 				read()
-				time.Sleep(6 * time.Millisecond)
+				time.Sleep(before)
 				change()
 			}
 			synctest.Wait()
 		}
-		busy(2 * rateInterval)
-		asked.Store(0)
-		answered.Store(0)
-		busy(time.Second)
-		require.EqualValues(t, 100, answered.Load())
-		require.Zero(t, asked.Load())
+		steady := func(apart, before time.Duration) (requests int64) {
+			changes(4*rateInterval, apart, before)
+			asked.Store(0)
+			answered.Store(0)
+			changes(10*apart, apart, before)
+			require.EqualValues(t, 10, answered.Load())
+			return asked.Load()
+		}
+		const ms = time.Millisecond
+		require.Zero(t, steady(80*ms, nextChangeWait-ms), "the next change is near")
+		require.EqualValues(t, 10, steady(80*ms, 2*nextChangeWait), "the next change is far")
+		require.EqualValues(t, 10, steady(2*busyGap, 10*ms), "changes are rare")
+		require.Zero(t, steady(10*ms, 6*ms))
 
 		// The last change has come: each report is of a version that nobody has told.
 		began := time.Now()
@@ -72,10 +79,10 @@ func TestReadsOfABusyResourceWaitForItsNextChange(t *testing.T) {
 			read()
 			time.Sleep(time.Millisecond)
 		}
-		require.LessOrEqual(t, time.Since(began), 25*time.Millisecond, "virtual time: twice the mean time between changes")
+		require.LessOrEqual(t, time.Since(began), 25*time.Millisecond, "virtual time: nextChangeWait")
 
 		change()
-		time.Sleep(2 * rateInterval)
+		time.Sleep(20 * rateInterval)
 		asked.Store(0)
 		read()
 		require.EqualValues(t, 1, asked.Load(), "at once")
