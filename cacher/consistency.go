@@ -182,9 +182,8 @@ func (c *comparison) difference() string {
 }
 
 // suspicionPause is the least time between two suspicions that are followed
-// up. The pause doubles with each, up to suspicionPauseMax, until a comparison
-// with storage passes or, where none are made, for good: requests of a client
-// must not make the cache compare or list all the time.
+// up. The pause doubles with each, up to suspicionPauseMax, for good: requests
+// of a client must not make the cache compare or list all the time.
 const (
 	suspicionPause    = 10 * time.Second
 	suspicionPauseMax = time.Hour

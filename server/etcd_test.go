@@ -37,7 +37,8 @@ func startEtcd(t testing.TB) *storagebackend.Config {
 	t.Helper()
 	before := goleak.IgnoreCurrent()
 	timer := goleak.IgnoreTopFunction("k8s.io/apiserver/pkg/storage/cacher.(*watchCache).waitUntilFreshLocked.func2")
-	t.Cleanup(func() { goleak.VerifyNone(t, before, timer) })
+	timer36 := goleak.IgnoreTopFunction("k8s.io/apiserver/pkg/storage/cacher.(*watchCache).waitUntilFreshAndBlock.func2")
+	t.Cleanup(func() { goleak.VerifyNone(t, before, timer, timer36) })
 	return startEtcdFor(t)
 }
 

@@ -14,8 +14,9 @@ import (
 )
 
 // tree writes the main module as it is released for the minor: without the modules
-// inside it, this command and what is left out, with the held
-// go.mod and go.sum, without the files of other minors. No user needs a build tag then.
+// inside it, this command, the checks of the repository as a whole and what is
+// left out, with the held go.mod and go.sum, without the files of other minors.
+// No user needs a build tag then.
 func (m minor) tree(root, into string) error {
 	if entries, err := os.ReadDir(into); err == nil && len(entries) > 0 {
 		return fmt.Errorf("%s is not empty", into)
@@ -25,7 +26,7 @@ func (m minor) tree(root, into string) error {
 		return err
 	}
 	files := strings.FieldsFunc(listed, func(r rune) bool { return r == 0 })
-	inner := append([]string{"hack/versions/"}, leftOut...)
+	inner := append([]string{"hack/versions/", "hack/arrows/", "hack/release_test.go"}, leftOut...)
 	for _, f := range files {
 		if path.Base(f) == "go.mod" && f != "go.mod" {
 			inner = append(inner, path.Dir(f)+"/")
