@@ -6,10 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -22,7 +20,6 @@ import (
 	"k8s.io/apiserver/pkg/util/flowcontrol"
 
 	"github.com/kube-watchcache/watchcache/cacher"
-	"github.com/kube-watchcache/watchcache/cacher/status"
 	"github.com/kube-watchcache/watchcache/internal/memstore"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
@@ -56,31 +53,6 @@ func receivedAll(w *podWatch) (all []string) {
 	}
 }
 
-// An object that has not changed since the cache has listed it is not made into an
-// element once more, and its attributes are not computed twice.
-func TestBackfillUsesWhatWasListed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		computed := map[string]int{}
-		config := podConfig(storedHistory())
-		config.GetAttrsFunc = func(object runtime.Object) (labels.Set, fields.Set, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			computed[object.(*example.Pod).ResourceVersion]++
-			return poddata.Attrs(object)
-		}
-		c, err := cacher.New(config)
-		require.NoError(t, err)
-		defer c.Stop()
-		synctest.Wait()
-		watchPods(t, c, "/pods/", "1")
-		mu.Lock()
-		assert.Equal(t, map[string]int{"2": 1, "3": 1, "4": 1, "5": 1, "6": 1, "7": 1, "8": 1}, computed)
-		mu.Unlock()
-		expectReceived(t, watchPods(t, c, "/pods/", "6"), "MODIFIED b/three@7", "ADDED a/two@8")
-	})
-}
-
 // quietlyCompacted does not tell what it has compacted, as a storage that somebody
 // else compacts.
 type quietlyCompacted struct{ *memstore.Store }
@@ -111,29 +83,12 @@ func TestBackfillAfterQuietCompaction(t *testing.T) {
 	})
 }
 
-// held is a bubble in which requests of a kind wait, in the middle of what the cache
-// does to get at the history. The cache is ready all the same.
-func held(t *testing.T, kind string, test func(t *testing.T, store *memstore.Store, c *cacher.Cacher, open func())) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		store := storedHistory()
-		open := store.Gate(kind)
-		defer open()
-		c, err := cacher.New(podConfig(store))
-		require.NoError(t, err)
-		defer c.Stop()
-		synctest.Wait()
-		require.True(t, c.Ready(), "the cache is not ready")
-		expectList(t, c, "/pods/", "0", "a/one a/two b/three@8")
-		test(t, store, c, open)
-	})
-}
-
 // REGRESSIONS 135: a watch that waits for the history holds no seat of API Priority and
 // Fairness: after the restart of a server all clients come at once, and would keep others
 // from being served.
 func TestWatchThatWaitsForBackfillHoldsNoSeat(t *testing.T) {
-	held(t, "list", func(t *testing.T, _ *memstore.Store, c *cacher.Cacher, open func()) {
+	inBubble(t, storedHistory, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		open := store.Gate("list")
 		signal := flowcontrol.NewInitializationSignal()
 		ctx := flowcontrol.WithInitializationSignal(testContext(t), signal)
 		watching := make(chan error, 1)
@@ -249,35 +204,6 @@ func TestBackfillReadsFewObjects(t *testing.T) {
 			assert.Equal(t, lists, store.Requests()["list"], "lists when %d of 100 objects have changed", changed)
 		})
 	}
-}
-
-// The window takes no more of the history than it has room for in its half.
-func TestBackfillIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newStore()
-		store.History = true
-		for i := range 1000 {
-			put(store, poddata.Pod(fmt.Sprintf("a/%d", i%10), fmt.Sprintf("size=%d", i))) // up to 1001
-			if i%3 == 0 {
-				store.Remove(fmt.Sprintf("/pods/a/%d", i%10))
-			}
-		}
-		rv, err := store.GetCurrentResourceVersion(t.Context())
-		require.NoError(t, err)
-		c := newCache(t, store, func(config *cacher.Config) { config.WindowBytes = 200_000 })
-		synctest.Wait()
-		expectRefused(t, c, "2")
-		elapse(2 * time.Second) // the window is trimmed when its events were dispatched
-		status, err := c.StatusPage(status.Query{})
-		require.NoError(t, err)
-		oldest := status.OldestResourceVersion
-		assert.Greater(t, oldest, uint64(100))
-		assert.Less(t, oldest, rv-50)
-		assert.LessOrEqual(t, status.WindowBytes, int64(100_000))
-		assert.Greater(t, status.WindowBytes, int64(50_000))
-		expectRefused(t, c, fmt.Sprint(oldest-1))
-		assert.Len(t, receivedAll(watchPods(t, c, "/pods/", fmt.Sprint(oldest))), int(rv-oldest))
-	})
 }
 
 // REGRESSIONS 152 to 154: what custom resources were before the cache has listed them

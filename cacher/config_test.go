@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,22 +21,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
-	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/internal/memstore"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
 
-// Everything wrong with a configuration is said at once, each with the name of
-// its field and the value that it has.
+// Everything wrong with a configuration is said at once, each with the name of its field
+// and the value that it has. FuzzConfig has the fields with bounds.
 func TestConfigRefusesWhatDoesNotFit(t *testing.T) {
 	for _, tc := range []struct {
 		field  string
@@ -47,7 +44,6 @@ func TestConfigRefusesWhatDoesNotFit(t *testing.T) {
 		{"Versioner", func(c *cacher.Config) { c.Versioner = nil }, []string{"nil"}},
 		{"GroupResource", func(c *cacher.Config) { c.GroupResource.Resource = "" }, []string{`""`}},
 		{"GroupResource", func(c *cacher.Config) { c.GroupResource = schema.GroupResource{Group: "fleet.example.com"} }, []string{"fleet.example.com"}},
-		{"EventsHistoryWindow", func(c *cacher.Config) { c.EventsHistoryWindow = -time.Second }, []string{"-1s"}},
 		{"ResourcePrefix", func(c *cacher.Config) { c.ResourcePrefix = "" }, []string{`""`}},
 		{"ResourcePrefix", func(c *cacher.Config) { c.ResourcePrefix = "pods/" }, []string{`"pods/"`}},
 		{"ResourcePrefix", func(c *cacher.Config) { c.ResourcePrefix = "/" }, []string{`"/"`}},
@@ -77,22 +73,10 @@ func TestConfigRefusesWhatDoesNotFit(t *testing.T) {
 		}, []string{"PartialObjectMetadata", "example.Pod"}},
 		{"Codec", func(c *cacher.Config) { c.Codec = brokenCodec{} }, []string{"brokenCodec", "does not encode"}},
 		{"LabelIndexes", func(c *cacher.Config) { c.LabelIndexes = []string{"not a label"} }, []string{`"not a label"`}},
-		{"LabelIndexes", func(c *cacher.Config) { c.LabelIndexes = []string{""} }, []string{`""`}},
-		{"LabelIndexes", func(c *cacher.Config) { c.LabelIndexes = []string{"app", "app"} }, []string{`"app"`, "already"}},
 		{"LabelIndexes", func(c *cacher.Config) {
 			c.LabelIndexes, c.Indexers = []string{"app"}, &cache.Indexers{storage.LabelIndex("app"): byNode}
 		}, []string{`"app"`, "already"}},
-		{"WindowBytes", func(c *cacher.Config) { c.WindowBytes = -1 }, []string{"-1"}},
-		{"BookmarkInterval", func(c *cacher.Config) { c.BookmarkInterval = -time.Minute }, []string{"-1m0s"}},
-		{"FreshnessTimeout", func(c *cacher.Config) { c.FreshnessTimeout = -time.Millisecond }, []string{"-1ms"}},
-		{"StorageTimeout", func(c *cacher.Config) { c.StorageTimeout = -time.Second }, []string{"-1s"}},
 		{"StorageTimeout", func(c *cacher.Config) { c.StorageTimeout = time.Millisecond }, []string{"1ms", "at least 1s"}},
-		{"WatchBuffer", func(c *cacher.Config) { c.WatchBuffer = -5 }, []string{"-5"}},
-		{"WatchBuffer", func(c *cacher.Config) { c.WatchBuffer = 1 << 40 }, []string{"1099511627776", "65536"}},
-		{"ConsistencyCheckInterval", func(c *cacher.Config) { c.ConsistencyCheckInterval = time.Second - 1 }, []string{"999.999999ms", "1s"}},
-		{"ConsistencyCheckInterval", func(c *cacher.Config) { c.ConsistencyCheckInterval = 1 }, []string{"1ns", "1s"}},
-		{"IdleTimeout", func(c *cacher.Config) { c.IdleTimeout = 100 * time.Millisecond }, []string{"100ms", "1s"}},
-		{"IdleTimeout", func(c *cacher.Config) { c.IdleTimeout = -1 }, []string{"-1ns"}},
 	} {
 		config := podConfig(newStore())
 		tc.change(&config)
@@ -105,41 +89,23 @@ func TestConfigRefusesWhatDoesNotFit(t *testing.T) {
 		for _, word := range append(tc.says, "cacher.Config."+tc.field) {
 			assert.ErrorContains(t, err, word, tc.field)
 		}
-		n := strings.Count(err.Error(), "cacher.Config.")
-		assert.Equal(t, 1, n, "%s: %d fields are named: %v", tc.field, n, err)
+		assert.Equal(t, 1, strings.Count(err.Error(), "cacher.Config."), "the fields that are named for %s: %v", tc.field, err)
 	}
 	_, err := cacher.New(cacher.Config{WindowBytes: -1})
 	for _, field := range []string{"Storage", "Versioner", "GroupResource", "ResourcePrefix", "KeyFunc", "GetAttrsFunc", "NewFunc", "NewListFunc", "WindowBytes"} {
 		assert.Contains(t, fmt.Sprint(err), "cacher.Config."+field+" is ", field)
 	}
 	config := podConfig(newStore())
+	config.IndexerFuncs = storage.IndexerFuncs{"d": nil, "b": nil, "c": nil, "a": nil}
+	for range 20 { // someone may compare two logs
+		assert.Regexp(t, `(?s)"a".*"b".*"c".*"d"`, config.Validate().Error())
+	}
+	config = podConfig(newStore())
 	config.Codec = nil // as a storage without encoded objects has it
 	assert.NoError(t, config.Validate())
 	_, err = cacher.New(podConfig(unsized{newStore()}))
 	assert.ErrorContains(t, err, "cacher.Config.Storage", "a storage that has an estimator")
 	assert.ErrorContains(t, err, "another estimator", "a storage that has an estimator")
-}
-
-// The same mistakes give the same text each time: someone may compare two logs.
-func TestConfigProblemsComeInOrder(t *testing.T) {
-	config := podConfig(newStore())
-	config.EventsHistoryWindow, config.BookmarkInterval, config.FreshnessTimeout, config.IdleTimeout = -1, -2, -3, -4
-	config.IndexerFuncs = storage.IndexerFuncs{"d": nil, "b": nil, "c": nil, "a": nil}
-	config.Indexers = &cache.Indexers{"f:b": nil, "f:a": nil, "f:d": nil, "f:c": nil}
-	want := config.Validate().Error()
-	var fields []string
-	for line := range strings.Lines(want) {
-		field, _, _ := strings.Cut(strings.TrimPrefix(line, "cacher.Config."), ":")
-		fields = append(fields, field)
-	}
-	require.Equal(t, []string{
-		"EventsHistoryWindow is -1ns", "FreshnessTimeout is -3ns", "IdleTimeout is -4ns", "BookmarkInterval is -2ns",
-		`IndexerFuncs is "a"`, `IndexerFuncs is "b"`, `IndexerFuncs is "c"`, `IndexerFuncs is "d"`,
-		`Indexers is "f`, `Indexers is "f`, `Indexers is "f`, `Indexers is "f`,
-	}, fields)
-	for range 20 {
-		require.Equal(t, want, config.Validate().Error())
-	}
 }
 
 type brokenCodec struct{}
@@ -157,215 +123,40 @@ func (unsized) EnableResourceSizeEstimation(storage.KeysFunc) error {
 	return errors.New("there is another estimator")
 }
 
-// fieldEffect shows what a field does: what is observed with the one value and
-// with the other.
-type fieldEffect struct {
-	// by names the test that shows it, if it takes one of its own.
-	by string
-	// change sets the field to its first (0) or second (1) value.
-	change func(c *cacher.Config, value int)
-	// observe runs in a bubble, on a cache that is ready.
-	observe func(t *testing.T, store *memstore.Store, c *cacher.Cacher) string
-	want    [2]string
-}
-
-func choose[T any](value int, from ...T) T { return from[value] }
-
-var fieldEffects = map[string]fieldEffect{
-	"Storage":                  {by: "TestGet"},
-	"Indexers":                 {by: "TestListLooksAtMatchesOnly"},
-	"AdaptiveIndexes":          {by: "TestAdaptiveIndexes"},
-	"AdaptivePercent":          {by: "TestAdaptiveIndexes"},
-	"LabelIndexes":             {by: "TestListLooksAtMatchesOnly"},
-	"Codec":                    {by: "TestConfigRefusesWhatDoesNotFit"},
-	"WatchProgress":            {by: "TestProgressSupportChanges"},
-	"BookmarkInterval":         {by: "TestScripts/bookmarks"},
-	"FreshnessTimeout":         {by: "TestScripts/consistency"},
-	"StorageTimeout":           {by: "TestStorageTimeout"},
-	"MaxFallbackLists":         {by: "TestStaleCacheShieldsStorage"},
-	"ConsistentGetFromStorage": {by: "TestScripts/consistency"},
-	"ConsistencyCheckInterval": {by: "TestConsistencyCheckFindsDifferences"},
-	"Metrics":                  {by: "TestMetricsOfTheState"},
-	"Clock":                    {by: "TestClock"},
-	"NewListFunc":              {by: "TestNewListFunc"},
-	"LazyStart":                {by: "TestScripts/lifecycle"},
-	"IdleTimeout":              {by: "TestScripts/lifecycle"},
-	"DisableSizeEstimation":    {by: "TestDisableSizeEstimation"},
-	"Versioner": {
-		change:  func(c *cacher.Config, value int) { c.Versioner = shifted{uint64(value)} },
-		observe: func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) string { return oneLine(t, c, "/pods/") },
-		want:    [2]string{"a/one@2", "a/one@3"},
-	},
-	"GroupResource": {
-		change: func(c *cacher.Config, value int) {
-			c.GroupResource = schema.GroupResource{Group: choose(value, "", "fleet.example.com"), Resource: "pods"}
-		},
-		observe: func(_ *testing.T, _ *memstore.Store, c *cacher.Cacher) string { return c.Status().Resource },
-		want:    [2]string{"pods", "pods.fleet.example.com"},
-	},
-	"EventsHistoryWindow": {
-		change: func(c *cacher.Config, value int) { c.EventsHistoryWindow = choose(value, time.Minute, time.Hour) },
-		observe: func(t *testing.T, store *memstore.Store, c *cacher.Cacher) string {
-			history(t, store, c)
-			elapse(10 * time.Minute)
-			return fromStorage(t, store, c, "10")
-		},
-		want: [2]string{"asked of storage", "served from the cache"},
-	},
-	"WindowBytes": {
-		change: func(c *cacher.Config, value int) { c.WindowBytes = choose(value, int64(1000), 1<<30) },
-		observe: func(t *testing.T, store *memstore.Store, c *cacher.Cacher) string {
-			history(t, store, c)
-			elapse(time.Second)
-			return fromStorage(t, store, c, "10")
-		},
-		want: [2]string{"asked of storage", "served from the cache"},
-	},
-	"ResourcePrefix": {
-		change: func(c *cacher.Config, value int) { c.ResourcePrefix = choose(value, "/pods", "/pods/a") },
-		observe: func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) string {
-			return errorClass(c.GetList(t.Context(), "/pods/b/", everything("0"), &example.PodList{}))
-		},
-		want: [2]string{"none", "bad key"},
-	},
-	"KeyFunc": {
-		change: func(c *cacher.Config, value int) {
-			c.KeyFunc = func(obj runtime.Object) (string, error) {
-				key, err := poddata.Key(obj)
-				return key + choose(value, "", "-moved"), err
-			}
-		},
-		observe: func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) string {
-			return errorClass(c.Get(t.Context(), "/pods/a/one-moved", storage.GetOptions{ResourceVersion: "0"}, &example.Pod{}))
-		},
-		want: [2]string{"not found", "none"},
-	},
-	"GetAttrsFunc": {
-		change: func(c *cacher.Config, value int) {
-			c.GetAttrsFunc = func(runtime.Object) (labels.Set, fields.Set, error) {
-				return labels.Set{"made": choose(value, "up", "down")}, nil, nil
-			}
-		},
-		observe: func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) string {
-			return oneLine(t, c, "/pods/", selecting("made=up", ""))
-		},
-		want: [2]string{"a/one@2", "@2"},
-	},
-	"IndexerFuncs": {
-		change: func(c *cacher.Config, value int) {
-			c.IndexerFuncs = choose(value, nil, storage.IndexerFuncs{"spec.nodeName": func(runtime.Object) string { return "nowhere" }})
-		},
-		observe: func(t *testing.T, store *memstore.Store, c *cacher.Cacher) string {
-			w := watchPods(t, c, "/pods/", "2", selecting("", "spec.nodeName=n1"))
-			synctest.Wait()
-			put(store, poddata.Pod("a/two", "spec.nodeName=n1"))
-			return strings.Join(received(w), " ")
-		},
-		want: [2]string{"ADDED a/two@3", ""}, // looked up by what the function says
-	},
-	"NewFunc": {
-		change: func(c *cacher.Config, value int) {
-			c.NewFunc = func() runtime.Object {
-				return &example.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: choose(value, "", "made")}}
-			}
-		},
-		observe: func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) string {
-			w := watchPods(t, c, "/pods/", "2", withBookmarks)
-			elapse(2 * cacher.DefaultBookmarkInterval)
-			return metaOf(t, (<-w.ResultChan()).Object).GetGenerateName()
-		},
-		want: [2]string{"", "made"},
-	},
-	"DispatchBudget": {
-		change: func(c *cacher.Config, value int) {
-			c.WatchBuffer, c.DispatchBudget = 1, choose(value, -1, 500*time.Millisecond)
-		},
-		observe: func(t *testing.T, store *memstore.Store, c *cacher.Cacher) string {
-			watchPods(t, c, "/pods/", "2") // and does not read
-			elapse(10 * time.Second)
-			for range 3 {
-				put(store, poddata.Pod("a/one"))
-			}
-			elapse(100 * time.Millisecond)
-			return fmt.Sprint("parked: ", c.Status().Watchers[0].Parked)
-		},
-		want: [2]string{"parked: true", "parked: false"},
-	},
-	"WatchBuffer": {
-		change: func(c *cacher.Config, value int) { c.WatchBuffer = choose(value, 3, 70) },
-		observe: func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) string {
-			return fmt.Sprint(cap(watchPods(t, c, "/pods/", "2").ResultChan()))
-		},
-		want: [2]string{"3", "70"},
-	},
-	"Lists": {by: "TestLists"},
-	"EncodingBytes": {
-		change:  func(c *cacher.Config, value int) { c.EncodingBytes = choose(value, int64(-1), 1000) },
-		observe: encodings,
-		want:    [2]string{"2", "1"},
-	},
-}
-
-// encodings returns how often an event is encoded for two watches.
-func encodings(t *testing.T, store *memstore.Store, c *cacher.Cacher) string {
-	watches := []*podWatch{watchPods(t, c, "/pods/", "2"), watchPods(t, c, "/pods/", "2")}
-	put(store, poddata.Pod("a/one"))
-	encoded := 0
-	for _, w := range watches {
-		event := <-w.ResultChan()
-		assert.NoError(t, event.Object.(runtime.CacheableObject).CacheEncode("id", func(_ runtime.Object, w io.Writer) error {
-			encoded++
-			_, err := io.WriteString(w, "encoded")
-			return err
-		}, io.Discard))
-	}
-	return fmt.Sprint(encoded)
-}
-
-// history makes more events than are kept whatever their age and size.
-func history(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-	t.Helper()
-	for range 300 {
-		put(store, poddata.Pod("a/one"))
-		synctest.Wait()
-	}
-	expectFresh(t, c)
-}
-
-// fromStorage tells where an exact LIST is answered from.
-func fromStorage(t *testing.T, store *memstore.Store, c *cacher.Cacher, rv string) string {
-	t.Helper()
-	before := store.Requests()["list"]
-	expectList(t, c, "/pods/", rv, "a/one@"+rv, exactly)
-	if store.Requests()["list"] > before {
-		return "asked of storage"
-	}
-	return "served from the cache"
-}
-
-func oneLine(t *testing.T, c *cacher.Cacher, key string, change ...func(*storage.ListOptions)) string {
-	t.Helper()
-	line, _ := list(t, c, key, "0", change...)
-	return line
-}
-
-// shifted adds to the versions of lists.
-type shifted struct{ by uint64 }
-
-func (s shifted) UpdateList(obj runtime.Object, rv uint64, token string, count *int64) error {
-	return storage.APIObjectVersioner{}.UpdateList(obj, rv+s.by, token, count)
-}
-func (shifted) UpdateObject(obj runtime.Object, rv uint64) error {
-	return storage.APIObjectVersioner{}.UpdateObject(obj, rv)
-}
-func (shifted) PrepareObjectForStorage(obj runtime.Object) error {
-	return storage.APIObjectVersioner{}.PrepareObjectForStorage(obj)
-}
-func (shifted) ObjectResourceVersion(obj runtime.Object) (uint64, error) {
-	return storage.APIObjectVersioner{}.ObjectResourceVersion(obj)
-}
-func (shifted) ParseResourceVersion(rv string) (uint64, error) {
-	return storage.APIObjectVersioner{}.ParseResourceVersion(rv)
+// shownBy names, for each field of Config, a test that shows what the field does.
+var shownBy = map[string]string{
+	"Storage":                  "TestScripts/reads",
+	"Versioner":                "TestNothingOfObjectsLeaves",
+	"GroupResource":            "TestShippedSeriesBesideTheShippedCacher",
+	"EventsHistoryWindow":      "TestWatchesThatResumeBeyondTheWindow",
+	"ResourcePrefix":           "TestKeyOutsideThePrefix",
+	"KeyFunc":                  "TestNamespaceIsNotInTheKey",
+	"GetAttrsFunc":             "TestScripts/relist",
+	"IndexerFuncs":             "TestWatchesThatResumeBeyondTheWindow",
+	"Indexers":                 "TestListLooksAtMatchesOnly",
+	"LabelIndexes":             "TestListLooksAtMatchesOnly",
+	"AdaptiveIndexes":          "TestAdaptiveIndexes",
+	"AdaptivePercent":          "TestAdaptiveIndexes",
+	"NewFunc":                  "TestUnstructuredTopLevelIsTheCallers",
+	"NewListFunc":              "TestOtherUnstructuredIsPrivate",
+	"Codec":                    "TestConfigRefusesWhatDoesNotFit",
+	"WatchProgress":            "TestProgressSupportChanges",
+	"WindowBytes":              "TestWindowBytesBoundsWhatEventsTake",
+	"BookmarkInterval":         "TestScripts/bookmarks",
+	"FreshnessTimeout":         "TestScripts/consistency",
+	"StorageTimeout":           "TestStorageTimeout",
+	"MaxFallbackLists":         "TestScripts/consistency",
+	"ConsistentGetFromStorage": "TestScripts/consistency",
+	"ConsistencyCheckInterval": "TestConsistencyCheckFindsDifferences",
+	"WatchBuffer":              "TestScripts/doubt",
+	"DispatchBudget":           "TestWindowHasACeiling",
+	"EncodingBytes":            "TestEncodingBudget",
+	"Lists":                    "TestLists",
+	"Metrics":                  "TestMetricsOfTheState",
+	"Clock":                    "TestBookmarksWhenTheClockIsSet",
+	"LazyStart":                "TestScripts/lifecycle",
+	"IdleTimeout":              "TestScripts/lifecycle",
+	"DisableSizeEstimation":    "TestDisableSizeEstimation",
 }
 
 // Every field of the configuration has an effect, which a test shows.
@@ -373,27 +164,13 @@ func TestEveryFieldHasAnEffect(t *testing.T) {
 	tests := testNames(t)
 	fields := configFields()
 	assert.LessOrEqual(t, len(fields), 32, "the fields of Config")
-	for _, name := range fields {
-		assert.Contains(t, fieldEffects, name, "no test shows what the field does")
-	}
-	for _, name := range slices.Sorted(maps.Keys(fieldEffects)) {
-		effect := fieldEffects[name]
-		assert.Contains(t, fields, name, "there is no such field")
-		if effect.by != "" {
-			test, script, scripted := strings.Cut(effect.by, "/")
-			assert.True(t, tests[test], "%s: there is no %s", name, effect.by)
-			if scripted {
-				assert.FileExists(t, "testdata/"+script+".txt", name)
-			}
-			continue
+	assert.ElementsMatch(t, fields, slices.Collect(maps.Keys(shownBy)), "no test shows what the field does, or there is no such field")
+	for name, by := range shownBy {
+		test, script, scripted := strings.Cut(by, "/")
+		assert.True(t, tests[test], "%s: there is no %s", name, by)
+		if scripted {
+			assert.FileExists(t, "testdata/"+script+".txt", name)
 		}
-		t.Run(name, func(t *testing.T) {
-			for value, want := range effect.want {
-				inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-					assert.Equal(t, want, effect.observe(t, store, c), "with value %d", value)
-				}, func(c *cacher.Config) { effect.change(c, value) })
-			}
-		})
 	}
 }
 
@@ -424,36 +201,10 @@ func testNames(t *testing.T) map[string]bool {
 	return names
 }
 
-// Time is taken from the configured clock.
-func TestClock(t *testing.T) {
-	clock := clocktesting.NewFakeClock(time.Now())
-	c := start(t, newStore(poddata.Pod("a/one")), func(c *cacher.Config) { c.Clock = clock })
-	r := goList(testContext(t), c, "100")
-	for r.under() { // a step before the read has begun to wait is lost on it
-		clock.Step(cacher.DefaultFreshnessTimeout)
-		select {
-		case <-r.done:
-		case <-time.After(time.Millisecond):
-		}
-	}
-	assert.True(t, storage.IsTooLargeResourceVersion(r.err), "got %v", r.err)
-}
-
 // unstreamed can't begin a watch with the initial state: it is listed.
 type unstreamed struct{ *memstore.Store }
 
 func (unstreamed) IsWatchListSemanticsUnSupported() bool { return true }
-
-func TestNewListFunc(t *testing.T) {
-	var made atomic.Int32
-	store := newStore(poddata.Pod("a/one"))
-	c := start(t, unstreamed{store}, func(c *cacher.Config) {
-		c.NewListFunc = func() runtime.Object { made.Add(1); return poddata.NewList() }
-	})
-	assert.GreaterOrEqual(t, made.Load(), int32(2), "the lists that were made; one is for validation")
-	assert.Equal(t, 1, store.Requests()["list"], "the requests")
-	expectList(t, c, "/pods/", "0", "a/one@2")
-}
 
 // sized remembers what it is to estimate sizes by.
 type sized struct {
@@ -477,5 +228,226 @@ func TestDisableSizeEstimation(t *testing.T) {
 		keys, err := store.keys(testContext(t))
 		require.NoError(t, err)
 		assert.Equal(t, "/pods/a/one /pods/b/one /pods/c/one", strings.Join(keys, " "))
+	}
+}
+
+// refused are options that can't be meant, and the words that the error must have.
+var refused = map[string]struct {
+	options []cacher.Option
+	says    []string
+}{
+	"an option":             {[]cacher.Option{cacher.WithMetrics(nil), nil}, []string{"Option 2 of 2 is nil"}},
+	"a storage function":    {[]cacher.Option{cacher.WithRawStorage(nil)}, []string{"WithRawStorage", "nil"}},
+	"a function":            {[]cacher.Option{cacher.Configure(nil)}, []string{"Configure", "nil"}},
+	"a window":              {[]cacher.Option{windowBytes(-1)}, []string{"cacher.Config.WindowBytes is -1"}},
+	"a label":               {[]cacher.Option{labelIndexes("not a label")}, []string{`LabelIndexes is "not a label"`}},
+	"a label twice":         {[]cacher.Option{labelIndexes("app", "app")}, []string{`LabelIndexes is "app"`, "already"}},
+	"no resource to set":    {[]cacher.Option{cacher.ForResource(schema.GroupResource{}, func(*cacher.Config) {})}, []string{"ForResource", "empty"}},
+	"nothing to set":        {[]cacher.Option{cacher.ForResource(widgets, nil)}, []string{`ForResource("widgets.example.com")`, "nil"}},
+	"a window of one":       {[]cacher.Option{cacher.ForResource(widgets, func(c *cacher.Config) { c.WindowBytes = -1 })}, []string{`ForResource("widgets.example.com")`, "WindowBytes is -1"}},
+	"one that is not there": {[]cacher.Option{cacher.ForResource(widgets, func(*cacher.Config) {}), cacher.Except(widgets)}, []string{`ForResource("widgets.example.com")`, "uncached"}},
+	"no flags":              {[]cacher.Option{cacher.WithOptions(nil)}, []string{"WithOptions", "nil"}},
+	"flags twice":           {[]cacher.Option{cacher.WithOptions(cacher.NewOptions()), cacher.WithOptions(cacher.NewOptions())}, []string{"WithOptions", "twice"}},
+	"a flag and a function": {[]cacher.Option{cacher.WithOptions(cacher.NewOptions()), windowBytes(8)}, []string{"Config.WindowBytes", "--watch-cache-window-bytes"}},
+	"a flag":                {[]cacher.Option{cacher.WithOptions(&cacher.Options{Config: cacher.Config{WindowBytes: -1}})}, []string{"WithOptions", "WindowBytes is -1"}},
+	"no flag":               {[]cacher.Option{cacher.WithOptions(&cacher.Options{Config: cacher.Config{WatchBuffer: 7}})}, []string{"WithOptions", "no flag"}},
+	"an index of nothing":   {[]cacher.Option{cacher.Except(widgets), cacher.WithOptions(flags("--watch-cache-label-indexes=widgets.example.com#b"))}, []string{`ForResource("widgets.example.com")`, "uncached"}},
+	"only nothing":          {[]cacher.Option{cacher.Only()}, []string{"Only names no resource"}},
+	"except nothing":        {[]cacher.Option{cacher.Except()}, []string{"Except names no resource"}},
+	"an empty resource":     {[]cacher.Option{cacher.Only(schema.GroupResource{Group: "g"})}, []string{"Only", "empty"}},
+	"a resource twice":      {[]cacher.Option{cacher.Only(widgets, widgets)}, []string{"Only", "widgets.example.com", "twice"}},
+	"only and except":       {[]cacher.Option{cacher.Only(widgets), cacher.Except(widgets)}, []string{"Except", "widgets.example.com", "Only"}},
+	"only this, only that":  {[]cacher.Option{cacher.Only(widgets), cacher.Only(schema.GroupResource{Resource: "pods"})}, []string{"Only", "no resource is named by each"}},
+}
+
+func windowBytes(n int64) cacher.Option {
+	return cacher.Configure(func(c *cacher.Config) { c.WindowBytes = n })
+}
+
+func labelIndexes(labels ...string) cacher.Option {
+	return cacher.Configure(func(c *cacher.Config) { c.LabelIndexes = labels })
+}
+
+var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
+
+// REGRESSIONS 112: invalid options are refused before anything is opened, by option or
+// field and value.
+func TestOptionsAreRefused(t *testing.T) {
+	for name, test := range refused {
+		t.Run(name, func(t *testing.T) {
+			raw := &rawStores{}
+			options := test.options
+			if name != "an option" {
+				options = append([]cacher.Option{cacher.WithRawStorage(raw.open)}, options...)
+			}
+			_, _, _, err := cacher.CachedResources(options...)
+			require.Error(t, err)
+			_, _, opening := askedFor(nil).of(cacher.Decorator(options...))
+			require.EqualError(t, opening, err.Error())
+			require.Zero(t, raw.opened.Load())
+			for _, word := range test.says {
+				require.ErrorContains(t, err, word)
+			}
+			require.NotContains(t, err.Error(), "\n", "one reason")
+		})
+	}
+}
+
+// One error has everything that is wrong.
+func TestOptionsAreRefusedAtOnce(t *testing.T) {
+	_, _, _, err := cacher.CachedResources(windowBytes(-1), nil, cacher.Only(), cacher.WithRawStorage(nil), cacher.Configure(func(c *cacher.Config) { c.IdleTimeout = -1 }))
+	for _, word := range []string{"WindowBytes is -1", "Option 2 of 5", "Only names no", "WithRawStorage", "IdleTimeout is -1ns"} {
+		require.ErrorContains(t, err, word)
+	}
+}
+
+// Of two options for one thing the later one counts, and settings of one resource count
+// more than those of all.
+func TestForResource(t *testing.T) {
+	first, raw := &rawStores{}, &rawStores{}
+	decorator := cacher.Decorator(
+		cacher.WithRawStorage(first.open),
+		cacher.Configure(func(c *cacher.Config) { c.WindowBytes, c.MaxFallbackLists = 1, 31 }),
+		cacher.ForResource(widgets, func(c *cacher.Config) { c.WindowBytes, c.LabelIndexes, c.WatchBuffer = 11, []string{"a"}, 13 }),
+		cacher.ForResource(widgets, func(c *cacher.Config) { c.WatchBuffer = 12 }),
+		cacher.WithRawStorage(raw.open),
+		cacher.Configure(func(c *cacher.Config) { c.WindowBytes, c.WatchBuffer, c.LabelIndexes = 21, 22, []string{"b"} }))
+	for _, test := range []struct {
+		resource                          schema.GroupResource
+		windowBytes, buffer, lists, label any
+	}{
+		{widgets, int64(11), 12, 31, []string{"a"}},
+		{schema.GroupResource{Group: "example.org", Resource: "widgets"}, int64(21), 22, 31, []string{"b"}},
+	} {
+		asked := askedFor(nil)
+		asked.config.GroupResource = test.resource
+		got, destroy, err := asked.of(decorator)
+		require.NoError(t, err)
+		t.Cleanup(destroy)
+		config := got.(*cacher.Cacher).Config()
+		require.Equal(t, []any{test.windowBytes, test.buffer, test.lists, test.label},
+			[]any{config.WindowBytes, config.WatchBuffer, config.MaxFallbackLists, config.LabelIndexes}, "%s", test.resource)
+	}
+	require.Zero(t, first.opened.Load())
+	require.EqualValues(t, 2, raw.opened.Load())
+}
+
+// An error that all resources have is reported once, and not for each resource that has
+// settings of its own.
+func TestForResourceRepeatsNoError(t *testing.T) {
+	_, _, _, err := cacher.CachedResources(windowBytes(-1), cacher.ForResource(widgets, func(c *cacher.Config) { c.MaxFallbackLists = 3 }))
+	require.EqualError(t, err, "cacher.Config.WindowBytes is -1: it must not be negative")
+}
+
+// The values that the fuzzer chooses from, by the type of the field: those beside
+// a limit, the largest and the smallest, and what somebody may well want.
+var (
+	fuzzTimes = []time.Duration{0, -1, 1, time.Microsecond, time.Millisecond - 1, time.Millisecond, time.Second - 1, time.Second, 75 * time.Second,
+		time.Hour, 8760 * time.Hour, 8760*time.Hour + 1, math.MaxInt64 / 2, math.MaxInt64 - 1, math.MaxInt64, math.MinInt64}
+	fuzzBytes  = []int64{0, -1, 1, 100, 1 << 20, 1 << 40, 1<<40 + 1, math.MaxInt64 / 2, math.MaxInt64 - 1, math.MaxInt64, math.MinInt64}
+	fuzzCounts = []int{0, -1, 1, 10_000, 10_001, 1 << 16, 1<<16 + 1, math.MaxInt, math.MinInt}
+	fuzzFlags  = []bool{false, true}
+	fuzzNames  = [][]string{nil, {}, {"app"}, {"app", "example.com/tier"}, {"app", "app"}, {""}, {"a/b/c"}}
+)
+
+// fuzzed are the fields that the fuzzer sets: all but those that say what the
+// resource is, in the order of Config.
+func fuzzed() (fields []int) {
+	config := reflect.TypeFor[cacher.Config]()
+	for i := range config.NumField() {
+		if config.Field(i).IsExported() && choices(reflect.New(config).Elem().Field(i)) != nil {
+			fields = append(fields, i)
+		}
+	}
+	return fields
+}
+
+// choices returns the values of a field, as a slice; nil for one that the fuzzer
+// leaves alone.
+func choices(field reflect.Value) any {
+	switch field.Interface().(type) {
+	case time.Duration:
+		return fuzzTimes
+	case int64:
+		return fuzzBytes
+	case int:
+		return fuzzCounts
+	case bool:
+		return fuzzFlags
+	case []string:
+		return fuzzNames
+	}
+	return nil
+}
+
+// FuzzConfig: a configuration that is taken serves a LIST, a GET and a watch; of
+// one that is refused each wrong field is named with its value. The bytes choose
+// the values of the fields, in order.
+func FuzzConfig(f *testing.F) {
+	fields := fuzzed()
+	for at, field := range fields { // each value alone, also without -fuzz
+		values := reflect.ValueOf(choices(reflect.New(reflect.TypeFor[cacher.Config]()).Elem().Field(field)))
+		for value := range values.Len() {
+			data := make([]byte, at+1)
+			data[at] = byte(value)
+			f.Add(data)
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		synctest.Test(t, func(t *testing.T) {
+			store := newStore(poddata.Pod("a/one"))
+			config := podConfig(store)
+			in := fuzzInput(data)
+			for _, i := range fields {
+				field := reflect.ValueOf(&config).Elem().Field(i)
+				values := reflect.ValueOf(choices(field))
+				field.Set(values.Index(in.choose(values.Len())))
+			}
+			invalid := config.Validate()
+			c, err := cacher.New(config)
+			if invalid != nil {
+				require.EqualError(t, err, invalid.Error())
+				expectNamed(t, config, invalid)
+				return
+			}
+			require.NoError(t, err)
+			defer c.Stop()
+			require.NoError(t, c.Wait(testContext(t)))
+			expectList(t, c, "/pods/", "0", "a/one@2")
+			expectList(t, c, "/pods/", "", "a/one@2")
+			expectGetsServed(t, c, 1)
+			w := watchPods(t, c, "/pods/", "0")
+			require.Equal(t, []string{"ADDED a/one@2"}, received(w))
+			for rv := 3; rv < 5; rv++ {
+				elapse(3 * time.Second) // whatever happens once a second has happened
+				put(store, poddata.Pod("a/one"))
+				require.Equal(t, []string{fmt.Sprintf("MODIFIED a/one@%d", rv)}, received(w))
+				expectList(t, c, "/pods/", "", fmt.Sprintf("a/one@%d", rv))
+			}
+		})
+	})
+}
+
+// expectNamed expects one line for each wrong field, with the field's value.
+func expectNamed(t *testing.T, config cacher.Config, err error) {
+	t.Helper()
+	for said := range strings.SplitSeq(err.Error(), "\n") {
+		name, rest, ok := strings.Cut(strings.TrimPrefix(said, "cacher.Config."), " is ")
+		require.True(t, ok, said)
+		at := slices.IndexFunc(reflect.VisibleFields(reflect.TypeFor[cacher.Config]()), func(f reflect.StructField) bool { return f.Name == name })
+		require.GreaterOrEqual(t, at, 0, said)
+		field := reflect.ValueOf(config).Field(at)
+		values := []string{fmt.Sprint(field)}
+		if labels, ok := field.Interface().([]string); ok {
+			values = nil
+			for _, label := range labels {
+				values = append(values, fmt.Sprintf("%q", label))
+			}
+		}
+		named := false
+		for _, value := range values {
+			named = named || strings.HasPrefix(rest, value+": ")
+		}
+		require.True(t, named, said)
 	}
 }

@@ -7,12 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -135,172 +133,21 @@ func metered(t testing.TB) (func(*cacher.Config), func(series string) float64) {
 	return func(c *cacher.Config) { c.Metrics = m }, value
 }
 
-// Progress is asked for again and again while a read waits.
-func TestProgressIsRequestedWhileReadsWait(t *testing.T) {
-	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		release := store.Hold()
-		store.Touch()
-		r := goList(t.Context(), c, "")
-		elapse(time.Second)
-		n := store.Requests()["progress"]
-		assert.GreaterOrEqual(t, n, 8, "how often progress was requested while a read waited for a second")
-		assert.LessOrEqual(t, n, 14, "how often progress was requested while a read waited for a second")
-		release()
-		synctest.Wait()
-		expectRead(t, r, "a/one@3")
-	})
-}
-
-// Regressions 16 and 54, and 4 of what operators ask for: a stale cache lets a
-// bounded number of consistent LISTs through to storage, however fast storage
-// answers, and tells the others when to come again. GETs of single objects are
-// answered, all of them.
-func TestStaleCacheShieldsStorage(t *testing.T) {
-	for _, tc := range []struct{ configured, bound int }{{0, cacher.DefaultMaxFallbackLists}, {3, 3}, {-1, 0}} {
-		t.Run(fmt.Sprint(tc.configured), func(t *testing.T) {
-			meters, metric := metered(t)
-			inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-				release := store.Hold()
-				put(store, poddata.Pod("a/two"))
-				before := store.Requests()
-				for round := 1; round <= 2; round++ {
-					served, refused := manyReads(t, c, 200, fmt.Sprint("@", 2+round))
-					assert.Equal(t, tc.bound, served, "round %d: LISTs that were served", round)
-					assert.Equal(t, 100-tc.bound, refused, "round %d: LISTs that were refused", round)
-					now := store.Requests()
-					lists, gets := now["list"]-before["list"], now["get"]-before["get"]
-					assert.Equal(t, round*tc.bound, lists, "round %d: LISTs that storage saw in all", round)
-					assert.Equal(t, round*100, gets, "round %d: GETs that storage saw in all", round)
-					// A watch that never brings anything would count as one of a silent storage.
-					release()
-					elapse(10 * time.Second)
-					release = store.Hold()
-					put(store, poddata.Pod("a/two"))
-				}
-				for series, want := range map[string]int{
-					`stale_reads_total{answer="storage"}`:            2 * (100 + tc.bound),
-					`stale_reads_total{answer="refused"}`:            2 * (100 - tc.bound),
-					`reads_total{decision="consistent",verb="list"}`: 0,
-					`reads_total{decision="consistent",verb="get"}`:  0,
-					`reads_total{decision="other",verb="other"}`:     0,
-					`reads_total{decision="delegate",verb="list"}`:   2 * tc.bound,
-					`reads_total{decision="delegate",verb="get"}`:    200,
-					`reads_total{decision="refuse",verb="list"}`:     2 * (100 - tc.bound),
-					`reads_total{decision="refuse",verb="get"}`:      0,
-				} {
-					assert.Equal(t, float64(want), metric(series), series)
-				}
-			}, meters, func(c *cacher.Config) { c.MaxFallbackLists = tc.configured })
-		})
-	}
-}
-
-// manyReads does n consistent reads at once of a stale cache, every other one a
-// GET, and returns how many LISTs were served and how many told to retry.
-func manyReads(t *testing.T, c *cacher.Cacher, n int, at string) (served, refused int) {
-	var reads []*reading
-	for i := range n {
-		if i%2 == 0 {
-			reads = append(reads, goList(t.Context(), c, ""))
-		} else {
-			reads = append(reads, goGet(t.Context(), c, "/pods/a/two", ""))
-		}
-	}
-	for i, r := range reads {
-		<-r.done
-		code, seconds := retryAfter(r.err)
-		switch {
-		case i%2 == 1:
-			expectRead(t, r, "a/two"+at)
-		case r.err == nil && strings.HasSuffix(r.got, "a/two"+at):
-			served++
-		case code == http.StatusTooManyRequests && seconds == 1:
-			refused++
-		default:
-			assert.Fail(t, fmt.Sprintf("got %q, %v", r.got, r.err))
-		}
-	}
-	return served, refused
-}
-
 // after waits for a read to end.
 func after(r *reading) *reading { <-r.done; return r }
 
 // Whether storage reports progress is asked again and again: it may be
 // restarted with another version.
 func TestProgressSupportChanges(t *testing.T) {
-	var mu sync.Mutex
-	supported := true
+	var supported atomic.Bool
+	supported.Store(true)
 	store := newStore(poddata.Pod("a/one"))
-	c := start(t, store, func(c *cacher.Config) {
-		c.WatchProgress = func() bool { mu.Lock(); defer mu.Unlock(); return supported }
-	})
-	lists := func() int { return store.Requests()["list"] }
-	first := lists()
-	expectList(t, c, "/pods/", "", "a/one@2")
-	assert.Equal(t, first, lists(), "a consistent LIST went to storage")
-	mu.Lock()
-	supported = false
-	mu.Unlock()
-	expectList(t, c, "/pods/", "", "a/one@2")
-	assert.Equal(t, first+1, lists(), "a consistent LIST did not go to storage")
-}
-
-// A waiting read has no goroutine but its caller's, and holds up nobody:
-// events are applied and delivered, and reads of what is there are served.
-// (Regression 35.)
-func TestWaitingReadsHoldUpNobody(t *testing.T) {
-	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		w := watchPods(t, c, "/pods/", "2")
-		expectReceived(t, w)
-		const readers = 500
-		before := runtime.NumGoroutine()
-		ctx, cancel := context.WithCancel(t.Context())
-		var reads []*reading
-		for i := range readers {
-			reads = append(reads, goList(ctx, c, fmt.Sprint(1000+i)))
-		}
-		synctest.Wait()
-		assert.LessOrEqual(t, runtime.NumGoroutine()-before, readers+2, "the goroutines of %d readers", readers)
-		put(store, poddata.Pod("a/two"))
-		expectReceived(t, w, "ADDED a/two@3")
-		expectList(t, c, "/pods/", "0", "a/one a/two@3")
-		expectList(t, c, "/pods/", "", "a/one a/two@3")
-		cancel()
-		synctest.Wait()
-		for _, r := range reads {
-			require.False(t, r.under(), "a cancelled read goes on")
-			require.Error(t, r.err, "a cancelled read got %q", r.got)
-		}
-	})
-}
-
-// Each version wakes those who wait for it or less, however they came and
-// whoever has left.
-func TestVersionsWakeTheirReaders(t *testing.T) {
-	inBubble(t, func() *memstore.Store { return newStore() }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		wanted := []int{7, 3, 5, 5, 9, 2, 8, 4, 6, 3}
-		reads := map[int][]*reading{}
-		for _, rv := range wanted {
-			reads[rv] = append(reads[rv], goList(t.Context(), c, fmt.Sprint(rv)))
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		for _, rv := range wanted {
-			goList(ctx, c, fmt.Sprint(rv))
-			synctest.Wait()
-		}
-		cancel()
-		synctest.Wait()
-		for rv := 2; rv <= 9; rv++ {
-			put(store, poddata.Pod("a/one"))
-			synctest.Wait()
-			for at, group := range reads {
-				for _, r := range group {
-					assert.NotEqual(t, at <= rv, r.under(), "whether a read that waits for %d goes on at %d", at, rv)
-				}
-			}
-		}
-	})
+	c := start(t, store, func(c *cacher.Config) { c.WatchProgress = supported.Load })
+	for lists, reports := range []bool{true, false} {
+		supported.Store(reports)
+		expectList(t, c, "/pods/", "", "a/one@2")
+		assert.Equal(t, lists, store.Requests()["list"], "the consistent LISTs that went to storage")
+	}
 }
 
 // A read that has waited until its client's deadline is near says that it was in
@@ -315,7 +162,7 @@ func TestReadsThatWaitAnswerBeforeTheirDeadline(t *testing.T) {
 			"consistent get":      func(ctx context.Context, c *cacher.Cacher) *reading { return goGet(ctx, c, "/pods/a/one", "") },
 		} {
 			t.Run(fmt.Sprint(name, " ", timeout), func(t *testing.T) {
-				inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+				inBubble(t, onePod, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
 					for _, kind := range []string{"version", "keyversions", "get"} {
 						defer store.Gate(kind)()
 					}

@@ -5,6 +5,7 @@ package cacher_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,7 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 	etcdfeature "k8s.io/apiserver/pkg/storage/feature"
 
@@ -55,15 +56,21 @@ func linesAbout(log, text string) (lines []string) {
 	return lines
 }
 
+// unreachable is a storage that knows why it does not answer.
+type unreachable struct{ *memstore.Store }
+
+func (unreachable) CheckConnection(context.Context) error {
+	return status.Error(codes.Unavailable, "\"https://admin:pass@127.0.0.1:2379\": x509: certificate has expired")
+}
+
 // An outage of storage is two lines in the log, however long it lasts and whatever
-// is asked meanwhile: one when storage is lost, one when it is back.
+// is asked meanwhile: one when storage is lost, one when it is back. REGRESSIONS 145: the
+// line and the status have the reason for which storage does not answer, without credentials.
 func TestStorageLostAndBack(t *testing.T) {
 	for name, breaks := range map[string]bool{"watches break": true, "watches are silent": false} {
 		t.Run(name, func(t *testing.T) {
-			var c *cacher.Cacher
 			text := logged(t, func() {
-				inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, cache *cacher.Cacher) {
-					c = cache
+				inBubble(t, onePod, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
 					elapse(10 * time.Minute)
 					back := takeAway(store, breaks)
 					for range 19 {
@@ -74,53 +81,26 @@ func TestStorageLostAndBack(t *testing.T) {
 					lost := c.Status().Lost
 					require.NotNil(t, lost, "after 95 s the status does not say that storage is lost")
 					assert.LessOrEqual(t, time.Since(lost.Time), 95*time.Second, "after 95 s, when storage was lost")
+					assert.Contains(t, lost.Message, "certificate has expired")
+					assert.NotContains(t, lost.Message, "pass")
 					back()
 					elapse(8 * time.Second)
-					lost = c.Status().Lost
-					assert.Nil(t, lost, "the storage is back, the status says %+v", lost)
+					assert.Nil(t, c.Status().Lost, "the storage is back")
 					expectList(t, c, "/pods/", "", "a/one@2")
 					elapse(10 * time.Minute)
-				})
+				}, func(config *cacher.Config) { config.Storage = unreachable{config.Storage.(*memstore.Store)} })
 			})
 			lost, back := linesAbout(text, "The storage does not answer"), linesAbout(text, "The storage answers again")
 			require.Len(t, lost, 1, "the lines that say that storage is lost, of\n%s", text)
 			require.Len(t, back, 1, "the lines that say that storage is back, of\n%s", text)
-			for _, want := range []string{`resource="pods"`, `err="`, "silence=", "resourceVersion=2", "remedy=", "consistent reads fail"} {
+			for _, want := range []string{`resource="pods"`, "certificate has expired", "silence=", "resourceVersion=2", "remedy=", "consistent reads fail"} {
 				assert.Contains(t, lost[0], want)
 			}
 			assert.Contains(t, back[0], `resource="pods"`)
 			assert.Contains(t, back[0], "silence=")
+			assert.NotContains(t, text, "admin:pass")
 		})
 	}
-}
-
-// unreachable is a storage that knows why it does not answer.
-type unreachable struct{ *memstore.Store }
-
-func (unreachable) CheckConnection(context.Context) error {
-	return status.Error(codes.Unavailable, "\"https://admin:pass@127.0.0.1:2379\": x509: certificate has expired")
-}
-
-// REGRESSIONS 145: the reason for which storage does not answer is in the line and in the
-// status, without credentials.
-func TestReasonOfALostStorage(t *testing.T) {
-	text := logged(t, func() {
-		inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-			takeAway(store, false)
-			for range 19 {
-				goList(t.Context(), c, "")
-				elapse(5 * time.Second)
-			}
-			lost := c.Status().Lost
-			require.NotNil(t, lost)
-			assert.Contains(t, lost.Message, "certificate has expired")
-			assert.NotContains(t, lost.Message, "pass")
-		}, func(config *cacher.Config) { config.Storage = unreachable{config.Storage.(*memstore.Store)} })
-	})
-	lost := linesAbout(text, "The storage does not answer")
-	require.Len(t, lost, 1, text)
-	assert.Contains(t, lost[0], "certificate has expired")
-	assert.NotContains(t, text, "admin:pass")
 }
 
 // A storage that nobody asks anything, and that has nothing to tell, is not lost;
@@ -128,7 +108,7 @@ func TestReasonOfALostStorage(t *testing.T) {
 // was willing to wait.
 func TestQuietStorageIsNotLost(t *testing.T) {
 	text := logged(t, func() {
-		inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		inBubble(t, onePod, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
 			elapse(time.Hour)
 			store.BreakWatches(apierrors.NewServiceUnavailable("connection refused"))
 			elapse(time.Minute)
@@ -154,7 +134,7 @@ func TestStorageTimeout(t *testing.T) {
 			want = cacher.DefaultStorageTimeout
 		}
 		t.Run(want.String(), func(t *testing.T) {
-			inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+			inBubble(t, onePod, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
 				elapse(10 * time.Minute)
 				back := takeAway(store, true)
 				for outage, most := range []time.Duration{want + 2*time.Second, cacher.DefaultFreshnessTimeout + 2*time.Second} {
@@ -254,7 +234,7 @@ func TestStorageThatSaysNothingOfProgress(t *testing.T) {
 	checker := etcdfeature.DefaultFeatureSupportChecker
 	etcdfeature.DefaultFeatureSupportChecker = progressSupported{checker}
 	t.Cleanup(func() { etcdfeature.DefaultFeatureSupportChecker = checker })
-	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+	inBubble(t, onePod, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
 		before := store.Requests()
 		for range 10 {
 			store.Touch()
@@ -274,135 +254,48 @@ func TestStorageThatSaysNothingOfProgress(t *testing.T) {
 // claimless is a storage without any method beyond storage.Interface.
 type claimless struct{ storage.Interface }
 
-// REGRESSIONS 157: a storage that is slow to answer anything is no reason to open
-// another watch.
-func TestWatchIsKeptWhileStorageIsSlow(t *testing.T) {
-	store := &slowToTell{}
-	inBubble(t, func() *memstore.Store { store.Store = newStore(poddata.Pod("a/one")); return store.Store }, func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) {
-		watches := store.Requests()["watch"]
-		store.slow.Store(true)
-		for range 60 {
-			release := store.Hold()
-			store.Touch()
-			r := goList(t.Context(), c, "")
-			elapse(2 * time.Second)
-			release()
-			elapse(2 * time.Second)
-			require.False(t, r.under())
-			require.NoError(t, r.err)
-		}
-		assert.Equal(t, watches, store.Requests()["watch"], "no other watch is opened")
-	}, func(config *cacher.Config) { config.Storage = store })
-}
-
-// slowToTell takes 300 ms for each version request.
-type slowToTell struct {
-	*memstore.Store
-	slow atomic.Bool
-}
-
-func (s *slowToTell) wait() {
-	if s.slow.Load() {
-		<-time.After(300 * time.Millisecond)
-	}
-}
-
-func (s *slowToTell) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
-	s.wait()
-	return s.Store.GetCurrentResourceVersion(ctx)
-}
-
-func (s *slowToTell) KeyVersions(ctx context.Context, keys []string) ([]uint64, uint64, error) {
-	s.wait()
-	return s.Store.KeyVersions(ctx, keys)
-}
-
-// A storage that is healthy but slow is not flooded with watches: the cache is
-// more patient each time that it gave one up in vain.
-func TestSlowStorageIsNotFlooded(t *testing.T) {
-	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		release := store.HangWatches(memstore.Hang{Next: 1000})
-		put(store, poddata.Pod("a/two"))
-		for range 60 {
-			_ = goList(t.Context(), c, "")
-			elapse(time.Second)
-		}
-		n := store.Requests()["watch"]
-		assert.GreaterOrEqual(t, n, 4, "the watches that were opened in a minute")
-		assert.LessOrEqual(t, n, 20, "the watches that were opened in a minute")
-		release()
-		elapse(6 * time.Minute) // until storage no longer counts as silent
-		expectList(t, c, "/pods/", "", "a/one a/two@3")
-		// A watch that is merely quiet is left alone, however long.
-		before := store.Requests()["watch"]
-		for range 60 {
-			store.Touch()
-			assert.NoError(t, c.GetList(t.Context(), "/pods/", everything(""), &example.PodList{}))
-			elapse(10 * time.Second)
-		}
-		n = store.Requests()["watch"]
-		assert.Equal(t, before, n, "%d watches were opened over a quiet resource", n-before)
-	})
-}
-
 var noLeader = apierrors.NewInternalError(errors.New("etcdserver: no leader"))
 
-// A member without a leader refuses watches for as long as it is cut off, while
-// the others tell the storage's version.
-func TestWatchesOfALeaderlessMember(t *testing.T) {
-	for name, failure := range map[string]*apierrors.StatusError{
-		"no leader":          noLeader,
-		"leader changed":     apierrors.NewInternalError(errors.New("etcdserver: leader changed")),
-		"timed out":          apierrors.NewInternalError(errors.New("etcdserver: request timed out, possibly due to connection lost")),
-		"unavailable":        apierrors.NewInternalError(errors.New("rpc error: code = Unavailable desc = transport is closing")),
-		"deadline exceeded":  apierrors.NewInternalError(errors.New("context deadline exceeded")),
-		"503":                apierrors.NewServiceUnavailable("not now"),
-		"429":                apierrors.NewTooManyRequests("not so many", 1),
-		"timeout":            apierrors.NewTimeoutError("too slow", 1),
-		"too many requests":  apierrors.NewInternalError(errors.New("etcdserver: too many requests")),
-		"the member stopped": apierrors.NewInternalError(errors.New("etcdserver: server stopped")),
-	} {
+// REGRESSIONS 56: to decode the state takes longer than the storage's compaction interval.
+// The cache becomes ready all the same, follows the storage from there on, and has filled
+// itself a few times at most.
+func TestStateThatTakesLongerThanACompaction(t *testing.T) {
+	for name, streams := range map[string]bool{"the stream expires": false, "what comes after the stream expires": true} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-				w := watchPods(t, c, "/pods/", "2")
-				release := store.EndWatches(failure)
-				put(store, poddata.Pod("a/two"))
-				elapse(10 * time.Minute)
-				expectReceived(t, w)
-				release()
-				elapse(10 * time.Second)
-				expectReceived(t, w, "ADDED a/two@3")
-				lists := store.Requests()["list"]
-				assert.Zero(t, lists, "storage got %d lists", lists)
-			}, func(config *cacher.Config) { config.ConsistencyCheckInterval = -1 })
+			synctest.Test(t, func(t *testing.T) {
+				var fills atomic.Int32
+				store := &bringing{Store: newStore(poddata.Pod("a/one"))}
+				decode := func() { // takes its time, in which the resource changes and is compacted
+					fills.Add(1)
+					put(store.Store, poddata.Pod("a/changing"))
+					rv := store.Touch()
+					elapse(10 * time.Second) // watches that are open have come so far
+					store.Compact(rv)
+				}
+				store.listed = func(context.Context, int32) error { decode(); return nil }
+				store.stream = func(initial []watch.Event) []watch.Event {
+					decode()
+					expired := apierrors.NewResourceExpired("compacted").Status()
+					if !streams {
+						initial = nil
+					}
+					return append(initial, watch.Event{Type: watch.Error, Object: &expired})
+				}
+				c := startFilled(t, store, false, nil)
+				elapse(2 * time.Minute)
+				require.True(t, c.Ready(), "the cache is not ready")
+				before := fills.Load()
+				assert.LessOrEqual(t, before, int32(4), "how often the cache was filled")
+				w := watchPods(t, c, "/pods/", "")
+				w.next()
+				w.next()
+				for range 10 {
+					rv := put(store.Store, poddata.Pod("a/after"))
+					assert.True(t, strings.HasSuffix(w.next(), fmt.Sprintf("a/after@%d", rv)))
+					elapse(time.Minute)
+				}
+				assert.Equal(t, before, fills.Load(), "the cache was not filled again")
+			})
 		})
 	}
-}
-
-// Once storage answers again, those who read don't wait for the pause between
-// two attempts to open the watch, which has become long by then.
-func TestWatchIsOpenedWhenStorageAnswers(t *testing.T) {
-	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		open := store.Gate("version")
-		release := store.EndWatches(noLeader)
-		elapse(time.Minute)
-		put(store, poddata.Pod("a/two"))
-		for range 20 {
-			before := store.Requests()["watch"]
-			for store.Requests()["watch"] == before {
-				elapse(time.Millisecond) // the pause has just begun
-			}
-			release()
-			r := goList(t.Context(), c, "")
-			synctest.Wait()
-			open()
-			elapse(500 * time.Millisecond)
-			require.False(t, r.under(), "a consistent LIST waits for the watch to be opened")
-			open = store.Gate("version")
-			release = store.EndWatches(noLeader)
-			elapse(time.Minute)
-		}
-		release()
-		open()
-	}, func(config *cacher.Config) { config.ConsistencyCheckInterval = -1 })
 }

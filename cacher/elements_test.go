@@ -135,6 +135,13 @@ func startFilled(t *testing.T, store *bringing, list bool, change func(*cacher.C
 	return c
 }
 
+// expectFilled wants the cache to be ready, with what its storage has.
+func expectFilled(t *testing.T, store *bringing, c *cacher.Cacher) {
+	t.Helper()
+	require.True(t, c.Ready(), "the cache is not ready: %v", c.Status().LastError)
+	assert.Equal(t, podsOf(t, store.Store), podsOf(t, c))
+}
+
 // podsOf returns the Pods of a list at the latest version.
 func podsOf(t *testing.T, of storage.Interface) []example.Pod {
 	t.Helper()
@@ -174,13 +181,11 @@ func TestStateBroughtInAnyWay(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &bringing{Store: storeOfMany(), page: tc.page, stream: tc.stream}
 				c := startFilled(t, store, tc.list, nil)
-				require.True(t, c.Ready(), "the cache is not ready: %v", c.Status().LastError)
 				if tc.list && tc.page > 0 {
 					require.EqualValues(t, (manyObjects+tc.page-1)/tc.page, store.pages.Load(), "pages")
 				}
-				want := podsOf(t, store.Store)
-				require.Len(t, want, manyObjects)
-				assert.Equal(t, want, podsOf(t, c))
+				require.Len(t, podsOf(t, c), manyObjects)
+				expectFilled(t, store, c)
 				w := watchPods(t, c, "/pods/", fmt.Sprint(c.Status().ResourceVersion))
 				put(store.Store, poddata.Pod("a/after"))
 				expectReceived(t, w, fmt.Sprintf("ADDED a/after@%d", manyObjects+2))
@@ -238,9 +243,8 @@ func TestPageThatIsCompacted(t *testing.T) {
 			return nil
 		}
 		c := startFilled(t, store, true, nil)
-		require.True(t, c.Ready(), "the cache is not ready: %v", c.Status().LastError)
 		assert.EqualValues(t, 3, store.pages.Load(), "two pages, and all in one")
-		assert.Equal(t, podsOf(t, store.Store), podsOf(t, c))
+		expectFilled(t, store, c)
 	})
 }
 
@@ -249,8 +253,7 @@ func TestPageThatIsTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &bringing{Store: storeOfMany(), most: 600}
 		c := startFilled(t, store, true, nil)
-		require.True(t, c.Ready(), "the cache is not ready: %v", c.Status().LastError)
-		assert.Equal(t, podsOf(t, store.Store), podsOf(t, c))
+		expectFilled(t, store, c)
 		assert.EqualValues(t, 4, store.refused.Load(), "5000, 2500, 1250 and 625 objects are too many")
 		assert.EqualValues(t, 2, store.pages.Load(), "pages of 312 objects")
 		store.Compact(put(store.Store, poddata.Pod("a/new")))
@@ -284,28 +287,22 @@ func TestObjectThatIsTooLarge(t *testing.T) {
 func TestStateThatCannotBeTaken(t *testing.T) {
 	for _, list := range []bool{false, true} {
 		for _, at := range []int{0, manyObjects / 2, manyObjects - 1} {
-			t.Run(fmt.Sprintf("list %v, object %d", list, at), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					store := &bringing{Store: storeOfMany(), page: 250}
-					var broken atomic.Bool
-					broken.Store(true)
-					c := startFilled(t, store, list, func(config *cacher.Config) {
-						keyOf := config.KeyFunc
-						config.KeyFunc = func(object runtime.Object) (string, error) {
-							if object.(*example.Pod).Name == fmt.Sprintf("pod-%04d", at) && broken.Load() {
-								return "", errors.New("no key today")
-							}
-							return keyOf(object)
+			synctest.Test(t, func(t *testing.T) {
+				store := &bringing{Store: storeOfMany(), page: 250}
+				var mended atomic.Bool
+				c := startFilled(t, store, list, func(config *cacher.Config) {
+					config.KeyFunc = func(object runtime.Object) (string, error) {
+						if object.(*example.Pod).Name == fmt.Sprintf("pod-%04d", at) && !mended.Load() {
+							return "", errors.New("no key today")
 						}
-					})
-					require.False(t, c.Ready())
-					require.NotNil(t, c.Status().LastError)
-					require.Contains(t, fmt.Sprint(c.Status().Errors), "could not be taken")
-					broken.Store(false)
-					elapse(time.Minute)
-					require.True(t, c.Ready(), "the cache is not ready: %v", c.Status().LastError)
-					assert.Equal(t, podsOf(t, store.Store), podsOf(t, c))
+						return poddata.Key(object)
+					}
 				})
+				require.False(t, c.Ready())
+				require.Contains(t, fmt.Sprint(c.Status().Errors), "could not be taken")
+				mended.Store(true)
+				elapse(time.Minute)
+				expectFilled(t, store, c)
 			})
 		}
 	}
@@ -345,8 +342,7 @@ func TestStreamThatFailsBeforeItsEnd(t *testing.T) {
 		}
 		c := startFilled(t, store, false, nil)
 		elapse(time.Minute)
-		require.True(t, c.Ready(), "the cache is not ready: %v", c.Status().LastError)
-		assert.Equal(t, podsOf(t, store.Store), podsOf(t, c))
+		expectFilled(t, store, c)
 		assert.Positive(t, store.pages.Load(), "lists")
 	})
 }
@@ -408,64 +404,46 @@ func TestStorageThatDoesNotStreamItsState(t *testing.T) {
 	}
 }
 
-// Where Decorator says so, the storage is not asked to stream its state.
-func TestListStorage(t *testing.T) {
-	for _, list := range []bool{false, true} {
-		store := newStore(poddata.Pod("a/one"))
-		start(t, store, func(config *cacher.Config) { config.List(list) })
-		lists := store.Requests()["list"]
-		assert.Equal(t, list, lists > 0, "told to list: %v; the storage was listed %d times", list, lists)
-	}
-}
-
 // listing is a storage that says that it is faster to list.
 type listing struct{ *memstore.Store }
 
 func (listing) PrefersLists() bool { return true }
 
-// Nor is a storage that says that it is faster to list.
-func TestStorageThatPrefersLists(t *testing.T) {
+// A storage is not asked to stream its state where Decorator says so, or the storage that
+// it is faster to list.
+func TestListStorage(t *testing.T) {
+	for _, list := range []bool{false, true} {
+		store := newStore(poddata.Pod("a/one"))
+		start(t, store, func(config *cacher.Config) { config.List(list) })
+		assert.Equal(t, list, store.Requests()["list"] > 0, "whether the storage was listed")
+	}
 	store := newStore(poddata.Pod("a/one"))
-	c, err := cacher.New(podConfig(listing{store}))
-	require.NoError(t, err)
-	defer c.Stop()
-	require.NoError(t, c.Wait(t.Context()))
+	expectList(t, start(t, listing{store}), "/pods/", "0", "a/one@2")
 	assert.Equal(t, 1, store.Requests()["list"], "lists")
-	expectList(t, c, "/pods/", "0", "a/one@2")
 }
 
-// The decorator reads the feature gate.
+// The decorator reads the feature gate, which is off in a server that emulates an old version.
 func TestDecoratorReadsWatchListGate(t *testing.T) {
-	for _, tc := range []struct {
-		set     func(t *testing.T)
-		enabled bool
-	}{
-		{func(t *testing.T) {
-			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.WatchList, true)
-		}, true},
-		{func(t *testing.T) {
-			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.WatchList, false)
-		}, false},
-		// A server that emulates a version in which the gate was off.
-		{func(t *testing.T) {
-			featuregatetesting.SetFeatureGateEmulationVersionDuringTest(t, utilfeature.DefaultFeatureGate, version.MustParse("1.31"))
-		}, false},
+	gate := utilfeature.DefaultFeatureGate
+	for name, set := range map[string]func(*testing.T){
+		"on":  func(t *testing.T) { featuregatetesting.SetFeatureGateDuringTest(t, gate, features.WatchList, true) },
+		"off": func(t *testing.T) { featuregatetesting.SetFeatureGateDuringTest(t, gate, features.WatchList, false) },
+		"emulated": func(t *testing.T) {
+			featuregatetesting.SetFeatureGateEmulationVersionDuringTest(t, gate, version.MustParse("1.31"))
+		},
 	} {
-		tc.set(t)
-		enabled := tc.enabled
-		var asked atomic.Int32
-		store := gateless{newStore(poddata.Pod("a/one")), &asked}
-		decorate := cacher.Decorator(cacher.WithRawStorage(func(*storagebackend.ConfigForResource, func() runtime.Object,
-			func() runtime.Object, string) (storage.Interface, factory.DestroyFunc, error) {
-			return store, func() {}, nil
-		}))
-		config := &storagebackend.ConfigForResource{GroupResource: poddata.Resource}
-		config.Codec = poddata.Codec()
-		_, destroy, err := decorate(config, poddata.Prefix, poddata.Key, poddata.New, poddata.NewList, poddata.Attrs, nil, nil)
-		require.NoError(t, err)
-		until(t, "the storage is asked for its state", func() bool { return asked.Load() > 0 || store.Requests()["list"] > 0 })
-		n := asked.Load()
-		assert.Equal(t, enabled, n > 0, "with the feature gate %v the storage was asked to stream its state %d times", enabled, n)
-		destroy()
+		t.Run(name, func(t *testing.T) {
+			set(t)
+			var asked atomic.Int32
+			store := gateless{newStore(poddata.Pod("a/one")), &asked}
+			_, destroy, err := askedFor(nil).of(cacher.Decorator(cacher.WithRawStorage(func(*storagebackend.ConfigForResource, func() runtime.Object,
+				func() runtime.Object, string) (storage.Interface, factory.DestroyFunc, error) {
+				return store, func() {}, nil
+			})))
+			require.NoError(t, err)
+			defer destroy()
+			until(t, "the storage is asked for its state", func() bool { return asked.Load() > 0 || store.Requests()["list"] > 0 })
+			assert.Equal(t, name == "on", asked.Load() > 0, "whether the storage was asked to stream its state")
+		})
 	}
 }

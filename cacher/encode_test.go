@@ -4,6 +4,7 @@ package cacher_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,21 +22,29 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
+	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
+	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
 
 // encoder counts how often it is asked to encode, and returns what it gets.
-type encoder struct{ calls atomic.Int64 }
+type encoder struct {
+	calls   atomic.Int64
+	padding string
+}
 
 func (e *encoder) encode(object runtime.Object, w io.Writer) error {
 	e.calls.Add(1)
 	pod := object.(*example.Pod)
-	_, err := fmt.Fprintf(w, "%s@%s", pod.Name, pod.ResourceVersion)
+	_, err := fmt.Fprintf(w, "%s@%s%s", pod.Name, pod.ResourceVersion, e.padding)
 	pod.Name = "taken over" // encoders own what they get
 	return err
 }
+
+// longEncoder makes some 4 KB of each object.
+func longEncoder() *encoder { return &encoder{padding: strings.Repeat(".", 4000) + "\n"} }
 
 func encodeNext(t *testing.T, w *podWatch, id string, encode func(runtime.Object, io.Writer) error) string {
 	t.Helper()
@@ -50,7 +59,8 @@ func encodeNext(t *testing.T, w *podWatch, id string, encode func(runtime.Object
 // initial event.
 func TestEncodeOnce(t *testing.T) {
 	store := newStore()
-	c := start(t, store)
+	meters, metric := metered(t)
+	c := start(t, store, meters)
 	var watches []*podWatch
 	for range 20 {
 		watches = append(watches, watchPods(t, c, "/pods/", "1"))
@@ -74,23 +84,9 @@ func TestEncodeOnce(t *testing.T) {
 	readers.Wait()
 	assert.EqualValues(t, 1, json.calls.Load(), "JSON encodings for %d watchers", len(watches))
 	assert.EqualValues(t, 1, proto.calls.Load(), "protobuf encodings for %d watchers", len(watches))
+	assert.EqualValues(t, 2, metric("encodings_total"), "the encodings that were made")
+	assert.EqualValues(t, len(watches)-2, metric("encodings_shared_total"), "the encodings that were shared")
 	assert.Positive(t, c.Status().EncodingBytes, "the bytes that are counted")
-}
-
-// An object that left a selection is encoded once, too.
-func TestEncodeLeavingOnce(t *testing.T) {
-	store := newStore(poddata.Pod("a/one", "color=red"))
-	c := start(t, store)
-	var watches []*podWatch
-	for range 10 {
-		watches = append(watches, watchPods(t, c, "/pods/", "2", selecting("color=red", "")), watchPods(t, c, "/pods/", "2", selecting("color!=blue", "")))
-	}
-	put(store, poddata.Pod("a/one", "color=blue"))
-	var e encoder
-	for _, w := range watches {
-		assert.Equal(t, "one@3", encodeNext(t, w, "json", e.encode))
-	}
-	assert.EqualValues(t, 1, e.calls.Load(), "encodings")
 }
 
 // The bytes kept stay within their budget, whatever is encoded.
@@ -124,19 +120,6 @@ func TestEncodingFailure(t *testing.T) {
 	assert.Equal(t, "one@2", encodeNext(t, again, "json", e.encode))
 }
 
-// longEncoder makes some 4 KB of each object, and counts.
-type longEncoder struct{ calls atomic.Int64 }
-
-var longPadding = strings.Repeat(".", 4000)
-
-func (e *longEncoder) encode(object runtime.Object, w io.Writer) error {
-	e.calls.Add(1)
-	pod := object.(*example.Pod)
-	_, err := fmt.Fprintf(w, "%s@%s%s\n", pod.Name, pod.ResourceVersion, longPadding)
-	pod.Name = "taken over" // encoders own what they get
-	return err
-}
-
 // statePods makes n pods.
 func statePods(n int) []*example.Pod {
 	pods := make([]*example.Pod, n)
@@ -147,7 +130,7 @@ func statePods(n int) []*example.Pod {
 }
 
 // stateOf encodes the initial events of a new watch, and ends it.
-func stateOf(t *testing.T, c *cacher.Cacher, n int, e *longEncoder) string {
+func stateOf(t *testing.T, c *cacher.Cacher, n int, e *encoder) string {
 	w := watchPods(t, c, "/pods/", "0")
 	defer w.Stop()
 	var out bytes.Buffer
@@ -167,12 +150,12 @@ func TestInitialEventsOfAStateTwiceTheBudget(t *testing.T) {
 	const n, bytesOfOne = 400, 4018
 	store := newStore(statePods(n)...)
 	c := start(t, store, func(config *cacher.Config) { config.EncodingBytes = n * bytesOfOne / 2 })
-	var e longEncoder
-	first := stateOf(t, c, n, &e)
+	e := longEncoder()
+	first := stateOf(t, c, n, e)
 	require.EqualValues(t, n, e.calls.Load(), "encodings for the first watcher")
 	for range 2 {
 		before := e.calls.Load()
-		require.Equal(t, first, stateOf(t, c, n, &e))
+		require.Equal(t, first, stateOf(t, c, n, e))
 		require.Less(t, e.calls.Load()-before, int64(n)*2/3, "encodings for the next watcher")
 		require.LessOrEqual(t, c.Status().EncodingBytes, int64(n*bytesOfOne/2))
 	}
@@ -184,27 +167,27 @@ func TestInitialEventsAreEncodedOnce(t *testing.T) {
 	const n = 300
 	store := newStore(statePods(n)...)
 	c := start(t, store)
-	var e longEncoder
+	e := longEncoder()
 	var watchers sync.WaitGroup
 	states := make([]string, 8)
 	for i := range states {
-		watchers.Go(func() { states[i] = stateOf(t, c, n, &e) })
+		watchers.Go(func() { states[i] = stateOf(t, c, n, e) })
 	}
 	watchers.Wait()
 	for _, state := range states {
 		require.Equal(t, states[0], state)
 	}
 	require.EqualValues(t, n, e.calls.Load(), "encodings for watchers at once")
-	require.Equal(t, states[0], stateOf(t, c, n, &e))
+	require.Equal(t, states[0], stateOf(t, c, n, e))
 	require.EqualValues(t, n, e.calls.Load(), "and for one more")
 	for _, i := range []int{0, 17, 18, n - 1} {
 		put(store, poddata.Pod(fmt.Sprintf("a/pod-%04d", i), "changed=true"))
 	}
 	until(t, "the cache has the changes", func() bool { return c.Status().WindowEvents == 4 })
-	changed := stateOf(t, c, n, &e)
+	changed := stateOf(t, c, n, e)
 	require.EqualValues(t, n+4, e.calls.Load(), "encodings after four changes")
-	var plain longEncoder
-	require.Equal(t, stateOf(t, start(t, store, func(config *cacher.Config) { config.EncodingBytes = -1 }), n, &plain), changed)
+	plain := longEncoder()
+	require.Equal(t, stateOf(t, start(t, store, func(config *cacher.Config) { config.EncodingBytes = -1 }), n, plain), changed)
 	require.EqualValues(t, n, plain.calls.Load())
 }
 
@@ -225,15 +208,15 @@ func TestInitialEventsAfterAFailedEncoding(t *testing.T) {
 	// The watcher after that may be told of the panic, where its own encoder was not
 	// called.
 	next := watchPods(t, c, "/pods/", "0")
-	var e, again, plain longEncoder
+	e, again, plain := longEncoder(), longEncoder(), longEncoder()
 	for range n {
 		_ = (<-next.ResultChan()).Object.(runtime.CacheableObject).CacheEncode("json", e.encode, io.Discard)
 	}
-	state := stateOf(t, c, n, &e)
+	state := stateOf(t, c, n, e)
 	require.EqualValues(t, n, e.calls.Load())
-	require.Equal(t, state, stateOf(t, c, n, &again))
+	require.Equal(t, state, stateOf(t, c, n, again))
 	require.Zero(t, again.calls.Load())
-	require.Equal(t, stateOf(t, start(t, store, func(config *cacher.Config) { config.EncodingBytes = -1 }), n, &plain), state)
+	require.Equal(t, stateOf(t, start(t, store, func(config *cacher.Config) { config.EncodingBytes = -1 }), n, plain), state)
 }
 
 // identifiers returns those that an API server's encoders have for a media type
@@ -302,4 +285,50 @@ func TestShuffledReplays(t *testing.T) {
 func allLive(t *testing.T, c *cacher.Cacher, watchers int) {
 	t.Helper()
 	until(t, "all watchers are live", func() bool { return c.Status().Watches.Live == watchers })
+}
+
+// Lists keeps what lists were encoded to, for the serializers that it was asked
+// for; a cache without it keeps nothing.
+func TestLists(t *testing.T) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{example.AddToScheme, examplev1.AddToScheme} {
+		require.NoError(t, add(scheme))
+	}
+	scheme.AddKnownTypes(example.SchemeGroupVersion, &example.PodList{})
+	scheme.AddKnownTypes(examplev1.SchemeGroupVersion, &examplev1.PodList{})
+	stock := serializer.NewCodecFactory(scheme)
+	for _, lists := range []*cacher.ListEncodings{nil, {}} {
+		store := newStore()
+		for i := range 40 {
+			put(store, poddata.Pod(fmt.Sprintf("a/pod-%d", i)))
+		}
+		c := start(t, store, func(config *cacher.Config) { config.Lists = lists })
+		var serializer runtime.NegotiatedSerializer = stock
+		if lists != nil {
+			serializer = lists.Serializer(stock)
+			assert.True(t, lists.Serializer(serializer) == serializer, "a serializer is wrapped twice")
+		}
+		info, _ := runtime.SerializerInfoForMediaType(stock.SupportedMediaTypes(), runtime.ContentTypeJSON)
+		for range 3 {
+			var list example.PodList
+			options := storage.ListOptions{ResourceVersion: "0", Recursive: true, Predicate: storage.Everything}
+			ctx := context.Background()
+			if lists != nil {
+				with, end := lists.Begin(ctx)
+				defer end()
+				ctx = with
+			}
+			err := c.GetList(ctx, "/pods/", options, &list)
+			require.NoError(t, err)
+			require.Len(t, list.Items, 40)
+			encoded := func(s runtime.NegotiatedSerializer) string {
+				var into bytes.Buffer
+				require.NoError(t, s.EncoderForVersion(info.Serializer, examplev1.SchemeGroupVersion).Encode(&list, &into))
+				return into.String()
+			}
+			want, got := encoded(stock), encoded(serializer)
+			assert.Equal(t, want, got)
+		}
+		assert.Equal(t, lists != nil, c.Status().EncodingBytes > 0, "whether bytes are kept, with %v", lists)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -148,229 +149,179 @@ func bob(t *testing.T, c *cacher.Cacher, rv string, change ...func(*storage.List
 
 const ofBob = ` user="bob" userAgent="curl/8 x{249}\.\.\." address="10.0.0.2:7" watch=1`
 
+// loggedEnd is what happens to a watch of bob's.
+type loggedEnd struct {
+	do     func(t *testing.T, store *memstore.Store, c *cacher.Cacher)
+	config func(*cacher.Config)
+	lines  []string // at level 2
+	later  []string // beyond that, at level 4
+}
+
+var loggedEnds = map[string]loggedEnd{
+	"parked": {
+		do: func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+			w := bob(t, c, "101")
+			burst(store, 50)
+			elapse(2 * time.Second)
+			for range 50 {
+				w.next()
+			}
+			w.cancel()
+			synctest.Wait()
+		},
+		later: []string{
+			`A watch is parked: its client is slow.*` + ofBob + ` behind=\d+ behindFor="\S+" queued=16 delivered=16 age="0s"`,
+			`A watch has ended: its client has stopped it` + ofBob + ` behind=0 .* delivered=50 .* reason="stopped"`,
+		},
+	},
+	"expired": {
+		do: func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+			bob(t, c, "101")
+			burst(store, 1000)
+			elapse(5 * time.Second)
+		},
+		config: func(c *cacher.Config) { c.WindowBytes = 1 },
+		lines:  []string{`A watch has ended with 410: its client was slower.*` + ofBob + ` behind=9\d\d behindFor="\S+" queued=16 .* reason="expired"`},
+		later:  []string{`A watch is parked.*`},
+	},
+	"stalled": {
+		do: func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) {
+			bob(t, c, "0", streaming)
+			elapse(2 * time.Minute)
+		},
+		lines: []string{`A watch has ended with 410: its client took none.*` + ofBob + ` behind=0 .* queued=16 delivered=16 age="1m\ds" reason="stalled"`},
+	},
+	"heavy": {
+		do: func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+			bob(t, c, "0")
+			for i := range 100 {
+				put(store, poddata.Pod(fmt.Sprintf("a/pod-%02d", i)))
+			}
+			elapse(5 * time.Second)
+		},
+		config: func(c *cacher.Config) { c.BoundInitialEvents(0, 1) },
+		lines:  []string{`A watch has ended with 410: the initial events of slow clients.*` + ofBob + ` behind=100 .* reason="heavy"`},
+	},
+	"relist": {
+		do: func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+			bob(t, c, "101")
+			store.BreakWatches(apierrors.NewResourceExpired("compacted"))
+			elapse(time.Minute)
+		},
+		lines: []string{`The watch cache has listed.*`, `A watch has ended: the watch cache has listed.*` + ofBob + ` .* reason="relist"`},
+	},
+	"failed": {
+		do: func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+			bob(t, c, "101")
+			release := store.Corrupt(undecodable)
+			put(store, poddata.Pod("hidden/corrupt"))
+			elapse(2 * time.Second)
+			release()
+			elapse(time.Minute)
+		},
+		lines: []string{`A watch has ended with an error: the storage could not deliver.*` + ofBob + ` .* reason="failed"`, `The watch cache has listed.*`},
+	},
+	"shutdown": {
+		do:    func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) { bob(t, c, "101"); c.Stop() },
+		later: []string{`A watch has ended: the watch cache was stopped or fell asleep` + ofBob + ` .* reason="shutdown"`},
+	},
+}
+
 // A watch that is parked or that ends has one line, with its client and with how
 // far behind the watch was; a watch that ended as watches do only at a level
 // that shows everything.
 func TestWatchesAreLogged(t *testing.T) {
-	window := func(c *cacher.Config) { c.WindowBytes = 1 }
-	for name, test := range map[string]struct {
-		do     func(t *testing.T, store *memstore.Store, c *cacher.Cacher)
-		config func(*cacher.Config)
-		lines  []string // at level 2
-		later  []string // beyond that, at level 4
-	}{
-		"parked": {
-			do: func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-				w := bob(t, c, "101")
-				burst(store, 50)
-				elapse(2 * time.Second)
-				for range 50 {
-					w.next()
-				}
-				w.cancel()
-				synctest.Wait()
-			},
-			later: []string{
-				`A watch is parked: its client is slow.*` + ofBob + ` behind=\d+ behindFor="\S+" queued=16 delivered=16 age="0s"`,
-				`A watch has ended: its client has stopped it` + ofBob + ` behind=0 .* delivered=50 .* reason="stopped"`,
-			},
-		},
-		"expired": {
-			config: window,
-			do: func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-				bob(t, c, "101")
-				burst(store, 1000)
-				elapse(5 * time.Second)
-			},
-			lines: []string{`A watch has ended with 410: its client was slower.*` + ofBob + ` behind=9\d\d behindFor="\S+" queued=16 .* reason="expired"`},
-			later: []string{`A watch is parked.*`},
-		},
-		"stalled": {
-			do: func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) {
-				bob(t, c, "0", streaming)
-				elapse(2 * time.Minute)
-			},
-			lines: []string{`A watch has ended with 410: its client took none.*` + ofBob + ` behind=0 .* queued=16 delivered=16 age="1m\ds" reason="stalled"`},
-		},
-		"heavy": {
-			config: func(c *cacher.Config) { c.BoundInitialEvents(0, 1) },
-			do: func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-				bob(t, c, "0")
-				for i := range 100 {
-					put(store, poddata.Pod(fmt.Sprintf("a/pod-%02d", i)))
-				}
-				elapse(5 * time.Second)
-			},
-			lines: []string{`A watch has ended with 410: the initial events of slow clients.*` + ofBob + ` behind=100 .* reason="heavy"`},
-		},
-		"relist": {
-			do: func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-				bob(t, c, "101")
-				store.BreakWatches(apierrors.NewResourceExpired("compacted"))
-				elapse(time.Minute)
-			},
-			lines: []string{`The watch cache has listed.*`, `A watch has ended: the watch cache has listed.*` + ofBob + ` .* reason="relist"`},
-		},
-		"failed": {
-			do: func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-				bob(t, c, "101")
-				release := store.Corrupt(undecodable)
-				put(store, poddata.Pod("hidden/corrupt"))
-				elapse(2 * time.Second)
-				release()
-				elapse(time.Minute)
-			},
-			lines: []string{`A watch has ended with an error: the storage could not deliver.*` + ofBob + ` .* reason="failed"`, `The watch cache has listed.*`},
-		},
-		"shutdown": {
-			do:    func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) { bob(t, c, "101"); c.Stop() },
-			later: []string{`A watch has ended: the watch cache was stopped or fell asleep` + ofBob + ` .* reason="shutdown"`},
-		},
-	} {
+	for name, test := range loggedEnds {
 		t.Run(name, func(t *testing.T) {
-			for _, level := range []int{1, 2, 4} {
+			for level, want := range map[int][]string{1: nil, 2: test.lines, 4: slices.Concat(test.lines, test.later)} {
 				text := loggedAt(t, level, func() {
-					inBubble(t, manyPods, test.do, func(c *cacher.Config) {
-						if test.config != nil {
-							test.config(c)
-						}
-					})
-				})
-				want := map[int]int{1: 0, 2: len(test.lines), 4: len(test.lines) + len(test.later)}[level]
-				got := []string{}
-				for _, line := range linesOfCache(text) {
-					switch messageOf(line) {
-					case "The watch cache is ready", "The watch cache was stopped", "A slow read":
-					default:
-						got = append(got, line)
+					if test.config == nil {
+						test.config = unchecked
 					}
-				}
-				require.Len(t, got, want, "at level %d:\n%s", level, text)
+					inBubble(t, manyPods, test.do, test.config)
+				})
+				got := slices.DeleteFunc(linesOfCache(text), func(line string) bool {
+					return slices.Contains([]string{"The watch cache is ready", "The watch cache was stopped", "A slow read"}, messageOf(line))
+				})
+				require.Len(t, got, len(want), "at level %d:\n%s", level, text)
 				if level < 4 { // beyond that client-go's Reflector tells its own
 					assert.NotContains(t, text, "hidden", "the log tells a selector")
 				}
-				if level == 1 {
-					continue
-				}
-				for _, pattern := range append(test.lines[:len(test.lines):len(test.lines)], test.later[:min(len(test.later), want-len(test.lines))]...) {
-					matches := 0
-					for _, line := range got {
-						if regexp.MustCompile("^" + pattern + "$").MatchString(line) {
-							matches++
-						}
-					}
-					assert.Equal(t, 1, matches, "lines at level %d that match %s:\n%s", level, pattern, strings.Join(got, "\n"))
+				for _, pattern := range want {
+					matches := regexp.MustCompile("(?m)^"+pattern+"$").FindAllString(strings.Join(got, "\n"), -1)
+					assert.Len(t, matches, 1, "lines at level %d that match %s:\n%s", level, pattern, strings.Join(got, "\n"))
 				}
 			}
 		})
 	}
 }
 
-// However many watches end, the log gets a few lines and a number.
+// However many watches end, the log gets a few lines and a number, when their minute is
+// over or when the cache stops.
 func TestLinesOfManyWatchesAreFew(t *testing.T) {
-	const watches = 1_000
-	text := loggedAt(t, 2, func() {
+	text := loggedAt(t, 4, func() {
 		inBubble(t, manyPods, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-			for range watches {
+			for range 1000 {
 				watchPods(t, c, "/pods/", "101")
 			}
 			synctest.Wait()
 			store.BreakWatches(apierrors.NewResourceExpired("compacted"))
 			elapse(2 * time.Minute)
-			watchPods(t, c, "/pods/", "101")
-			synctest.Wait()
-			store.BreakWatches(apierrors.NewResourceExpired("compacted"))
-			elapse(2 * time.Minute)
-		}, func(c *cacher.Config) { c.EventsHistoryWindow = time.Hour })
-	})
-	lines := map[string]int{}
-	for _, line := range linesOfCache(text) {
-		lines[messageOf(line)]++
-	}
-	want := map[string]int{
-		"The watch cache is ready": 1, "The watch cache has listed its storage again": 2, "The watch cache was stopped": 1,
-		"A watch has ended: the watch cache has listed its storage again, and does not know what happened in between": 6,
-		"More watches than the log shows were parked or have ended":                                                   1,
-	}
-	assert.Equal(t, want, lines)
-	assert.Contains(t, text, `reason="relist" suppressed=995 within="1m`)
-}
-
-// The lines that were left out are counted when the cache stops, too, before their
-// minute is over.
-func TestSuppressedLinesAreToldAtTheEnd(t *testing.T) {
-	text := loggedAt(t, 4, func() {
-		inBubble(t, manyPods, func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) {
 			for range 20 {
 				watchPods(t, c, "/pods/", "101")
 			}
 			synctest.Wait()
-		})
+		}, func(c *cacher.Config) { c.EventsHistoryWindow = time.Hour })
 	})
-	assert.Len(t, linesAbout(text, `reason="shutdown"`), 6, "five lines, and one with the number of the other 15")
+	assert.Len(t, linesAbout(text, `reason="relist"`), 6, "five lines, and one with the number of the others")
+	assert.Contains(t, text, `reason="relist" suppressed=995 within="1m`)
+	assert.Len(t, linesAbout(text, `reason="shutdown"`), 6)
 	assert.Len(t, linesAbout(text, "suppressed=15 "), 1)
 }
 
 // A slow read is a step of the trace that the handlers of k8s.io/apiserver keep
 // for each request, and log; without such a trace it is a line of its own at -v=2.
 func TestSlowReadsAreLogged(t *testing.T) {
-	for name, tc := range map[string]struct {
-		waits   time.Duration
-		handled bool
-		lines   int
-	}{
-		"a slow request":      {600 * time.Millisecond, true, 1},
-		"a quick request":     {300 * time.Millisecond, true, 0},
-		"a slow direct read":  {600 * time.Millisecond, false, 1},
-		"a quick direct read": {300 * time.Millisecond, false, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
+	for waits, lines := range map[time.Duration]int{600 * time.Millisecond: 1, 300 * time.Millisecond: 0} {
+		for _, handled := range []bool{true, false} {
 			meters, metric := metered(t)
-			text := logged(t, func() {
-				var verbose klog.Level
-				require.NoError(t, verbose.Set("2"))
+			text := loggedAt(t, 2, func() {
 				inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("hidden/one", "app=hidden")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
 					ctx := t.Context()
 					request := utiltrace.New("List")
-					if tc.handled {
+					if handled {
 						ctx = utiltrace.ContextWithTrace(ctx, request)
 					}
-					answer := store.Gate("version")
+					time.AfterFunc(waits, store.Gate("version"))
 					opts := everything("")
 					opts.Predicate = poddata.Predicate("app=hidden", "")
-					done := make(chan error, 1)
-					go func() { done <- c.GetList(ctx, "/pods/", opts, &example.PodList{}) }()
-					elapse(tc.waits)
-					answer()
-					assert.NoError(t, <-done)
-					n := metric(`read_duration_seconds{decision="consistent",verb="list"}`)
-					assert.EqualValues(t, 1, n, "%v durations are counted", n)
-					if tc.handled {
+					assert.NoError(t, c.GetList(ctx, "/pods/", opts, &example.PodList{}))
+					assert.EqualValues(t, 1, metric(`read_duration_seconds{decision="consistent",verb="list"}`), "the durations that are counted")
+					if handled {
 						request.LogIfLong(500 * time.Millisecond)
 					}
 				}, withLabels("app"), meters)
 			})
-			lines := linesAbout(text, "watchcache.List")
-			require.Len(t, lines, tc.lines, text)
-			for _, line := range lines {
+			got := linesAbout(text, "watchcache.List")
+			require.Len(t, got, lines, "after %v, handled %v: %s", waits, handled, text)
+			for _, line := range got {
 				for _, want := range []string{"pods", "decision", "consistent", "l:app", "evaluated", "returned", "wait_seconds"} {
 					assert.Contains(t, line, want)
 				}
 				assert.NotContains(t, line, "hidden", "the log tells a name or a value: %s", line)
 			}
-		})
+		}
 	}
 }
 
 // A GET that waits for nothing is timed now and then, for that costs half as much
-// as the GET. Each GET that may wait is timed, and each that the cache does not
-// answer.
+// as the GET. Each GET that may wait is timed.
 func TestWhichGetsAreTimed(t *testing.T) {
 	meters, metric := metered(t)
-	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("default/one", "")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+	inBubble(t, onePod, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
 		get := func(n int, rv string) {
 			for range n {
-				require.NoError(t, c.Get(t.Context(), "/pods/default/one", storage.GetOptions{ResourceVersion: rv}, &example.Pod{}))
+				require.NoError(t, c.Get(t.Context(), "/pods/a/one", storage.GetOptions{ResourceVersion: rv}, &example.Pod{}))
 			}
 		}
 		const gets = 20_000
@@ -379,26 +330,9 @@ func TestWhichGetsAreTimed(t *testing.T) {
 		timed := metric(`read_duration_seconds{decision="latest",verb="get"}`)
 		require.Greater(t, timed, 100.0, "of %d GETs", gets)
 		require.Less(t, timed, 1000.0, "of %d GETs", gets)
-
 		get(100, "1")
 		require.EqualValues(t, timed+100, metric(`read_duration_seconds{decision="latest",verb="get"}`))
 		get(100, "")
 		require.EqualValues(t, 100, metric(`read_duration_seconds{decision="consistent",verb="get"}`))
 	}, meters)
-
-	meters, metric = metered(t)
-	synctest.Test(t, func(t *testing.T) {
-		store := newStore(poddata.Pod("default/one", ""))
-		open := store.Gate("watch")
-		config := podConfig(store)
-		meters(&config)
-		c, err := cacher.New(config)
-		require.NoError(t, err)
-		for range 100 {
-			require.NoError(t, c.Get(t.Context(), "/pods/default/one", storage.GetOptions{ResourceVersion: "0"}, &example.Pod{}))
-		}
-		require.EqualValues(t, 100, metric(`read_duration_seconds{decision="delegate",verb="get"}`))
-		open()
-		c.Stop()
-	})
 }

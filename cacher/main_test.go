@@ -5,8 +5,8 @@ package cacher_test
 import (
 	"context"
 	"slices"
-	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -21,6 +21,7 @@ import (
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/internal/cachetest"
+	"github.com/kube-watchcache/watchcache/internal/memstore"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
 
@@ -122,11 +123,7 @@ func list(t testing.TB, c storage.Interface, key, rv string, change ...func(*sto
 		change(&opts)
 	}
 	require.NoError(t, c.GetList(testContext(t), key, opts, pods))
-	var names []string
-	for _, pod := range pods.Items {
-		names = append(names, pod.Namespace+"/"+pod.Name)
-	}
-	return strings.Join(names, " ") + "@" + pods.ResourceVersion, pods
+	return lineOf(pods), pods
 }
 
 func expectList(t testing.TB, c storage.Interface, key, rv, want string, change ...func(*storage.ListOptions)) *example.PodList {
@@ -147,4 +144,45 @@ func sorted(s []string) []string { slices.Sort(s); return s }
 
 func everything(rv string) storage.ListOptions {
 	return storage.ListOptions{ResourceVersion: rv, Predicate: storage.Everything, Recursive: true}
+}
+
+func noPods() *memstore.Store { return newStore() }
+func onePod() *memstore.Store { return newStore(poddata.Pod("a/one")) }
+
+// unchecked is a cache that is not compared with its storage.
+func unchecked(c *cacher.Config) { c.ConsistencyCheckInterval = -1 }
+
+// inBubble runs f with a cache in virtual time.
+func inBubble(t *testing.T, store func() *memstore.Store, f func(*testing.T, *memstore.Store, *cacher.Cacher), change ...func(*cacher.Config)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := store()
+		c := start(t, s, change...)
+		f(t, s, c)
+		c.Stop()
+	})
+}
+
+// elapse lets virtual time pass; it is called in a bubble only.
+func elapse(d time.Duration) { <-time.After(d) }
+
+// received takes what is on its way, after everything has come to rest.
+func received(w watch.Interface) (lines []string) {
+	synctest.Wait()
+	for {
+		select {
+		case event, ok := <-w.ResultChan():
+			if !ok {
+				return append(lines, "closed")
+			}
+			lines = append(lines, line(event))
+		default:
+			return lines
+		}
+	}
+}
+
+func expectReceived(t *testing.T, w watch.Interface, want ...string) {
+	t.Helper()
+	assert.Equal(t, want, received(w))
 }

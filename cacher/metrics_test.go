@@ -3,20 +3,275 @@
 package cacher_test
 
 import (
-	"context"
-	"errors"
+	"fmt"
+	"strings"
+	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/storage"
+	shipped "k8s.io/apiserver/pkg/storage/cacher"
+	shippedmetrics "k8s.io/apiserver/pkg/storage/cacher/metrics"
+	etcdfeature "k8s.io/apiserver/pkg/storage/feature"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/internal/memstore"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
+
+const shippedGroup, ownGroup = "shipped.example.com", "own.example.com"
+
+// progressSupported tells the shipped cacher that the storage reports progress.
+type progressSupported struct {
+	etcdfeature.FeatureSupportChecker
+}
+
+func (progressSupported) Supports(storage.Feature) bool { return true }
+
+// sideBySide is the shipped cacher and ours over one storage, whose metrics have
+// groups of their own.
+type sideBySide struct {
+	store   *memstore.Store
+	shipped storage.Interface
+	own     *cacher.Cacher
+}
+
+func startSideBySide(t *testing.T, change ...func(*cacher.Config)) *sideBySide {
+	t.Helper()
+	shippedmetrics.Register()
+	registerShippedStorage()
+	checker := etcdfeature.DefaultFeatureSupportChecker
+	etcdfeature.DefaultFeatureSupportChecker = progressSupported{checker}
+	t.Cleanup(func() { etcdfeature.DefaultFeatureSupportChecker = checker })
+
+	byPhase := cache.Indexers{storage.FieldIndex("status.phase"): func(obj any) ([]string, error) {
+		return []string{string(obj.(*example.Pod).Status.Phase)}, nil
+	}}
+	s := &sideBySide{store: newStore(poddata.Pod("a/one"), poddata.Pod("a/two", "status.phase=Pending"), poddata.Pod("b/three"))}
+	config := podConfig(s.store)
+	theirs, err := shipped.NewCacherFromConfig(shipped.Config{
+		Storage: s.store, Versioner: config.Versioner, GroupResource: schema.GroupResource{Group: shippedGroup, Resource: "pods"},
+		EventsHistoryWindow: cacher.DefaultEventsHistoryWindow, ResourcePrefix: config.ResourcePrefix, Indexers: &byPhase,
+		KeyFunc: config.KeyFunc, GetAttrsFunc: config.GetAttrsFunc, NewFunc: config.NewFunc, NewListFunc: config.NewListFunc, Codec: config.Codec,
+	})
+	require.NoError(t, err)
+	delegator := shipped.NewCacheDelegator(theirs, s.store)
+	t.Cleanup(func() { delegator.Stop(); theirs.Stop() })
+	require.NoError(t, theirs.Wait(testContext(t)))
+	s.shipped = delegator
+	s.own = start(t, s.store, append(change, func(c *cacher.Config) {
+		c.GroupResource, c.Indexers = schema.GroupResource{Group: ownGroup, Resource: "pods"}, &byPhase
+	})...)
+	return s
+}
+
+// both does the same with the two, one after the other.
+func (s *sideBySide) both(do func(c storage.Interface)) {
+	do(s.shipped)
+	do(s.own)
+}
+
+// shippedSeries are the series of a group, by name and labels but the group, that
+// the cacher of k8s.io/apiserver registers; a histogram is its count.
+func shippedSeries(t *testing.T, group string) map[string]float64 {
+	t.Helper()
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	require.NoError(t, err)
+	out := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			mine, labels := false, []string{}
+			for _, l := range m.GetLabel() {
+				switch l.GetName() {
+				case "group":
+					mine = l.GetValue() == group
+				case "resource":
+				default:
+					labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+				}
+			}
+			if mine && !strings.HasPrefix(f.GetName(), "watchcache_") {
+				out[f.GetName()+"{"+strings.Join(labels, ",")+"}"] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return out
+}
+
+// notComparable are series whose values may differ between the caches, with the
+// reason; both have them, or the shipped cacher's is 0.
+var notComparable = map[string]string{
+	"apiserver_watch_cache_initializations_total{}":           "after failures each pauses for its own time",
+	"apiserver_watch_cache_initialization_errors_total{}":     "as above",
+	"apiserver_watch_cache_initialization_duration_seconds{}": "as above",
+	"apiserver_watch_cache_events_dispatched_total{}":         "the shipped one counts each event again as progress",
+	"apiserver_watch_cache_read_wait_seconds{}":               "depends on which reads come before the event that they wait for",
+	"apiserver_terminated_watchers_total{}":                   "the shipped one also ends watchers of which a slow test has not read all",
+	"watch_cache_capacity{}":                                  "the rings have other sizes",
+	"watch_cache_capacity_increase_total{}":                   "as above",
+	"watch_cache_capacity_decrease_total{}":                   "a list empties our ring, and not the shipped one",
+}
+
+// neverWritten are the shipped cacher's series that our caches do not write.
+const neverWritten = "apiserver_watch_events_dispatch_duration_seconds{"
+
+// The series that dashboards for the shipped cacher use: the same operations on
+// both caches give the same series with the same values, but for what the table in
+// COMPATIBILITY.md says.
+func TestShippedSeriesBesideTheShippedCacher(t *testing.T) {
+	s := startSideBySide(t, func(c *cacher.Config) { c.WindowBytes = 100 << 10 })
+	for i := range 40 {
+		put(s.store, poddata.Pod(fmt.Sprintf("a/new-%d", i%10)))
+	}
+	rv := put(s.store, poddata.Pod("a/last"))
+	s.store.Remove("/pods/a/new-3")
+	s.both(func(c storage.Interface) {
+		expectCount(t, c, "/pods/", "", 13) // consistent, so that the others are at least as new
+		for range 3 {
+			expectCount(t, c, "/pods/", "0", 13)
+		}
+		expectCount(t, c, "/pods/b/", "0", 1)
+		expectCount(t, c, "/pods/", "0", 1, func(o *storage.ListOptions) {
+			o.Predicate = poddata.Predicate("", "status.phase=Pending")
+			o.Predicate.IndexFields = []string{"status.phase"}
+		})
+		readWatch(t, c, "0", 13)              // the state
+		readWatch(t, c, fmt.Sprint(rv-9), 10) // the events after a version
+	})
+	s.readsThatWait(t)
+	s.neverReadWatch(t)
+	s.store.BreakWatches(apierrors.NewResourceExpired("compacted"))
+	awaitSeries(t, "apiserver_watch_cache_initializations_total{}", 2)
+	failLists(t, s.store)
+
+	var differences []string
+	t.Cleanup(func() { t.Logf("%q", differences) })
+	until(t, "both show the same", func() bool {
+		differences = differencesOf(shippedSeries(t, shippedGroup), shippedSeries(t, ownGroup))
+		return len(differences) == 0
+	})
+	own := shippedSeries(t, ownGroup)
+	s.own.Stop()
+	stopped := shippedSeries(t, ownGroup)
+	require.NotContains(t, stopped, "watch_cache_capacity{}")
+	require.Zero(t, stopped["apiserver_watch_cache_resource_version{}"])
+	require.Equal(t, own["apiserver_cache_list_total{}"], stopped["apiserver_cache_list_total{}"])
+}
+
+// differencesOf compares the series of the shipped cacher with ours.
+func differencesOf(theirs, own map[string]float64) (out []string) {
+	for series, want := range theirs {
+		got, ok := own[series]
+		_, differs := notComparable[series]
+		switch {
+		case strings.HasPrefix(series, neverWritten):
+			if ok {
+				out = append(out, series+" is written")
+			}
+		case !differs && got != want, differs && want > 0 && got == 0:
+			out = append(out, fmt.Sprintf("%s is %v, want %v", series, got, want))
+		}
+	}
+	for series := range own {
+		if _, ok := theirs[series]; !ok && notComparable[series] == "" {
+			out = append(out, "the shipped cacher has no "+series)
+		}
+	}
+	return out
+}
+
+// readsThatWait reads from both until the reads of both had to wait for an event
+// that the storage held back.
+func (s *sideBySide) readsThatWait(t *testing.T) {
+	t.Helper()
+	until(t, "reads of both caches wait", func() bool {
+		release := s.store.Hold()
+		put(s.store, poddata.Pod("a/last"))
+		asked := s.store.Requests()["version"]
+		var wg sync.WaitGroup
+		s.both(func(c storage.Interface) {
+			wg.Go(func() { expectCount(t, c, "/pods/", "", 13) })
+		})
+		assert.NoError(t, s.store.AwaitRequests(testContext(t), "version", asked+2))
+		release()
+		wg.Wait()
+		const waits = "apiserver_watch_cache_read_wait_seconds{}"
+		return shippedSeries(t, shippedGroup)[waits] > 0 && shippedSeries(t, ownGroup)[waits] > 0
+	})
+}
+
+// neverReadWatch opens a watch that nobody reads, and writes until both caches have
+// ended it.
+func (s *sideBySide) neverReadWatch(t *testing.T) {
+	t.Helper()
+	s.both(func(c storage.Interface) {
+		_, pods := list(t, c, "/pods/", "")
+		w, err := c.Watch(testContext(t), "/pods/", everything(pods.ResourceVersion))
+		require.NoError(t, err)
+		t.Cleanup(w.Stop)
+	})
+	// An event that comes before that counts as one that the watch begins with.
+	until(t, "the watch is live", func() bool { return s.own.Status().Watches.Live == 1 })
+	for range 1500 {
+		put(s.store, poddata.Pod("a/last"))
+	}
+	s.both(func(c storage.Interface) { list(t, c, "/pods/", "") }) // consistent: both have all events
+	awaitSeries(t, "apiserver_terminated_watchers_total{}", 1)
+}
+
+// expectCount lists, and wants so many items.
+func expectCount(t *testing.T, c storage.Interface, key, rv string, want int, change ...func(*storage.ListOptions)) {
+	t.Helper()
+	_, pods := list(t, c, key, rv, change...)
+	require.Len(t, pods.Items, want, "%s at %q", key, rv)
+}
+
+// readWatch opens a watch, reads n events and stops it.
+func readWatch(t *testing.T, c storage.Interface, rv string, n int) {
+	t.Helper()
+	w, err := c.Watch(testContext(t), "/pods/", everything(rv))
+	require.NoError(t, err)
+	defer w.Stop()
+	for range n {
+		event := <-w.ResultChan()
+		require.NotEqual(t, watch.EventType(""), event.Type)
+	}
+}
+
+// awaitSeries waits until both caches show at least so much.
+func awaitSeries(t *testing.T, series string, least float64) {
+	t.Helper()
+	until(t, series, func() bool {
+		return shippedSeries(t, shippedGroup)[series] >= least && shippedSeries(t, ownGroup)[series] >= least
+	})
+}
+
+// failLists has the next lists of the storage fail, until both caches have counted
+// that.
+func failLists(t *testing.T, store *memstore.Store) {
+	t.Helper()
+	for _, kind := range []string{"list", "watch"} {
+		store.Fail(kind, apierrors.NewInternalError(fmt.Errorf("the disk is on fire")))
+	}
+	store.BreakWatches(apierrors.NewResourceExpired("compacted"))
+	if shippedCountsFillErrors {
+		awaitSeries(t, "apiserver_watch_cache_initialization_errors_total{}", 1)
+	} else {
+		require.NotContains(t, shippedSeries(t, ownGroup), "apiserver_watch_cache_initialization_errors_total{}")
+	}
+	for _, kind := range []string{"list", "watch"} {
+		store.Fail(kind, nil)
+	}
+	awaitSeries(t, "apiserver_watch_cache_initializations_total{}", 3)
+}
 
 // The state of a cache is measured once a second: what it holds, how far back its
 // window reaches, and its versions beside the storage's.
@@ -28,17 +283,13 @@ func TestMetricsOfTheState(t *testing.T) {
 		put(store, poddata.Pod("a/pod-00"))
 		expectReceived(t, w, "MODIFIED a/pod-00@102")
 		elapse(20 * time.Second)
-		s := metric("storage_silence_seconds")
-		assert.EqualValues(t, 20, s, "the storage was silent for %v s", s)
 		for series, want := range map[string]float64{
-			"ready": 1, "paused": 0, "objects": 100, "window_events": 1, "watchers": 1,
+			"storage_silence_seconds": 20, "ready": 1, "paused": 0, "objects": 100, "window_events": 1, "watchers": 1,
 			"resource_version": 102, "oldest_resource_version": 101, "storage_resource_version": 102,
 		} {
 			assert.Equal(t, want, metric(series), series)
 		}
-		s = metric("window_seconds")
-		assert.GreaterOrEqual(t, s, float64(24), "how many seconds the window reaches back")
-		assert.LessOrEqual(t, s, float64(26), "how many seconds the window reaches back")
+		assert.InDelta(t, 25, metric("window_seconds"), 1, "how many seconds the window reaches back")
 		objects, indexes := metric(`bytes{part="objects"}`), metric(`bytes{part="indexes"}`)
 		assert.GreaterOrEqual(t, objects, float64(100*100), "the bytes of the objects")
 		assert.GreaterOrEqual(t, indexes, float64(100*16), "the bytes of the indexes")
@@ -50,266 +301,9 @@ func TestMetricsOfTheState(t *testing.T) {
 		put(store, poddata.Pod("a/pod-01"))
 		read := goList(t.Context(), c, "")
 		elapse(1100 * time.Millisecond)
-		rv, storage := metric("resource_version"), metric("storage_resource_version")
-		assert.EqualValues(t, 102, rv, "where the cache is")
-		assert.EqualValues(t, 103, storage, "where the storage is")
+		assert.EqualValues(t, 102, metric("resource_version"), "where the cache is")
+		assert.EqualValues(t, 103, metric("storage_resource_version"), "where the storage is")
 		release()
 		<-read.done
 	}, meters)
-}
-
-// The window reaches less far back when events leave it sooner than promised.
-func TestMetricsOfAShortWindow(t *testing.T) {
-	meters, metric := metered(t)
-	inBubble(t, manyPods, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		for range 60 {
-			burst(store, 100)
-			elapse(time.Second)
-		}
-		assert.LessOrEqual(t, metric("window_seconds"), float64(40), "how many seconds the window reaches back")
-	}, meters, func(c *cacher.Config) { c.WindowBytes = 300 << 10 })
-}
-
-// Watchers are shown by state, and the worst and the median with their lag.
-func TestMetricsOfSlowWatchers(t *testing.T) {
-	meters, metric := metered(t)
-	inBubble(t, manyPods, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		slow := watchPods(t, c, "/pods/", "101")
-		for range 3 {
-			watchPods(t, c, "/pods/", "101", selecting("app=none", ""))
-		}
-		synctest.Wait()
-		watchPods(t, c, "/pods/", "0", streaming)
-		burst(store, 50)
-		elapse(3 * time.Second)
-		expect := func(want map[string]float64) {
-			t.Helper()
-			for series, want := range want {
-				assert.Equal(t, want, metric(series), series)
-			}
-		}
-		expect(map[string]float64{
-			`watchers{state="live"}`: 3, `watchers{state="parked"}`: 1, `watchers{state="starting"}`: 1,
-			`watcher_lag_events{watcher="worst"}`: 50, `watcher_lag_events{watcher="median"}`: 0,
-			`watcher_lag_seconds{watcher="median"}`: 0, "watchers_parked_total": 1, "initial_snapshots": 1,
-		})
-		s := metric(`watcher_lag_seconds{watcher="worst"}`)
-		assert.GreaterOrEqual(t, s, float64(2), "the seconds that the worst watcher lags")
-		assert.LessOrEqual(t, s, float64(3), "the seconds that the worst watcher lags")
-		assert.NotZero(t, metric(`bytes{part="snapshots"}`), "the initial events keep nothing")
-		for range 50 {
-			slow.next()
-		}
-		elapse(2 * time.Second)
-		expect(map[string]float64{
-			`watchers{state="live"}`: 4, `watchers{state="parked"}`: 0, "watchers_resumed_total": 1,
-			`watcher_lag_events{watcher="worst"}`: 50, // of the one that takes no initial events
-		})
-	}, meters, func(c *cacher.Config) { c.WatchBuffer, c.DispatchBudget = 1, -1 })
-}
-
-// When most watchers are slow, so is the median. When none is left, there is no
-// lag.
-func TestMetricsOfTheMedianWatcher(t *testing.T) {
-	meters, metric := metered(t)
-	inBubble(t, manyPods, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		var slow []*podWatch
-		for range 5 {
-			slow = append(slow, watchPods(t, c, "/pods/", "101"))
-		}
-		synctest.Wait()
-		burst(store, 20)
-		elapse(2 * time.Second)
-		events, age := metric(`watcher_lag_events{watcher="median"}`), metric(`watcher_lag_seconds{watcher="median"}`)
-		assert.GreaterOrEqual(t, events, float64(15), "the events that the median watcher lags")
-		assert.GreaterOrEqual(t, age, float64(1), "the seconds that the median watcher lags")
-		for _, w := range slow {
-			w.Stop()
-		}
-		elapse(2 * time.Second)
-		for _, series := range []string{"watcher_lag_events", "watcher_lag_seconds", "watchers"} {
-			got := metric(series)
-			assert.Zero(t, got, "%s is %v with no watcher", series, got)
-		}
-	}, meters, func(c *cacher.Config) { c.WatchBuffer, c.DispatchBudget = 1, -1 })
-}
-
-// An event is evaluated once for all watchers with one query, and its way is
-// measured.
-func TestMetricsOfDispatch(t *testing.T) {
-	meters, metric := metered(t)
-	inBubble(t, manyPods, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		for range 3 {
-			watchPods(t, c, "/pods/", "101", selecting("app=web", ""))
-		}
-		watchPods(t, c, "/pods/", "101", selecting("app=web,kind", ""))
-		watchPods(t, c, "/pods/", "101", selecting("app=db", ""))
-		synctest.Wait()
-		for range 10 {
-			put(store, poddata.Pod("a/web", "app=web", "status.phase=Pending"))
-		}
-		elapse(2 * time.Second)
-		for series, want := range map[string]float64{
-			"dispatch_candidates_total": 40, "dispatch_evaluations_total": 20, "dispatch_evaluations_saved_total": 20,
-			"dispatch_matches_total": 30, "delivered_events_total": 30, "dispatch_lag_seconds": 10,
-			`stage_duration_seconds{stage="feed"}`: 1,
-		} {
-			assert.Equal(t, want, metric(series), series)
-		}
-		for _, stage := range []string{"queue", "dispatch"} {
-			n := metric(`stage_duration_seconds{stage="` + stage + `"}`)
-			assert.GreaterOrEqual(t, n, float64(1), "the batches that are measured at %s", stage)
-			assert.LessOrEqual(t, n, float64(10), "the batches that are measured at %s", stage)
-		}
-		for range 30 {
-			put(store, poddata.Pod("a/web", "app=web"))
-		}
-		synctest.Wait()
-		n := metric(`stage_duration_seconds{stage="feed"}`)
-		assert.EqualValues(t, 3, n, "%v of 40 changes are measured", n)
-	}, meters)
-}
-
-// A serialization is made for the first watcher, and shared by the others.
-func TestMetricsOfEncodings(t *testing.T) {
-	for name, test := range map[string]struct {
-		bytes        int64
-		made, shared float64
-	}{"kept": {1 << 20, 2, 6}, "not kept": {-1, 8, 0}} {
-		t.Run(name, func(t *testing.T) {
-			meters, metric := metered(t)
-			store := newStore()
-			c := start(t, store, meters, func(c *cacher.Config) { c.EncodingBytes = test.bytes })
-			var encoders encoder
-			for range 4 {
-				w := watchPods(t, c, "/pods/", "1")
-				if len(store.Objects()) == 0 {
-					put(store, poddata.Pod("a/one"))
-				}
-				encodeNext(t, w, "json", encoders.encode)
-				w = watchPods(t, c, "/pods/", "1")
-				encodeNext(t, w, "protobuf", encoders.encode)
-			}
-			made, shared := metric("encodings_total"), metric("encodings_shared_total")
-			assert.Equal(t, test.made, made, "the encodings that were made")
-			assert.Equal(t, test.shared, shared, "the encodings that were shared")
-		})
-	}
-}
-
-// Each version request leaves a trace with its outcome, also one that was never
-// answered.
-func TestMetricsOfVersionRequests(t *testing.T) {
-	meters, metric := metered(t)
-	onAsking(t, func(t *testing.T, a *asking, c *cacher.Cacher) {
-		expect := func(result string, want float64) {
-			t.Helper()
-			got := metric(`version_request_duration_seconds{result="` + result + `"}`)
-			assert.Equal(t, want, got, "%v requests are %s", got, result)
-		}
-		first := goList(t.Context(), c, "")
-		synctest.Wait()
-		(<-a.asked).answer()
-		<-first.done
-		expect("ok", 1)
-		n := metric("version_request_reads_total")
-		assert.EqualValues(t, 1, n, "%v reads have asked", n)
-
-		failing := goList(t.Context(), c, "")
-		synctest.Wait()
-		(<-a.asked).reply <- errors.New("no leader")
-		<-failing.done
-		expect("error", 1)
-
-		reads := []*reading{goList(t.Context(), c, "")}
-		synctest.Wait()
-		slow := <-a.asked
-		for range 9 {
-			reads = append(reads, goList(t.Context(), c, ""))
-		}
-		(<-a.asked).answer() // the one beside the slow one
-		for _, r := range reads {
-			<-r.done
-		}
-		synctest.Wait()
-		expect("ok", 2)
-		expect("superseded", 1)
-		expect("unanswered", 0)
-		assert.Error(t, slow.ctx.Err(), "the slow request goes on")
-		assert.EqualValues(t, 4, metric("version_requests_total"), "the requests that were sent")
-		assert.EqualValues(t, 12, metric("version_request_reads_total"), "the reads that they were sent for")
-
-		// A client that is gone says nothing about storage.
-		ctx, cancel := context.WithCancel(t.Context())
-		gone := goList(ctx, c, "")
-		synctest.Wait()
-		cancel()
-		<-gone.done
-		elapse(time.Second)
-		expect("abandoned", 1)
-		expect("unanswered", 0)
-
-		// However many requests are sent beside a slow one, what reads have waited for
-		// in vain counts once.
-		for i, read := range []func() *reading{
-			func() *reading { return goList(t.Context(), c, "") },
-			func() *reading { return goGet(t.Context(), c, "/pods/a/one", "") },
-		} {
-			sent, abandoned := metric("version_requests_total"), metric(`version_request_duration_seconds{result="abandoned"}`)
-			<-read().done
-			elapse(time.Second)
-			sent = metric("version_requests_total") - sent
-			assert.Greater(t, sent, float64(1), "the requests that were sent")
-			expect("unanswered", float64(i+1))
-			expect("abandoned", abandoned+sent-1)
-		}
-	}, meters)
-}
-
-// Relists are counted by what has led to them.
-func TestMetricsOfRelists(t *testing.T) {
-	for cause, do := range map[string]func(t *testing.T, store *memstore.Store, c *cacher.Cacher){
-		"expired": func(t *testing.T, store *memstore.Store, _ *cacher.Cacher) {
-			store.BreakWatches(apierrors.NewResourceExpired("compacted"))
-		},
-		"change": func(t *testing.T, store *memstore.Store, _ *cacher.Cacher) {
-			gone := poddata.Pod("a/none")
-			gone.ResourceVersion = "103"
-			store.Inject(watch.Event{Type: watch.Deleted, Object: gone})
-		},
-		"undeliverable": func(t *testing.T, store *memstore.Store, _ *cacher.Cacher) {
-			release := store.Corrupt(undecodable)
-			put(store, poddata.Pod("a/corrupt"))
-			elapse(5 * time.Second)
-			release()
-		},
-		"behind": func(_ *testing.T, store *memstore.Store, _ *cacher.Cacher) {
-			store.Fail("watch", noLeader)
-			store.BreakWatches(nil)
-			elapse(time.Minute)
-			for range 100_001 {
-				store.Touch()
-			}
-			put(store, poddata.Pod("a/late"))
-			store.Fail("watch", nil)
-		},
-		"restored": func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-			store.Restore(90)
-			<-goList(t.Context(), c, "").done
-		},
-	} {
-		t.Run(cause, func(t *testing.T) {
-			meters, metric := metered(t)
-			inBubble(t, manyPods, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-				elapse(time.Second)
-				assert.EqualValues(t, 1, metric(`relists_total{cause="start"}`), "the lists at the start")
-				assert.EqualValues(t, 1, metric("relists_total"), "the lists in all")
-				do(t, store, c)
-				elapse(time.Minute)
-				assert.EqualValues(t, 1, metric(`relists_total{cause="`+cause+`"}`), "the lists because of %s", cause)
-				assert.EqualValues(t, 2, metric("relists_total"), "the lists in all")
-				assert.EqualValues(t, 1, metric("ready"), "the cache is not ready")
-			}, meters)
-		})
-	}
 }

@@ -16,87 +16,19 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/cacher"
-	"github.com/kube-watchcache/watchcache/internal/memstore"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
 
-// pagedKinds are the ways in which a first page is read: from the latest
-// snapshot at some age, from the latest after a version request, and from an
-// earlier version; by key and by an index.
-var pagedKinds = map[string]storage.ListOptions{
-	"not older":  notOlder(limited(everything("9"), 2)),
-	"consistent": limited(everything(""), 2),
-	"exact":      exact(limited(everything("9"), 2)),
-	"by index":   limited(storage.ListOptions{Predicate: poddata.Predicate("app=1", ""), Recursive: true}, 2),
-	"exact, by index": exact(limited(storage.ListOptions{
-		ResourceVersion: "9", Predicate: poddata.Predicate("app=1", ""), Recursive: true,
-	}, 2)),
+func exactly(o *storage.ListOptions) { o.ResourceVersionMatch = metav1.ResourceVersionMatchExact }
+
+func limited(opts storage.ListOptions, limit int64) storage.ListOptions {
+	opts.Predicate.Limit = limit
+	return opts
 }
 
 func exact(o storage.ListOptions) storage.ListOptions {
 	exactly(&o)
 	return o
-}
-
-// pagedStore has eight pods, /pods/a/0 to /pods/a/7, at 2 to 9.
-func pagedStore() *memstore.Store {
-	store := newStore()
-	for i := range 8 {
-		put(store, poddata.Pod(fmt.Sprintf("a/%d", i), "app=1"))
-	}
-	return store
-}
-
-// walk reads the pages of a list, and calls between before each but the first.
-func walk(t *testing.T, c storage.Interface, opts storage.ListOptions, between func(rv string)) string {
-	t.Helper()
-	var names []string
-	for {
-		pods := &example.PodList{}
-		require.NoError(t, c.GetList(testContext(t), "/pods/", opts, pods))
-		for _, pod := range pods.Items {
-			names = append(names, pod.Name+"@"+pod.ResourceVersion)
-		}
-		if pods.Continue == "" {
-			return strings.Join(names, " ")
-		}
-		between(pods.ResourceVersion)
-		opts.ResourceVersion, opts.ResourceVersionMatch = "", ""
-		opts.Predicate.Continue = pods.Continue
-	}
-}
-
-// Regressions 50 and 94: the pages of a list are of one version, have each item
-// once and come from the cache, though the window has left that version behind
-// before the second page is asked for.
-func TestPagesOutliveTheWindow(t *testing.T) {
-	for name, opts := range pagedKinds {
-		t.Run(name, func(t *testing.T) {
-			store := pagedStore()
-			c := start(t, store, withLabels("app"), func(c *cacher.Config) { c.WindowBytes = 1 })
-			put(store, poddata.Pod("b/0", "app=2"))
-			expectList(t, c, "/pods/b/", "10", "b/0@10")
-			lists := store.Requests()["list"]
-			got := walk(t, c, opts, func(string) {
-				for i := range 8 {
-					put(store, poddata.Pod(fmt.Sprintf("a/%d", i), "app=1"))
-					put(store, poddata.Pod(fmt.Sprintf("a/%d-%d", i, store.Touch()), "app=1"))
-				}
-				// Once the dispatcher has them, events leave the window with the next one.
-				until(t, "the window leaves the version behind", func() bool {
-					expectReached(t, c, put(store, poddata.Pod("b/0", "app=2")))
-					return c.Status().OldestResourceVersion > 10
-				})
-			})
-			want := "0@2 1@3 2@4 3@5 4@6 5@7 6@8 7@9"
-			if name == "not older" || name == "consistent" {
-				want += " 0@10"
-			}
-			assert.Equal(t, want, got)
-			n := store.Requests()["list"] - lists
-			assert.Zero(t, n, "storage was asked for %d pages", n)
-		})
-	}
 }
 
 // expectReached waits until the cache has reached rv.
@@ -108,7 +40,10 @@ func expectReached(t testing.TB, c storage.Interface, rv uint64) {
 
 // Regression 93: an earlier version is not made for a client that has gone.
 func TestEarlierVersionForNobody(t *testing.T) {
-	store := pagedStore()
+	store := newStore()
+	for i := range 8 {
+		put(store, poddata.Pod(fmt.Sprintf("a/%d", i)))
+	}
 	c := start(t, store)
 	put(store, poddata.Pod("a/8"))
 	put(store, poddata.Pod("a/9"))
@@ -122,26 +57,22 @@ func TestEarlierVersionForNobody(t *testing.T) {
 // registryList lists pods of all namespaces as a registry of k8s.io/apiserver does for
 // a client: a field selector that requires a namespace narrows the first page to that
 // namespace's key, and no page that a token asks for.
-func registryList(t *testing.T, c storage.Interface, namespace string, opts storage.ListOptions) (*example.PodList, error) {
+func registryList(t *testing.T, c storage.Interface, namespace string, opts storage.ListOptions) *example.PodList {
+	t.Helper()
 	key := "/pods"
 	if opts.Predicate.Continue == "" {
 		key += "/" + namespace
 	}
 	pods := &example.PodList{}
-	return pods, c.GetList(testContext(t), key, opts, pods)
+	require.NoError(t, c.GetList(testContext(t), key, opts, pods))
+	return pods
 }
 
-// registryWalk reads all pages as registryList does, the first one from another
-// storage if first is not nil.
-func registryWalk(t *testing.T, c, first storage.Interface, namespace string, opts storage.ListOptions) (names string) {
+// walk reads all pages of a list.
+func walk(t *testing.T, opts storage.ListOptions, page func(storage.ListOptions) *example.PodList) (names string) {
 	t.Helper()
-	from := c
-	if first != nil {
-		from = first
-	}
 	for range 100 {
-		pods, err := registryList(t, from, namespace, opts)
-		require.NoError(t, err)
+		pods := page(opts)
 		for _, pod := range pods.Items {
 			names += pod.Namespace + "/" + pod.Name + " "
 		}
@@ -150,7 +81,6 @@ func registryWalk(t *testing.T, c, first storage.Interface, namespace string, op
 		}
 		opts.ResourceVersion, opts.ResourceVersionMatch = "", ""
 		opts.Predicate.Continue = pods.Continue
-		from = c
 	}
 	return "has no end: " + names
 }
@@ -200,13 +130,13 @@ func TestPagesNarrowedByARegistry(t *testing.T) {
 		return fmt.Sprint(gone.Status().OldestResourceVersion) > now
 	})
 	expectReached(t, c, last)
-	for name, walk := range map[string]struct{ c, first storage.Interface }{
-		"from the cache":                     {c, nil},
-		"tokens of etcd's storage":           {c, store},
-		"tokens of the shipped cacher":       {c, shippedTokens{store}},
-		"from storage":                       {gone, nil},
-		"from storage, its tokens":           {gone, store},
-		"from storage, the shipped cacher's": {gone, shippedTokens{store}},
+	for name, from := range map[string]struct{ first, rest storage.Interface }{
+		"from the cache":                     {c, c},
+		"tokens of etcd's storage":           {store, c},
+		"tokens of the shipped cacher":       {shippedTokens{store}, c},
+		"from storage":                       {gone, gone},
+		"from storage, its tokens":           {store, gone},
+		"from storage, the shipped cacher's": {shippedTokens{store}, gone},
 	} {
 		for _, at := range []storage.ListOptions{everything(""), everything("0"), everything(now), exact(everything(now)), notOlder(everything(now))} {
 			for _, label := range []string{"", "color=red"} {
@@ -216,7 +146,13 @@ func TestPagesNarrowedByARegistry(t *testing.T) {
 					if label != "" {
 						all = wantRed
 					}
-					got := registryWalk(t, walk.c, walk.first, "m", limited(at, limit))
+					got := walk(t, limited(at, limit), func(opts storage.ListOptions) *example.PodList {
+						of := from.rest
+						if opts.Predicate.Continue == "" {
+							of = from.first
+						}
+						return registryList(t, of, "m", opts)
+					})
 					assert.Equal(t, all, got, "%s, at %q %s, %q, by %d", name, at.ResourceVersion, at.ResourceVersionMatch, label, limit)
 				}
 			}
@@ -242,9 +178,7 @@ func TestPagesOfAllNamespacesGoOnInOne(t *testing.T) {
 		require.NoError(t, from.GetList(testContext(t), "/pods", limited(everything(""), 3), pods))
 		opts := limited(storage.ListOptions{Predicate: poddata.Predicate("", "metadata.namespace=m"), Recursive: true}, 1)
 		opts.Predicate.Continue = pods.Continue
-		rest, err := registryList(t, c, "m", opts)
-		require.NoError(t, err)
-		assert.Equal(t, "m/2@6", lineOf(rest))
+		assert.Equal(t, "m/2@6", lineOf(registryList(t, c, "m", opts)))
 	}
 }
 
@@ -257,7 +191,11 @@ func TestPagesOfKeysWithoutNamespaces(t *testing.T) {
 	}
 	c := start(t, store, func(c *cacher.Config) { c.KeyFunc = flat })
 	opts := limited(storage.ListOptions{Predicate: poddata.Predicate("", "metadata.namespace=m"), Recursive: true}, 1)
-	assert.Equal(t, "1@2 2@3 3@4 4@5", walk(t, c, opts, func(string) {}))
+	assert.Equal(t, "m/1 m/2 m/3 m/4 ", walk(t, opts, func(opts storage.ListOptions) *example.PodList {
+		pods := &example.PodList{}
+		require.NoError(t, c.GetList(testContext(t), "/pods/", opts, pods))
+		return pods
+	}))
 }
 
 // Regression 155: a page has the same token as the shipped cacher's, byte by byte.

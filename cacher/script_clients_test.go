@@ -318,6 +318,18 @@ func (f *fixture) get(c *script.Command) (string, error) {
 	})
 }
 
+// bookmark sends the last bookmarks of a server that ends, and waits for 2 s at most.
+func (f *fixture) bookmark(c *script.Command) (string, error) {
+	return "", f.readTimes(c.Word(), c, func(ctx context.Context, _ *scriptRead) string {
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		if err := f.cacher.Bookmark(ctx); err != nil {
+			return errorLine(err)
+		}
+		return "taken"
+	})
+}
+
 // readTimes does the read in goroutines, as often as the command says.
 func (f *fixture) readTimes(name string, c *script.Command, read func(context.Context, *scriptRead) string) error {
 	times, err := c.Number("times")

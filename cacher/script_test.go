@@ -95,7 +95,7 @@ func (f *fixture) run(c *script.Command) (string, error) {
 		"progress": f.progress, "restore": f.restore, "skip": f.skip, "inject": f.inject,
 		"hold": f.hold, "release": f.release, "fail": f.fail, "break": f.breakWatches, "hang": f.hang, "corrupt": f.corrupt, "poison": f.poison,
 		"watch": f.watch, "take": f.take, "cancel": f.cancel, "end": f.endWatches, "list": f.list, "get": f.get,
-		"create": f.create, "delete": f.delete, "count": f.count,
+		"create": f.create, "delete": f.delete, "count": f.count, "bookmark": f.bookmark,
 	}
 	run, ok := commands[c.Name]
 	if !ok {

@@ -5,9 +5,11 @@ package cacher_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -24,6 +26,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/server/egressselector"
 	"k8s.io/apiserver/pkg/storage"
+	shipped "k8s.io/apiserver/pkg/storage/cacher"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/apiserver/pkg/storage/value"
@@ -109,72 +112,31 @@ func TestDecoratorShares(t *testing.T) {
 func TestDecoratorSharesConcurrently(t *testing.T) {
 	raw := &rawStores{}
 	decorate := cacher.Decorator(cacher.WithRawStorage(raw.open))
-	var all sync.WaitGroup
-	for range 16 {
-		all.Go(func() {
-			for range 20 {
-				_, destroy, err := askedFor(nil).of(decorate)
-				if !assert.NoError(t, err) {
-					return
+	concurrently := func(times int, expect func(storage.Interface)) {
+		var all sync.WaitGroup
+		for range 16 {
+			all.Go(func() {
+				for range times {
+					got, destroy, err := askedFor(nil).of(decorate)
+					if !assert.NoError(t, err) {
+						return
+					}
+					defer destroy()
+					expect(got)
 				}
-				defer destroy()
-			}
-		})
+			})
+		}
+		all.Wait()
 	}
-	all.Wait()
+	concurrently(20, func(storage.Interface) {})
 	require.Equal(t, raw.opened.Load(), raw.destroyed.Load())
 
 	stays, destroy, err := askedFor(nil).of(decorate)
 	require.NoError(t, err)
+	defer destroy()
 	before := raw.opened.Load()
-	for range 16 {
-		all.Go(func() {
-			got, destroy, err := askedFor(nil).of(decorate)
-			if !assert.NoError(t, err) || !assert.True(t, got == stays, "the raw storage is not shared: %v", got) {
-				return
-			}
-			destroy()
-		})
-	}
-	all.Wait()
+	concurrently(1, func(got storage.Interface) { assert.True(t, got == stays, "the raw storage is not shared: %v", got) })
 	require.Equal(t, before, raw.opened.Load())
-	destroy()
-}
-
-// Requests that differ in anything that the cache serves, or stores, do not
-// share one.
-func TestDecoratorTellsApart(t *testing.T) {
-	for name, change := range map[string]func(*asked){
-		"resource":  func(a *asked) { a.config.GroupResource = schema.GroupResource{Resource: "carp"} },
-		"prefix":    func(a *asked) { a.prefix = "/pods/a/" },
-		"servers":   func(a *asked) { a.config.Transport.ServerList = []string{"http://a:2379"} },
-		"client":    func(a *asked) { a.config.Transport.CertFile = "other" },
-		"root":      func(a *asked) { a.config.Prefix = "/elsewhere" },
-		"window":    func(a *asked) { a.config.EventsHistoryWindow++ },
-		"codec":     func(a *asked) { a.config.Codec = poddata.JSONCodec() },
-		"encrypted": func(a *asked) { a.config.Transformer = &prefixing{prefix: "x"} },
-		"keys": func(a *asked) {
-			a.keyOf = func(o runtime.Object) (string, error) { return poddata.Key(o) }
-		},
-		"attributes": func(a *asked) {
-			a.attrs = func(o runtime.Object) (labels.Set, fields.Set, error) { return poddata.Attrs(o) }
-		},
-		"a trigger":       func(a *asked) { a.triggers = nil },
-		"an index":        func(a *asked) { a.indexers = &cache.Indexers{} },
-		"no indexes":      func(a *asked) { a.indexers = nil },
-		"another trigger": func(a *asked) { a.triggers["spec.nodeName"] = func(runtime.Object) string { return "" } },
-	} {
-		t.Run(name, func(t *testing.T) {
-			decorate := cacher.Decorator(cacher.WithRawStorage((&rawStores{}).open))
-			first, destroyFirst, err := askedFor(nil).of(decorate)
-			require.NoError(t, err)
-			defer destroyFirst()
-			second, destroySecond, err := askedFor(change).of(decorate)
-			require.NoError(t, err)
-			defer destroySecond()
-			require.NotSame(t, first, second)
-		})
-	}
 }
 
 // prefixing is a transformer as servers make them: again for each request.
@@ -183,18 +145,165 @@ type prefixing struct {
 	prefix string
 }
 
-// A transformer that is made again of the same parts is the same.
-func TestDecoratorSharesTransformers(t *testing.T) {
-	decorate := cacher.Decorator(cacher.WithRawStorage((&rawStores{}).open))
+// sharing is two requests, and whether they share a cache.
+type sharing struct {
+	first, second func(*asked)
+	shared        bool
+}
+
+// Regression 88: requests that differ in anything that the cache serves, or stores, do
+// not share one. All others do.
+func TestDecoratorTellsApart(t *testing.T) {
+	tests := map[string]sharing{"nothing": {nil, nil, true}}
+	for name, change := range map[string]func(*asked){
+		"resource":   func(a *asked) { a.config.GroupResource = schema.GroupResource{Resource: "carp"} },
+		"prefix":     func(a *asked) { a.prefix = "/pods/a/" },
+		"servers":    func(a *asked) { a.config.Transport.ServerList = []string{"http://a:2379"} },
+		"client":     func(a *asked) { a.config.Transport.CertFile = "other" },
+		"root":       func(a *asked) { a.config.Prefix = "/elsewhere" },
+		"window":     func(a *asked) { a.config.EventsHistoryWindow++ },
+		"codec":      func(a *asked) { a.config.Codec = poddata.JSONCodec() },
+		"encrypted":  func(a *asked) { a.config.Transformer = &prefixing{prefix: "x"} },
+		"keys":       func(a *asked) { a.keyOf = func(o runtime.Object) (string, error) { return poddata.Key(o) } },
+		"attributes": func(a *asked) { a.attrs = attributesOf("one") },
+		"a trigger":  func(a *asked) { a.triggers = nil },
+		"an index":   func(a *asked) { a.indexers = &cache.Indexers{} },
+		"no indexes": func(a *asked) { a.indexers = nil },
+		"another trigger": func(a *asked) {
+			a.triggers["spec.nodeName"] = func(runtime.Object) string { return "" }
+		},
+	} {
+		tests[name] = sharing{nil, change, false}
+	}
+	// A transformer that is made again of the same parts is the same.
 	inner := identity.NewEncryptCheckTransformer()
 	encrypted := func(a *asked) { a.config.Transformer = &prefixing{inner, "x"} }
-	first, destroyFirst, err := askedFor(encrypted).of(decorate)
-	require.NoError(t, err)
-	defer destroyFirst()
-	second, destroySecond, err := askedFor(encrypted).of(decorate)
-	require.NoError(t, err)
-	defer destroySecond()
-	require.Same(t, first, second)
+	tests["the same transformer"] = sharing{encrypted, encrypted, true}
+	// A registry makes a key function for each store. They are told apart by what they say.
+	keys := func(suffix string) func(*asked) {
+		return func(a *asked) {
+			a.keyOf = func(o runtime.Object) (string, error) {
+				key, err := poddata.Key(o)
+				return key + suffix, err
+			}
+		}
+	}
+	with := map[string]func(*asked){}
+	for _, suffix := range []string{"", "-x"} { // one place: the code is the same
+		with[suffix] = keys(suffix)
+	}
+	tests["keys that are the same"], tests["keys that differ"] = sharing{with[""], with[""], true}, sharing{with[""], with["-x"], false}
+	for _, more := range []map[string]sharing{closures(), codecs(t), unstructuredObjects()} {
+		maps.Copy(tests, more)
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			decorate := cacher.Decorator(cacher.WithRawStorage((&rawStores{}).open))
+			var got []storage.Interface
+			for _, change := range []func(*asked){test.first, test.second} {
+				opened, destroy, err := askedFor(change).of(decorate)
+				require.NoError(t, err)
+				defer destroy()
+				got = append(got, opened)
+			}
+			require.Equal(t, test.shared, got[0] == got[1])
+		})
+	}
+}
+
+func attributesOf(node string) storage.AttrFunc {
+	return func(o runtime.Object) (labels.Set, fields.Set, error) {
+		return nil, fields.Set{"mine": fmt.Sprint(o.(*example.Pod).Spec.NodeName == node)}, nil
+	}
+}
+
+// closures: two closures of one place in the source are other functions, because nobody
+// can tell what they have captured. One closure is itself.
+func closures() map[string]sharing {
+	tests := map[string]sharing{}
+	for name, use := range map[string]func(node string) func(*asked){
+		"attributes": func(node string) func(*asked) {
+			f := attributesOf(node)
+			return func(a *asked) { a.attrs = f }
+		},
+		"a trigger": func(node string) func(*asked) {
+			f := func(o runtime.Object) string { return fmt.Sprint(o.(*example.Pod).Spec.NodeName == node) }
+			return func(a *asked) { a.triggers["spec.nodeName"] = f }
+		},
+		"an index": func(node string) func(*asked) {
+			f := func(any) ([]string, error) { return []string{node}, nil }
+			return func(a *asked) { a.indexers = &cache.Indexers{"f:spec.nodeName": f} }
+		},
+		"a way to servers": func(node string) func(*asked) {
+			f := func(egressselector.NetworkContext) (utilnet.DialFunc, error) { return nil, errors.New(node) }
+			return func(a *asked) { a.config.Transport.EgressLookup = f }
+		},
+	} {
+		one := use("one")
+		tests[name+" of one closure"], tests[name+" of two closures"] = sharing{one, one, true}, sharing{one, use("one"), false}
+	}
+	return tests
+}
+
+// codecs of one identifier that make other objects of the same bytes are told apart: an
+// identifier says only how objects are written.
+func codecs(t *testing.T) map[string]sharing {
+	defaulting := poddata.Scheme()
+	defaulting.AddTypeDefaultingFunc(&examplev1.Pod{}, func(o any) { o.(*examplev1.Pod).Spec.NodeName = "default" })
+	info, _ := runtime.SerializerInfoForMediaType(serializer.NewCodecFactory(defaulting).SupportedMediaTypes(), runtime.ContentTypeJSON)
+	legacy := func(scheme *runtime.Scheme) runtime.Codec {
+		return serializer.NewCodecFactory(scheme).LegacyCodec(examplev1.SchemeGroupVersion)
+	}
+	plain := legacy(poddata.Scheme())
+	tests := map[string]sharing{}
+	for name, codec := range map[string]runtime.Codec{
+		"like plain": legacy(poddata.Scheme()),
+		"defaulting": legacy(defaulting),
+		"another hub": serializer.NewCodecFactory(poddata.Scheme()).CodecForVersions(info.Serializer, info.Serializer,
+			schema.GroupVersions{examplev1.SchemeGroupVersion}, examplev1.SchemeGroupVersion),
+	} {
+		require.Equal(t, plain.Identifier(), codec.Identifier())
+		of := func(codec runtime.Codec) func(*asked) { return func(a *asked) { a.config.Codec = codec } }
+		tests["a codec "+name] = sharing{of(plain), of(codec), name == "like plain"}
+	}
+	return tests
+}
+
+// unstructuredObjects have no Go type, and are shared by kind of object, kind of list, and
+// codec, which alone knows the hub version and the schema.
+func unstructuredObjects() map[string]sharing {
+	codec := func(version string) runtime.Codec {
+		scheme := runtime.NewScheme()
+		json := unstructured.UnstructuredJSONScheme
+		return versioning.NewCodec(json, json, scheme, scheme, scheme, nil,
+			schema.GroupVersions{{Group: "example.com", Version: "v1"}, {Group: "example.com", Version: "v2"}},
+			schema.GroupVersion{Group: "example.com", Version: version}, "test")
+	}
+	of := func(version, list string, codec runtime.Codec) func(*asked) {
+		return func(a *asked) {
+			a.config.Codec = codec
+			a.newObject = func() runtime.Object {
+				o := &unstructured.Unstructured{}
+				o.SetGroupVersionKind(schema.GroupVersionKind{Group: "example.com", Version: version, Kind: "Widget"})
+				return o
+			}
+			a.newList = func() runtime.Object {
+				l := &unstructured.UnstructuredList{}
+				l.SetGroupVersionKind(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: list})
+				return l
+			}
+			a.attrs, a.triggers, a.indexers = storage.DefaultNamespaceScopedAttr, nil, nil
+		}
+	}
+	v1 := codec("v1")
+	first := of("v1", "WidgetList", v1)
+	return map[string]sharing{
+		"unstructured":        {first, of("v1", "WidgetList", v1), true},
+		"unstructured object": {first, of("v2", "WidgetList", v1), false},
+		"unstructured list":   {first, of("v1", "Widgets", v1), false},
+		"unstructured hub":    {first, of("v1", "WidgetList", codec("v2")), false},
+		"unstructured schema": {first, of("v1", "WidgetList", codec("v1")), false},
+	}
 }
 
 // A resource that is not selected is not cached, and its storage is closed
@@ -220,149 +329,89 @@ func TestDecoratorSelects(t *testing.T) {
 	require.ErrorContains(t, err, "the storage of pods")
 }
 
-// Two closures of one place in the source are other functions: nobody can tell
-// what they have captured. One closure is itself.
-func TestDecoratorTellsClosuresApart(t *testing.T) {
-	attrs := func(node string) storage.AttrFunc {
-		return func(o runtime.Object) (labels.Set, fields.Set, error) {
-			return nil, fields.Set{"mine": fmt.Sprint(o.(*example.Pod).Spec.NodeName == node)}, nil
-		}
-	}
-	trigger := func(node string) storage.IndexerFunc {
-		return func(o runtime.Object) string { return fmt.Sprint(o.(*example.Pod).Spec.NodeName == node) }
-	}
-	index := func(node string) cache.IndexFunc {
-		return func(o any) ([]string, error) { return []string{node}, nil }
-	}
-	for name, use := range map[string]func() func(*asked){
-		"attributes": func() func(*asked) {
-			f := attrs("one")
-			return func(a *asked) { a.attrs = f }
-		},
-		"a trigger": func() func(*asked) {
-			f := trigger("one")
-			return func(a *asked) { a.triggers["spec.nodeName"] = f }
-		},
-		"an index": func() func(*asked) {
-			f := index("one")
-			return func(a *asked) { a.indexers = &cache.Indexers{"f:spec.nodeName": f} }
-		},
-		"a way to servers": func() func(*asked) {
-			node := new(string)
-			f := func(egressselector.NetworkContext) (utilnet.DialFunc, error) { return nil, errors.New(*node) }
-			return func(a *asked) { a.config.Transport.EgressLookup = f }
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			decorate := cacher.Decorator(cacher.WithRawStorage((&rawStores{}).open))
-			one, other := use(), use()
-			var got []storage.Interface
-			for _, change := range []func(*asked){one, one, other} {
-				opened, destroy, err := askedFor(change).of(decorate)
-				require.NoError(t, err)
-				defer destroy()
-				got = append(got, opened)
-			}
-			require.Same(t, got[0], got[1])
-			require.NotSame(t, got[0], got[2])
-		})
-	}
-}
-
-// A registry makes a key function for each store. They are told apart by what
-// they say.
-func TestDecoratorAsksKeyFunctions(t *testing.T) {
-	decorate := cacher.Decorator(cacher.WithRawStorage((&rawStores{}).open))
-	stores := map[string]storage.Interface{}
-	for _, suffix := range []string{"", "-x", ""} {
-		got, destroy, err := askedFor(func(a *asked) {
-			a.keyOf = func(o runtime.Object) (string, error) {
-				key, err := poddata.Key(o)
-				return key + suffix, err
-			}
-		}).of(decorate)
-		require.NoError(t, err)
-		defer destroy()
-		if before := stores[suffix]; before != nil {
-			require.Same(t, before, got)
-		}
-		stores[suffix] = got
-	}
-	require.NotSame(t, stores[""], stores["-x"])
-}
-
-// Codecs of one identifier that make other objects of the same bytes are told
-// apart: an identifier says only how objects are written.
-func TestDecoratorAsksCodecs(t *testing.T) {
-	decorate := cacher.Decorator(cacher.WithRawStorage((&rawStores{}).open))
-	defaulting := poddata.Scheme()
-	defaulting.AddTypeDefaultingFunc(&examplev1.Pod{}, func(o any) { o.(*examplev1.Pod).Spec.NodeName = "default" })
-	codecs := map[string]runtime.Codec{}
-	for name, scheme := range map[string]*runtime.Scheme{"plain": poddata.Scheme(), "like plain": poddata.Scheme(), "defaulting": defaulting} {
-		codecs[name] = serializer.NewCodecFactory(scheme).LegacyCodec(examplev1.SchemeGroupVersion)
-	}
-	info, _ := runtime.SerializerInfoForMediaType(serializer.NewCodecFactory(defaulting).SupportedMediaTypes(), runtime.ContentTypeJSON)
-	codecs["another hub"] = serializer.NewCodecFactory(poddata.Scheme()).CodecForVersions(info.Serializer, info.Serializer,
-		schema.GroupVersions{examplev1.SchemeGroupVersion}, examplev1.SchemeGroupVersion)
-	stores := map[string]storage.Interface{}
-	for name, codec := range codecs {
-		require.Equal(t, codecs["plain"].Identifier(), codec.Identifier())
-		got, destroy, err := askedFor(func(a *asked) { a.config.Codec = codec }).of(decorate)
-		require.NoError(t, err)
-		defer destroy()
-		stores[name] = got
-	}
-	require.Same(t, stores["plain"], stores["like plain"])
-	require.NotSame(t, stores["plain"], stores["defaulting"])
-	require.NotSame(t, stores["plain"], stores["another hub"])
-}
-
-// Objects without a Go type are shared by kind of object, kind of list, and
-// codec, which alone knows the hub version and the schema.
-func TestDecoratorTellsUnstructuredApart(t *testing.T) {
-	codec := func(version string) runtime.Codec {
-		scheme := runtime.NewScheme()
-		json := unstructured.UnstructuredJSONScheme
-		return versioning.NewCodec(json, json, scheme, scheme, scheme, nil,
-			schema.GroupVersions{{Group: "example.com", Version: "v1"}, {Group: "example.com", Version: "v2"}},
-			schema.GroupVersion{Group: "example.com", Version: version}, "test")
-	}
-	v1 := codec("v1")
-	kind := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
-	widgets := func(object, list schema.GroupVersionKind, codec runtime.Codec) func(*asked) {
-		return func(a *asked) {
-			a.config.Codec = codec
-			a.newObject = func() runtime.Object {
-				o := &unstructured.Unstructured{}
-				o.SetGroupVersionKind(object)
-				return o
-			}
-			a.newList = func() runtime.Object {
-				l := &unstructured.UnstructuredList{}
-				l.SetGroupVersionKind(list)
-				return l
-			}
-			a.attrs, a.triggers, a.indexers = storage.DefaultNamespaceScopedAttr, nil, nil
-		}
-	}
-	decorate := cacher.Decorator(cacher.WithRawStorage((&rawStores{}).open))
-	first, destroy, err := askedFor(widgets(kind, kind.GroupVersion().WithKind("WidgetList"), v1)).of(decorate)
+// shadowed opens a storage with a cache in the shadow of the shipped cacher.
+func shadowed(t *testing.T, flags cacher.Config, options ...cacher.Option) (s storage.Interface, cache *cacher.Cacher, destroy func()) {
+	t.Helper()
+	raw := &rawStores{}
+	s, destroy, err := askedFor(nil).of(cacher.Decorator(append(options, cacher.WithRawStorage(raw.open), cacher.WithOptions(&cacher.Options{Config: flags, Shadow: 1}))...))
 	require.NoError(t, err)
-	defer destroy()
-	for _, test := range []struct {
-		name   string
-		change func(*asked)
-		same   bool
-	}{
-		{"the same", widgets(kind, kind.GroupVersion().WithKind("WidgetList"), v1), true},
-		{"object", widgets(kind.GroupKind().WithVersion("v2"), kind.GroupVersion().WithKind("WidgetList"), v1), false},
-		{"list", widgets(kind, kind.GroupVersion().WithKind("Widgets"), v1), false},
-		{"hub", widgets(kind, kind.GroupVersion().WithKind("WidgetList"), codec("v2")), false},
-		{"schema", widgets(kind, kind.GroupVersion().WithKind("WidgetList"), codec("v1")), false},
-	} {
-		got, destroy, err := askedFor(test.change).of(decorate)
-		require.NoError(t, err, test.name)
-		defer destroy()
-		require.Equal(t, test.same, first == got, test.name)
+	t.Cleanup(destroy)
+	cache = cacher.CacheOf(s)
+	require.NotNil(t, cache)
+	require.NoError(t, cache.Wait(testContext(t)))
+	until(t, "the shipped cacher is ready", func() bool { return s.ReadinessCheck() == nil })
+	return s, cache, destroy
+}
+
+// A difference is counted, remembered and logged, once a minute, without anything of the
+// objects. The client gets the shipped cacher's answer.
+func TestShadowFindsADifference(t *testing.T) {
+	const asked = 3
+	text := logged(t, func() {
+		s, cache, destroy := shadowed(t, cacher.Config{}, cacher.Configure(func(c *cacher.Config) {
+			c.GetAttrsFunc = func(o runtime.Object) (labels.Set, fields.Set, error) { // labels are lost
+				_, all, err := poddata.Attrs(o)
+				return nil, all, err
+			}
+		}))
+		for _, name := range []string{"secret/one", "secret/two"} {
+			require.NoError(t, s.Create(t.Context(), poddata.Prefix+name, poddata.Pod(name, "app=secret"), &example.Pod{}, 0))
+		}
+		for range asked {
+			list := &example.PodList{}
+			opts := storage.ListOptions{Recursive: true, Predicate: poddata.Predicate("app=secret", "")}
+			require.NoError(t, s.GetList(t.Context(), poddata.Prefix, opts, list))
+			require.Len(t, list.Items, 2)
+		}
+		until(t, "the differences are counted", func() bool {
+			status := cache.Status()
+			return status.Totals.ShadowDiffered["list"] == asked && status.LastError != nil && status.LastError.Times == asked
+		})
+		status := cache.Status()
+		require.EqualValues(t, asked, status.Totals.ShadowCompared["list"])
+		require.Equal(t, "list: number of items", status.LastError.Message)
+		require.Contains(t, status.LastError.Summary, "differs from the shipped cacher")
+		require.EqualValues(t, 1, status.Shadow)
+		destroy() // and no line comes any more
+	})
+	lines := linesAbout(text, "differs from the shipped cacher")
+	require.Len(t, lines, 1, text)
+	for _, word := range []string{`resource="pods"`, `kind="list"`, `difference="number of items"`, "shippedVersion=", "shadowVersion="} {
+		require.Contains(t, lines[0], word)
 	}
+	require.NotContains(t, lines[0], "secret")
+}
+
+// The cache in the shadow serves nobody else: it shares no lists, does not sleep, does not
+// ask storage, and ends with the shipped cacher.
+func TestShadowStandsBack(t *testing.T) {
+	s, cache, destroy := shadowed(t, cacher.Config{LazyStart: true, IdleTimeout: time.Minute},
+		cacher.Configure(func(c *cacher.Config) { c.Lists = &cacher.ListEncodings{} }))
+	config := cache.Config()
+	require.False(t, config.LazyStart)
+	require.Zero(t, config.IdleTimeout)
+	require.Nil(t, config.Lists)
+	require.True(t, config.DisableSizeEstimation)
+	require.Nil(t, cacher.CacheOf(config.Storage))
+	require.Same(t, cache, cacher.CacheOf(cache))
+	require.Nil(t, cacher.CacheOf(&shipped.CacheDelegator{}))
+
+	w, err := s.Watch(t.Context(), poddata.Prefix, storage.ListOptions{ResourceVersion: "0", Recursive: true, Predicate: storage.Everything})
+	require.NoError(t, err)
+	require.NoError(t, s.Create(t.Context(), poddata.Prefix+"a/one", poddata.Pod("a/one"), &example.Pod{}, 0))
+	require.Equal(t, "ADDED a/one", line(<-w.ResultChan())[:len("ADDED a/one")])
+	destroy()
+	require.Equal(t, "closed", line(<-w.ResultChan()))
+	require.Error(t, cache.Wait(testContext(t)))
+}
+
+// A configuration that the shipped cacher refuses names the flag, and opens nothing.
+func TestShadowNeedsTheShippedCacher(t *testing.T) {
+	raw := &rawStores{}
+	asked := askedFor(nil)
+	asked.config.Codec = nil
+	_, _, err := asked.of(cacher.Decorator(cacher.WithRawStorage(raw.open), cacher.WithOptions(&cacher.Options{Shadow: 0.5})))
+	require.ErrorContains(t, err, "--watch-cache-shadow: the shipped cacher of")
+	require.ErrorContains(t, err, "Codec")
+	require.Equal(t, raw.opened.Load(), raw.destroyed.Load())
 }

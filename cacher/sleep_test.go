@@ -4,19 +4,14 @@ package cacher_test
 
 import (
 	"context"
-	"fmt"
-	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/utils/clock"
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/internal/memstore"
@@ -65,7 +60,7 @@ func TestUsedWhileFallingAsleep(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &counting{Store: newStore(poddata.Pod("a/one"))}
-				c := start(t, store, sleeping, func(c *cacher.Config) { c.ConsistencyCheckInterval = -1 })
+				c := start(t, store, sleeping, unchecked)
 				meanwhile := func() { use(t, store.Store, c) }
 				store.meanwhile.Store(&meanwhile)
 				elapse(2*idleTimeout + time.Second)
@@ -81,102 +76,47 @@ func TestUsedWhileFallingAsleep(t *testing.T) {
 // A lazy cache meets a storage that can't estimate sizes when New is over: it
 // serves all the same, and says so.
 func TestLazyStartWithoutSizes(t *testing.T) {
-	store := unsized{newStore(poddata.Pod("a/one"))}
-	c := newCache(t, store, lazily)
+	c := newCache(t, unsized{newStore(poddata.Pod("a/one"))}, lazily)
 	expectList(t, c, "/pods/", "0", "a/one@2")
 	assert.NotNil(t, c.Status().LastError, "the status says nothing of the error")
 }
 
-// Requests come while the cache falls asleep, sleeps and wakes: each is served,
-// and each watch gets everything once.
-func TestRequestsWhileFallingAsleep(t *testing.T) {
-	store := newStore(poddata.Pod("a/one"))
-	meters, metric := metered(t)
-	c := start(t, store, meters, func(config *cacher.Config) {
-		config.Clock, config.IdleTimeout, config.FreshnessTimeout = quickClock{began: time.Now()}, time.Second, time.Hour
-		config.ConsistencyCheckInterval = -1
-	})
-	var wokenUp atomic.Int64
-	ctx := testContext(t)
-	var all sync.WaitGroup
-	for worker := range 8 {
-		all.Go(func() {
-			random := rand.New(rand.NewPCG(uint64(worker), 7))
-			for wokenUp.Load() < 30 {
-				if c.Status().Asleep {
-					wokenUp.Add(1)
-				}
-				if !assert.NoError(t, useOnce(ctx, c, random)) {
-					return
-				}
-				pause(random.IntN(5))
-			}
-		})
-	}
-	all.Wait()
-	watchPods(t, c, "/pods/", "0").expect("ADDED a/one@2")
-	assert.Zero(t, metric("asleep"), "the cache is awake and its metrics sleep")
-	// They are counted when all were sent.
-	until(t, "the initial events are counted", func() bool { return metric("initial_events_total") != 0 })
+// panicky is a storage that panics when it is first asked for anything.
+type panicky struct {
+	*memstore.Store
+	asked atomic.Bool
 }
 
-// quickClock is a clock that runs a thousand times as fast as the real one.
-type quickClock struct {
-	clock.RealClock
-	began time.Time
-}
-
-const quick = 1000
-
-func (c quickClock) Now() time.Time                         { return c.began.Add(quick * time.Since(c.began)) }
-func (c quickClock) Since(t time.Time) time.Duration        { return c.Now().Sub(t) }
-func (c quickClock) After(d time.Duration) <-chan time.Time { return c.RealClock.After(d / quick) }
-func (c quickClock) NewTimer(d time.Duration) clock.Timer   { return c.RealClock.NewTimer(d / quick) }
-
-// pause waits for up to some milliseconds, for the cache to fall asleep or not.
-func pause(n int) { <-time.After(time.Duration(n) * time.Millisecond) }
-
-// useOnce makes one request of some kind and checks its answer.
-func useOnce(ctx context.Context, c *cacher.Cacher, random *rand.Rand) error {
-	switch random.IntN(3) {
-	case 0:
-		pod := &example.Pod{}
-		if err := c.Get(ctx, "/pods/a/one", storage.GetOptions{}, pod); err != nil || pod.Name != "one" {
-			return fmt.Errorf("GET: %q, %w", pod.Name, err)
-		}
-	case 1:
-		pods := &example.PodList{}
-		if err := c.GetList(ctx, "/pods/", everything(""), pods); err != nil || len(pods.Items) != 1 {
-			return fmt.Errorf("LIST: %d pods, %w", len(pods.Items), err)
-		}
-	case 2:
-		w, err := c.Watch(new(cacher.ListEncodings).ShareInitialEvents(ctx), "/pods/", everything("0"))
-		if err != nil {
-			return fmt.Errorf("WATCH: %w", err)
-		}
-		defer w.Stop()
-		event, ok := <-w.ResultChan()
-		if _, cached := event.Object.(runtime.CacheableObject); !ok || !cached {
-			return fmt.Errorf("WATCH: got %v, open is %v", event, ok)
-		}
+func (p *panicky) EnableResourceSizeEstimation(storage.KeysFunc) error {
+	if !p.asked.Swap(true) {
+		panic("no storage")
 	}
 	return nil
 }
 
-// Wait ends with its context and with the cache.
-func TestWait(t *testing.T) {
+// A start that panics leaves the cache asleep: the next request wakes it.
+func TestLazyStartThatPanics(t *testing.T) {
+	c := newCache(t, &panicky{Store: newStore(poddata.Pod("a/one"))}, lazily)
+	assert.Panics(t, func() { _ = c.GetList(t.Context(), "/pods/", everything("0"), &example.PodList{}) })
+	expectList(t, c, "/pods/", "0", "a/one@2")
+}
+
+// Regression 132: a request that waits for the end of an idle cache's engine ends with
+// its context, and the next one wakes the cache.
+func TestRequestsWhileAnEngineEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newStore()
-		store.Gate("watch")
-		c := newCache(t, store)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		store := newStore(poddata.Pod("a/one"))
+		s := stubborn{withoutKeys{store}, store, make(chan struct{})}
+		c := start(t, s, sleeping, func(c *cacher.Config) { c.DisableSizeEstimation, c.ConsistencyCheckInterval = true, -1 })
+		expectRead(t, after(goGet(t.Context(), c, "/pods/a/one", "")), "a/one@2") // storage has not told its version
+		elapse(2*idleTimeout + time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		assert.ErrorIs(t, c.Wait(ctx), context.DeadlineExceeded)
-		ended := make(chan error, 1)
-		go func() { ended <- c.Wait(t.Context()) }()
-		synctest.Wait()
+		began := time.Now()
+		assert.Error(t, c.GetList(ctx, "/pods/", everything("0"), &example.PodList{}))
+		assert.Equal(t, time.Millisecond, time.Since(began), "how long the request has waited")
+		close(s.answer)
+		expectList(t, c, "/pods/", "0", "a/one@2")
 		c.Stop()
-		assert.Error(t, <-ended, "Wait has not failed when the cache was stopped")
-		assert.Error(t, c.Wait(t.Context()), "Wait does not fail after the cache was stopped")
 	})
 }

@@ -21,33 +21,6 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
 
-// The status names the client of each watch: what the server knows of it, or the
-// user of the request.
-func TestStatusNamesClients(t *testing.T) {
-	c := start(t, newStore())
-	known := status.Client{User: "ada", UserAgent: "informer/1", Address: "192.0.2.1:4711"}
-	asUser := request.WithUser(t.Context(), &user.DefaultInfo{Name: "grace"})
-	for _, ctx := range []struct{ name string }{{"known"}, {"user"}, {"none"}} {
-		context := t.Context()
-		switch ctx.name {
-		case "known":
-			context = cacher.WithClient(asUser, known)
-		case "user":
-			context = asUser
-		}
-		w, err := c.Watch(context, "/pods/", everything("0"))
-		require.NoError(t, err)
-		t.Cleanup(w.Stop)
-	}
-	page, err := c.StatusPage(status.Query{Sort: "age", Limit: 10})
-	require.NoError(t, err)
-	var clients []status.Client
-	for _, w := range page.Watchers {
-		clients = append(clients, w.Client)
-	}
-	require.ElementsMatch(t, []status.Client{known, {User: "grace"}, {}}, clients)
-}
-
 // A watch is starting until it has its initial events, then live; parked when its
 // client is slow, with its lag in events and seconds; and among the ended ones,
 // with its reason, when it is over.
@@ -134,7 +107,7 @@ func (c untilDeadline) Deadline() (time.Time, bool) { return c.deadline, true }
 func TestStatusTellsDeadlinesFromStops(t *testing.T) {
 	for reason, after := range map[string]time.Duration{"stopped": 9 * time.Second, "deadline": 10 * time.Second} {
 		t.Run(reason, func(t *testing.T) {
-			inBubble(t, func() *memstore.Store { return newStore() }, func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) {
+			inBubble(t, noPods, func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) {
 				ctx := untilDeadline{t.Context(), time.Now().Add(10 * time.Second)}
 				w, err := c.Watch(ctx, "/pods/", everything("0"))
 				require.NoError(t, err)
@@ -148,70 +121,28 @@ func TestStatusTellsDeadlinesFromStops(t *testing.T) {
 	}
 }
 
-// The watches that a client ended don't drive out those that were ended for what
-// they did.
-func TestStatusKeepsUnusualEndings(t *testing.T) {
-	store := newStore()
-	c := start(t, store, func(config *cacher.Config) { config.WindowBytes, config.WatchBuffer = 1, 1 })
-	slow, err := c.Watch(cacher.WithClient(t.Context(), status.Client{User: "slow"}), "/pods/", everything("0"))
-	require.NoError(t, err)
-	t.Cleanup(slow.Stop)
-	until(t, "the slow watch has expired", func() bool {
-		burst(store, 50)
-		return slices.ContainsFunc(c.Status().Ended, func(w status.Ended) bool { return w.Reason == "expired" })
-	})
-	for range 100 {
-		w, err := c.Watch(t.Context(), "/pods/", everything("0"))
-		require.NoError(t, err)
-		w.Stop()
-	}
-	ended := c.Status().Ended
-	require.Len(t, ended, 33)
-	require.True(t, slices.ContainsFunc(ended, func(w status.Ended) bool { return w.Client.User == "slow" && w.Reason == "expired" }))
-	require.True(t, slices.IsSortedFunc(ended, func(a, b status.Ended) int { return b.Ended.Compare(a.Ended) }))
-}
-
-// Pages fit together in every order, and the orders are what they are called.
+// A page has its part of the watchers, which name their clients: what the server knows of
+// them, or the user of the request. cacher/internal/dispatch tests the orders.
 func TestStatusPages(t *testing.T) {
-	const watchers = 700
-	c := start(t, newStore(poddata.Pod("a/one")))
-	for i := range watchers {
-		w, err := c.Watch(cacher.WithClient(t.Context(), status.Client{User: fmt.Sprintf("user-%03d", (i*37)%watchers)}), "/pods/", everything("0"))
+	c := start(t, newStore())
+	known := status.Client{User: "ada", UserAgent: "informer/1", Address: "192.0.2.1:4711"}
+	asUser := request.WithUser(t.Context(), &user.DefaultInfo{Name: "grace"})
+	for _, ctx := range []context.Context{t.Context(), asUser, cacher.WithClient(asUser, known)} {
+		w, err := c.Watch(ctx, "/pods/", everything("0"))
 		require.NoError(t, err)
 		t.Cleanup(w.Stop)
 	}
-	until(t, "all are live", func() bool { return c.Status().Watches.Live == watchers })
-	for _, order := range status.Orders() {
-		for _, reverse := range []bool{false, true} {
-			seen := map[uint64]bool{}
-			for offset := 0; offset < watchers; offset += 300 {
-				page, err := c.StatusPage(status.Query{Sort: order, Reverse: reverse, Offset: offset, Limit: 300})
-				require.NoError(t, err)
-				require.Len(t, page.Watchers, min(300, watchers-offset))
-				require.Equal(t, watchers, page.Watches.Live)
-				for _, w := range page.Watchers {
-					require.False(t, seen[w.ID], "%s: watcher %d is on two pages", order, w.ID)
-					seen[w.ID] = true
-				}
-			}
-			require.Len(t, seen, watchers)
-		}
-	}
-	first := func(q status.Query) status.Watcher {
-		t.Helper()
-		q.Limit = 1
-		page, err := c.StatusPage(q)
-		require.NoError(t, err)
-		return page.Watchers[0]
-	}
-	require.Equal(t, "user-000", first(status.Query{Sort: "user"}).Client.User)
-	require.Equal(t, "user-699", first(status.Query{Sort: "user", Reverse: true}).Client.User)
-	require.Equal(t, uint64(1), first(status.Query{Sort: "age"}).ID)
-	require.Equal(t, "user-037", first(status.Query{Sort: "age", Offset: 1}).Client.User)
-
-	none, err := c.StatusPage(status.Query{})
+	page, err := c.StatusPage(status.Query{Sort: "user", Reverse: true, Limit: 1})
 	require.NoError(t, err)
-	require.Empty(t, none.Watchers)
+	require.Len(t, page.Watchers, 1)
+	require.Equal(t, "grace", page.Watchers[0].Client.User)
+	page, err = c.StatusPage(status.Query{Sort: "age", Limit: 10})
+	require.NoError(t, err)
+	var clients []status.Client
+	for _, w := range page.Watchers {
+		clients = append(clients, w.Client)
+	}
+	require.ElementsMatch(t, []status.Client{known, {User: "grace"}, {}}, clients)
 	_, err = c.StatusPage(status.Query{Sort: "beauty"})
 	require.ErrorContains(t, err, `Sort is "beauty"`)
 	_, err = c.StatusPage(status.Query{Offset: -1})
@@ -241,35 +172,6 @@ func TestStatusKeepsErrors(t *testing.T) {
 		require.Len(t, s.Errors, 16)
 		require.Contains(t, s.Errors[0].Message, "reason 39")
 		require.True(t, slices.IsSortedFunc(s.Errors, func(a, b status.Error) int { return b.Time.Compare(a.Time) }))
-		c.Stop()
-	})
-}
-
-// The samples of the window are its oldest and newest event and some between
-// them, with the times at which they came.
-func TestStatusSamplesTheWindow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newStore()
-		c := start(t, store)
-		require.Empty(t, c.Status().WindowSamples)
-		began := time.Now()
-		for range 200 {
-			put(store, poddata.Pod("a/one"))
-			elapse(10 * time.Millisecond)
-		}
-		synctest.Wait()
-		s := c.Status()
-		require.Len(t, s.WindowSamples, 64)
-		first, last := s.WindowSamples[0], s.WindowSamples[63]
-		require.Equal(t, s.ResourceVersion, last.ResourceVersion)
-		require.Equal(t, s.ResourceVersion-199, first.ResourceVersion)
-		require.InDelta(t, 0, first.Received.Sub(began).Seconds(), 0.001)
-		require.InDelta(t, 1.99, last.Received.Sub(began).Seconds(), 0.001)
-		events := 0
-		for _, sample := range s.WindowSamples {
-			events += sample.Events
-		}
-		require.Equal(t, 200, events)
 		c.Stop()
 	})
 }
@@ -343,25 +245,5 @@ func TestStatusStorageVersion(t *testing.T) {
 		<-read.done
 		synctest.Wait()
 		expect(103, 103, 0, 5)
-	})
-}
-
-// The silence of the storage is the time since its last event, report of progress
-// or answer.
-func TestStatusSilence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newStore(poddata.Pod("a/one"))
-		c := start(t, store)
-		put(store, poddata.Pod("a/one"))
-		synctest.Wait()
-		require.InDelta(t, 0, c.Status().SilenceSeconds, 0.001)
-		store.Fail("version", errors.New("etcdserver: no leader"))
-		elapse(20 * time.Second)
-		silent := c.Status().SilenceSeconds
-		put(store, poddata.Pod("a/one"))
-		synctest.Wait()
-		require.InDelta(t, 20, silent, 1)
-		require.InDelta(t, 0, c.Status().SilenceSeconds, 0.001)
-		c.Stop()
 	})
 }

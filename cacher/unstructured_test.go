@@ -64,58 +64,52 @@ func newWidgetStore(widgets ...*unstructured.Unstructured) *memstore.Store {
 	return store
 }
 
-// widgetReads reads the one widget of a cache in every way.
-var widgetReads = map[string]func(*testing.T, *cacher.Cacher) *unstructured.Unstructured{
-	"GET": func(t *testing.T, c *cacher.Cacher) *unstructured.Unstructured { return getWidget(t, c, "0") },
-	"consistent GET": func(t *testing.T, c *cacher.Cacher) *unstructured.Unstructured {
-		return getWidget(t, c, "")
-	},
-	"LIST": func(t *testing.T, c *cacher.Cacher) *unstructured.Unstructured {
-		return listWidget(t, c, everything("0"))
-	},
-	"consistent LIST": func(t *testing.T, c *cacher.Cacher) *unstructured.Unstructured {
-		return listWidget(t, c, everything(""))
-	},
-	"LIST at a version": func(t *testing.T, c *cacher.Cacher) *unstructured.Unstructured {
-		opts := everything("2")
-		opts.ResourceVersionMatch = metav1.ResourceVersionMatchExact
-		return listWidget(t, c, opts)
-	},
-	"LIST selected": func(t *testing.T, c *cacher.Cacher) *unstructured.Unstructured {
-		opts := everything("0")
-		selecting("color=red", "")(&opts)
-		return listWidget(t, c, opts)
-	},
+// widgetReads are the ways to read the one widget of a cache.
+var widgetReads = map[string]struct {
+	rv     string
+	list   bool
+	change func(*storage.ListOptions)
+}{
+	"GET": {rv: "0"}, "consistent GET": {},
+	"LIST": {rv: "0", list: true}, "consistent LIST": {list: true}, "LIST at a version": {"2", true, exactly},
+	"LIST selected": {"0", true, selecting("color=red", "")},
 }
 
-func getWidget(t *testing.T, c *cacher.Cacher, rv string) *unstructured.Unstructured {
+func readWidget(t *testing.T, c *cacher.Cacher, how string) *unstructured.Unstructured {
 	t.Helper()
-	w := &unstructured.Unstructured{}
-	require.NoError(t, c.Get(testContext(t), "/pods/ns/one", storage.GetOptions{ResourceVersion: rv}, w))
-	return w
-}
-
-func listWidget(t *testing.T, c *cacher.Cacher, opts storage.ListOptions) *unstructured.Unstructured {
-	t.Helper()
+	read := widgetReads[how]
+	if !read.list {
+		w := &unstructured.Unstructured{}
+		require.NoError(t, c.Get(testContext(t), "/pods/ns/one", storage.GetOptions{ResourceVersion: read.rv}, w))
+		return w
+	}
+	opts := everything(read.rv)
+	if read.change != nil {
+		read.change(&opts)
+	}
 	list := &unstructured.UnstructuredList{}
-	err := c.GetList(testContext(t), "/pods/", opts, list)
-	require.NoError(t, err)
+	require.NoError(t, c.GetList(testContext(t), "/pods/", opts, list))
 	require.Len(t, list.Items, 1)
 	return &list.Items[0]
 }
 
 // Regression 26: an object without a Go type says of itself what version it
 // is, and that survives the cache; and what a server does to the top level of
-// what it has read, to serve it in another version for example, stays there.
+// what it has read, to serve it in another version for example, stays there. A consistent
+// GET is private to the last.
 func TestUnstructuredTopLevelIsTheCallers(t *testing.T) {
 	want := widget("ns/one")
 	want.SetResourceVersion("2")
-	for name, read := range widgetReads {
-		t.Run(name, func(t *testing.T) {
+	for how := range widgetReads {
+		t.Run(how, func(t *testing.T) {
 			c := start(t, newWidgetStore(widget("ns/one")), ofWidgets)
 			for range 2 {
-				got := read(t, c)
+				got := readWidget(t, c, how)
 				require.Equal(t, want.Object, got.Object)
+				if how == "consistent GET" {
+					require.NoError(t, unstructured.SetNestedField(got.Object, int64(7), "spec", "size"))
+					require.NoError(t, unstructured.SetNestedField(got.Object, "blue", "metadata", "labels", "color"))
+				}
 				got.SetAPIVersion("example.com/v2")
 				got.SetKind("Gadget")
 				got.SetName("other")
@@ -127,24 +121,10 @@ func TestUnstructuredTopLevelIsTheCallers(t *testing.T) {
 				got.Object["spec"] = "gone"
 				delete(got.Object, "status")
 			}
-			for name, read := range widgetReads {
-				assert.Equal(t, want.Object, read(t, c).Object, name)
+			for other := range widgetReads {
+				assert.Equal(t, want.Object, readWidget(t, c, other).Object, other)
 			}
 		})
-	}
-}
-
-// A consistent GET is private to the last.
-func TestUnstructuredConsistentGetIsPrivate(t *testing.T) {
-	c := start(t, newWidgetStore(widget("ns/one")), ofWidgets)
-	for range 2 {
-		got := getWidget(t, c, "")
-		size, _, err := unstructured.NestedInt64(got.Object, "spec", "size")
-		require.NoError(t, err, "%v", got.Object)
-		assert.EqualValues(t, 3, size, "%v", got.Object)
-		assert.Equal(t, "red", got.GetLabels()["color"], "%v", got.Object)
-		require.NoError(t, unstructured.SetNestedField(got.Object, int64(7), "spec", "size"))
-		require.NoError(t, unstructured.SetNestedField(got.Object, "blue", "metadata", "labels", "color"))
 	}
 }
 

@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -20,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
 
@@ -37,18 +40,7 @@ func TestEventsDuringInitialEvents(t *testing.T) {
 		put(store, poddata.Pod(fmt.Sprintf("a/pod-%d", i)))
 	}
 	c := start(t, store)
-	stop := make(chan struct{})
-	var writer sync.WaitGroup
-	writer.Go(func() {
-		for i := 0; ; i++ {
-			select {
-			case <-stop:
-				return
-			default:
-				put(store, poddata.Pod(fmt.Sprintf("a/pod-%d", i%pods)))
-			}
-		}
-	})
+	defer keepWriting(store)()
 	var readers sync.WaitGroup
 	for range watchers {
 		readers.Go(func() {
@@ -79,8 +71,6 @@ func TestEventsDuringInitialEvents(t *testing.T) {
 		})
 	}
 	readers.Wait()
-	close(stop)
-	writer.Wait()
 }
 
 // REGRESSIONS 24: what one watcher does to its object reaches no other.
@@ -107,18 +97,6 @@ func TestMutationsDoNotLeak(t *testing.T) {
 	assert.Equal(t, "y", pods.Items[0].Labels["x"], "the cache's own object was changed: %v", pods.Items[0])
 }
 
-func TestWatchBadInput(t *testing.T) {
-	c := start(t, newStore())
-	for _, test := range []struct{ key, rv string }{
-		{"/pods/../x", "0"}, {"/other/", "0"}, {"", "0"}, {"/pods/", "no-number"}, {"/pods/", "-1"},
-	} {
-		w, err := c.Watch(context.Background(), test.key, storage.ListOptions{ResourceVersion: test.rv, Predicate: storage.Everything, Recursive: true})
-		if !assert.Error(t, err, "key %q at %q", test.key, test.rv) {
-			w.Stop()
-		}
-	}
-}
-
 // Regression 141: the client of a watch whose time is over before it begins learns why
 // nothing comes.
 func TestWatchWhoseTimeIsOver(t *testing.T) {
@@ -137,7 +115,7 @@ func TestWatchWhoseTimeIsOver(t *testing.T) {
 // quiet resource keeps a position that the next server knows: bookmarks bring
 // it past the list that the next server has begun with.
 func TestRollingRestartOfAQuietResource(t *testing.T) {
-	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+	inBubble(t, onePod, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
 		position, servers := "2", []*cacher.Cacher{c}
 		for range 3 {
 			w := watchPods(t, servers[len(servers)-1], "/pods/", position, withBookmarks)
@@ -161,41 +139,10 @@ func TestRollingRestartOfAQuietResource(t *testing.T) {
 	})
 }
 
-// Regression 75: watches that are opened in quick succession, while events
-// come, each get every event after their start, once and in order.
-func TestWatchesOpenedInQuickSuccession(t *testing.T) {
-	const events = 40
-	inBubble(t, func() *memstore.Store { return newStore() }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		opened := make(map[int][]*podWatch) // by the version that they begin after
-		for at := 1; at <= events; at++ {
-			for range 3 {
-				opened[at] = append(opened[at], watchPods(t, c, "/pods/", fmt.Sprint(at)))
-			}
-			put(store, poddata.Pod(fmt.Sprint("a/", at)))
-			if at%10 == 0 {
-				synctest.Wait() // so that some are live and others catch up
-			}
-		}
-		for at, watches := range opened {
-			for _, w := range watches {
-				for rv := at + 1; rv <= events+1; rv++ {
-					w.expect(fmt.Sprintf("ADDED a/%d@%d", rv-1, rv))
-				}
-				synctest.Wait()
-				select {
-				case event := <-w.ResultChan():
-					assert.Fail(t, fmt.Sprintf("the watch from %d got %s at the end", at, line(event)))
-				default:
-				}
-			}
-		}
-	})
-}
-
 // The error that ends watchers is an object of each watcher's own: an API
 // server's handlers write the kind into it while they encode it, all at once.
 func TestWatchersGetErrorsOfTheirOwn(t *testing.T) {
-	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+	inBubble(t, onePod, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
 		watches := []*podWatch{watchPods(t, c, "/pods/", "2"), watchPods(t, c, "/pods/", "2")}
 		synctest.Wait()
 		store.Corrupt(apierrors.NewInternalError(errors.New("can't be decoded")))
@@ -291,7 +238,7 @@ func TestWatchesWhileStorageIsSilent(t *testing.T) {
 			},
 		} {
 			t.Run(name+"/"+fault, func(t *testing.T) {
-				inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("a/one")) }, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+				inBubble(t, onePod, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
 					release := hit(store)
 					put(store, poddata.Pod("a/two"))
 					elapse(time.Second)
@@ -308,28 +255,189 @@ func TestWatchesWhileStorageIsSilent(t *testing.T) {
 					w, err = c.Watch(t.Context(), "/pods/", opts)
 					require.NoError(t, err)
 					w.Stop()
-				}, func(config *cacher.Config) { config.ConsistencyCheckInterval = -1 })
+				}, unchecked)
 			})
 		}
 	}
 }
 
-// REGRESSIONS 55: watch-lists hold nobody up, however many begin and whether or
-// not their clients read: events are applied and reach those who read.
-func TestWatchListsHoldUpNobody(t *testing.T) {
-	inBubble(t, manyPods, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		live := watchPods(t, c, "/pods/", "101")
-		synctest.Wait()
-		for i := range 200 {
-			watchPods(t, c, "/pods/", "0", streaming)
-			rv := put(store, poddata.Pod("b/one"))
-			if i == 0 {
-				expectReceived(t, live, fmt.Sprintf("ADDED b/one@%d", rv))
-				continue
-			}
-			expectReceived(t, live, fmt.Sprintf("MODIFIED b/one@%d", rv))
+// Watches by what is indexed, and of one object that is there, resume likewise; those
+// of which something has left the window are told 410, an object that has left their
+// selection included.
+func TestWatchesThatResumeBeyondTheWindow(t *testing.T) {
+	store := func() *memstore.Store {
+		return newStore(poddata.Pod("a/stays", "spec.nodeName=n1", "app=1"), poddata.Pod("a/leaves", "spec.nodeName=n2", "app=2")) // 2, 3
+	}
+	inBubble(t, store, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		put(store, poddata.Pod("a/leaves", "spec.nodeName=n3", "app=3")) // 4
+		for range 500 {
+			put(store, poddata.Pod("a/noisy", "spec.nodeName=n3", "app=3"))
 		}
-		n := len(c.Status().Watchers)
-		assert.Equal(t, 201, n, "%d watchers are open", n)
+		elapse(time.Minute)
+		require.Greater(t, c.Status().OldestResourceVersion, uint64(300))
+		const gone = "ERROR 410 Expired"
+		for _, watch := range []struct {
+			key, label, field string
+			rv                int
+			want              []string
+		}{
+			{"/pods/", "", "spec.nodeName=n1", 3, nil},
+			{"/pods/", "", "spec.nodeName=n1", 2, []string{gone, "closed"}}, // before the list
+			{"/pods/", "", "spec.nodeName=n2", 3, []string{gone, "closed"}},
+			{"/pods/", "", "spec.nodeName=n2", 4, nil},
+			{"/pods/", "", "spec.nodeName=n3", 4, []string{gone, "closed"}},
+			{"/pods/", "app=1", "", 3, nil},
+			{"/pods/", "app in (1,2)", "", 3, []string{gone, "closed"}},
+			{"/pods/", "app in (1,2)", "", 4, nil},
+			{"/pods/", "app!=3", "", 4, []string{gone, "closed"}}, // no equality
+			{"/pods/a/", "app=3", "spec.nodeName=n1", 4, nil},
+			{"/pods/b/", "", "", 3, nil},
+			{"/pods/a/", "", "", 4, []string{gone, "closed"}},
+			{"/pods/a/stays", "", "", 3, nil},
+			{"/pods/a/leaves", "", "", 3, []string{gone, "closed"}},
+			{"/pods/a/leaves", "", "", 4, nil},
+			{"/pods/a/none", "", "", 4, []string{gone, "closed"}}, // it may have been there
+		} {
+			w := watchPods(t, c, watch.key, strconv.Itoa(watch.rv), selecting(watch.label, watch.field), func(o *storage.ListOptions) {
+				o.Recursive = watch.key[len(watch.key)-1] == '/'
+			})
+			got := received(w)
+			require.Equal(t, watch.want, got, "%+v", watch)
+			w.cancel()
+		}
+	}, func(config *cacher.Config) {
+		config.EventsHistoryWindow, config.LabelIndexes, config.IndexerFuncs = 10*time.Second, []string{"app"}, poddata.Triggers()
 	})
+}
+
+// decorated watches all pods through a registry whose Decorator puts a node into
+// those that it sees.
+func decorated(t *testing.T, ctx context.Context, c *cacher.Cacher, node string) watch.Interface {
+	t.Helper()
+	store := &genericregistry.Store{
+		Storage:     genericregistry.DryRunnableStorage{Storage: c},
+		KeyRootFunc: func(context.Context) string { return poddata.Prefix },
+		KeyFunc:     func(_ context.Context, name string) (string, error) { return poddata.Prefix + name, nil },
+		Decorator: func(object runtime.Object) {
+			if pod, ok := object.(*example.Pod); ok {
+				pod.Spec.NodeName = node
+			}
+		},
+	}
+	w, err := store.WatchPredicate(ctx, storage.Everything, "0", nil)
+	require.NoError(t, err)
+	t.Cleanup(w.Stop)
+	return w
+}
+
+// REGRESSIONS 107: initial events reach a registry's Decorator as objects of its own. Its
+// changes do not reach the cache, or the watches that share initial events.
+func TestDecoratorSeesInitialEvents(t *testing.T) {
+	store := newStore(poddata.Pod("a/one"))
+	c := start(t, store)
+	watches := map[string]watch.Interface{}
+	for _, node := range []string{"n1", "n2"} {
+		plain := watchPods(t, c, "/pods/", "0")
+		shared, ok := (<-plain.ResultChan()).Object.(runtime.CacheableObject)
+		require.True(t, ok)
+		require.Empty(t, shared.GetObject().(*example.Pod).Spec.NodeName)
+		w, err := c.Watch(t.Context(), "/pods/", everything("0"))
+		require.NoError(t, err)
+		t.Cleanup(w.Stop)
+		require.Empty(t, (<-w.ResultChan()).Object.(*example.Pod).Spec.NodeName)
+		watches[node] = decorated(t, t.Context(), c, node)
+		require.Equal(t, node, (<-watches[node].ResultChan()).Object.(*example.Pod).Spec.NodeName)
+	}
+	store.Put("/pods/a/two", poddata.Pod("a/two"))
+	for _, w := range watches {
+		event := <-w.ResultChan()
+		_, ok := event.Object.(runtime.CacheableObject)
+		require.True(t, ok, "later events share: %v %v", event.Type, event.Object)
+	}
+}
+
+// A decorated watch that nobody reads ends with its request and with the cache.
+func TestDecoratedWatchEnds(t *testing.T) {
+	c := start(t, newStore(poddata.Pod("a/one"), poddata.Pod("a/two")))
+	ctx, cancel := context.WithCancel(t.Context())
+	first := decorated(t, ctx, c, "n1")
+	second := decorated(t, t.Context(), c, "n1")
+	third := decorated(t, t.Context(), c, "n1")
+	cancel()
+	second.Stop()
+	for range first.ResultChan() {
+	}
+	for range second.ResultChan() {
+	}
+	c.Stop() // returns
+	for range third.ResultChan() {
+	}
+}
+
+// A registry returns the watch of a cache as it is unless it has a Decorator or filters;
+// a question about that opens no watch, and waits for no cache.
+func TestReturnsWatches(t *testing.T) {
+	c := start(t, newStore(poddata.Pod("a/one")))
+	var lists cacher.ListEncodings
+	plain := func(ctx context.Context) (watch.Interface, error) { return c.Watch(ctx, "/pods/", everything("0")) }
+	for name, test := range map[string]struct {
+		open        func(context.Context) (watch.Interface, error)
+		same, other bool
+	}{
+		"the cache itself": {open: plain, same: true},
+		"a Decorator": {open: func(ctx context.Context) (watch.Interface, error) {
+			return decorated(t, ctx, c, "n1"), nil
+		}, other: true},
+		"a filter": {open: func(ctx context.Context) (watch.Interface, error) {
+			w, err := plain(ctx)
+			return watch.Filter(w, func(e watch.Event) (watch.Event, bool) { return e, true }), err
+		}, other: true},
+		"another storage": {open: func(context.Context) (watch.Interface, error) { return watch.NewFake(), nil }, other: true},
+		"an error":        {open: func(context.Context) (watch.Interface, error) { return nil, io.EOF }},
+	} {
+		same, other := lists.ReturnsWatches(t.Context(), test.open)
+		require.Equal(t, test.same, same, name)
+		require.Equal(t, test.other, other, name)
+	}
+	require.Empty(t, c.Status().Ended, "no watch was opened")
+}
+
+// Many transactions of two writes each, and readers that begin at any time:
+// each state that a client comes to by a list or initial events, and goes on
+// from by a watch, has both writes or none.
+func TestTransactionsOnTheWay(t *testing.T) {
+	const transactions = 300
+	store := newStore(poddata.Pod("a/one"), poddata.Pod("a/two"))
+	c := start(t, store)
+	ctx, cancel := context.WithCancel(testContext(t))
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range transactions {
+			store.EndRevisions(i%3 > 0)
+			store.Txn(
+				memstore.Write{Key: "/pods/a/one", Object: poddata.Pod("a/one")},
+				memstore.Write{Key: "/pods/a/two", Object: poddata.Pod("a/two")},
+			)
+			if i%10 == 0 {
+				store.BreakWatches(nil)
+			}
+		}
+	}()
+	for ended := false; !ended; {
+		select {
+		case <-done:
+			ended = true
+		default:
+		}
+		pods := &example.PodList{}
+		require.NoError(t, c.GetList(ctx, "/pods/", everything("0"), pods))
+		one, two := pods.Items[0].ResourceVersion, pods.Items[1].ResourceVersion
+		if one != two {
+			require.Equal(t, "3", pods.ResourceVersion, "one is at %s, two at %s in the list at %s", one, two, pods.ResourceVersion)
+		}
+	}
+	expectReached(t, c, transactions+3)
+	assert.Zero(t, store.Requests()["list"], "lists")
 }
