@@ -41,12 +41,9 @@ func (c *collectors) Describe(out chan<- *prometheus.Desc) {
 func (c *collectors) Collect(out chan<- prometheus.Metric) {
 	for _, u := range c.copyUsers() {
 		for i := range specs {
-			e := exporter{out: out, spec: &specs[i], desc: descs()[i], id: u.id}
-			switch {
-			case e.spec.Asleep:
-				e.export(e.spec.presence(u.presence))
-			case u.series != nil:
-				e.series(u.series)
+			if spec := &specs[i]; spec.Asleep || u.series != nil {
+				e := exporter{out: out, spec: spec, desc: descs()[i], id: u.id}
+				e.collect(u)
 			}
 		}
 	}
@@ -60,22 +57,27 @@ type exporter struct {
 	id   identity
 }
 
-func (e *exporter) series(s *series) {
+func (e *exporter) collect(u user) {
 	switch {
 	case e.spec.cells != nil:
-		e.cells(e.spec.cells(s))
-	case e.spec.exact != nil:
-		if n := e.spec.exact(s).Load(); n > 0 && n <= maxExact {
-			e.export(float64(n))
-		}
+		e.cells(e.spec.cells(u.series))
 	case e.spec.histograms != nil:
-		e.histograms(e.spec.histograms(s))
+		e.histograms(e.spec.histograms(u.series))
 	case e.spec.named != nil:
-		e.spec.named(s).each(func(name string, count listed) { e.export(float64(count.lists), name) })
+		e.spec.named(u.series).each(func(name string, count listed) { e.export(float64(count.lists), name) })
 	case e.spec.computed != nil:
-		if v, ok := e.spec.computed(s); ok {
+		if v, ok := e.spec.computed(u); ok {
 			e.export(v)
 		}
+	}
+}
+
+// exact is a gauge of a whole number that is left out while it is 0 or a float64 can't
+// hold it.
+func exact(of func(*series) *cell) func(user) (float64, bool) {
+	return func(u user) (float64, bool) {
+		n := of(u.series).Load()
+		return float64(n), n > 0 && n <= maxExact
 	}
 }
 

@@ -66,19 +66,12 @@ type spec struct {
 
 	cells      func(*series) []cell
 	histograms func(*series) []lazyHistogram
-	// exact is a gauge of a whole number that is left out while it is 0 or a
-	// float64 can't hold it.
-	exact func(*series) *cell
 	// named has counters by the values of the one label.
 	named func(*series) *namedCounters
-	// computed is asked when the metrics are; false: not known.
-	computed func(*series) (float64, bool)
-	// presence is for metrics that a sleeping cache has, too.
-	presence func(*presence) float64
+	// computed is called when the metrics are read; false: not known. The series are nil
+	// for a cache that sleeps.
+	computed func(user) (float64, bool)
 }
-
-// specs is the list.
-var specs = slices.Concat(stateSpecs, eventSpecs, watcherSpecs, readSpecs, storageSpecs)
 
 // Bounds of classic buckets, in seconds.
 var (
@@ -88,7 +81,7 @@ var (
 	readBuckets    = []float64{0.00001, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 3, 10}
 )
 
-// The names of the metrics that describe a cache's state.
+// The names of the metrics: of a cache's state, events and watchers, reads, and the storage.
 const (
 	NameReady                  Name = "watchcache_ready"
 	NamePaused                 Name = "watchcache_paused"
@@ -104,10 +97,7 @@ const (
 	NameResourceVersion        Name = "watchcache_resource_version"
 	NameOldestResourceVersion  Name = "watchcache_oldest_resource_version"
 	NameStorageResourceVersion Name = "watchcache_storage_resource_version"
-)
 
-// The names of the metrics of events and watchers.
-const (
 	NameEvents            Name = "watchcache_events_total"
 	NameDispatchLag       Name = "watchcache_dispatch_lag_seconds"
 	NameStageDuration     Name = "watchcache_stage_duration_seconds"
@@ -127,10 +117,7 @@ const (
 	NameExpired           Name = "watchcache_watchers_expired_total"
 	NameBeyondWindow      Name = "watchcache_watchers_beyond_window_total"
 	NameEnded             Name = "watchcache_watchers_ended_total"
-)
 
-// The names of the metrics of reads.
-const (
 	NameReads               Name = "watchcache_reads_total"
 	NameReadDuration        Name = "watchcache_read_duration_seconds"
 	NameReadWait            Name = "watchcache_read_wait_seconds"
@@ -141,10 +128,7 @@ const (
 	NameVersionRequests     Name = "watchcache_version_requests_total"
 	NameVersionDuration     Name = "watchcache_version_request_duration_seconds"
 	NameVersionRequestReads Name = "watchcache_version_request_reads_total"
-)
 
-// The names of the metrics of the storage.
-const (
 	NameStorageSilence    Name = "watchcache_storage_silence_seconds"
 	NameRelists           Name = "watchcache_relists_total"
 	NameWatchesBroken     Name = "watchcache_storage_watches_broken_total"

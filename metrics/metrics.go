@@ -145,7 +145,6 @@ func (c *collectors) wake(id identity) *series {
 	u := c.mu.users[id]
 	if u.awake == 0 {
 		u.series = new(series)
-		u.presence.awake.Store(true)
 	}
 	u.awake++
 	return u.series
@@ -175,7 +174,6 @@ func (c *collectors) undoWake(id identity, s *series) bool {
 		return false
 	}
 	u.series = nil
-	u.presence.awake.Store(false)
 	return true
 }
 

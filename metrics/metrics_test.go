@@ -31,42 +31,23 @@ type effect struct {
 	want   map[string]float64
 }
 
-var effects = []effect{
+var plainEffects = []effect{
 	{"FellAsleep", func(r *metrics.Resource) { r.FellAsleep() }, map[string]float64{"asleep": 1}},
 	{"WokenUp", func(r *metrics.Resource) { r.WokenUp() }, map[string]float64{"woken_up_total": 1}},
 	{"SetObjects", func(r *metrics.Resource) { r.SetObjects(7) }, map[string]float64{"objects": 7}},
 	{"SetResourceVersion", func(r *metrics.Resource) { r.SetResourceVersion(1234) }, map[string]float64{"resource_version": 1234}},
 	{"SetOldestResourceVersion", func(r *metrics.Resource) { r.SetOldestResourceVersion(1200) }, map[string]float64{"oldest_resource_version": 1200}},
 	{"SetStorageResourceVersion", func(r *metrics.Resource) { r.SetStorageResourceVersion(1300) }, map[string]float64{"storage_resource_version": 1300}},
-	{"SetBytes", func(r *metrics.Resource) { r.SetBytes(metrics.BytesObjects, 1) }, map[string]float64{`bytes{part="objects"}`: 1}},
-	{"SetBytes", func(r *metrics.Resource) { r.SetBytes(metrics.BytesWindow, 2) }, map[string]float64{`bytes{part="window"}`: 2}},
-	{"SetBytes", func(r *metrics.Resource) { r.SetBytes(metrics.BytesEncodings, 3) }, map[string]float64{`bytes{part="encodings"}`: 3}},
-	{"SetBytes", func(r *metrics.Resource) { r.SetBytes(metrics.BytesIndexes, 4) }, map[string]float64{`bytes{part="indexes"}`: 4}},
-	{"SetBytes", func(r *metrics.Resource) { r.SetBytes(metrics.BytesSnapshots, 5) }, map[string]float64{`bytes{part="snapshots"}`: 5}},
-	{"SetBytes", func(r *metrics.Resource) { r.SetBytes(metrics.BytesPart(200), 6) }, map[string]float64{`bytes{part="other"}`: 6}},
 	{"SetWindow", func(r *metrics.Resource) { r.SetWindow(3, 90*time.Second) }, map[string]float64{"window_events": 3, "window_seconds": 90}},
 	{"WindowCut", func(r *metrics.Resource) { r.WindowCut(8) }, map[string]float64{"window_cut_events_total": 8}},
 	{"Ready", func(r *metrics.Resource) { r.Ready(true) }, map[string]float64{"ready": 1}},
-	{"SetWatchers", func(r *metrics.Resource) { r.SetWatchers(metrics.WatcherLive, 5) }, map[string]float64{`watchers{state="live"}`: 5}},
-	{"SetWatchers", func(r *metrics.Resource) { r.SetWatchers(metrics.WatcherParked, 2) }, map[string]float64{`watchers{state="parked"}`: 2}},
-	{"SetWatchers", func(r *metrics.Resource) { r.SetWatchers(metrics.WatcherStarting, 3) }, map[string]float64{`watchers{state="starting"}`: 3}},
-	{"SetWatchers", func(r *metrics.Resource) { r.SetWatchers(metrics.WatcherState(200), 3) }, map[string]float64{`watchers{state="other"}`: 3}},
 	{"SetWatcherLag", func(r *metrics.Resource) { r.SetWatcherLag(metrics.WatcherWorst, 9, 2*time.Second) }, map[string]float64{`watcher_lag_events{watcher="worst"}`: 9, `watcher_lag_seconds{watcher="worst"}`: 2}},
 	{"SetWatcherLag", func(r *metrics.Resource) { r.SetWatcherLag(metrics.WatcherMedian, 4, time.Second) }, map[string]float64{`watcher_lag_events{watcher="median"}`: 4, `watcher_lag_seconds{watcher="median"}`: 1}},
 	{"SetInitialSnapshots", func(r *metrics.Resource) { r.SetInitialSnapshots(3) }, map[string]float64{"initial_snapshots": 3}},
-	{"Event", func(r *metrics.Resource) { r.Event(metrics.EventAdded) }, map[string]float64{`events_total{type="ADDED"}`: 1}},
-	{"Event", func(r *metrics.Resource) { r.Event(metrics.EventModified) }, map[string]float64{`events_total{type="MODIFIED"}`: 1}},
-	{"Event", func(r *metrics.Resource) { r.Event(metrics.EventDeleted) }, map[string]float64{`events_total{type="DELETED"}`: 1}},
-	{"Event", func(r *metrics.Resource) { r.Event(metrics.EventBookmark) }, map[string]float64{`events_total{type="BOOKMARK"}`: 1}},
-	{"Event", func(r *metrics.Resource) { r.Event(metrics.EventType(200)) }, map[string]float64{`events_total{type="other"}`: 1}},
 	{"Dispatched", func(r *metrics.Resource) { r.Dispatched(40, 10, 5) }, map[string]float64{
 		"dispatch_candidates_total": 40, "dispatch_evaluations_total": 10, "dispatch_evaluations_saved_total": 30, "dispatch_matches_total": 5,
 	}},
 	{"DispatchLag", func(r *metrics.Resource) { r.DispatchLag(2 * time.Second) }, histogramOf("dispatch_lag_seconds", "", 2)},
-	{"StageTook", func(r *metrics.Resource) { r.StageTook(metrics.StageFeed, time.Second) }, histogramOf("stage_duration_seconds", `{stage="feed"}`, 1)},
-	{"StageTook", func(r *metrics.Resource) { r.StageTook(metrics.StageQueue, time.Second) }, histogramOf("stage_duration_seconds", `{stage="queue"}`, 1)},
-	{"StageTook", func(r *metrics.Resource) { r.StageTook(metrics.StageDispatch, time.Second) }, histogramOf("stage_duration_seconds", `{stage="dispatch"}`, 1)},
-	{"StageTook", func(r *metrics.Resource) { r.StageTook(metrics.Stage(200), time.Second) }, histogramOf("stage_duration_seconds", `{stage="other"}`, 1)},
 	{"Encoded", func(r *metrics.Resource) { r.Encoded(false) }, map[string]float64{"encodings_total": 1}},
 	{"Encoded", func(r *metrics.Resource) { r.Encoded(true) }, map[string]float64{"encodings_shared_total": 1}},
 	{"Initial", func(r *metrics.Resource) { r.Initial(200) }, map[string]float64{"initial_events_total": 200}},
@@ -87,57 +68,15 @@ var effects = []effect{
 	{"ReadByIndex", func(r *metrics.Resource) { r.ReadByIndex("f:spec.node", 3) }, map[string]float64{`reads_by_index_total{index="f:spec.node"}`: 1}},
 	{"ReadByIndex", func(r *metrics.Resource) { r.ReadByIndex(metrics.ByKeys, 3) }, map[string]float64{`reads_by_index_total{index="keys"}`: 1}},
 	{"ReadByIndex", func(r *metrics.Resource) { r.ReadByIndex("not declared", 3) }, map[string]float64{`reads_by_index_total{index="other"}`: 1}},
-	{"StaleRead", func(r *metrics.Resource) { r.StaleRead(metrics.StaleFromStorage) }, map[string]float64{`stale_reads_total{answer="storage"}`: 1}},
-	{"StaleRead", func(r *metrics.Resource) { r.StaleRead(metrics.StaleRefused) }, map[string]float64{`stale_reads_total{answer="refused"}`: 1}},
-	{"StaleRead", func(r *metrics.Resource) { r.StaleRead(metrics.StaleAnswer(200)) }, map[string]float64{`stale_reads_total{answer="other"}`: 1}},
 	{"Listed", func(r *metrics.Resource) { r.Listed(9, 4) }, map[string]float64{"list_evaluated_objects_total": 9, "list_returned_objects_total": 4}},
-	{"ConsistencyCheck", func(r *metrics.Resource) { r.ConsistencyCheck(metrics.CheckPassed) }, map[string]float64{`consistency_checks_total{result="passed"}`: 1}},
-	{"ConsistencyCheck", func(r *metrics.Resource) { r.ConsistencyCheck(metrics.CheckFailed) }, map[string]float64{`consistency_checks_total{result="failed"}`: 1}},
-	{"ConsistencyCheck", func(r *metrics.Resource) { r.ConsistencyCheck(metrics.CheckError) }, map[string]float64{`consistency_checks_total{result="error"}`: 1}},
-	{"ConsistencyCheck", func(r *metrics.Resource) { r.ConsistencyCheck(metrics.CheckResult(200)) }, map[string]float64{`consistency_checks_total{result="other"}`: 1}},
-	{"ShadowCompared", func(r *metrics.Resource) { r.ShadowCompared(metrics.ShadowGet) }, map[string]float64{`shadow_compared_total{kind="get"}`: 1}},
-	{"ShadowCompared", func(r *metrics.Resource) { r.ShadowCompared(metrics.ShadowList) }, map[string]float64{`shadow_compared_total{kind="list"}`: 1}},
-	{"ShadowCompared", func(r *metrics.Resource) { r.ShadowCompared(metrics.ShadowWatch) }, map[string]float64{`shadow_compared_total{kind="watch"}`: 1}},
-	{"ShadowCompared", func(r *metrics.Resource) { r.ShadowCompared(metrics.ShadowKind(200)) }, map[string]float64{`shadow_compared_total{kind="other"}`: 1}},
-	{"ShadowDiffered", func(r *metrics.Resource) { r.ShadowDiffered(metrics.ShadowGet) }, map[string]float64{`shadow_differed_total{kind="get"}`: 1}},
-	{"ShadowDiffered", func(r *metrics.Resource) { r.ShadowDiffered(metrics.ShadowList) }, map[string]float64{`shadow_differed_total{kind="list"}`: 1}},
-	{"ShadowDiffered", func(r *metrics.Resource) { r.ShadowDiffered(metrics.ShadowWatch) }, map[string]float64{`shadow_differed_total{kind="watch"}`: 1}},
-	{"ShadowDiffered", func(r *metrics.Resource) { r.ShadowDiffered(metrics.ShadowKind(200)) }, map[string]float64{`shadow_differed_total{kind="other"}`: 1}},
-	{"ShadowSkipped", func(r *metrics.Resource) { r.ShadowSkipped(metrics.ShadowNoRoom) }, map[string]float64{`shadow_skipped_total{reason="room"}`: 1}},
-	{"ShadowSkipped", func(r *metrics.Resource) { r.ShadowSkipped(metrics.ShadowExcused) }, map[string]float64{`shadow_skipped_total{reason="excused"}`: 1}},
-	{"ShadowSkipped", func(r *metrics.Resource) { r.ShadowSkipped(metrics.ShadowSkip(200)) }, map[string]float64{`shadow_skipped_total{reason="other"}`: 1}},
 	{"Parked", func(r *metrics.Resource) { r.Parked() }, map[string]float64{"watchers_parked_total": 1}},
 	{"Resumed", func(r *metrics.Resource) { r.Resumed() }, map[string]float64{"watchers_resumed_total": 1}},
-	{"Ended", func(r *metrics.Resource) { r.Ended(metrics.EndStopped) }, map[string]float64{`watchers_ended_total{reason="stopped"}`: 1}},
-	{"Ended", func(r *metrics.Resource) { r.Ended(metrics.EndDeadline) }, map[string]float64{`watchers_ended_total{reason="deadline"}`: 1}},
-	{"Ended", func(r *metrics.Resource) { r.Ended(metrics.EndExpired) }, map[string]float64{`watchers_ended_total{reason="expired"}`: 1}},
-	{"Ended", func(r *metrics.Resource) { r.Ended(metrics.EndRelist) }, map[string]float64{`watchers_ended_total{reason="relist"}`: 1}},
-	{"Ended", func(r *metrics.Resource) { r.Ended(metrics.EndFailed) }, map[string]float64{`watchers_ended_total{reason="failed"}`: 1}},
-	{"Ended", func(r *metrics.Resource) { r.Ended(metrics.EndStalled) }, map[string]float64{`watchers_ended_total{reason="stalled"}`: 1}},
-	{"Ended", func(r *metrics.Resource) { r.Ended(metrics.EndHeavy) }, map[string]float64{`watchers_ended_total{reason="heavy"}`: 1}},
-	{"Ended", func(r *metrics.Resource) { r.Ended(metrics.EndShutdown) }, map[string]float64{`watchers_ended_total{reason="shutdown"}`: 1}},
-	{"Ended", func(r *metrics.Resource) { r.Ended(metrics.EndReason(200)) }, map[string]float64{`watchers_ended_total{reason="other"}`: 1}},
-	{"Ended", func(r *metrics.Resource) { r.Ended(0) }, map[string]float64{`watchers_ended_total{reason="other"}`: 1}},
-	{"Relist", func(r *metrics.Resource) { r.Relist(metrics.RelistStart) }, map[string]float64{`relists_total{cause="start"}`: 1}},
-	{"Relist", func(r *metrics.Resource) { r.Relist(metrics.RelistExpired) }, map[string]float64{`relists_total{cause="expired"}`: 1}},
-	{"Relist", func(r *metrics.Resource) { r.Relist(metrics.RelistBehind) }, map[string]float64{`relists_total{cause="behind"}`: 1}},
-	{"Relist", func(r *metrics.Resource) { r.Relist(metrics.RelistInconsistent) }, map[string]float64{`relists_total{cause="inconsistent"}`: 1}},
-	{"Relist", func(r *metrics.Resource) { r.Relist(metrics.RelistChange) }, map[string]float64{`relists_total{cause="change"}`: 1}},
-	{"Relist", func(r *metrics.Resource) { r.Relist(metrics.RelistUndeliverable) }, map[string]float64{`relists_total{cause="undeliverable"}`: 1}},
-	{"Relist", func(r *metrics.Resource) { r.Relist(metrics.RelistRestored) }, map[string]float64{`relists_total{cause="restored"}`: 1}},
-	{"Relist", func(r *metrics.Resource) { r.Relist(metrics.RelistCause(200)) }, map[string]float64{`relists_total{cause="other"}`: 1}},
 	{"WatchBroken", func(r *metrics.Resource) { r.WatchBroken() }, map[string]float64{"storage_watches_broken_total": 1}},
 	{"SetIndexes", func(r *metrics.Resource) { r.SetIndexes(3) }, map[string]float64{"indexes": 3}},
 	{"Undeliverable", func(r *metrics.Resource) { r.Undeliverable() }, map[string]float64{"storage_undeliverable_total": 1}},
 	{"Paused", func(r *metrics.Resource) { r.Paused(true) }, map[string]float64{"paused": 1}},
 	{"VersionRequest", func(r *metrics.Resource) { r.VersionRequest() }, map[string]float64{"version_requests_total": 1}},
 	{"VersionRequestRead", func(r *metrics.Resource) { r.VersionRequestRead() }, map[string]float64{"version_request_reads_total": 1}},
-	{"VersionRequestTook", func(r *metrics.Resource) { r.VersionRequestTook(metrics.VersionOK, time.Second) }, histogramOf("version_request_duration_seconds", `{result="ok"}`, 1)},
-	{"VersionRequestTook", func(r *metrics.Resource) { r.VersionRequestTook(metrics.VersionError, time.Second) }, histogramOf("version_request_duration_seconds", `{result="error"}`, 1)},
-	{"VersionRequestTook", func(r *metrics.Resource) { r.VersionRequestTook(metrics.VersionUnanswered, time.Second) }, histogramOf("version_request_duration_seconds", `{result="unanswered"}`, 1)},
-	{"VersionRequestTook", func(r *metrics.Resource) { r.VersionRequestTook(metrics.VersionSuperseded, time.Second) }, histogramOf("version_request_duration_seconds", `{result="superseded"}`, 1)},
-	{"VersionRequestTook", func(r *metrics.Resource) { r.VersionRequestTook(metrics.VersionAbandoned, time.Second) }, histogramOf("version_request_duration_seconds", `{result="abandoned"}`, 1)},
-	{"VersionRequestTook", func(r *metrics.Resource) { r.VersionRequestTook(metrics.VersionResult(200), time.Second) }, histogramOf("version_request_duration_seconds", `{result="other"}`, 1)},
 	{"FollowSilence", func(r *metrics.Resource) { r.FollowSilence(silence) }, map[string]float64{"storage_silence_seconds": 20}},
 	// Those for the metrics of the shipped cacher change none of ours; see
 	// shipped_test.go.
@@ -150,6 +89,42 @@ var effects = []effect{
 	{"PassOn", func(r *metrics.Resource) { r.PassOn() }, map[string]float64{}},
 	{"ReadWait", func(r *metrics.Resource) { r.ReadWait(2 * time.Second) }, map[string]float64{"read_wait_seconds_count": 1, "read_wait_seconds_sum": 2}},
 }
+
+// counted are the effects of a method on each value of its label, and on a value that no
+// constant stands for, which is counted as other.
+func counted[V ~uint8](method, series string, call func(*metrics.Resource, V)) (rows []effect) {
+	at := slices.IndexFunc(metrics.List(), func(d metrics.Description) bool { return string(d.Name) == "watchcache_"+series })
+	d := metrics.List()[at]
+	for i, value := range d.Labels[0].Values {
+		v := V(i)
+		if i == 0 {
+			v = 200
+		}
+		labels := fmt.Sprintf("{%s=%q}", d.Labels[0].Name, value)
+		want := map[string]float64{series + labels: 1}
+		if d.Kind == metrics.Histogram {
+			want = histogramOf(series, labels, 1)
+		}
+		rows = append(rows, effect{method, func(r *metrics.Resource) { call(r, v) }, want})
+	}
+	return rows
+}
+
+// effects are the rows of all methods.
+var effects = slices.Concat(plainEffects,
+	counted("SetBytes", "bytes", func(r *metrics.Resource, v metrics.BytesPart) { r.SetBytes(v, 1) }),
+	counted("SetWatchers", "watchers", func(r *metrics.Resource, v metrics.WatcherState) { r.SetWatchers(v, 1) }),
+	counted("Event", "events_total", (*metrics.Resource).Event),
+	counted("StageTook", "stage_duration_seconds", func(r *metrics.Resource, v metrics.Stage) { r.StageTook(v, time.Second) }),
+	counted("StaleRead", "stale_reads_total", (*metrics.Resource).StaleRead),
+	counted("ConsistencyCheck", "consistency_checks_total", (*metrics.Resource).ConsistencyCheck),
+	counted("ShadowCompared", "shadow_compared_total", (*metrics.Resource).ShadowCompared),
+	counted("ShadowDiffered", "shadow_differed_total", (*metrics.Resource).ShadowDiffered),
+	counted("ShadowSkipped", "shadow_skipped_total", (*metrics.Resource).ShadowSkipped),
+	counted("Ended", "watchers_ended_total", (*metrics.Resource).Ended),
+	counted("Relist", "relists_total", (*metrics.Resource).Relist),
+	counted("VersionRequestTook", "version_request_duration_seconds", func(r *metrics.Resource, v metrics.VersionResult) { r.VersionRequestTook(v, time.Second) }),
+)
 
 // silence is how long the storage was silent.
 func silence() time.Duration { return 20 * time.Second }

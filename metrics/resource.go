@@ -5,6 +5,8 @@ package metrics
 import (
 	"sync/atomic"
 	"time"
+
+	shipped "k8s.io/apiserver/pkg/storage/cacher/metrics"
 )
 
 // Resource is the handles of one cache. Its methods may be called from any
@@ -101,8 +103,8 @@ func (r *Resource) ReadTook(verb Verb, decision Decision, d time.Duration) {
 func (r *Resource) ReadWait(d time.Duration) {
 	s := r.load()
 	s.readWait[0].observe(NameReadWait, d.Seconds())
-	if s.mirrored.Load() {
-		s.mirror.waited(r.id, d)
+	if s.mirrored.Load() && shipped.WatchCacheReadWait.IsCreated() {
+		shipped.WatchCacheReadWait.WithLabelValues(r.id.group, r.id.resource).Observe(d.Seconds())
 	}
 }
 

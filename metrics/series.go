@@ -3,6 +3,7 @@
 package metrics
 
 import (
+	"maps"
 	"math"
 	"sync/atomic"
 	"time"
@@ -74,17 +75,13 @@ type series struct {
 	fillsFailed                 cell
 	listsElsewhere, listsFailed [listFallbacksEnd]cell
 	slots                       atomic.Int64
-	grown, shrunk               cell
 
 	// silence returns how long the storage has been silent; nil: not known.
 	silence atomic.Pointer[func() time.Duration]
 }
 
 // presence holds the counts of one identity whether it sleeps or not.
-type presence struct {
-	awake   atomic.Bool
-	wokenUp cell
-}
+type presence struct{ wokenUp cell }
 
 // pick returns the one of the cells or histograms for a label value, or that for
 // other.
@@ -115,12 +112,9 @@ type namedCounter struct{ reads, evaluated cell }
 // declare adds counters; existing ones keep their counts.
 func (n *namedCounters) declare(names []string) {
 	for {
-		old := n.byName.Load()
-		all := make(map[string]*namedCounter, len(names))
+		old, all := n.byName.Load(), map[string]*namedCounter{}
 		if old != nil {
-			for name, c := range *old {
-				all[name] = c
-			}
+			maps.Copy(all, *old)
 		}
 		for _, name := range names {
 			if all[name] == nil {

@@ -4,7 +4,6 @@ package metrics
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -40,11 +39,10 @@ func (r *Resource) PassOn() {
 	}
 }
 
-// Filled records how long it took to list the storage, successfully. Unlike the
-// other methods it takes a lock.
+// Filled records how long it took to list the storage, successfully.
 func (r *Resource) Filled(d time.Duration) {
-	if s := r.load(); s.mirrored.Load() {
-		s.mirror.filled(d)
+	if r.load().mirrored.Load() && shippedFillSeconds.IsCreated() {
+		shippedFillSeconds.WithLabelValues(r.id.group, r.id.resource).Observe(d.Seconds())
 	}
 }
 
@@ -66,24 +64,28 @@ func (r *Resource) ConsistentListElsewhere(fallback ListFallback, err error) {
 	pick(cells[:], fallback).Add(1)
 }
 
-// SetWindowSlots sets for how many events the window has room before it grows.
-// The slots of several caches of one resource add up.
+// SetWindowSlots sets for how many events the window has room before it grows, which it
+// does by doubling. The slots of several caches of one resource add up.
 func (r *Resource) SetWindowSlots(n int) {
 	s := r.load()
 	if s == &nowhere {
 		return
 	}
-	before := r.slots.Swap(int64(n))
-	s.slots.Add(int64(n) - before)
-	if before == 0 {
+	before := int(r.slots.Swap(int64(n)))
+	s.slots.Add(int64(n - before))
+	if before == 0 || before == n || !s.mirrored.Load() {
 		return
 	}
-	for before *= 2; before <= int64(n); before *= 2 {
-		s.grown.Add(1)
+	for ; 2*before <= n; before *= 2 {
+		shipped.RecordsWatchCacheCapacityChange(r.id.groupResource(), before, 2*before)
 	}
-	for before /= 2; before > int64(n); before /= 2 {
-		s.shrunk.Add(1)
+	for ; before/2 >= max(n, 1); before /= 2 {
+		shipped.RecordsWatchCacheCapacityChange(r.id.groupResource(), before, before/2)
 	}
+}
+
+func (id identity) groupResource() schema.GroupResource {
+	return schema.GroupResource{Group: id.group, Resource: id.resource}
 }
 
 // passedCounter is a counter of the shipped cacher, and the count for it.
@@ -124,60 +126,17 @@ func sum(cells []cell) (n uint64) {
 
 // mirror holds the counts of one series that were passed on already.
 type mirror struct {
-	// readWait is the shipped histogram of the resource, nil as long as nothing was
-	// observed since it is registered.
-	readWait atomic.Pointer[kubemetrics.ObserverMetric]
-
 	mu struct {
 		sync.Mutex
-		counters      []uint64 // by passedCounters
-		lists         map[string]listed
-		returned      uint64
-		grown, shrunk uint64
-		gauges        *mirrorGauges // nil until something was passed on
-		// fills are durations that were not passed on yet.
-		fills []time.Duration
-		over  bool
+		counters []uint64 // by passedCounters; nil until something was passed on
+		lists    map[string]listed
+		returned uint64
+		over     bool
 	}
 }
 
 // listed is the LISTs by one index, and the objects that they have looked at.
 type listed struct{ lists, evaluated uint64 }
-
-// maxFills is how many durations wait to be passed on, at most: those from before
-// the shipped metrics were registered.
-const maxFills = 16
-
-func (m *mirror) filled(d time.Duration) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.mu.fills) < maxFills {
-		m.mu.fills = append(m.mu.fills, d)
-	}
-}
-
-// waited observes how long a read has waited. With the first observation the
-// histogram is looked up, which allocates.
-func (m *mirror) waited(id identity, d time.Duration) {
-	h := m.readWait.Load()
-	if h == nil {
-		if h = m.findReadWait(id); h == nil {
-			return
-		}
-	}
-	(*h).Observe(d.Seconds())
-}
-
-// findReadWait looks up the shipped histogram. A reset of the shipped metrics takes
-// it away, so that it is looked up again from time to time.
-func (m *mirror) findReadWait(id identity) *kubemetrics.ObserverMetric {
-	if !shipped.WatchCacheReadWait.IsCreated() {
-		return nil
-	}
-	h := shipped.WatchCacheReadWait.WithLabelValues(id.group, id.resource)
-	m.readWait.Store(&h)
-	return &h
-}
 
 // passOn passes on the counts since the last time. Before the shipped
 // metrics are registered they take nothing, and the counts wait.
@@ -185,29 +144,14 @@ func (s *series) passOn(id identity) {
 	if !s.mirrored.Load() || !shipped.EventsReceivedCounter.IsCreated() {
 		return
 	}
-	s.mirror.mu.Lock()
-	defer s.mirror.mu.Unlock()
-	if !s.mirror.mu.over {
-		s.passOnLocked(id)
-	}
-}
-
-// endMirror passes on the rest. The gauges no longer show this series.
-func (s *series) endMirror(id identity) {
-	s.passOn(id)
-	s.mirror.mu.Lock()
-	defer s.mirror.mu.Unlock()
-	s.mirror.mu.over = true
-	if g := s.mirror.mu.gauges; g != nil {
-		g.leave(s)
-	}
-}
-
-func (s *series) passOnLocked(id identity) {
 	m := &s.mirror
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.over {
+		return
+	}
 	if m.mu.counters == nil {
 		m.mu.counters = make([]uint64, len(passedCounters))
-		m.mu.gauges = joinGauges(id, s)
 	}
 	for i, c := range passedCounters {
 		if n := c.count(s); n > m.mu.counters[i] {
@@ -215,24 +159,31 @@ func (s *series) passOnLocked(id identity) {
 			m.mu.counters[i] = n
 		}
 	}
-	for _, d := range m.mu.fills {
-		shippedFillSeconds.WithLabelValues(id.group, id.resource).Observe(d.Seconds())
-	}
-	m.mu.fills = nil
-	if m.readWait.Load() != nil {
-		m.findReadWait(id)
-	}
 	s.passLists(id)
-	grown, shrunk := s.grown.Load(), s.shrunk.Load()
-	m.mu.gauges.set(s, grown-m.mu.grown, shrunk-m.mu.shrunk)
-	m.mu.grown, m.mu.shrunk = grown, shrunk
+	// The gauges are set even if unchanged, because someone may have reset them.
+	shipped.WatchCacheCapacity.WithLabelValues(id.group, id.resource).Set(float64(s.slots.Load()))
+	if rv := s.resourceVersion.Load(); rv > 0 {
+		shipped.RecordResourceVersion(id.groupResource(), rv)
+	}
+}
+
+// endMirror passes on the rest. There is no capacity any more then, and the version is 0:
+// its series can't be removed, because it is not exported.
+func (s *series) endMirror(id identity) {
+	s.passOn(id)
+	s.mirror.mu.Lock()
+	defer s.mirror.mu.Unlock()
+	s.mirror.mu.over = true
+	if s.mirror.mu.counters != nil {
+		shipped.WatchCacheCapacity.Delete(map[string]string{"group": id.group, "resource": id.resource})
+		shipped.RecordResourceVersion(id.groupResource(), 0)
+	}
 }
 
 // passLists passes on LISTs, one call for each, because there is no other way to
 // count them. The first of an index has the objects of all.
 func (s *series) passLists(id identity) {
 	m := &s.mirror
-	resource := schema.GroupResource{Group: id.group, Resource: id.resource}
 	s.byIndex.each(func(index string, now listed) {
 		before := m.mu.lists[index]
 		if now.lists == before.lists {
@@ -249,89 +200,8 @@ func (s *series) passLists(id identity) {
 		evaluated, returned := now.evaluated-before.evaluated, all-m.mu.returned
 		m.mu.returned = all
 		for range now.lists - before.lists {
-			shipped.RecordListCacheMetrics(resource, index, int(evaluated), int(returned))
+			shipped.RecordListCacheMetrics(id.groupResource(), index, int(evaluated), int(returned))
 			evaluated, returned = 0, 0
 		}
 	})
-}
-
-// mirrorGauges are the gauges of the shipped cacher for one resource. They are
-// those of the process, so that series on different registries share them: the
-// capacities of all add up, and the version is that of whoever was last.
-type mirrorGauges struct {
-	id    identity
-	slots map[*series]int64
-}
-
-// mirrored has the gauges of each resource that is mirrored, in the whole process.
-var mirrored allMirrorGauges
-
-type allMirrorGauges struct {
-	mu struct {
-		sync.Mutex
-		byID map[identity]*mirrorGauges
-	}
-}
-
-// joinGauges returns the gauges of the resource, which show the series from the
-// next set on.
-func joinGauges(id identity, s *series) *mirrorGauges {
-	mirrored.mu.Lock()
-	defer mirrored.mu.Unlock()
-	g := mirrored.mu.byID[id]
-	if g == nil {
-		g = &mirrorGauges{id: id, slots: make(map[*series]int64)}
-		if mirrored.mu.byID == nil {
-			mirrored.mu.byID = make(map[identity]*mirrorGauges)
-		}
-		mirrored.mu.byID[id] = g
-	}
-	g.slots[s] = 0
-	return g
-}
-
-// set sets the gauges, and counts how often the window of the series has grown
-// and shrunk since the last call. They are set even if unchanged, because
-// someone may have reset them.
-func (g *mirrorGauges) set(s *series, grown, shrunk uint64) {
-	mirrored.mu.Lock()
-	defer mirrored.mu.Unlock()
-	g.slots[s] = s.slots.Load()
-	capacity := g.capacity()
-	for range grown {
-		shipped.RecordsWatchCacheCapacityChange(g.resource(), capacity-1, capacity)
-	}
-	for range shrunk {
-		shipped.RecordsWatchCacheCapacityChange(g.resource(), capacity+1, capacity)
-	}
-	shipped.WatchCacheCapacity.WithLabelValues(g.id.group, g.id.resource).Set(float64(capacity))
-	if rv := s.resourceVersion.Load(); rv > 0 {
-		shipped.RecordResourceVersion(g.resource(), rv)
-	}
-}
-
-// leave takes a series out. After the last one, there is no capacity any more, and
-// the version is 0: its series can't be removed, because it is not exported.
-func (g *mirrorGauges) leave(s *series) {
-	mirrored.mu.Lock()
-	defer mirrored.mu.Unlock()
-	delete(g.slots, s)
-	if len(g.slots) > 0 {
-		shipped.WatchCacheCapacity.WithLabelValues(g.id.group, g.id.resource).Set(float64(g.capacity()))
-		return
-	}
-	delete(mirrored.mu.byID, g.id)
-	shipped.WatchCacheCapacity.Delete(map[string]string{"group": g.id.group, "resource": g.id.resource})
-	shipped.RecordResourceVersion(g.resource(), 0)
-}
-
-func (g *mirrorGauges) capacity() (n int) {
-	for _, slots := range g.slots {
-		n += int(slots)
-	}
-	return n
-}
-
-func (g *mirrorGauges) resource() schema.GroupResource {
-	return schema.GroupResource{Group: g.id.group, Resource: g.id.resource}
 }

@@ -69,21 +69,12 @@ func TestShippedMetricsAreRegisteredLate(t *testing.T) {
 	r := mirrored(t, "late.example.com")
 	defer r.Forget()
 	r.Event(metrics.EventAdded)
-	for range 100 {
-		r.Filled(time.Second)
-	}
 	r.PassOn()
 	registerShipped()
 	require.Empty(t, shippedSeries(t, "late.example.com"))
 	r.PassOn()
 	series := shippedSeries(t, "late.example.com")
 	require.EqualValues(t, 1, series[`apiserver_watch_cache_events_received_total{resource="devices"}`])
-	const fills = `apiserver_watch_cache_initialization_duration_seconds{resource="devices"}`
-	if shippedHas("watch_cache_initialization_duration_seconds") {
-		require.EqualValues(t, 16, series[fills], "they are bounded")
-	} else {
-		require.NotContains(t, series, fills)
-	}
 }
 
 // mirroredEffects are the methods of Resource, and what they change in the metrics
@@ -181,20 +172,17 @@ func TestShippedMetrics(t *testing.T) {
 	}
 }
 
-// Caches of one resource add up, whether they are on one registry or on several,
-// and a cache that stops takes nothing from the counters. With the last one the
-// gauges are gone, or 0 where they can't be removed.
+// Caches of one resource add up, and a cache that stops takes nothing from the counters.
+// With the last one the gauges are gone, or 0 where they can't be removed.
 func TestShippedMetricsOfSeveralCaches(t *testing.T) {
 	registerShipped()
 	const group = "several.example.com"
 	m, err := metrics.New(prometheus.NewRegistry())
 	require.NoError(t, err)
-	first, second := m.For(group, "devices"), m.For(group, "devices")
-	first.Mirror()
-	second.Mirror()
-	third := mirrored(t, group)
+	first, second, third := m.For(group, "devices"), m.For(group, "devices"), m.For(group, "devices")
 	all := []*metrics.Resource{first, second, third}
 	for i, r := range all {
+		r.Mirror()
 		r.Event(metrics.EventAdded)
 		r.SetWindowSlots(64 << i)
 		r.SetResourceVersion(7)
@@ -221,6 +209,7 @@ func TestShippedMetricsOfSeveralCaches(t *testing.T) {
 	expect(4, 64+256, 7)
 	third.Event(metrics.EventDeleted)
 	third.FellAsleep()
+	first.PassOn()
 	expect(5, 64, 7)
 	first.Forget()
 	expect(5, 0, 0)
@@ -282,7 +271,6 @@ func TestAllocationsOfMirroredMetrics(t *testing.T) {
 		r.Read(metrics.VerbList, metrics.DecisionConsistent)
 		r.Listed(3, 2)
 		r.ReadByIndex("f:spec.node", 3)
-		r.ReadWait(time.Second)
 		r.ConsistentListElsewhere(metrics.FallbackRefused, errAny)
 		r.SetWindowSlots(64)
 	}
@@ -372,28 +360,6 @@ func TestHeapOfMirroredMetrics(t *testing.T) {
 	with := heapOf("with", little((*metrics.Resource).Mirror))
 	t.Logf("the metrics of a cache take %d bytes; mirrored %d, of which the shipped metrics are %d", alone, with, theirs)
 	require.LessOrEqual(t, with-alone-theirs, int64(most))
-}
-
-// BenchmarkPassOn is what a second costs beside the work of a cache: an idle one,
-// one with events, and one with a thousand LISTs.
-func BenchmarkPassOn(b *testing.B) {
-	registerShipped()
-	for name, call := range map[string]func(*metrics.Resource){
-		"idle":       func(*metrics.Resource) {},
-		"event":      func(r *metrics.Resource) { r.Event(metrics.EventAdded); r.Dispatched(1, 1, 1) },
-		"1000 LISTs": func(r *metrics.Resource) { lists(r, 1000) },
-	} {
-		b.Run(name, func(b *testing.B) {
-			r := mirrored(b, "bench.example.com")
-			defer r.Forget()
-			r.DeclareIndexes()
-			b.ReportAllocs()
-			for b.Loop() {
-				call(r)
-				r.PassOn()
-			}
-		})
-	}
 }
 
 func lists(r *metrics.Resource, n int) {

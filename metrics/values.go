@@ -39,9 +39,6 @@ const (
 
 var verbs = []string{other, VerbGet: "get", VerbList: "list"}
 
-// String returns the label value.
-func (v Verb) String() string { return valueOf(verbs, v) }
-
 // Decision is how a read is answered.
 type Decision uint8
 
@@ -86,9 +83,6 @@ const (
 
 var staleAnswers = []string{other, StaleFromStorage: "storage", StaleRefused: "refused"}
 
-// String returns the label value.
-func (a StaleAnswer) String() string { return valueOf(staleAnswers, a) }
-
 // ListFallback is the fallback of a consistent LIST that the cache could not serve.
 type ListFallback uint8
 
@@ -118,9 +112,6 @@ const (
 )
 
 var checkResults = []string{other, CheckPassed: "passed", CheckFailed: "failed", CheckError: "error"}
-
-// String returns the label value.
-func (r CheckResult) String() string { return valueOf(checkResults, r) }
 
 // EndReason is why a watcher ended.
 type EndReason uint8
@@ -178,9 +169,6 @@ var bytesParts = []string{
 	BytesEncodings: "encodings", BytesIndexes: "indexes", BytesSnapshots: "snapshots",
 }
 
-// String returns the label value.
-func (p BytesPart) String() string { return valueOf(bytesParts, p) }
-
 // Stage is a part of the way of an event through the cache.
 type Stage uint8
 
@@ -196,9 +184,6 @@ const (
 )
 
 var stages = []string{other, StageFeed: "feed", StageQueue: "queue", StageDispatch: "dispatch"}
-
-// String returns the label value.
-func (s Stage) String() string { return valueOf(stages, s) }
 
 // WatcherState is the state of a watcher.
 type WatcherState uint8
@@ -216,9 +201,6 @@ const (
 
 var watcherStates = []string{other, WatcherLive: "live", WatcherParked: "parked", WatcherStarting: "starting"}
 
-// String returns the label value.
-func (s WatcherState) String() string { return valueOf(watcherStates, s) }
-
 // WatcherRank is the place of a watcher among all watchers by their lag.
 type WatcherRank uint8
 
@@ -232,9 +214,6 @@ const (
 )
 
 var watcherRanks = []string{other, WatcherWorst: "worst", WatcherMedian: "median"}
-
-// String returns the label value.
-func (r WatcherRank) String() string { return valueOf(watcherRanks, r) }
 
 // RelistCause is why a cache listed its storage.
 type RelistCause uint8
@@ -294,9 +273,6 @@ var versionResults = []string{
 	VersionUnanswered: "unanswered", VersionSuperseded: "superseded", VersionAbandoned: "abandoned",
 }
 
-// String returns the label value.
-func (r VersionResult) String() string { return valueOf(versionResults, r) }
-
 // ShadowKind is a kind of request that a shadow compares.
 type ShadowKind uint8
 
@@ -328,9 +304,6 @@ const (
 )
 
 var shadowSkips = []string{other, ShadowNoRoom: "room", ShadowExcused: "excused"}
-
-// String returns the label value.
-func (s ShadowSkip) String() string { return valueOf(shadowSkips, s) }
 
 // ByKeys is the value of the index label for reads that use no index.
 const ByKeys = "keys"
