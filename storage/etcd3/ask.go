@@ -4,7 +4,6 @@ package etcd3
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,40 +16,29 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 )
 
 var (
 	// ErrUnreachable is wrapped by Open's error when no server has answered at the
 	// endpoints.
 	ErrUnreachable = errors.New("no etcd answered")
-	// ErrTLS is wrapped by Open's error when the certificate files, the endpoints
-	// and the servers do not fit together. Trying again with the same Config is
-	// useless.
+	// ErrTLS is wrapped by Open's error when a certificate or a file does not fit. Trying
+	// again with the same Config is useless.
 	ErrTLS = errors.New("TLS does not fit")
 )
 
-// asker asks one endpoint at a time for its version and member ID, on a
-// connection of its own.
-type asker struct {
-	cfg    Config
-	client *clientv3.Client
-	// dialing is the configuration that client was made with.
-	dialing clientv3.Config
-}
-
-// member returns the version and member ID that the etcd at endpoint reports.
-// For a server that answers with an error, and for one without a cluster ID,
-// which is not etcd, the member is empty and the error nil. The error wraps
+// member returns the version and member ID that the etcd at endpoint reports, over a
+// connection of its own. For a server that answers with an error, and for one without a
+// cluster ID, which is not etcd, the member is empty and the error nil. The error wraps
 // ErrTLS if asking again is useless.
-func (a *asker) member(ctx context.Context, endpoint string) (member, error) {
-	who, err := statusOnce(ctx, a.client, endpoint)
+func (b *Backend) member(ctx context.Context, endpoint string) (member, error) {
+	who, err := statusOnce(ctx, b.Client(), endpoint)
 	if err == nil || reached(err) {
 		return who, nil
 	}
-	if ctx.Err() == nil {
-		if tlsErr := a.diagnose(ctx, endpoint, err); tlsErr != nil {
-			return member{}, fmt.Errorf("%w: %q: %w", ErrTLS, endpoint, tlsErr)
-		}
+	if text := reason(err); ctx.Err() == nil && (strings.Contains(text, "tls:") || strings.Contains(text, "x509:")) {
+		return member{}, fmt.Errorf("%w: %q: %s (CertFile: %q, TrustedCAFile: %q)", ErrTLS, endpoint, text, b.cfg.CertFile, b.cfg.TrustedCAFile)
 	}
 	return member{}, err
 }
@@ -119,64 +107,8 @@ func (v *versions) unanswered(ctx context.Context) error {
 	if slices.Contains(errs, nil) {
 		return nil
 	}
-	return status.Error(codes.Unavailable, oneLine(errs).Error())
+	return status.Error(codes.Unavailable, utilerrors.NewAggregate(errs).Error())
 }
-
-// diagnose returns an error that explains err if client and server disagree
-// about TLS, and nil if that is not certain.
-func (a *asker) diagnose(ctx context.Context, endpoint string, err error) error {
-	text := reason(err)
-	switch {
-	case strings.Contains(text, "tls: certificate required"):
-		return errors.New("the server requires a client certificate; set CertFile and KeyFile")
-	case strings.Contains(text, "remote error: tls:"):
-		return fmt.Errorf("the server refuses the TLS connection: %s (CertFile: %q)", strings.TrimPrefix(text, "error reading server preface: "), a.cfg.CertFile)
-	case strings.Contains(text, "x509:"):
-		if a.cfg.TrustedCAFile == "" {
-			return fmt.Errorf("%s (TrustedCAFile is not set: only the system's authorities are trusted)", text)
-		}
-		return fmt.Errorf("%s (TrustedCAFile: %q)", text, a.cfg.TrustedCAFile)
-	case strings.Contains(text, "handshake failed"), strings.Contains(text, "server preface"):
-		return a.askOtherWay(ctx, endpoint)
-	}
-	return nil
-}
-
-// askOtherWay asks with TLS instead of without, or the other way round, after a
-// connection that was made and then broke, as etcd breaks those of clients that
-// use TLS where it does not, or the other way round.
-func (a *asker) askOtherWay(ctx context.Context, endpoint string) error {
-	ctx, cancel := context.WithTimeout(ctx, otherWayTimeout)
-	defer cancel()
-	sec, err := parseEndpoint(endpoint)
-	if err != nil {
-		return nil
-	}
-	secure := a.cfg.secure(sec)
-	dialing := a.dialing
-	other := swapTLS(endpoint)
-	dialing.Endpoints = []string{other}
-	dialing.TLS = nil
-	if !secure {
-		dialing.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
-	}
-	client, err := clientv3.New(dialing)
-	if err != nil {
-		return nil
-	}
-	defer client.Close()
-	_, err = statusOnce(ctx, client, other)
-	answered := err == nil || reached(err)
-	switch text := reason(err); {
-	case secure && answered:
-		return errors.New("the server does not use TLS; use http:// in the endpoint")
-	case !secure && (answered || strings.Contains(text, "x509:") || strings.Contains(text, "remote error: tls:")):
-		return errors.New("the server uses TLS; use https:// in the endpoint")
-	}
-	return nil
-}
-
-const otherWayTimeout = 2 * time.Second
 
 // reason returns the part of a gRPC error that says what happened, in one line.
 func reason(err error) string {
@@ -192,9 +124,12 @@ func reason(err error) string {
 			text = unquoted
 		}
 	}
-	for _, noise := range []string{"transport: ", "Error while dialing: "} {
+	refused := strings.Contains(text, "server preface") || strings.Contains(text, "handshake failed")
+	for _, noise := range []string{"transport: ", "Error while dialing: ", "authentication handshake failed: "} {
 		text = strings.TrimPrefix(text, noise)
 	}
-	text = strings.TrimPrefix(text, "authentication handshake failed: tls: ")
+	if refused && !strings.Contains(text, "tls:") { // as etcd ends connections
+		text += " (does one side only use TLS? endpoints begin with http:// or https://)"
+	}
 	return strings.Join(strings.Fields(text), " ")
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"go.uber.org/zap"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	genericfeatures "k8s.io/apiserver/pkg/features"
 	apietcd3 "k8s.io/apiserver/pkg/storage/etcd3"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -27,10 +30,8 @@ var ErrClosed = errors.New("closed")
 const (
 	// healthTimeout bounds Healthy if its context has no deadline.
 	healthTimeout = 2 * time.Second
-	// healthReads is the maximum number of reads of one Healthy, and healthSpacing
-	// how long a read may take before the next one is sent beside it.
-	healthReads   = 3
-	healthSpacing = 250 * time.Millisecond
+	// healthReads is the number of reads of one Healthy, each of the next member.
+	healthReads = 3
 )
 
 // Backend is a connection to an etcd cluster, shared by the stores of all
@@ -99,7 +100,6 @@ func Open(ctx context.Context, cfg Config) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("etcd3: Endpoints: %q: %w", cfg.Endpoints, err)
 	}
-	versions.ask = (&asker{cfg: cfg, client: client.Client, dialing: dialing}).member
 	b := &Backend{
 		cfg:          cfg,
 		givenPrefix:  givenPrefix,
@@ -108,6 +108,7 @@ func Open(ctx context.Context, cfg Config) (*Backend, error) {
 		unsafeDelete: utilfeature.DefaultFeatureGate.Enabled(genericfeatures.AllowUnsafeMalformedObjectDeletion),
 		watchList:    utilfeature.DefaultFeatureGate.Enabled(genericfeatures.WatchList),
 	}
+	versions.ask = b.member
 	b.mu.stores = make(map[*store]struct{})
 	if err := b.connect(ctx); err != nil {
 		_ = client.Close()
@@ -133,14 +134,12 @@ func (b *Backend) connect(ctx context.Context) error {
 		return nil
 	}
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("etcd3: %w in %v: %w: %w", ErrUnreachable, time.Since(start).Round(time.Millisecond), oneLine(errs), err)
+		return fmt.Errorf("etcd3: %w in %v: %w: %w", ErrUnreachable, time.Since(start).Round(time.Millisecond), utilerrors.NewAggregate(errs), err)
 	}
-	for _, err := range errs {
-		if !errors.Is(err, ErrTLS) {
-			return fmt.Errorf("etcd3: %w within %v: %w", ErrUnreachable, b.cfg.DialTimeout, oneLine(errs))
-		}
+	if slices.ContainsFunc(errs, func(err error) bool { return !errors.Is(err, ErrTLS) }) {
+		return fmt.Errorf("etcd3: %w within %v: %w", ErrUnreachable, b.cfg.DialTimeout, utilerrors.NewAggregate(errs))
 	}
-	return fmt.Errorf("etcd3: %w", oneLine(errs))
+	return fmt.Errorf("etcd3: %w", utilerrors.NewAggregate(errs))
 }
 
 // Client returns the client that all stores share. Do not close it;
@@ -153,10 +152,9 @@ func (b *Backend) Client() *clientv3.Client { return b.client.Client }
 // of other members to a progress request are not passed on to watches.
 func (b *Backend) WatchProgress() bool { return b.versions.reliable.Load() }
 
-// Healthy does a linearizable read of a key that does not exist, and returns an
-// error of one line if that fails. Without a deadline in ctx, Healthy takes two
-// seconds at most. If a read is slow, up to two more are sent beside it, each
-// to the next member, and the first answer counts.
+// Healthy does a few linearizable reads of a key that does not exist, each at the next
+// member, and returns nil as soon as one is answered, and otherwise an error of one line.
+// Without a deadline in ctx, Healthy takes two seconds at most.
 func (b *Backend) Healthy(ctx context.Context) error {
 	if b.isClosed() {
 		return fmt.Errorf("etcd3: %w", ErrClosed)
@@ -175,52 +173,35 @@ func (b *Backend) Healthy(ctx context.Context) error {
 		quoted(b.cfg.Endpoints), time.Since(start).Round(time.Millisecond), b.client.ActiveConnection().GetState(), err)
 }
 
-// askHealth returns nil as soon as one of a few reads is answered, and the last
-// error if none is. All reads have ended when it returns.
-func (b *Backend) askHealth(ctx context.Context) error {
+// askHealth returns nil as soon as one of the reads is answered, and the last error if
+// none is. All reads have ended when it returns.
+func (b *Backend) askHealth(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	answers := make(chan error, healthReads)
 	var reads sync.WaitGroup
 	defer reads.Wait()
 	defer cancel()
-	ask := func() {
+	for range healthReads {
 		reads.Go(func() {
 			_, err := b.client.KV.Get(ctx, path.Join("/", b.cfg.Prefix, "health"))
 			answers <- err
 		})
 	}
-	ask()
-	next := time.NewTicker(healthSpacing)
-	defer next.Stop()
-	for sent, failed := 1, 0; ; {
-		select {
-		case err := <-answers:
-			failed++
-			if err == nil || failed == healthReads || ctx.Err() != nil {
-				return err
-			}
-			if failed < sent {
-				continue
-			}
-		case <-next.C:
-		}
-		if sent < healthReads {
-			sent++
-			ask()
+	for range healthReads {
+		if err = <-answers; err == nil {
+			return nil
 		}
 	}
+	return err
 }
 
 // quoted lists endpoints for people, without secrets.
 func quoted(endpoints []string) string {
-	var s strings.Builder
+	all := make([]string, len(endpoints))
 	for i, ep := range endpoints {
-		if i > 0 {
-			s.WriteString(", ")
-		}
-		fmt.Fprintf(&s, "%q", shown(ep))
+		all[i] = strconv.Quote(shown(ep))
 	}
-	return s.String()
+	return strings.Join(all, ", ")
 }
 
 func (b *Backend) isClosed() bool {

@@ -19,7 +19,7 @@ import (
 // REGRESSIONS 145: a store of an etcd that does not answer any more finds out why.
 func TestCheckConnection(t *testing.T) {
 	ca, otherCA := newKeyPair(t, "ca", nil), newKeyPair(t, "other-ca", nil)
-	server, expired := newKeyPair(t, "server", ca), newExpiredKeyPair(t, "expired", ca)
+	server, expired := newKeyPair(t, "server", ca), keyPairUntil(t, "expired", ca, time.Now().Add(-time.Minute))
 	impostor := newKeyPair(t, "impostor", otherCA)
 	for name, tc := range map[string]struct {
 		now  *keyPair // whose server listens afterwards

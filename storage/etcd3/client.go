@@ -4,10 +4,8 @@ package etcd3
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
@@ -59,28 +57,11 @@ func (c Config) clientConfig(trusts func(member uint64) bool) (clientv3.Config, 
 }
 
 // tlsConfig returns nil if no file is given: https endpoints then use the
-// system's authorities. The files are checked one by one first, because the
-// errors of the loading functions do not name the file.
+// system's authorities. CertFile and KeyFile are read again for each handshake.
 func (c Config) tlsConfig() (*tls.Config, error) {
-	if _, file := c.firstFile(); file == "" {
+	if !c.hasFiles() {
 		return nil, nil
 	}
-	if c.CertFile != "" {
-		if _, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile); err != nil {
-			return nil, fmt.Errorf("etcd3: %w: CertFile: %q, KeyFile: %q: %w", ErrTLS, c.CertFile, c.KeyFile, err)
-		}
-	}
-	if c.TrustedCAFile != "" {
-		pem, err := os.ReadFile(c.TrustedCAFile)
-		if err == nil && !x509.NewCertPool().AppendCertsFromPEM(pem) {
-			err = errors.New("holds no PEM certificate")
-		}
-		if err != nil {
-			return nil, fmt.Errorf("etcd3: %w: TrustedCAFile: %q: %w", ErrTLS, c.TrustedCAFile, err)
-		}
-	}
-	// TLSInfo makes a configuration that reads CertFile and KeyFile again for each
-	// handshake.
 	info := transport.TLSInfo{CertFile: c.CertFile, KeyFile: c.KeyFile, TrustedCAFile: c.TrustedCAFile}
 	config, err := info.ClientConfig()
 	if err != nil {

@@ -3,6 +3,7 @@
 package etcd3
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -14,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/server/egressselector"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 )
@@ -115,17 +117,17 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("Prefix: %q: %w", c.Prefix, err))
 	}
 	if len(errs) > 0 {
-		return fmt.Errorf("etcd3: %w", oneLine(errs))
+		return fmt.Errorf("etcd3: %w", utilerrors.NewAggregate(errs))
 	}
 	return nil
 }
 
 // withDefaults fills in the fields that are zero.
 func (c Config) withDefaults() Config {
-	setDefault(&c.DialTimeout, DefaultDialTimeout)
-	setDefault(&c.KeepAliveTime, DefaultKeepAliveTime)
-	setDefault(&c.KeepAliveTimeout, DefaultKeepAliveTimeout)
-	setDefault(&c.Prefix, DefaultPrefix)
+	c.DialTimeout = cmp.Or(c.DialTimeout, DefaultDialTimeout)
+	c.KeepAliveTime = cmp.Or(c.KeepAliveTime, DefaultKeepAliveTime)
+	c.KeepAliveTimeout = cmp.Or(c.KeepAliveTimeout, DefaultKeepAliveTimeout)
+	c.Prefix = cmp.Or(c.Prefix, DefaultPrefix)
 	if c.TracerProvider == nil {
 		c.TracerProvider = noop.NewTracerProvider()
 	}
@@ -133,13 +135,6 @@ func (c Config) withDefaults() Config {
 		c.Logger = zap.NewNop()
 	}
 	return c
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // checkPrefix refuses a prefix that k8s.io/apiserver would change before use.
@@ -150,26 +145,6 @@ func checkPrefix(prefix string) error {
 	}
 	return nil
 }
-
-// oneLine joins errs with "; ", keeping them reachable for errors.Is.
-func oneLine(errs []error) error {
-	if len(errs) == 1 {
-		return errs[0]
-	}
-	return lineError(errs)
-}
-
-type lineError []error
-
-func (e lineError) Error() string {
-	parts := make([]string, len(e))
-	for i, err := range e {
-		parts[i] = err.Error()
-	}
-	return strings.Join(parts, "; ")
-}
-
-func (e lineError) Unwrap() []error { return e }
 
 // ConfigFrom translates the settings with which an API server describes its
 // storage, the ones behind its --etcd-* flags: endpoints, files, prefix,
@@ -184,11 +159,10 @@ func ConfigFrom(c storagebackend.Config) (Config, error) {
 		CertFile:           c.Transport.CertFile,
 		KeyFile:            c.Transport.KeyFile,
 		TrustedCAFile:      c.Transport.TrustedCAFile,
-		Prefix:             c.Prefix,
+		Prefix:             cmp.Or(c.Prefix, "/"),
 		CompactionInterval: c.CompactionInterval,
 		TracerProvider:     c.Transport.TracerProvider,
 	}
-	setDefault(&cfg.Prefix, "/")
 	if c.Transport.EgressLookup == nil {
 		return cfg, nil
 	}

@@ -281,12 +281,6 @@ func TestKeyVersionsInsists(t *testing.T) {
 	_, txns, _ := calls.sent()
 	require.Equal(t, 4, txns)
 
-	calls.reset(func(int) error { return status.Error(codes.PermissionDenied, "etcdserver: permission denied") })
-	_, _, err = keyVersions(t, s).KeyVersions(testContext(t), []string{"/pods/ns/a", "/pods/ns/b"})
-	require.ErrorContains(t, err, "permission denied")
-	_, txns, _ = calls.sent()
-	require.Equal(t, 1, txns, "useless to repeat")
-
 	ctx, cancel := context.WithCancel(testContext(t))
 	calls.reset(func(int) error {
 		cancel()

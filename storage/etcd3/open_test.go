@@ -4,21 +4,17 @@ package etcd3_test
 
 import (
 	"context"
-	"errors"
 	"net"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
-	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kube-watchcache/watchcache/storage/etcd3"
@@ -83,39 +79,6 @@ func TestNoEtcdAtTheEndpoint(t *testing.T) {
 	}
 }
 
-func TestContextEndsOpen(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer silent.Close()
-	endpoint := "http://" + silent.Addr().String()
-	ctx, cancel := context.WithCancel(testContext(t))
-	dialer := func(ctx context.Context, addr string) (net.Conn, error) {
-		cancel() // while Open is at it
-		return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
-	}
-	_, err = etcd3.Open(ctx, etcd3.Config{Endpoints: []string{endpoint}, DialOptions: []grpc.DialOption{grpc.WithContextDialer(dialer)}})
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, err, etcd3.ErrUnreachable)
-	require.Contains(t, err.Error(), endpoint)
-
-	_, err = etcd3.Open(ctx, etcd3.Config{Endpoints: []string{endpoint}})
-	require.ErrorIs(t, err, context.Canceled)
-}
-
-// An etcd that is still starting is waited for.
-func TestOpenTriesAgain(t *testing.T) {
-	srv := startEtcd(t, embedded.Config{})
-	var dials atomic.Int32
-	dialer := func(ctx context.Context, addr string) (net.Conn, error) {
-		if dials.Add(1) <= 4 {
-			return nil, errors.New("not yet")
-		}
-		return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
-	}
-	open(t, etcd3.Config{Endpoints: srv.Endpoints(), DialOptions: []grpc.DialOption{grpc.WithContextDialer(dialer)}})
-	require.Greater(t, dials.Load(), int32(4))
-}
-
 // One endpoint of several is enough to open, and progress can be relied on: what
 // the member at another endpoint reports does not count before it has answered.
 func TestEndpointThatComesLater(t *testing.T) {
@@ -166,38 +129,6 @@ func TestProgressBelongsToTheBackend(t *testing.T) {
 	require.False(t, other.WatchProgress())
 	store := newStore(t, fresh, pods("pods"))
 	require.True(t, store.(interface{ WatchProgress() bool }).WatchProgress())
-}
-
-func TestMetrics(t *testing.T) {
-	srv := startEtcd(t, embedded.Config{})
-	reg := prometheus.NewRegistry()
-	calls := func() (n float64) {
-		families, err := reg.Gather()
-		require.NoError(t, err)
-		for _, f := range families {
-			if f.GetName() != "grpc_client_started_total" {
-				continue
-			}
-			for _, m := range f.GetMetric() {
-				n += m.GetCounter().GetValue()
-			}
-		}
-		return n
-	}
-	a := open(t, etcd3.Config{Endpoints: srv.Endpoints(), Metrics: reg})
-	before := calls()
-	require.NotZero(t, before)
-	// A second backend shares the first one's metrics.
-	open(t, etcd3.Config{Endpoints: srv.Endpoints(), Metrics: reg})
-	after := calls()
-	require.Greater(t, after, before)
-	require.NoError(t, a.Healthy(testContext(t)))
-	require.Greater(t, calls(), after)
-
-	other := prometheus.NewRegistry()
-	other.MustRegister(prometheus.NewCounterVec(prometheus.CounterOpts{Name: "grpc_client_started_total"}, []string{"x"}))
-	err := openError(t, etcd3.Config{Endpoints: srv.Endpoints(), Metrics: other})
-	require.Contains(t, err.Error(), "Metrics")
 }
 
 func TestTracing(t *testing.T) {

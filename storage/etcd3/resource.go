@@ -3,6 +3,7 @@
 package etcd3
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -10,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/storage"
 	apietcd3 "k8s.io/apiserver/pkg/storage/etcd3"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
@@ -79,7 +81,7 @@ func (c ResourceConfig) Validate() error {
 		errs = append(errs, fmt.Errorf("LeaseManagerConfig.MaxObjectCount: %d: must not be negative", n))
 	}
 	if len(errs) > 0 {
-		return fmt.Errorf("etcd3: %s: %w", c.GroupResource, oneLine(errs))
+		return fmt.Errorf("etcd3: %s: %w", c.GroupResource, utilerrors.NewAggregate(errs))
 	}
 	return nil
 }
@@ -156,7 +158,7 @@ func (b *Backend) open(prefix string, c ResourceConfig) (*store, error) {
 	if transformer == nil {
 		transformer = identity.NewEncryptCheckTransformer()
 	}
-	setDefault(&c.LeaseManagerConfig, apietcd3.NewDefaultLeaseManagerConfig())
+	c.LeaseManagerConfig = cmp.Or(c.LeaseManagerConfig, apietcd3.NewDefaultLeaseManagerConfig())
 	versioner := storage.APIObjectVersioner{}
 	decoder := apietcd3.NewDefaultDecoder(c.Codec, versioner)
 	if b.unsafeDelete {
@@ -177,19 +179,15 @@ func (b *Backend) open(prefix string, c ResourceConfig) (*store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("etcd3: %s: %w", c.GroupResource, err)
 	}
-	s := newStore(b, raw, c.GroupResource, b.mu.next)
-	s.pathPrefix, s.resourcePrefix, s.transformer = pathPrefix, c.ResourcePrefix, watched
+	s := &store{
+		Interface: raw, backend: b, raw: raw, resource: c.GroupResource, number: b.mu.next,
+		pathPrefix: pathPrefix, resourcePrefix: c.ResourcePrefix, transformer: watched,
+	}
+	s.mu.watches = make(map[*storeWatch]struct{})
 	if b.unsafeDelete {
 		s.Interface = apietcd3.NewStoreWithUnsafeCorruptObjectDeletion(s.Interface, c.GroupResource)
 	}
 	b.mu.next++
 	b.mu.stores[s] = struct{}{}
 	return s, nil
-}
-
-// forget removes a closed store from the Backend's stores.
-func (b *Backend) forget(s *store) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.mu.stores, s)
 }

@@ -165,12 +165,3 @@ func TestLeaseManagerConfig(t *testing.T) {
 	require.Equal(t, 1, leases(apietcd3.LeaseManagerConfig{}, "shared"), "zero: as by default")
 	require.Equal(t, 2, leases(apietcd3.LeaseManagerConfig{ReuseDurationSeconds: 60, MaxObjectCount: 2}, "two"))
 }
-
-func TestStoresOfOneResource(t *testing.T) {
-	b := newBackend(t)
-	s1, s2 := newStore(t, b, pods("pods")), newStore(t, b, pods("pods"))
-	created := create(t, s1, "/pods/ns/a")
-	got := &example.Pod{}
-	require.NoError(t, s2.Get(testContext(t), "/pods/ns/a", storage.GetOptions{}, got))
-	require.Equal(t, created, got)
-}

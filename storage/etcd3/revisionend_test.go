@@ -3,11 +3,8 @@
 package etcd3_test
 
 import (
-	"context"
 	"fmt"
-	"net"
 	"strconv"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -153,7 +150,7 @@ func TestWatchWithoutProgressHasNoBookmarks(t *testing.T) {
 // which then have other numbers.
 func TestResumedWatchHasTrueBookmarks(t *testing.T) {
 	srv := startEtcd(t, embedded.Config{})
-	conns := &cuttableConns{}
+	conns := &breakableDialer{}
 	b := open(t, etcd3.Config{Endpoints: srv.Endpoints(), DialOptions: []grpc.DialOption{grpc.WithContextDialer(conns.dial)}})
 	writer := open(t, etcd3.Config{Endpoints: srv.Endpoints()})
 	s := newStore(t, b, pods("pods"))
@@ -166,34 +163,9 @@ func TestResumedWatchHasTrueBookmarks(t *testing.T) {
 	stopped.Stop()
 	for i := range 300 {
 		if i%20 == 0 {
-			conns.cut()
+			conns.refuse(false)
 		}
 		last = commit(t, writer, ops)
 	}
 	requireBookmarksAreTrue(t, w, uint64(from), last, 3)
-}
-
-// cuttableConns dials connections that cut closes.
-type cuttableConns struct {
-	mu   sync.Mutex
-	open []net.Conn
-}
-
-func (c *cuttableConns) dial(ctx context.Context, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
-	if err == nil {
-		c.mu.Lock()
-		c.open = append(c.open, conn)
-		c.mu.Unlock()
-	}
-	return conn, err
-}
-
-func (c *cuttableConns) cut() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, conn := range c.open {
-		_ = conn.Close()
-	}
-	c.open = nil
 }

@@ -50,18 +50,6 @@ type store struct {
 
 var _ storage.Interface = (*store)(nil)
 
-func newStore(b *Backend, raw rawStore, resource schema.GroupResource, number uint64) *store {
-	s := &store{
-		Interface: raw,
-		backend:   b,
-		raw:       raw,
-		resource:  resource,
-		number:    number,
-	}
-	s.mu.watches = make(map[*storeWatch]struct{})
-	return s
-}
-
 // A store has every capability that a cache makes use of.
 var _ interface {
 	capability.ProgressReporter
@@ -189,7 +177,9 @@ func (s *store) Close() {
 		s.mu.watches = nil
 		s.mu.Unlock()
 
-		s.backend.forget(s)
+		s.backend.mu.Lock()
+		delete(s.backend.mu.stores, s)
+		s.backend.mu.Unlock()
 		for w := range watches {
 			w.cancel()
 		}

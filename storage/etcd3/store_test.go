@@ -4,25 +4,18 @@ package etcd3_test
 
 import (
 	"context"
-	"errors"
-	"net"
-	"path"
 	"strconv"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	endpointsrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
-	storagetesting "k8s.io/apiserver/pkg/storage/testing"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 
@@ -30,143 +23,12 @@ import (
 	"github.com/kube-watchcache/watchcache/storage/etcd3/embedded"
 )
 
-func TestStoreReadsAndWrites(t *testing.T) {
-	srv := startEtcd(t, embedded.Config{})
-	b := open(t, etcd3.Config{Endpoints: srv.Endpoints(), Prefix: "fleet"})
-	s := newStore(t, b, pods("pods"))
-	ctx := testContext(t)
-
-	created := create(t, s, "/pods/ns/a")
-	raw, err := b.Client().Get(ctx, "/fleet/pods/ns/a")
-	require.NoError(t, err)
-	require.Len(t, raw.Kvs, 1, "Prefix, ResourcePrefix and name make the key")
-	require.Equal(t, rvOf(t, created), uint64(raw.Kvs[0].ModRevision))
-
-	got := &example.Pod{}
-	require.NoError(t, s.Get(ctx, "/pods/ns/a", storage.GetOptions{}, got))
-	require.Equal(t, created, got)
-	updated := &example.Pod{}
-	require.NoError(t, s.GuaranteedUpdate(ctx, "/pods/ns/a", updated, false, nil,
-		storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
-			pod := obj.(*example.Pod)
-			pod.Labels = map[string]string{"x": "y"}
-			return pod, nil
-		}), nil))
-	require.Greater(t, rvOf(t, updated), rvOf(t, created))
-	list := &example.PodList{}
-	require.NoError(t, s.GetList(ctx, "/pods/", storage.ListOptions{Predicate: storage.Everything, Recursive: true}, list))
-	require.Equal(t, []example.Pod{*updated}, list.Items)
-	rv, err := s.GetCurrentResourceVersion(ctx)
-	require.NoError(t, err)
-	require.Equal(t, rvOf(t, updated), rv)
-
-	w := watchAll(t, s, "/pods/", created.ResourceVersion)
-	event := change(t, w)
-	require.Equal(t, watch.Modified, event.Type)
-	require.Equal(t, updated, event.Object)
-	deleted := &example.Pod{}
-	require.NoError(t, s.Delete(ctx, "/pods/ns/a", deleted, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}))
-	require.Equal(t, watch.Deleted, change(t, w).Type)
-	err = s.Get(ctx, "/pods/ns/a", storage.GetOptions{}, got)
-	require.True(t, storage.IsNotFound(err), err)
-}
-
-// The suite that every storage must pass, as far as it needs no access to the
-// inside of k8s.io/apiserver's store.
-func TestStoreConformance(t *testing.T) {
-	b := newBackend(t)
-	increaseRV := func(_ context.Context, t *testing.T) int64 { return bump(t, b) }
-	noKeyCheck := func(context.Context, *testing.T, string) {}
-	for name, run := range map[string]func(context.Context, *testing.T, storage.Interface){
-		"Create": func(ctx context.Context, t *testing.T, s storage.Interface) {
-			storagetesting.RunTestCreate(ctx, t, s, noKeyCheck)
-		},
-		"CreateWithKeyExist":              storagetesting.RunTestCreateWithKeyExist,
-		"CreateWithTTL":                   storagetesting.RunTestCreateWithTTL,
-		"Get":                             storagetesting.RunTestGet,
-		"UnconditionalDelete":             storagetesting.RunTestUnconditionalDelete,
-		"ConditionalDelete":               storagetesting.RunTestConditionalDelete,
-		"DeleteWithSuggestionAndConflict": storagetesting.RunTestDeleteWithSuggestionAndConflict,
-		"ListPaging":                      storagetesting.RunTestListPaging,
-		"NamespaceScopedList":             storagetesting.RunTestNamespaceScopedList,
-		"GetListNonRecursive": func(ctx context.Context, t *testing.T, s storage.Interface) {
-			storagetesting.RunTestGetListNonRecursive(ctx, t, increaseRV, s)
-		},
-		"GuaranteedUpdateWithConflict": storagetesting.RunTestGuaranteedUpdateWithConflict,
-		"KeySchema":                    storagetesting.RunTestKeySchema,
-		"Watch":                        storagetesting.RunTestWatch,
-		"WatchFromNonZero":             storagetesting.RunTestWatchFromNonZero,
-		"DeleteTriggerWatch":           storagetesting.RunTestDeleteTriggerWatch,
-		"WatchContextCancel":           storagetesting.RunTestWatchContextCancel,
-		"WatcherTimeout":               storagetesting.RunTestWatcherTimeout,
-		"WatchInitialization":          storagetesting.RunTestWatchInitializationSignal,
-		"ClusterScopedWatch":           storagetesting.RunTestClusterScopedWatch,
-		"NamespaceScopedWatch":         storagetesting.RunTestNamespaceScopedWatch,
-		"WatchListMatchSingle":         storagetesting.RunWatchListMatchSingle,
-		"WatchSemantics":               storagetesting.RunWatchSemantics,
-		"SendInitialEvents":            storagetesting.RunSendInitialEventsBackwardCompatibility,
-		"DelayedWatchDelivery":         storagetesting.RunTestDelayedWatchDelivery,
-		"WatchDeleteHasLatestRV":       storagetesting.RunTestWatchDeleteEventObjectHaveLatestRV,
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := b.Client().Delete(testContext(t), "/registry/", clientv3.WithPrefix())
-			require.NoError(t, err)
-			c := pods("pods")
-			c.ResourcePrefix = "/pods/"
-			s := newStore(t, b, c)
-			t.Cleanup(s.(interface{ Close() }).Close)
-			run(context.Background(), t, s)
-		})
-	}
-}
-
 // bump raises etcd's revision without touching a resource.
 func bump(t *testing.T, b *etcd3.Backend) int64 {
 	t.Helper()
 	resp, err := b.Client().Put(testContext(t), "bump", "")
 	require.NoError(t, err)
 	return resp.Header.Revision
-}
-
-// Two resources, with reads, writes, watches and health checks, use one
-// connection. Those that Open asked for the version with are closed.
-func TestResourcesShareOneConnection(t *testing.T) {
-	srv := startEtcd(t, embedded.Config{})
-	var connections atomic.Int32
-	dialer := func(ctx context.Context, addr string) (net.Conn, error) {
-		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
-		if err != nil {
-			return nil, err
-		}
-		connections.Add(1)
-		return &countedConn{Conn: c, open: &connections}, nil
-	}
-	b := open(t, etcd3.Config{Endpoints: srv.Endpoints(), DialOptions: []grpc.DialOption{grpc.WithContextDialer(dialer)}})
-	for _, name := range []string{"pods", "nodes"} {
-		s := newStore(t, b, pods(name))
-		w := watchAll(t, s, "/"+name+"/", "")
-		create(t, s, "/"+name+"/ns/a")
-		require.Equal(t, watch.Added, next(t, w).Type)
-	}
-	require.NoError(t, b.Healthy(testContext(t)))
-	// k8s.io/apiserver's own check, which is process-wide, opens one for a
-	// moment too.
-	require.Eventually(t, func() bool { return connections.Load() == 1 }, deadline, time.Millisecond)
-	require.NoError(t, b.Close())
-	require.Zero(t, connections.Load())
-}
-
-type countedConn struct {
-	net.Conn
-	open   *atomic.Int32
-	closed atomic.Bool
-}
-
-func (c *countedConn) Close() error {
-	if c.closed.CompareAndSwap(false, true) {
-		c.open.Add(-1)
-	}
-	return c.Conn.Close()
 }
 
 // A request for progress reaches the watches of its own store and no other's.
@@ -202,51 +64,6 @@ func TestProgressReachesOneStoreOnly(t *testing.T) {
 	require.Equal(t, watch.Bookmark, next(t, onOther).Type)
 	create(t, a, "/pods/ns/second")
 	require.Equal(t, watch.Added, change(t, onA).Type)
-}
-
-// The same with watches that share a stream, as they do without our metadata:
-// the experiment above can fail.
-func TestProgressReachesAllOfAStream(t *testing.T) {
-	b := newBackend(t)
-	rev := bump(t, b)
-	ctx, cancel := context.WithCancel(testContext(t))
-	defer cancel()
-	w1 := b.Client().Watch(ctx, "/a", clientv3.WithRev(rev+1), clientv3.WithCreatedNotify())
-	w2 := b.Client().Watch(ctx, "/b", clientv3.WithRev(rev+1), clientv3.WithCreatedNotify())
-	require.True(t, (<-w1).Created)
-	require.True(t, (<-w2).Created)
-	bump(t, b) // a watch from the future is not told where it is
-	require.NoError(t, b.Client().RequestProgress(ctx))
-	for _, w := range []clientv3.WatchChan{w1, w2} {
-		resp := <-w
-		require.True(t, resp.IsProgressNotify())
-	}
-}
-
-// Without a watch there is nobody to tell, and no stream is opened for it.
-func TestProgressWithoutWatch(t *testing.T) {
-	srv := startEtcd(t, embedded.Config{})
-	var streams atomic.Int32
-	count := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-		if md, _ := metadata.FromOutgoingContext(ctx); path.Base(method) == "Watch" && len(md.Get("watchcache-stream")) > 0 {
-			streams.Add(1)
-		}
-		return streamer(ctx, desc, cc, method, opts...)
-	}
-	b := open(t, etcd3.Config{Endpoints: srv.Endpoints(), DialOptions: []grpc.DialOption{grpc.WithChainStreamInterceptor(count)}})
-	s := newStore(t, b, pods("pods"))
-	require.NoError(t, s.RequestWatchProgress(testContext(t)))
-	require.Zero(t, streams.Load())
-
-	w := watchAll(t, s, "/pods/", strconv.FormatInt(bump(t, b), 10))
-	create(t, s, "/pods/ns/a")
-	change(t, w)
-	require.NoError(t, s.RequestWatchProgress(testContext(t)))
-	require.Equal(t, watch.Bookmark, next(t, w).Type)
-	require.Equal(t, int32(1), streams.Load())
-	w.Stop()
-	require.NoError(t, s.RequestWatchProgress(testContext(t)))
-	require.Equal(t, int32(1), streams.Load())
 }
 
 func TestCompactionIsObserved(t *testing.T) {
@@ -337,11 +154,4 @@ func TestBackendCloseEndsStores(t *testing.T) {
 	}
 	_, err = s.Watch(context.Background(), "/pods/", opts)
 	require.ErrorIs(t, err, etcd3.ErrClosed)
-}
-
-func TestWatchRefused(t *testing.T) {
-	s := newStore(t, newBackend(t), pods("pods"))
-	_, err := s.Watch(testContext(t), "/pods/", storage.ListOptions{ResourceVersion: "x", Predicate: storage.Everything, Recursive: true})
-	require.Error(t, err)
-	require.False(t, errors.Is(err, etcd3.ErrClosed))
 }

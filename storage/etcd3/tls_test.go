@@ -37,12 +37,6 @@ func newKeyPair(t *testing.T, name string, ca *keyPair) *keyPair {
 	return keyPairUntil(t, name, ca, time.Now().Add(time.Hour))
 }
 
-// newExpiredKeyPair makes a certificate that was valid until a minute ago.
-func newExpiredKeyPair(t *testing.T, name string, ca *keyPair) *keyPair {
-	t.Helper()
-	return keyPairUntil(t, name, ca, time.Now().Add(-time.Minute))
-}
-
 func keyPairUntil(t *testing.T, name string, ca *keyPair, end time.Time) *keyPair {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -86,8 +80,6 @@ func TestTLS(t *testing.T) {
 	ca, otherCA := newKeyPair(t, "ca", nil), newKeyPair(t, "other-ca", nil)
 	server, client := newKeyPair(t, "server", ca), newKeyPair(t, "client", ca)
 	stranger := newKeyPair(t, "stranger", otherCA)
-	notPEM := filepath.Join(t.TempDir(), "not.pem")
-	require.NoError(t, os.WriteFile(notPEM, []byte("x"), 0o600))
 
 	plain := startEtcd(t, embedded.Config{}).Endpoints()[0]
 	secure := startEtcd(t, embedded.Config{CertFile: server.certFile, KeyFile: server.keyFile}).Endpoints()[0]
@@ -109,25 +101,13 @@ func TestTLS(t *testing.T) {
 		cfg  etcd3.Config
 		want []string
 	}{
-		"client without, server with": {
-			etcd3.Config{Endpoints: []string{"http://" + bare(secure)}},
-			[]string{"http://" + bare(secure), "the server uses TLS", "https://"},
-		},
-		"client without, server with, by the files": {
-			etcd3.Config{Endpoints: []string{bare(mutual)}},
-			[]string{`"` + bare(mutual) + `"`, "the server uses TLS"},
-		},
-		"client with, server without": {
-			etcd3.Config{Endpoints: []string{"https://" + bare(plain)}, TrustedCAFile: ca.certFile},
-			[]string{"https://" + bare(plain), "does not use TLS", "http://"},
-		},
 		"another authority": {
 			etcd3.Config{Endpoints: []string{secure}, TrustedCAFile: otherCA.certFile},
 			[]string{secure, "unknown authority", "TrustedCAFile", otherCA.certFile},
 		},
 		"the system's authorities": {
 			etcd3.Config{Endpoints: []string{secure}},
-			[]string{secure, "unknown authority", "TrustedCAFile is not set"},
+			[]string{secure, "unknown authority", `TrustedCAFile: ""`},
 		},
 		"another name": {
 			etcd3.Config{Endpoints: []string{strings.Replace(secure, "127.0.0.1", "localhost", 1)}, TrustedCAFile: ca.certFile},
@@ -135,7 +115,7 @@ func TestTLS(t *testing.T) {
 		},
 		"no client certificate": {
 			etcd3.Config{Endpoints: []string{mutual}, TrustedCAFile: ca.certFile},
-			[]string{mutual, "client certificate", "set CertFile and KeyFile"},
+			[]string{mutual, "certificate required", `CertFile: ""`},
 		},
 		"a stranger's client certificate": {
 			etcd3.Config{Endpoints: []string{mutual}, TrustedCAFile: ca.certFile, CertFile: stranger.certFile, KeyFile: stranger.keyFile},
@@ -153,10 +133,6 @@ func TestTLS(t *testing.T) {
 			etcd3.Config{Endpoints: []string{secure}, TrustedCAFile: "/no/ca.crt"},
 			[]string{"TrustedCAFile", "/no/ca.crt", "no such file"},
 		},
-		"authority is no PEM": {
-			etcd3.Config{Endpoints: []string{secure}, TrustedCAFile: notPEM},
-			[]string{"TrustedCAFile", notPEM, "PEM"},
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// With the default DialTimeout: what can't get better is told
@@ -169,33 +145,13 @@ func TestTLS(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A certificate that is replaced on disk is used for the next connection.
-func TestClientCertificateIsReadAgain(t *testing.T) {
-	ca := newKeyPair(t, "ca", nil)
-	server, client := newKeyPair(t, "server", ca), newKeyPair(t, "client", ca)
-	stranger := newKeyPair(t, "stranger", newKeyPair(t, "other-ca", nil))
-	srvConfig := embedded.Config{Dir: t.TempDir(), CertFile: server.certFile, KeyFile: server.keyFile, TrustedCAFile: ca.certFile}
-	srv := startEtcd(t, srvConfig)
-	srvConfig.ClientURL = srv.Endpoints()[0]
-	b := open(t, etcd3.Config{Endpoints: srv.Endpoints(), TrustedCAFile: ca.certFile, CertFile: client.certFile, KeyFile: client.keyFile})
-	require.NoError(t, b.Healthy(testContext(t)))
-
-	keep := map[string][]byte{}
-	for to, from := range map[string]string{client.certFile: stranger.certFile, client.keyFile: stranger.keyFile} {
-		var err error
-		keep[to], err = os.ReadFile(to)
-		require.NoError(t, err)
-		content, err := os.ReadFile(from)
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(to, content, 0o600))
+	for name, endpoint := range map[string]string{"client without, server with": bare(secure), "client with, server without": "https://" + bare(plain)} {
+		t.Run(name, func(t *testing.T) {
+			// It may be that the server only starts.
+			err := openError(t, etcd3.Config{Endpoints: []string{endpoint}, DialTimeout: time.Second})
+			require.ErrorIs(t, err, etcd3.ErrUnreachable)
+			require.ErrorContains(t, err, endpoint)
+			require.ErrorContains(t, err, "does one side only use TLS?")
+		})
 	}
-	require.NoError(t, srv.Close()) // ends the connection
-	startEtcd(t, srvConfig)
-	require.Error(t, b.Healthy(t.Context()))
-	for file, content := range keep {
-		require.NoError(t, os.WriteFile(file, content, 0o600))
-	}
-	require.NoError(t, b.Healthy(testContext(t)))
 }

@@ -27,12 +27,11 @@ const (
 	recheckInterval = 10 * time.Minute
 )
 
-// The delay between requests to an endpoint that does not answer, doubled each
-// time from the first value up to the last, while Open waits and in the
-// background.
+// The delay between requests to an endpoint that does not answer: while Open waits,
+// doubled each time from the first value up to the last, and in the background.
 const (
-	firstRetry, lastRetry                     = 50 * time.Millisecond, time.Second
-	firstBackgroundRetry, lastBackgroundRetry = time.Second, time.Minute
+	firstRetry, lastRetry = 50 * time.Millisecond, time.Second
+	backgroundRetry       = 2 * time.Second
 )
 
 // versions keeps track of which endpoints answer progress requests reliably.
@@ -51,10 +50,10 @@ type versions struct {
 	// reliable is true when an endpoint has answered and each one that has is
 	// reliable.
 	reliable atomic.Bool
-	// met wakes run: a member of unknown version has sent a report.
-	met chan struct{}
-	mu  struct {
+	mu       struct {
 		sync.Mutex
+		// silent are the endpoints whose silence was logged.
+		silent map[string]bool
 		// endpoints and members have an entry for each endpoint and member that has
 		// ever answered: whether it is reliable.
 		endpoints map[string]bool
@@ -70,7 +69,8 @@ type member struct {
 }
 
 func newVersions(endpoints []string, lg *zap.Logger) *versions {
-	v := &versions{endpoints: endpoints, logger: lg, met: make(chan struct{}, 1)}
+	v := &versions{endpoints: endpoints, logger: lg}
+	v.mu.silent = make(map[string]bool)
 	v.mu.endpoints = make(map[string]bool)
 	v.mu.members = make(map[uint64]bool)
 	return v
@@ -78,8 +78,8 @@ func newVersions(endpoints []string, lg *zap.Logger) *versions {
 
 // trusts reports whether a member's answer to a progress request counts. If the
 // member's version is not known, the answer does not count as long as some
-// endpoint has never answered, because the member may be behind that endpoint;
-// run then asks the endpoint again soon. (When all endpoints have answered, an
+// endpoint has never answered, because the member may be behind that endpoint,
+// which run asks every other second. (When all endpoints have answered, an
 // unknown member is behind an endpoint that is a proxy, and the proxy's answer
 // counts for it.)
 func (v *versions) trusts(id uint64) bool {
@@ -89,20 +89,7 @@ func (v *versions) trusts(id uint64) bool {
 	if known && id != 0 {
 		return reliable
 	}
-	if len(v.unknown()) == 0 {
-		return true
-	}
-	select {
-	case v.met <- struct{}{}:
-	default: // run was woken already
-	}
-	return false
-}
-
-// answer is the result of asking one endpoint.
-type answer struct {
-	endpoint string
-	err      error
+	return len(v.unknown()) == 0
 }
 
 // first asks all endpoints until one has answered and the others have had
@@ -110,10 +97,10 @@ type answer struct {
 // each endpoint.
 func (v *versions) first(ctx context.Context) []error {
 	ctx, cancel := context.WithCancel(ctx)
-	answers := make(chan answer, len(v.endpoints))
+	answers := make(chan error, len(v.endpoints))
 	var wg sync.WaitGroup
 	for _, ep := range v.endpoints {
-		wg.Go(func() { answers <- answer{ep, v.insist(ctx, ep)} })
+		wg.Go(func() { answers <- v.insist(ctx, ep) })
 	}
 	defer wg.Wait()
 	defer cancel()
@@ -122,9 +109,9 @@ func (v *versions) first(ctx context.Context) []error {
 	var patience <-chan time.Time
 	for range v.endpoints {
 		select {
-		case a := <-answers:
-			if a.err != nil {
-				errs = append(errs, a.err)
+		case err := <-answers:
+			if err != nil {
+				errs = append(errs, err)
 			} else if patience == nil {
 				patience = time.After(stragglerTimeout)
 			}
@@ -179,6 +166,7 @@ func (v *versions) check(ctx context.Context, endpoint string) error {
 	}
 	v.mu.endpoints[endpoint] = ok
 	v.mu.members[who.id] = ok
+	delete(v.mu.silent, endpoint)
 	reliable := true
 	for _, ok := range v.mu.endpoints {
 		reliable = reliable && ok
@@ -200,33 +188,19 @@ func (v *versions) unknown() []string {
 	return eps
 }
 
-// run asks endpoints that have not answered again and again, soon if one of
-// them seems to have come back, and all endpoints from time to time. run ends
-// with ctx.
+// run asks endpoints that have not answered again and again, and all of them from time to
+// time once they have. run ends with ctx.
 func (v *versions) run(ctx context.Context) {
-	retry := firstBackgroundRetry
-	asked := time.Now()
 	for {
-		eps, wait := v.unknown(), retry
+		eps, wait := v.unknown(), backgroundRetry
 		if len(eps) == 0 {
-			eps, wait, retry = v.endpoints, recheckInterval, firstBackgroundRetry
-		} else {
-			retry = min(2*retry, lastBackgroundRetry)
+			eps, wait = v.endpoints, recheckInterval
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-v.met:
-			// Reports come many times a second while reads wait.
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(time.Until(asked.Add(firstBackgroundRetry))):
-			}
-			eps = v.unknown()
 		case <-time.After(wait):
 		}
-		asked = time.Now()
 		v.round(ctx, eps)
 	}
 }
@@ -238,12 +212,21 @@ func (v *versions) round(ctx context.Context, eps []string) {
 	var wg sync.WaitGroup
 	for _, ep := range eps {
 		wg.Go(func() {
-			if err := v.check(ctx, ep); err != nil && ctx.Err() == nil {
+			if err := v.check(ctx, ep); err != nil && ctx.Err() == nil && v.fallsSilent(ep) {
 				v.logger.Warn("An etcd endpoint does not answer; it is asked again", zap.String("endpoint", ep), zap.String("reason", reason(err)))
 			}
 		})
 	}
 	wg.Wait()
+}
+
+// fallsSilent reports whether an endpoint's silence was not logged since its last answer.
+func (v *versions) fallsSilent(endpoint string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	known := v.mu.silent[endpoint]
+	v.mu.silent[endpoint] = true
+	return !known
 }
 
 // reliableProgress reports whether an etcd of this version answers a progress

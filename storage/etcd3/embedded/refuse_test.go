@@ -214,27 +214,6 @@ func TestContextEndsStart(t *testing.T) {
 	})
 }
 
-// A start that is cut short in a directory with data leaves the data.
-func TestContextEndsRestart(t *testing.T) {
-	dir := t.TempDir()
-	first := start(t, embedded.Config{Dir: dir})
-	put(t, dial(t, first.Endpoints()...), "k", "v")
-	require.NoError(t, first.Close())
-
-	ctx, cancel := context.WithCancel(testContext(t))
-	defer cancel()
-	lg := logHook(func(message string) {
-		if message == "starting etcd server" {
-			cancel()
-		}
-	})
-	_, err := embedded.Start(ctx, embedded.Config{Dir: dir, Logger: lg})
-	require.ErrorIs(t, err, context.Canceled)
-
-	second := start(t, embedded.Config{Dir: dir})
-	require.Equal(t, "v", get(t, dial(t, second.Endpoints()...), "k"))
-}
-
 // logHook returns a logger that calls f with each message.
 func logHook(f func(message string)) *zap.Logger {
 	core := zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{}), zapcore.AddSync(discard{}), zap.InfoLevel)

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -48,17 +47,6 @@ func TestStartServesAndCloses(t *testing.T) {
 	require.NoError(t, srv.Err())
 }
 
-func TestServersRunSideBySide(t *testing.T) {
-	a := start(t, embedded.Config{Dir: t.TempDir()})
-	b := start(t, embedded.Config{Dir: t.TempDir()})
-	require.NotEqual(t, a.Endpoints(), b.Endpoints())
-	ca, cb := dial(t, a.Endpoints()...), dial(t, b.Endpoints()...)
-	put(t, ca, "k", "a")
-	put(t, cb, "k", "b")
-	require.Equal(t, "a", get(t, ca, "k"))
-	require.Equal(t, "b", get(t, cb, "k"))
-}
-
 // A server that is closed and started again on its directory has its data, and
 // a watch that was open meanwhile goes on without a gap.
 func TestRestartKeepsDataAndWatches(t *testing.T) {
@@ -80,29 +68,6 @@ func TestRestartKeepsDataAndWatches(t *testing.T) {
 
 	// Closed with the watch still open.
 	require.NoError(t, second.Close())
-}
-
-func TestUnixSocket(t *testing.T) {
-	dir := t.TempDir()
-	t.Chdir(dir)
-	srv := start(t, embedded.Config{Dir: "data", ClientURL: "unix://etcd.sock"})
-	require.Len(t, srv.Endpoints(), 1)
-	require.True(t, strings.HasPrefix(srv.Endpoints()[0], "unix:///"), srv.Endpoints())
-	require.True(t, strings.HasSuffix(srv.Endpoints()[0], "/etcd.sock"), srv.Endpoints())
-	t.Chdir(t.TempDir()) // the endpoint does not depend on the working directory
-	c := dial(t, srv.Endpoints()...)
-	put(t, c, "a", "1")
-	require.Equal(t, "1", get(t, c, "a"))
-	require.NoError(t, srv.Close())
-	require.NoFileExists(t, filepath.Join(dir, "etcd.sock"))
-}
-
-func TestQuota(t *testing.T) {
-	srv := start(t, embedded.Config{Dir: t.TempDir(), QuotaBytes: 256 << 10})
-	c := dial(t, srv.Endpoints()...)
-	put(t, c, "small", "1")
-	_, err := c.Put(testContext(t), "large", strings.Repeat("x", 512<<10))
-	require.ErrorIs(t, err, rpctypes.ErrNoSpace)
 }
 
 func TestLogger(t *testing.T) {

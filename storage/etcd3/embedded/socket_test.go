@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -65,29 +64,6 @@ func TestSocketIsPrivate(t *testing.T) {
 			require.Empty(t, left)
 		})
 	}
-}
-
-// Two servers can have their sockets in one directory, and a directory that a
-// killed process left behind is no obstacle.
-func TestSocketsInOneDirectory(t *testing.T) {
-	dir := t.TempDir()
-	require.NoError(t, os.Mkdir(filepath.Join(dir, ".a"), 0o700))
-	one := start(t, embedded.Config{Dir: t.TempDir(), ClientURL: "unix://" + filepath.Join(dir, "1.sock")})
-	two := start(t, embedded.Config{Dir: t.TempDir(), ClientURL: "unix://" + filepath.Join(dir, "2.sock")})
-	first, second := dial(t, one.Endpoints()...), dial(t, two.Endpoints()...)
-	put(t, first, "k", "1")
-	put(t, second, "k", "2")
-	require.Equal(t, "1", get(t, first, "k"))
-}
-
-// A path as long as a socket's may be works.
-func TestLongestSocket(t *testing.T) {
-	dir, err := os.MkdirTemp("", "s")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	socket := filepath.Join(dir, strings.Repeat("x", 103-len(dir)-1))
-	srv := start(t, embedded.Config{Dir: t.TempDir(), ClientURL: "unix://" + socket})
-	put(t, dial(t, srv.Endpoints()...), "k", "v")
 }
 
 func TestSocketWithoutADirectory(t *testing.T) {
