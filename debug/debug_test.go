@@ -117,7 +117,7 @@ func TestFormats(t *testing.T) {
 		{accept: []string{"application/json"}, json: true},
 		{accept: []string{"application/json, */*"}, json: false},
 		{accept: []string{"application/json;q=0.5", "text/html;q=0.9"}, json: false},
-		{accept: []string{"application/json;q=0.9,text/html;q=0.5"}, json: true},
+		{accept: []string{"application/json;q=0.9"}, json: true},
 		{accept: []string{"text/html,application/xhtml+xml,*/*;q=0.8"}, json: false},
 		{accept: []string{"*/*"}, json: false},
 	} {

@@ -75,19 +75,13 @@ func (d *description) state() (state string, since *time.Time, reason string) {
 	return "not ready", since, d.text(summary, s.NotReady)
 }
 
-// shadow is the result of the comparisons with the shipped cacher.
+// shadow is the result of the comparisons with the shipped cacher; Counts has them by kind.
 func (d *description) shadow() string {
-	t := &d.status.Totals
-	count := func(by map[string]uint64) (all uint64) {
-		for _, n := range by {
-			all += n
-		}
-		return all
+	differed := uint64(0)
+	for _, n := range d.status.Totals.ShadowDiffered {
+		differed += n
 	}
-	return fmt.Sprintf("in the shadow of the shipped cacher, which answers: %v of the requests compared (%d get, %d list, %d watch events), %d differed (%d get, %d list, %d watch events), %d not compared (%d no room, %d excused)",
-		d.status.Shadow, t.ShadowCompared["get"], t.ShadowCompared["list"], t.ShadowCompared["watch"],
-		count(t.ShadowDiffered), t.ShadowDiffered["get"], t.ShadowDiffered["list"], t.ShadowDiffered["watch"],
-		count(t.ShadowSkipped), t.ShadowSkipped["room"], t.ShadowSkipped["excused"])
+	return fmt.Sprintf("in the shadow of the shipped cacher, which answers: %v of the requests are compared, and %d have differed", d.status.Shadow, differed)
 }
 
 // text is a summary, with the details if values are shown.

@@ -7,10 +7,9 @@
 // # Requests
 //
 // GET and HEAD only; a request changes nothing and wakes no cache that sleeps.
-// JSON is the answer to ?format=json, or to an Accept header that prefers
-// application/json to text/html; else the answer is the page. The parameters
-// below are for JSON. An invalid value is a 400, a Status
-// of the API whose message names the parameter.
+// JSON is the answer to ?format=json, or to an Accept header with application/json and
+// neither text/html nor */*; else the answer is the page. The parameters below are for
+// JSON. An invalid value is a 400, a Status of the API whose message names the parameter.
 //
 //	resource=  one cache, as its field "id" or "resource" names it, with details
 //	sort=      the order of watchers, slowest first by default; a leading "-"

@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/utils/clock"
 
 	"github.com/kube-watchcache/watchcache/cacher"
 )
@@ -30,9 +29,6 @@ type Config struct {
 	// Authorizer decides whether a user may list a resource and so see the names
 	// of its objects. nil: the server authorizes nothing, and every user may.
 	Authorizer authorizer.Authorizer
-	// Clock tells the time of the answers; nil: the real one. The caches have
-	// clocks of their own.
-	Clock clock.PassiveClock
 }
 
 // Handler serves the page and its JSON. The handler authenticates nobody, and
@@ -45,9 +41,6 @@ type Handler struct {
 
 // New returns a Handler.
 func New(config Config) *Handler {
-	if config.Clock == nil {
-		config.Clock = clock.RealClock{}
-	}
 	return &Handler{config: config, page: newPage()}
 }
 
@@ -108,7 +101,7 @@ func (h *Handler) serveJSON(w http.ResponseWriter, r *http.Request, q query) {
 // report describes the caches that a query names. report returns false if the
 // query names one that there isn't.
 func (h *Handler) report(ctx context.Context, q query) (Report, bool) {
-	report := Report{Schema: SchemaVersion, Time: h.config.Clock.Now(), Caches: []Cache{}}
+	report := Report{Schema: SchemaVersion, Time: time.Now(), Caches: []Cache{}}
 	seen := map[string]int{}
 	for _, c := range h.config.Caches() {
 		resource := c.Config().GroupResource
@@ -157,46 +150,14 @@ func (h *Handler) mayList(ctx context.Context, c *cacher.Cacher) bool {
 	return err == nil && decision == authorizer.DecisionAllow
 }
 
-// wantsJSON reports whether the answer is to be JSON: the parameter says so, or
-// the client accepts JSON and prefers it to HTML.
+// wantsJSON reports whether the answer is JSON: the parameter says so, or the client
+// accepts JSON and neither HTML nor anything.
 func wantsJSON(r *http.Request) bool {
 	if format := r.URL.Query().Get("format"); format != "" {
 		return format == "json"
 	}
 	accepted := strings.Join(r.Header.Values("Accept"), ",")
-	return quality(accepted, "application", "json") > quality(accepted, "text", "html")
-}
-
-// quality returns how much a client wants a media type, by its Accept header:
-// the most specific range that covers the type counts. A client that says
-// nothing about a type does not want it.
-func quality(accepted, kind, subtype string) float64 {
-	best, specific := 0.0, -1
-	for part := range strings.SplitSeq(accepted, ",") {
-		media, parameters, _ := strings.Cut(part, ";")
-		rank := -1
-		switch strings.ToLower(strings.TrimSpace(media)) {
-		case kind + "/" + subtype:
-			rank = 2
-		case kind + "/*":
-			rank = 1
-		case "*/*":
-			rank = 0
-		}
-		if rank <= specific {
-			continue
-		}
-		best, specific = 1, rank
-		for parameter := range strings.SplitSeq(parameters, ";") {
-			name, value, _ := strings.Cut(strings.TrimSpace(parameter), "=")
-			if strings.EqualFold(name, "q") {
-				if q, err := strconv.ParseFloat(value, 64); err == nil {
-					best = q
-				}
-			}
-		}
-	}
-	return best
+	return strings.Contains(accepted, "application/json") && !strings.Contains(accepted, "text/html") && !strings.Contains(accepted, "*/*")
 }
 
 // seconds returns the time from a to b in seconds, 0 if b is before a.

@@ -36,55 +36,36 @@ func scopeOf(prefix, key, field string) string {
 	return "namespace"
 }
 
-// hideLabels returns a label selector with its keys and without its values.
+// hideLabels returns a label selector with its keys and operators, and without its values.
 func hideLabels(selector string) string {
-	if selector == "" {
-		return ""
-	}
 	requirements, err := labels.ParseToRequirements(selector)
 	if err != nil {
 		return hidden
 	}
 	parts := make([]string, 0, len(requirements))
 	for _, r := range requirements {
-		key := r.Key()
-		switch r.Operator() {
+		switch operator := r.Operator(); operator {
 		case selection.Exists:
-			parts = append(parts, key)
+			parts = append(parts, r.Key())
 		case selection.DoesNotExist:
-			parts = append(parts, "!"+key)
-		case selection.In, selection.NotIn:
-			parts = append(parts, key+" "+string(r.Operator())+" ("+hidden+")")
-		case selection.GreaterThan:
-			parts = append(parts, key+">"+hidden)
-		case selection.LessThan:
-			parts = append(parts, key+"<"+hidden)
-		case selection.NotEquals:
-			parts = append(parts, key+"!="+hidden)
+			parts = append(parts, "!"+r.Key())
 		default:
-			parts = append(parts, key+"="+hidden)
+			parts = append(parts, r.Key()+" "+string(operator)+" "+hidden)
 		}
 	}
 	return strings.Join(parts, ",")
 }
 
-// hideFields returns a field selector with the names of its fields and without
-// its values.
+// hideFields returns a field selector with its fields and operators, and without its
+// values.
 func hideFields(selector string) string {
-	if selector == "" {
-		return ""
-	}
 	parsed, err := fields.ParseSelector(selector)
 	if err != nil {
 		return hidden
 	}
-	parts := []string{}
+	var parts []string
 	for _, r := range parsed.Requirements() {
-		operator := "="
-		if r.Operator == selection.NotEquals {
-			operator = "!="
-		}
-		parts = append(parts, r.Field+operator+hidden)
+		parts = append(parts, r.Field+" "+string(r.Operator)+" "+hidden)
 	}
 	return strings.Join(parts, ",")
 }

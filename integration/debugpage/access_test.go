@@ -158,7 +158,7 @@ func TestWhatIsShown(t *testing.T) {
 	require.Equal(t, "robot", first.User)
 	require.Equal(t, "access-test/1", first.UserAgent)
 	require.Contains(t, first.Address, "127.0.0.1:")
-	require.Equal(t, debug.Selection{Scope: "object", Labels: "project=…,size in (…)", Fields: "metadata.name=…"}, first.Selection)
+	require.Equal(t, debug.Selection{Scope: "object", Labels: "project = …,size in …", Fields: "metadata.name = …"}, first.Selection)
 	require.Equal(t, debug.Selection{Scope: "namespace"}, second.Selection)
 	shown := report(t, s, Operator, "&sort=age&values=true").Caches[0].Watchers.Items[1]
 	require.Equal(t, debug.Selection{Scope: "namespace", Key: "/fleet.example.com/devices/hidden-ns/"}, shown.Selection)
