@@ -56,18 +56,15 @@
 //
 // An event costs its receiver one deep copy of the object and a hand-over
 // between goroutines, about 0.3 µs; a listed object costs one deep copy beyond
-// cacher.GetList. An object of 18 allocations is copied in 1.5 to 2 µs.
-// BenchmarkWatch and BenchmarkList measure this beside the cache itself. The
-// copy is made on the watch's own goroutine, up to 16 events ahead: neither the
-// dispatcher nor other watchers wait. An idle watch costs this one goroutine.
-// An informer holds a second copy of all objects that it selects; for
-// occasional reads, a list or the cache's own Get takes less memory.
+// cacher.GetList. The copy is made on the watch's own goroutine, its only one, up to 16
+// events ahead: neither the dispatcher nor other watchers wait. An informer holds a second
+// copy of all objects that it selects; for occasional reads, a list or the cache's own Get
+// takes less memory.
 //
 // # When something goes wrong
 //
 //   - A watch reaches its timeoutSeconds: client-go resumes it at its last
-//     resourceVersion. Bookmarks keep that resourceVersion recent, however
-//     quiet the resource is.
+//     resourceVersion, which bookmarks keep recent.
 //   - The resourceVersion is older than the cache's window, or the cache had to
 //     list its storage again: 410, and client-go lists or streams all objects
 //     again. Handlers are called for the differences; for an object whose
@@ -78,10 +75,8 @@
 //   - The cache is not ready: 429, and client-go tries again, with pauses of
 //     0.8 s to 30 s and more. No event is lost, but waiting for the cache
 //     (Cacher.Wait) before an informer is run is quicker.
-//   - The cache stops: all watches end, and everything after that is 429. An
-//     informer keeps its objects and goes on trying. End informers before the
-//     cache: an informer that pauses between two tries ends only after the
-//     pause.
+//   - The cache stops: all watches end, and everything after that is 429. End informers
+//     before the cache: one that pauses between two tries ends only after the pause.
 //   - The cache has an idle timeout: a list or a watch starts it again, and an
 //     open watch, and therefore a running informer, keeps it running.
 package informer

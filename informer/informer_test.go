@@ -3,9 +3,6 @@
 package informer_test
 
 import (
-	"bytes"
-	"context"
-	"flag"
 	"fmt"
 	"sync"
 	"testing"
@@ -17,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/informer"
@@ -102,39 +98,6 @@ func TestInformer(t *testing.T) {
 	})
 }
 
-// An object that leaves the selection is deleted, in its last selected state.
-func TestInformerSelects(t *testing.T) {
-	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		put(store, poddata.Pod("a/one"))
-		i := informer.New(c, 0, nil, informer.WithTweak(func(o *metav1.ListOptions) { o.LabelSelector = "app=web" }))
-		h := handled(t, i)
-		defer run(t, i.RunWithContext)()
-		elapse(time.Second)
-		h.expect(t)
-		put(store, poddata.Pod("a/one", "app=web"))
-		put(store, poddata.Pod("a/one", "app=web", "n=2"))
-		put(store, poddata.Pod("a/one", "app=db"))
-		elapse(time.Second)
-		h.expect(t, "add a/one@3 initial=false", "update a/one@3 to a/one@4", "delete a/one@5")
-	})
-}
-
-// A namespace does not include another whose name begins alike.
-func TestInformerInNamespace(t *testing.T) {
-	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		put(store, poddata.Pod("ns1/one"))
-		put(store, poddata.Pod("ns11/one"))
-		i := informer.New(c, 0, nil, informer.InNamespace("ns1"))
-		defer run(t, i.RunWithContext)()
-		elapse(time.Second)
-		put(store, poddata.Pod("ns11/two"))
-		put(store, poddata.Pod("ns1/two"))
-		put(store, poddata.Pod("ns/two"))
-		elapse(time.Second)
-		assert.Equal(t, "ns1/one@2 ns1/two@5", stored(i.GetStore()))
-	})
-}
-
 // Informers of one cache, its lists, and the cache itself share no memory that
 // one of them could write to.
 func TestInformersArePrivate(t *testing.T) {
@@ -183,64 +146,4 @@ func TestInformersOwnTheirIndexers(t *testing.T) {
 	}
 	assert.Len(t, indexers, 1, "the caller's indexers")
 	assert.NoError(t, informer.New(c, 0, nil).AddIndexers(indexers))
-}
-
-func TestInformerResyncs(t *testing.T) {
-	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		put(store, poddata.Pod("a/one"))
-		i := informer.New(c, time.Minute, nil)
-		h := handled(t, i)
-		defer run(t, i.RunWithContext)()
-		elapse(70 * time.Second)
-		h.expect(t, "add a/one@2 initial=true", "update a/one@2 to a/one@2")
-	})
-}
-
-// The errors of an informer name the resource, not a Go type.
-func TestInformerSaysWhatItIsOf(t *testing.T) {
-	store := newStore()
-	c := start(t, store)
-	i := informer.New(c, 0, nil, informer.InNamespace("not/one"))
-	failed := make(chan string, 100)
-	require.NoError(t, i.SetWatchErrorHandlerWithContext(func(_ context.Context, r *cache.Reflector, err error) {
-		failed <- fmt.Sprintf("%s: %v", r.TypeDescription(), err)
-	}))
-	defer run(t, i.RunWithContext)()
-	want := `pods: failed to list pods: informer.InNamespace is "not/one": not a valid name of a namespace: may not contain '/'`
-	select {
-	case got := <-failed:
-		assert.Equal(t, want, got)
-	case <-time.After(patience):
-		assert.Fail(t, "the informer does not fail")
-	}
-}
-
-// So do the traces of slow handlers.
-func TestInformerTracesWhatItIsOf(t *testing.T) {
-	var log bytes.Buffer
-	flags := flag.NewFlagSet("klog", flag.PanicOnError)
-	klog.InitFlags(flags)
-	set := func(flag, value string) {
-		require.NoError(t, flags.Set(flag, value))
-	}
-	set("v", "2")
-	set("logtostderr", "false")
-	set("alsologtostderr", "false")
-	klog.SetOutput(&log)
-	defer set("logtostderr", "true")
-	defer set("v", "0")
-	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		slow := func(any) ([]string, error) {
-			<-time.After(time.Second)
-			return nil, nil
-		}
-		defer run(t, informer.New(c, 0, cache.Indexers{"slow": slow}).RunWithContext)()
-		elapse(time.Second)
-		for i := range 2000 { // more than a batch
-			put(store, poddata.Pod(fmt.Sprintf("a/%d", i)))
-		}
-		elapse(time.Hour)
-	})
-	klog.Flush()
-	assert.Contains(t, log.String(), `Resource:/, Resource=pods`)
 }

@@ -138,22 +138,6 @@ func inBubbleOf(t *testing.T, f func(*testing.T, *informer.ListWatch)) {
 	}, func(config *cacher.Config) { config.FreshnessTimeout = time.Hour })
 }
 
-// A list is a deep copy, to the last map.
-func TestListsArePrivate(t *testing.T) {
-	store := newStore(poddata.Pod("a/one", "app=web"))
-	l := informer.ListerWatcher(start(t, store))
-	for _, rv := range []string{"", "0"} {
-		for range 2 {
-			object, err := l.ListWithContext(t.Context(), metav1.ListOptions{ResourceVersion: rv})
-			require.NoError(t, err)
-			pods := object.(*example.PodList)
-			require.Equal(t, "web", pods.Items[0].Labels["app"], "rv %q: the label in the cache", rv)
-			pods.Items[0].Labels["app"] = "mine"
-			pods.Items[0].Spec.NodeSelector = map[string]string{}
-		}
-	}
-}
-
 func TestListErrors(t *testing.T) {
 	store := newStore(poddata.Pod("a/one"), poddata.Pod("a/two"))
 	l := informer.ListerWatcher(start(t, store, func(config *cacher.Config) { config.FreshnessTimeout = 10 * time.Millisecond }))

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
@@ -40,22 +39,6 @@ func reflectInto(t *testing.T, l cache.ListerWatcher, change ...func(*cache.Refl
 func expectRequests(t *testing.T, l *counted, want ...string) {
 	t.Helper()
 	assert.Equal(t, want, l.requests())
-}
-
-// A Reflector streams the initial state, and goes on with the same watch.
-func TestReflectorStreams(t *testing.T) {
-	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		put(store, poddata.Pod("a/one"))
-		l := &counted{ListWatch: informer.ListerWatcher(c)}
-		r, got, stop := reflectInto(t, l)
-		elapse(time.Second)
-		put(store, poddata.Pod("a/two"))
-		elapse(time.Second)
-		assert.Equal(t, "a/one@2 a/two@3", stored(got))
-		assert.Equal(t, "3", r.LastSyncResourceVersion())
-		expectRequests(t, l, "stream@")
-		stop()
-	})
 }
 
 // Regression 140: a Reflector that does not stream lists once, at any version: it takes
@@ -114,24 +97,6 @@ func TestReflectorResumes(t *testing.T) {
 	}
 }
 
-// The bookmarks of an idle resource keep the Reflector's resourceVersion
-// recent, so that changes of other resources do not make it list again.
-func TestReflectorAdvancesByBookmarks(t *testing.T) {
-	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		put(store, poddata.Pod("a/one"))
-		r, _, stop := reflectInto(t, informer.ListerWatcher(c))
-		elapse(time.Second)
-		assert.Equal(t, "2", r.LastSyncResourceVersion())
-		for range 7 {
-			store.Touch()
-		}
-		require.NoError(t, store.RequestWatchProgress(t.Context())) // as etcd reports by itself now and then
-		elapse(70 * time.Second)
-		assert.Equal(t, "9", r.LastSyncResourceVersion())
-		stop()
-	})
-}
-
 // A watch that can't be resumed because the window no longer has the version
 // makes the Reflector list, or stream, again; objects that were deleted
 // meanwhile are removed.
@@ -161,79 +126,6 @@ func TestReflectorListsAnewAfter410(t *testing.T) {
 				}
 				stop()
 			}, func(config *cacher.Config) { config.EventsHistoryWindow = time.Second })
-		})
-	}
-}
-
-// A Reflector that asks for a version which the cache does not reach starts
-// over with the most recent one.
-func TestReflectorAheadOfTheCache(t *testing.T) {
-	for _, lists := range []bool{false, true} {
-		t.Run(fmt.Sprintf("lists: %v", lists), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-				put(store, poddata.Pod("a/one"))
-				var asked atomic.Bool
-				l := &counted{lists: lists, ListWatch: informer.ListerWatcher(c, informer.WithTweak(func(o *metav1.ListOptions) {
-					if !asked.Swap(true) {
-						o.ResourceVersion, o.Limit = "1000", 0
-					}
-				}))}
-				r, got, stop := reflectInto(t, l)
-				elapse(5 * time.Minute)
-				assert.Equal(t, "a/one@2", stored(got))
-				assert.Equal(t, "2", r.LastSyncResourceVersion())
-				if lists {
-					expectRequests(t, l, "list@0 limit=500 Timeout", "list@ limit=500", "watch@2")
-				} else {
-					expectRequests(t, l, "stream@", "stream@")
-				}
-				stop()
-			})
-		})
-	}
-}
-
-// While the cache is not ready a Reflector tries again, until it is. Its list
-// may be answered by storage meanwhile.
-func TestReflectorWaitsForTheCache(t *testing.T) {
-	for _, lists := range []bool{false, true} {
-		t.Run(fmt.Sprintf("lists: %v", lists), func(t *testing.T) {
-			store := newStore(poddata.Pod("a/one"))
-			fill := store.Gate("watch")
-			c := open(t, store)
-			l := &counted{ListWatch: informer.ListerWatcher(c), lists: lists}
-			_, got, stop := reflectInto(t, l)
-			until(t, "the Reflector has tried several times", func() bool { return len(l.requests()) > 3 })
-			assert.False(t, c.Ready(), "the cache is ready")
-			for _, request := range l.requests() {
-				if request != "list@0 limit=500" {
-					assert.True(t, strings.HasSuffix(request, " TooManyRequests"), "got %q", request)
-				}
-			}
-			fill()
-			put(store, poddata.Pod("a/two"))
-			until(t, "it has what there is", func() bool { return stored(got) == "a/one@2 a/two@3" })
-			stop()
-		})
-	}
-}
-
-// When the cache stops, a Reflector keeps what it has, and can be ended.
-func TestReflectorOutlivesTheCache(t *testing.T) {
-	for _, lists := range []bool{false, true} {
-		t.Run(fmt.Sprintf("lists: %v", lists), func(t *testing.T) {
-			c := start(t, newStore(poddata.Pod("a/one")))
-			l := &counted{ListWatch: informer.ListerWatcher(c), lists: lists}
-			_, got, stop := reflectInto(t, l)
-			until(t, "it has what there is", func() bool { return stored(got) == "a/one@2" })
-			c.Stop()
-			tried := len(l.requests())
-			until(t, "the Reflector has tried several times", func() bool { return len(l.requests()) > tried+3 })
-			for _, request := range l.requests()[tried+1:] {
-				assert.True(t, strings.HasSuffix(request, " TooManyRequests"), "got %q", request)
-			}
-			assert.Equal(t, "a/one@2", stored(got))
-			stop()
 		})
 	}
 }

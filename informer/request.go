@@ -72,10 +72,7 @@ func (l *ListWatch) request(o metav1.ListOptions, watch bool) (request, error) {
 	if err := setShard(&r.options.Predicate, o.ShardSelector); err != nil {
 		return request{}, err
 	}
-	if err := l.narrow(&r); err != nil {
-		return request{}, err
-	}
-	return r, checkContinue(r)
+	return r, l.narrow(&r)
 }
 
 // parse parses the selectors, sets the defaults that the API server sets, and
@@ -159,22 +156,6 @@ func (l *ListWatch) narrow(r *request) error {
 		if key, ok := l.layout.single(namespace, name); ok {
 			r.key, r.options.Recursive = key, false
 		}
-	}
-	return nil
-}
-
-// checkContinue returns the error that storage would return for a continue
-// token, with the token's value.
-func checkContinue(r request) error {
-	token := r.options.Predicate.Continue
-	if token == "" {
-		return nil
-	}
-	if _, _, err := storage.DecodeContinue(token, r.key); err != nil {
-		return wrong("continue", token, err)
-	}
-	if rv := r.options.ResourceVersion; rv != "" && rv != "0" {
-		return wrong("resourceVersion", rv, errors.New("must not be set together with continue"))
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ package informer_test
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -97,20 +96,4 @@ func TestUnstructured(t *testing.T) {
 			assert.Equal(t, "true", end.GetAnnotations()[metav1.InitialEventsAnnotationKey], "the bookmark is %v", end)
 		})
 	}
-}
-
-// A cache of unstructured objects that NewFunc gives no kind takes any.
-func TestUnstructuredWithoutAKind(t *testing.T) {
-	bare := func() runtime.Object { return &unstructured.Unstructured{} }
-	store := memstore.New(poddata.Prefix, bare)
-	store.Put("/pods/a/one", widget("one"))
-	c := start(t, store, func(config *cacher.Config) {
-		config.NewFunc = bare
-		config.NewListFunc = func() runtime.Object { return &unstructured.UnstructuredList{} }
-		config.Codec = unstructured.UnstructuredJSONScheme
-		config.GetAttrsFunc = storage.DefaultNamespaceScopedAttr
-	})
-	i := informer.New(c, time.Hour, nil)
-	defer run(t, i.RunWithContext)()
-	until(t, "it has the object", func() bool { return stored(i.GetStore()) == "a/one@2" })
 }

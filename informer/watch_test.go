@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 
 	"github.com/kube-watchcache/watchcache/cacher"
@@ -137,67 +136,6 @@ func TestWatchesAreNarrow(t *testing.T) {
 	}
 }
 
-// Every object is a plain deep copy.
-func TestEventsArePrivate(t *testing.T) {
-	store := newStore(poddata.Pod("a/one", "app=web"))
-	c := start(t, store)
-	l := informer.ListerWatcher(c)
-	var watches []*watching
-	for range 2 {
-		watches = append(watches, startWatch(t, l, streaming))
-	}
-	for _, step := range []struct {
-		change func()
-		want   watch.EventType
-	}{
-		{func() {}, watch.Added},
-		{func() {}, watch.Bookmark},
-		{func() { put(store, poddata.Pod("a/one", "app=web", "n=2")) }, watch.Modified},
-		{func() { store.Remove("/pods/a/one") }, watch.Deleted},
-	} {
-		step.change()
-		for _, w := range watches {
-			event := w.next()
-			pod, ok := event.Object.(*example.Pod)
-			require.Equal(t, step.want, event.Type)
-			require.True(t, ok, "%s of a %T", event.Type, event.Object)
-			if step.want == watch.Bookmark {
-				assert.Len(t, pod.Annotations, 1, "%s: someone else has written annotations", event.Type)
-			} else {
-				assert.Equal(t, "web", pod.Labels["app"], "%s: someone else has written %v", event.Type, pod.Labels)
-			}
-			if pod.Labels == nil {
-				pod.Labels = map[string]string{}
-			}
-			pod.Labels["app"] = "mine"
-			pod.Annotations = map[string]string{"mine": "too"}
-			if step.want == watch.Added {
-				assert.Equal(t, "a/one@2", list(t, l, metav1.ListOptions{LabelSelector: "app=web"}), "what the cache has")
-			}
-		}
-	}
-}
-
-// The Status of an ERROR event is the receiver's, too.
-func TestErrorsArePrivate(t *testing.T) {
-	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		l := informer.ListerWatcher(c)
-		one, two := startWatch(t, l, metav1.ListOptions{ResourceVersion: "1"}), startWatch(t, l, metav1.ListOptions{ResourceVersion: "1"})
-		synctest.Wait()
-		release := store.Corrupt(statusOf(500, metav1.StatusReasonInternalError))
-		defer release()
-		put(store, poddata.Pod("a/one"))
-		elapse(5 * time.Second)
-		for _, w := range []*watching{one, two} {
-			status, ok := w.next().Object.(*metav1.Status)
-			require.True(t, ok, "got %#v", status)
-			require.EqualValues(t, 500, status.Code, "got %#v", status)
-			status.Code = 200
-			w.expectRest("closed")
-		}
-	})
-}
-
 func TestBookmarksComeToThoseWhoAsk(t *testing.T) {
 	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
 		l := informer.ListerWatcher(c)
@@ -278,31 +216,6 @@ func TestWatchEndsAfterItsEvents(t *testing.T) {
 	})
 }
 
-// A watch adds one goroutine to what the cache has, which for a watcher at
-// rest is none.
-func TestOneGoroutineForAWatch(t *testing.T) {
-	const n = 50
-	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		l := informer.ListerWatcher(c)
-		put(store, poddata.Pod("a/one"))
-		synctest.Wait()
-		before := len(goroutines())
-		var watches []*watching
-		for range n {
-			watches = append(watches, startWatch(t, l, streaming))
-		}
-		for _, w := range watches {
-			w.expectRest("ADDED a/one@2", "BOOKMARK@2 end of initial events")
-		}
-		assert.Equal(t, n, len(goroutines())-before, "the goroutines of %d watches", n)
-		for _, w := range watches {
-			w.Stop()
-		}
-		synctest.Wait()
-		assert.Len(t, goroutines(), before, "the goroutines after the watches, as many as before")
-	})
-}
-
 // A receiver that takes nothing for a while loses nothing, holds up nobody,
 // and is parked by the cache, not buffered for.
 func TestSlowReceiver(t *testing.T) {
@@ -323,25 +236,6 @@ func TestSlowReceiver(t *testing.T) {
 		slow.Stop()
 		quick.Stop()
 	}, func(config *cacher.Config) { config.EventsHistoryWindow = time.Hour })
-}
-
-// A receiver that has fallen behind the window gets a 410.
-func TestReceiverTooSlow(t *testing.T) {
-	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		w := startWatch(t, informer.ListerWatcher(c), metav1.ListOptions{ResourceVersion: "1"})
-		synctest.Wait()
-		for i := range 1000 {
-			put(store, poddata.Pod(fmt.Sprintf("a/%d", i)))
-			elapse(10 * time.Millisecond)
-		}
-		elapse(10 * time.Second)
-		last := ""
-		for event := range w.ResultChan() {
-			last = line(event)
-			synctest.Wait()
-		}
-		assert.Equal(t, "ERROR 410 Expired", last, "the last event that comes")
-	}, func(config *cacher.Config) { config.EventsHistoryWindow = time.Second })
 }
 
 func TestWithoutAContext(t *testing.T) {
