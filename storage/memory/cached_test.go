@@ -92,22 +92,3 @@ func (s *counting) GetList(ctx context.Context, key string, opts storage.ListOpt
 	s.reads++
 	return s.Store.GetList(ctx, key, opts, out)
 }
-
-// BenchmarkReplace replaces 100,000 objects, 1 % of which have changed.
-func BenchmarkReplace(b *testing.B) {
-	const n = 100_000
-	s, objs := open(b), make([]apiruntime.Object, n)
-	for i := range objs {
-		objs[i] = pod(fmt.Sprintf("ns%d/%d", i%100, i), "0")
-	}
-	require.NoError(b, s.Replace(b.Context(), objs))
-	b.ReportAllocs()
-	round := 0
-	for b.Loop() {
-		round++
-		for i := round % 100; i < n; i += 100 {
-			objs[i].(*example.Pod).Labels["v"] = strconv.Itoa(round)
-		}
-		require.NoError(b, s.Replace(b.Context(), objs))
-	}
-}
