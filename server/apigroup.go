@@ -10,32 +10,26 @@ import (
 
 // InstallAPIGroup takes the place of server.InstallAPIGroup(group), and makes the
 // server answer lists of the group from kept bytes: an item is encoded when it
-// has changed, and not again for every request. Answers stay the same to the
-// byte. The rule holds for lists in JSON and protobuf, in all served versions, for
+// has changed, and not again for every request. Answers stay the same to the byte. The
+// rule holds for lists in JSON and protobuf, in all served versions, for
 // all namespaces, selectors and pages; for lists as PartialObjectMetadataList in
-// the same formats; and for lists as Tables, whose cells are made for every
-// request and whose metadata is kept. Everything else is encoded as before: YAML
-// and CBOR, indented JSON, Tables with includeObject=Object or None or of
-// meta.k8s.io/v1beta1, what an audit log has at level RequestResponse as a Table
-// or as metadata, lists that storage has answered, lists of fewer than four items,
+// the same formats; and for lists as Tables, whose cells are made for every request.
+// Encoded as before are YAML and CBOR, indented JSON, Tables with includeObject=Object or
+// None or of meta.k8s.io/v1beta1, Tables and metadata that an audit log has at level
+// RequestResponse, lists that storage has answered, lists of fewer than four items,
 // and lists whose items a registry's Decorator has changed.
 //
-// Clients that accept gzip get lists over 128 KiB compressed, as ever, and from
-// bytes that are kept compressed: clients read the same to the byte, while the
-// compressed bytes are others. For this, Install puts a handler into
-// Config.BuildHandlerChainFunc, as for watches, Tables and metadata. A server
-// that replaces this function afterwards, or delegates to the server of the Config,
-// encodes each list again, and compresses each watch.
-//
-// Watches of the group that the server compresses of itself, those with
-// sendInitialEvents by clients that accept gzip, are compressed once for all of them
-// and not for each: clients read the same events, of one member of gzip. Initial
-// events are encoded once for all watches, and written many at once, unless a
-// registry's Decorator or a filter reads them.
+// Clients that accept gzip get lists over 128 KiB, and watches with sendInitialEvents,
+// compressed as ever, from bytes that are kept compressed: they read the same, while the
+// compressed bytes are others. Initial events are encoded once for all watches, unless a
+// registry's Decorator or a filter reads them. All this is done by the handlers that
+// Install puts into Config.BuildHandlerChainFunc: a server that replaces this function
+// afterwards, or delegates to the server of the Config, encodes each list again, and
+// compresses each watch.
 //
 // The bytes count against Config.EncodingBytes of each cache: a server gains from it as
-// far as the lists that its clients repeat fit. The first list of a kind is encoded as before, the second
-// one keeps its bytes.
+// far as the lists that its clients repeat fit. The first list of a kind is encoded as
+// before, the second one keeps its bytes.
 //
 // The group's NegotiatedSerializer is replaced by one that does this. The server
 // must be made of a Config that Install was called on.

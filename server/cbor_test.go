@@ -26,8 +26,6 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	genericoptions "k8s.io/apiserver/pkg/server/options"
-	"k8s.io/apiserver/pkg/storage/storagebackend"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 )
@@ -92,46 +90,37 @@ func TestShuffledEncodings(t *testing.T) {
 	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
 	const answers = 40 // an order of two keys is the same in all of them once in 2^39 times
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.CBORServingAndStorage, true)
-	for _, which := range []string{"shipped", "installed"} {
-		t.Run(which, func(t *testing.T) {
-			etcd := map[string]func(testing.TB) *storagebackend.Config{"shipped": startEtcdFor, "installed": startEtcd}[which](t)
-			options := genericoptions.NewEtcdOptions(etcd)
-			config := &genericapiserver.Config{RESTOptionsGetter: options.CreateRESTOptionsGetter(
-				&genericoptions.SimpleStorageFactory{StorageConfig: options.StorageConfig}, nil)}
-			if which == "installed" {
-				require.NoError(t, Install(config))
-			}
-			store := registryOf(t, config.RESTOptionsGetter)
-			served := serveCBOR(t, scheme, store)
-			ctx := request.WithNamespace(request.NewDefaultContext(), "ns")
-			before, err := store.List(ctx, &internalversion.ListOptions{})
-			require.NoError(t, err)
-			rv := before.(*example.PodList).ResourceVersion
-			pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns", Labels: map[string]string{"a": "1", "b": "2", "c": "3"}}}
-			_, err = store.Create(ctx, pod, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
-			require.NoError(t, err)
-			asCBOR(t, served, "resourceVersion=") // the cache has it now
+	config := &genericapiserver.Config{RESTOptionsGetter: getterFor(startEtcd(t))}
+	require.NoError(t, Install(config))
+	store := registryOf(t, config.RESTOptionsGetter)
+	served := serveCBOR(t, scheme, store)
+	ctx := request.WithNamespace(request.NewDefaultContext(), "ns")
+	before, err := store.List(ctx, &internalversion.ListOptions{})
+	require.NoError(t, err)
+	rv := before.(*example.PodList).ResourceVersion
+	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns", Labels: map[string]string{"a": "1", "b": "2", "c": "3"}}}
+	_, err = store.Create(ctx, pod, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+	require.NoError(t, err)
+	asCBOR(t, served, "resourceVersion=") // the cache has it now
 
-			lists := map[string]bool{}
-			for range answers {
-				lists[string(asCBOR(t, served, "resourceVersion=0"))] = true
-			}
-			require.Greater(t, len(lists), 1, "lists")
-			decoder := cbor.NewSerializer(scheme, scheme, cbor.Transcode(false))
-			for name, query := range map[string]string{"initial events": "watch=true&resourceVersion=0", "replayed events": "watch=true&resourceVersion=" + rv} {
-				events, objects := map[string]bool{}, map[string]bool{}
-				for range answers {
-					item := asCBOR(t, served, query)
-					var event metav1.WatchEvent
-					_, _, err := decoder.Decode(item, nil, &event)
-					require.NoError(t, err)
-					require.Equal(t, "ADDED", event.Type)
-					objects[string(event.Object.Raw)] = true
-					events[string(bytes.Replace(item, event.Object.Raw, nil, 1))] = true
-				}
-				require.Greater(t, len(objects), 1, name)
-				require.Greater(t, len(events), 1, name)
-			}
-		})
+	lists := map[string]bool{}
+	for range answers {
+		lists[string(asCBOR(t, served, "resourceVersion=0"))] = true
+	}
+	require.Greater(t, len(lists), 1, "lists")
+	decoder := cbor.NewSerializer(scheme, scheme, cbor.Transcode(false))
+	for name, query := range map[string]string{"initial events": "watch=true&resourceVersion=0", "replayed events": "watch=true&resourceVersion=" + rv} {
+		events, objects := map[string]bool{}, map[string]bool{}
+		for range answers {
+			item := asCBOR(t, served, query)
+			var event metav1.WatchEvent
+			_, _, err := decoder.Decode(item, nil, &event)
+			require.NoError(t, err)
+			require.Equal(t, "ADDED", event.Type)
+			objects[string(event.Object.Raw)] = true
+			events[string(bytes.Replace(item, event.Object.Raw, nil, 1))] = true
+		}
+		require.Greater(t, len(objects), 1, name)
+		require.Greater(t, len(events), 1, name)
 	}
 }

@@ -3,29 +3,22 @@
 package server
 
 import (
+	"context"
 	"net/http"
 
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/features"
-	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/registry/rest"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// addCompression makes the server of the Config send lists and watches in the
-// compressed form that is kept of them. Its handlers are within the server's own: those that
-// log, audit, measure or delay responses see them as before.
-func addCompression(config *genericapiserver.Config, installed *installation) {
-	build := config.BuildHandlerChainFunc
-	if build == nil {
-		build = genericapiserver.DefaultBuildHandlerChain
-	}
-	lists := &installed.lists
-	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return build(installed.shareInitialEvents(lists.Stream(lists.Serve(api, installed.asksForList), installed.asksForWatch)), c)
-	}
+// withCompression serves lists and watches in the compressed form that is kept of them.
+func (i *installation) withCompression(api http.Handler) http.Handler {
+	return i.shareInitialEvents(i.lists.Stream(i.lists.Serve(api, i.asksForList), i.asksForWatch))
 }
 
 // asksForList reports whether a request is a LIST of a resource that InstallAPIGroup has
@@ -33,11 +26,7 @@ func addCompression(config *genericapiserver.Config, installed *installation) {
 // the request accepts gzip by the server's own rule, and the server's feature
 // APIResponseCompression is on.
 func (i *installation) asksForList(r *http.Request) (list, compressed bool) {
-	info, ok := request.RequestInfoFrom(r.Context())
-	if !ok || !info.IsResourceRequest || info.Verb != "list" || r.Method != http.MethodGet {
-		return false, false
-	}
-	_, served := i.servedBy(info)
+	_, _, served := i.servedBy(r, "list")
 	return served != nil, served != nil && answersCompressed(r)
 }
 
@@ -46,20 +35,66 @@ func (i *installation) asksForList(r *http.Request) (list, compressed bool) {
 // the watch begins with the whole state and the bookmark behind it, and accepts
 // gzip, by the server's own rule and its feature WatchListCompression.
 func (i *installation) asksForWatch(r *http.Request) (watch, compressed bool) {
-	info, ok := request.RequestInfoFrom(r.Context())
-	if !ok || !info.IsResourceRequest || info.Verb != "watch" || r.Method != http.MethodGet || r.Header.Get("Upgrade") != "" {
-		return false, false
-	}
-	if _, served := i.servedBy(info); served == nil {
+	_, _, served := i.servedBy(r, "watch")
+	if served == nil || r.Header.Get("Upgrade") != "" {
 		return false, false
 	}
 	if !watchesCompressed(r) {
 		return true, false
 	}
-	var opts metainternalversion.ListOptions
+	opts, ok := listOptions(r)
+	return true, ok && opts.SendInitialEvents != nil && *opts.SendInitialEvents && opts.AllowWatchBookmarks
+}
+
+// listOptions returns the options of a LIST or WATCH, as the API's handler reads them;
+// false if that handler refuses them.
+func listOptions(r *http.Request) (opts metainternalversion.ListOptions, ok bool) {
 	if metainternalversionscheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, &opts) != nil {
-		return true, false // and the server says so
+		return opts, false
 	}
 	metainternalversion.SetListOptionsDefaults(&opts, utilfeature.DefaultFeatureGate.Enabled(features.WatchList))
-	return true, opts.SendInitialEvents != nil && *opts.SendInitialEvents && opts.AllowWatchBookmarks
+	return opts, true
+}
+
+// shareInitialEvents returns a handler that serves requests as next does. Watches of the
+// groups of InstallAPIGroup share their initial events where the API's handler reads the
+// watch of a cache as it is. A registry's Decorator, or a storage that filters its
+// watches, gets private copies.
+func (i *installation) shareInitialEvents(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if i.mayShare(r) {
+			r = r.WithContext(i.lists.ShareInitialEvents(r.Context()))
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// mayShare reports whether a request is for a watch with initial events which nothing
+// but the API's handler will read. The storage of the resource answers that: the cache
+// returns a watch without events for this question, and the storage must return the very
+// same. A storage that returned another one is not asked again.
+func (i *installation) mayShare(r *http.Request) bool {
+	info, group, served := i.servedBy(r, "watch")
+	storage, ok := served.(rest.Watcher)
+	if !ok {
+		return false
+	}
+	if _, private := group.private.Load(info.Resource); private {
+		return false
+	}
+	query := r.URL.Query()
+	if rv := query.Get("resourceVersion"); rv != "" && rv != "0" && !query.Has("sendInitialEvents") {
+		return false // there are no initial events
+	}
+	opts, ok := listOptions(r)
+	if !ok {
+		return false
+	}
+	same, other := i.lists.ReturnsWatches(request.WithNamespace(r.Context(), info.Namespace), func(ctx context.Context) (watch.Interface, error) {
+		return storage.Watch(ctx, &opts)
+	})
+	if other {
+		group.private.Store(info.Resource, struct{}{})
+	}
+	return same
 }

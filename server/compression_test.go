@@ -5,16 +5,12 @@ package server
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/apis/example"
@@ -22,7 +18,6 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 
-	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/internal/race"
 )
 
@@ -198,142 +193,4 @@ func TestWhatIsNotCompressed(t *testing.T) {
 	})
 	got := same(t, http.MethodGet, podsPath, gzipped)
 	require.True(t, isKept(got.body))
-}
-
-// A client that goes away in the middle of a compressed list harms nobody.
-func TestCompressedListsOfClientsThatLeave(t *testing.T) {
-	s := serveTwins(t, pods(t), auditinternal.LevelMetadata)
-	manyPods(t, s)
-	for range 4 {
-		s.expectSame(t, podsPath, asJSON, true)
-	}
-	var clients sync.WaitGroup
-	for client := range 8 {
-		clients.Go(func() {
-			for i := range 5 {
-				ctx, leave := context.WithCancel(t.Context())
-				r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.with.URL+podsPath, nil)
-				if !assert.NoError(t, err) {
-					leave()
-					return
-				}
-				r.Header.Set("Accept-Encoding", "gzip")
-				response, err := s.with.Client().Do(r)
-				if assert.NoError(t, err) {
-					_, _ = io.CopyN(io.Discard, response.Body, int64(1+client*100*i))
-					leave()
-					_ = response.Body.Close()
-				}
-				leave()
-			}
-		})
-	}
-	clients.Wait()
-	s.expectSame(t, podsPath, asJSON, true)
-	require.True(t, isKept(sendRaw(t, s.with, http.MethodGet, podsPath, http.Header{"Accept-Encoding": {"gzip"}, "Accept": {asJSON}}, true).body))
-}
-
-// A list is brought into a form by the server where Accept has a parameter that this
-// package does not know: Kubernetes 1.38 leaves managed fields out by one.
-func TestUnknownParametersOfForms(t *testing.T) {
-	s := serveTwins(t, pods(t), auditinternal.LevelMetadata)
-	manyPods(t, s)
-	for _, form := range []string{asTable, asPartial} {
-		for parameter, kept := range map[string]bool{"": true, ";drop=metadata.managedFields": false} {
-			for range 3 { // the second list of a kind is the first one that is kept
-				s.expectSameForm(t, podsPath, form+parameter, true)
-			}
-			got := sendRaw(t, s.with, http.MethodGet, podsPath, http.Header{"Accept-Encoding": {"gzip"}, "Accept": {form + parameter}}, true)
-			require.Equal(t, kept, isKept(got.body), form+parameter)
-		}
-	}
-}
-
-// A list that is larger than the budget is kept in compressed form only, if that
-// fits, and both kinds of clients are served from it.
-func TestCompressedListsWithinTheBudget(t *testing.T) {
-	const budget = 160 << 10 // the list has 270 KB
-	s := serveTwins(t, pods(t), auditinternal.LevelMetadata, cacher.Configure(func(c *cacher.Config) { c.EncodingBytes = budget }))
-	manyPods(t, s)
-	// Where chunks begin is random. Plain bytes that were read lately may leave no room
-	// for a chunk that a new object begins, so that some lists go by until it is kept.
-	settle := func() {
-		for round := range 14 { // so many until a list tries again that has found no room
-			s.expectSame(t, podsPath, asJSON, true)
-			require.LessOrEqual(t, s.cache.Status().EncodingBytes, int64(budget), "in round %d", round)
-		}
-	}
-	settle()
-	for range 3 {
-		for _, compressed := range []bool{true, false} {
-			s.encoded.Store(0)
-			s.expectSame(t, podsPath, asJSON, compressed)
-			if !race.Invariants { // which encode each list for comparison
-				require.Less(t, s.encoded.Load(), int64(4), "the list is kept as a whole")
-			}
-			require.LessOrEqual(t, s.cache.Status().EncodingBytes, int64(budget))
-		}
-		s.put(t, testPod("ns1", "x8", 77))
-		settle()
-	}
-}
-
-// BenchmarkCompressedList answers LISTs of 5,000 pods of 3.5 KB from the server's
-// handlers, everything but the connection: with the server's own encoder and
-// compressor, and from what is kept.
-func BenchmarkCompressedList(b *testing.B) {
-	s := serveTwins(b, pods(b), auditinternal.LevelNone, cacher.Configure(func(c *cacher.Config) { c.EncodingBytes = 64 << 20 }))
-	for i := range 5000 {
-		pod := testPod("ns1", fmt.Sprintf("pod-%05d", i), i)
-		pod.Annotations["text"] = noise(i, 3100)
-		s.put(b, pod)
-	}
-	for _, accept := range []string{asJSON, asProtobuf} {
-		for _, encoding := range []string{"identity", "gzip"} {
-			for _, served := range []*httptest.Server{s.without, s.with} {
-				name := map[bool]string{true: "kept", false: "shipped"}[served == s.with]
-				b.Run(fmt.Sprintf("%s/%s/%s", accept[len("application/"):], encoding, name), func(b *testing.B) {
-					list := func() int {
-						r := httptest.NewRequestWithContext(b.Context(), http.MethodGet, podsPath+"?resourceVersion=0", nil)
-						r.Header.Set("Accept", accept)
-						r.Header.Set("Accept-Encoding", encoding)
-						w := &countingWriter{ResponseRecorder: httptest.NewRecorder()}
-						served.Config.Handler.ServeHTTP(w, r)
-						require.Equal(b, encoding == "gzip", w.Header().Get("Content-Encoding") == "gzip")
-						return w.written
-					}
-					for range 4 {
-						list()
-					}
-					b.ReportAllocs()
-					bytes := 0
-					for b.Loop() {
-						bytes = list()
-					}
-					b.ReportMetric(float64(bytes), "bytes/list")
-				})
-			}
-		}
-	}
-}
-
-// countingWriter keeps the header and counts the body.
-type countingWriter struct {
-	*httptest.ResponseRecorder
-	written int
-}
-
-func (w *countingWriter) Write(p []byte) (int, error) {
-	w.written += len(p)
-	return len(p), nil
-}
-
-// noise is text that compresses about as objects do.
-func noise(seed, n int) string {
-	words := []string{"container", "metadata", "volume", "10.0.0.", "kubernetes.io/", "sha256:", "true", "mount"}
-	var b bytes.Buffer
-	for x := uint32(seed)*2654435761 + 1; b.Len() < n; x = x*1664525 + 1013904223 {
-		fmt.Fprintf(&b, "%s-%x ", words[x>>29], x>>14)
-	}
-	return b.String()[:n]
 }

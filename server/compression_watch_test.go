@@ -4,7 +4,6 @@ package server
 
 import (
 	"bufio"
-	"bytes"
 	"compress/gzip"
 	"context"
 	"encoding/binary"
@@ -25,8 +24,6 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
-
-	"github.com/kube-watchcache/watchcache/cacher"
 )
 
 // withState asks for a watch that begins with the whole state and its end.
@@ -37,8 +34,6 @@ type streamed struct {
 	t        testing.TB
 	response *http.Response
 	end      context.CancelFunc
-	// raw has what has come of the body, as it came.
-	raw      *bytes.Buffer
 	body     *bufio.Reader
 	protobuf bool
 }
@@ -62,9 +57,9 @@ func openStream(t testing.TB, served *httptest.Server, path string, header http.
 	response, err := transport.RoundTrip(r)
 	require.NoError(t, err)
 	require.Equal(t, http2, response.Proto == "HTTP/2.0")
-	s := &streamed{t: t, response: response, end: cancel, raw: &bytes.Buffer{}, protobuf: strings.Contains(response.Header.Get("Content-Type"), "protobuf")}
+	s := &streamed{t: t, response: response, end: cancel, protobuf: strings.Contains(response.Header.Get("Content-Type"), "protobuf")}
 	t.Cleanup(s.leave)
-	body := io.TeeReader(response.Body, s.raw)
+	body := io.Reader(response.Body)
 	if response.Header.Get("Content-Encoding") == "gzip" {
 		unzipped, err := gzip.NewReader(bufio.NewReader(body))
 		require.NoError(t, err)
@@ -268,27 +263,6 @@ func TestCompressedWatchesOfClientsThatLeave(t *testing.T) {
 	slow.state()
 	late := slow.events(changes)
 	require.Equal(t, seen[len(seen)-1], late[len(late)-1])
-}
-
-// A watch of a cache whose budget is nothing, or less than one event, is compressed as
-// well, and the same.
-func TestCompressedWatchesWithoutABudget(t *testing.T) {
-	for _, budget := range []int64{-1, 2000, 100_000} {
-		t.Run(fmt.Sprint(budget), func(t *testing.T) {
-			s := serveTwins(t, pods(t), auditinternal.LevelMetadata, cacher.Configure(func(c *cacher.Config) { c.EncodingBytes = budget }))
-			manyPods(t, s)
-			header := http.Header{"Accept": {asJSON}, "Accept-Encoding": {"gzip"}}
-			for range 3 {
-				want := openStream(t, s.without, withState, header, true, true)
-				got := openStream(t, s.with, withState, header, true, false)
-				require.Equal(t, want.state(), got.state())
-				s.put(t, testPod("ns1", "x27", 7))
-				s.put(t, testPod("ns1", "x27", 8))
-				require.Equal(t, want.events(2), got.events(2))
-				require.LessOrEqual(t, s.cache.Status().EncodingBytes, max(0, budget))
-			}
-		})
-	}
 }
 
 // A watch over a connection that changes its protocol, a WebSocket, is left to the

@@ -3,9 +3,7 @@
 package server
 
 import (
-	"bytes"
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -20,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 
@@ -127,9 +124,7 @@ func installedForCustomResources(t *testing.T, cacheOptions ...cacher.Option) ge
 	t.Helper()
 	etcd := startEtcd(t)
 	etcd.Codec = unstructured.UnstructuredJSONScheme
-	options := genericoptions.NewEtcdOptions(etcd)
-	config := &genericapiserver.Config{RESTOptionsGetter: options.CreateRESTOptionsGetter(
-		&genericoptions.SimpleStorageFactory{StorageConfig: options.StorageConfig}, nil)}
+	config := &genericapiserver.Config{RESTOptionsGetter: getterFor(etcd)}
 	require.NoError(t, Install(config, cacheOptions...))
 	return config.RESTOptionsGetter
 }
@@ -227,41 +222,4 @@ func (s pandaSerializer) EncoderForVersion(encoder runtime.Encoder, gv runtime.G
 
 func (pandaSerializer) DecoderToVersion(decoder runtime.Decoder, _ runtime.GroupVersioner) runtime.Decoder {
 	return decoder
-}
-
-// Lists of objects without a Go type are the same with kept bytes, and without.
-func TestListsOfACustomResource(t *testing.T) {
-	lists := &cacher.ListEncodings{}
-	r := customResource{version: "v1", storageVersion: "v1", known: []string{"size"}}
-	opened, _ := r.open(t, installedForCustomResources(t, cacher.Configure(func(c *cacher.Config) { c.Lists = lists })))
-	c := opened.(*cacher.Cacher)
-	ctx := t.Context()
-	require.NoError(t, c.Wait(ctx))
-	put := func(i, size int) {
-		name := fmt.Sprint("po", i*i*i)
-		_ = c.Delete(ctx, keyOfPanda(name), &unstructured.Unstructured{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{})
-		require.NoError(t, c.Create(ctx, keyOfPanda(name), r.panda(name, map[string]any{"size": int64(size), "text": "<ä>"}), nil, 0))
-	}
-	for i := range 60 {
-		put(i, 0)
-	}
-	stock := pandaSerializer{r}.EncoderForVersion(pandaJSON, r.kind().GroupVersion())
-	kept := lists.Serializer(pandaSerializer{r}).EncoderForVersion(pandaJSON, r.kind().GroupVersion())
-	for round := range 8 {
-		list := &unstructured.UnstructuredList{}
-		list.SetGroupVersionKind(r.kind().GroupVersion().WithKind("PandaList"))
-		ctx, end := lists.Begin(ctx)
-		defer end()
-		require.NoError(t, c.GetList(ctx, keyOfPanda(""), storage.ListOptions{Predicate: storage.Everything, Recursive: true}, list))
-		if round == 6 { // what a Decorator may do
-			list.Items[7].SetLabels(map[string]string{"decorated": "yes"})
-			list.Items[9].Object["spec"] = map[string]any{}
-		}
-		var want, got bytes.Buffer
-		require.NoError(t, stock.Encode(list, &want))
-		require.NoError(t, kept.Encode(list, &got))
-		require.Equal(t, want.String(), got.String())
-		put(round, round)
-	}
-	require.Greater(t, c.Status().EncodingBytes, int64(60*100))
 }

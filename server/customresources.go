@@ -4,6 +4,7 @@ package server
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,7 +21,7 @@ import (
 
 // CustomResources returns the getter for the custom resources of a server of
 // k8s.io/apiextensions-apiserver, ExtraConfig.CRDRESTOptionsGetter, whose caches
-// are those of Install, with its options. getter is the server's own, from
+// are those of Install, with its options. own is the server's own getter, from
 // NewCRDRESTOptionsGetter for example. Call CustomResources after Install on the same
 // config, and before config is copied or completed.
 //
@@ -39,31 +40,21 @@ import (
 //
 // The getter is for that server alone: no handler may filter or change the lists of
 // its stores.
-func CustomResources(config *genericapiserver.Config, getter generic.RESTOptionsGetter) (generic.RESTOptionsGetter, error) {
+func CustomResources(config *genericapiserver.Config, own generic.RESTOptionsGetter) (generic.RESTOptionsGetter, error) {
 	switch {
 	case config == nil:
 		return nil, errors.New("server.CustomResources: config is nil")
-	case getter == nil:
-		return nil, errors.New("server.CustomResources: getter is nil")
+	case own == nil:
+		return nil, errors.New("server.CustomResources: own is nil")
 	}
-	caches, err := installedGetter(config.RESTOptionsGetter)
-	if err != nil {
-		return nil, err
+	caches, ok := config.RESTOptionsGetter.(*getter)
+	if !ok {
+		return nil, fmt.Errorf("server.CustomResources: %w", errNotInstalled)
 	}
 	caches.installed.customLists.EnableCustomResources()
-	return caches.forCustomResources(getter), nil
-}
-
-// addCustomResources makes a server of config answer lists of custom resources from kept
-// bytes, once CustomResources was called.
-func addCustomResources(config *genericapiserver.Config, installed *installation) {
-	build := config.BuildHandlerChainFunc
-	if build == nil {
-		build = genericapiserver.DefaultBuildHandlerChain
-	}
-	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return build(installed.customLists.CustomResources(api, customResourceList), c)
-	}
+	custom := *caches
+	custom.inner, custom.decorator = own, caches.custom
+	return &custom, nil
 }
 
 // customResourceList returns what list a request is for, if it may be one of custom

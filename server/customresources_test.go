@@ -19,7 +19,7 @@ func TestCustomResourcesRefuses(t *testing.T) {
 	_, err := CustomResources(nil, getter)
 	require.EqualError(t, err, "server.CustomResources: config is nil")
 	_, err = CustomResources(config, nil)
-	require.EqualError(t, err, "server.CustomResources: getter is nil")
+	require.EqualError(t, err, "server.CustomResources: own is nil")
 	_, err = CustomResources(config, getter)
 	require.ErrorIs(t, err, errNotInstalled)
 }

@@ -4,7 +4,6 @@ package server
 
 import (
 	"cmp"
-	"maps"
 	"net/http"
 	"slices"
 
@@ -16,24 +15,17 @@ import (
 	"github.com/kube-watchcache/watchcache/debug"
 )
 
-// addDebug makes a server of config serve debug.Path, behind the filters of the
-// server: a client is authenticated and authorized before the page is reached.
-// Behind the same filters each watch gets to know its client.
-func addDebug(config *genericapiserver.Config, installed *installation) {
-	build := config.BuildHandlerChainFunc
-	if build == nil {
-		build = genericapiserver.DefaultBuildHandlerChain
-	}
-	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		page := debug.New(debug.Config{Caches: installed.all, Authorizer: c.Authorization.Authorizer})
-		return build(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == debug.Path {
-				page.ServeHTTP(w, r)
-				return
-			}
-			api.ServeHTTP(w, withClient(r))
-		}), c)
-	}
+// withPage serves debug.Path beside the API, to clients that the filters of the server
+// let through, and gives each watch its client.
+func (i *installation) withPage(api http.Handler, c *genericapiserver.Config) http.Handler {
+	page := debug.New(debug.Config{Caches: i.all, Authorizer: c.Authorization.Authorizer})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == debug.Path {
+			page.ServeHTTP(w, r)
+			return
+		}
+		api.ServeHTTP(w, withClient(r))
+	})
 }
 
 // withClient returns the request with its client in the context, if it is a
@@ -51,14 +43,12 @@ func withClient(r *http.Request) *http.Request {
 }
 
 // all returns the caches that were built and not yet destroyed, each once, by
-// resource and in the order in which they were built.
+// resource and in the order of their creation.
 func (i *installation) all() []*cacher.Cacher {
 	i.mu.Lock()
-	entries := slices.Collect(maps.Keys(i.mu.caches))
+	entries := slices.Clone(i.mu.caches)
 	i.mu.Unlock()
-	slices.SortFunc(entries, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(a.resource.String(), b.resource.String()), cmp.Compare(a.built, b.built))
-	})
+	slices.SortStableFunc(entries, func(a, b *entry) int { return cmp.Compare(a.resource.String(), b.resource.String()) })
 	var all []*cacher.Cacher
 	for _, e := range entries {
 		if c := cacher.CacheOf(e.storage); c != nil && !slices.Contains(all, c) {

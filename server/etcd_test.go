@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -26,7 +25,6 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 
 	"github.com/kube-watchcache/watchcache/cacher"
-	"github.com/kube-watchcache/watchcache/informer"
 	"github.com/kube-watchcache/watchcache/storage/etcd3/embedded"
 )
 
@@ -45,17 +43,37 @@ func startEtcd(t testing.TB) *storagebackend.Config {
 // startEtcdFor is startEtcd for tests that leave goroutines behind for a while.
 func startEtcdFor(t testing.TB) *storagebackend.Config {
 	t.Helper()
-	dir := t.TempDir()
-	etcd, err := embedded.Start(context.Background(), embedded.Config{Dir: filepath.Join(dir, "data"), UnsafeNoFsync: true})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, etcd.Close()) })
+	config, _, _ := restartable(t)
+	return config
+}
+
+// restartable starts an etcd that the test can stop and start again.
+func restartable(t testing.TB) (config *storagebackend.Config, stop, start func()) {
+	t.Helper()
+	where := embedded.Config{Dir: filepath.Join(t.TempDir(), "data"), UnsafeNoFsync: true}
+	var etcd *embedded.Server
+	start = func() {
+		var err error
+		etcd, err = embedded.Start(context.Background(), where)
+		require.NoError(t, err)
+	}
+	stop = func() { require.NoError(t, etcd.Close()) }
+	start()
+	where.ClientURL = etcd.Endpoints()[0]
+	t.Cleanup(func() { stop() })
 
 	scheme := runtime.NewScheme()
 	require.NoError(t, example.AddToScheme(scheme))
 	require.NoError(t, examplev1.AddToScheme(scheme))
-	config := storagebackend.NewDefaultConfig("/registry", serializer.NewCodecFactory(scheme).LegacyCodec(examplev1.SchemeGroupVersion))
+	config = storagebackend.NewDefaultConfig("/registry", serializer.NewCodecFactory(scheme).LegacyCodec(examplev1.SchemeGroupVersion))
 	config.Transport.ServerList = etcd.Endpoints()
-	return config
+	return config, stop, start
+}
+
+// getterFor is the getter that a server's flags for an etcd bring about.
+func getterFor(etcd *storagebackend.Config) generic.RESTOptionsGetter {
+	options := genericoptions.NewEtcdOptions(etcd)
+	return options.CreateRESTOptionsGetter(&genericoptions.SimpleStorageFactory{StorageConfig: options.StorageConfig}, nil)
 }
 
 // open builds the storage of a resource as a registry does.
@@ -72,52 +90,13 @@ func open(t *testing.T, getter generic.RESTOptionsGetter, resource string) (stor
 	return opened, destroy
 }
 
-// TestInstallOnEtcd: resources of one server are cached, share a client, become
-// ready, and leave nothing behind.
-func TestInstallOnEtcd(t *testing.T) {
-	etcd := startEtcd(t)
-	options := genericoptions.NewEtcdOptions(etcd)
-	options.WatchCacheSizes = []string{"plain." + example.GroupName + "#0"}
-	config := &genericapiserver.Config{RESTOptionsGetter: options.CreateRESTOptionsGetter(
-		&genericoptions.SimpleStorageFactory{StorageConfig: options.StorageConfig}, nil)}
-	require.NoError(t, Install(config))
-	installed := config.HealthzChecks[0].(marker).installation
-
-	var caches []storage.Interface
-	for _, resource := range []string{"pods", "carp"} {
-		opened, destroy := open(t, config.RESTOptionsGetter, resource)
-		defer destroy()
-		require.IsType(t, &cacher.Cacher{}, opened)
-		_, found := informer.For(opened)
-		require.True(t, found)
-		caches = append(caches, opened)
-	}
-	plain, destroyPlain := open(t, config.RESTOptionsGetter, "plain")
-	require.NotNil(t, plain)
-	_, cached := informer.For(plain)
-	require.False(t, cached)
-	destroyPlain()
-
-	require.Eventually(t, func() bool { return installed.check(nil) == nil }, time.Minute, 10*time.Millisecond)
-	for i, cache := range caches {
-		key := "/" + example.GroupName + "/" + []string{"pods", "carp"}[i] + "/ns/a"
-		pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns"}}
-		require.NoError(t, cache.Create(context.Background(), key, pod, nil, 0))
-		var got example.Pod
-		require.NoError(t, cache.Get(context.Background(), key, storage.GetOptions{}, &got))
-		require.Equal(t, "a", got.Name)
-	}
-}
-
 // TestVersionsShareACache: the common layout makes a store for each served
 // version. Stores that are made concurrently, each with its own codec, share
 // one cache, one watch and one client; each reads the other's writes; closing
 // the last one closes everything.
 func TestVersionsShareACache(t *testing.T) {
 	etcd := startEtcd(t)
-	options := genericoptions.NewEtcdOptions(etcd)
-	config := &genericapiserver.Config{RESTOptionsGetter: options.CreateRESTOptionsGetter(
-		&genericoptions.SimpleStorageFactory{StorageConfig: options.StorageConfig}, nil)}
+	config := &genericapiserver.Config{RESTOptionsGetter: getterFor(etcd)}
 	require.NoError(t, Install(config))
 	installed := config.HealthzChecks[0].(marker).installation
 
@@ -149,24 +128,6 @@ func TestVersionsShareACache(t *testing.T) {
 	require.NoError(t, first.storage.Create(ctx, "/"+example.GroupName+"/pods/ns/a", pod, nil, 0))
 	first.destroy()
 	require.Error(t, first.storage.ReadinessCheck(), "the last one has stopped the cache")
-}
-
-// TestPoolOnEtcd: two resources, one backend, closed with the second.
-func TestPoolOnEtcd(t *testing.T) {
-	config := startEtcd(t)
-	p := newPool()
-	var destroy []factory.DestroyFunc
-	for _, resource := range []string{"pods", "carp"} {
-		_, d, err := p.RawStorage(config.ForResource(schema.GroupResource{Group: example.GroupName, Resource: resource}),
-			func() runtime.Object { return &example.Pod{} }, func() runtime.Object { return &example.PodList{} }, "/"+resource)
-		require.NoError(t, err)
-		destroy = append(destroy, d)
-	}
-	require.Equal(t, 1, p.backends.Len())
-	destroy[0]()
-	require.Equal(t, 1, p.backends.Len())
-	destroy[1]()
-	require.Zero(t, p.backends.Len())
 }
 
 // TestCheckEtcd: an etcd that answers passes; otherwise the error names the

@@ -31,7 +31,6 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/warning"
 
@@ -223,8 +222,7 @@ func servePandas(t *testing.T, throughCustomResources bool) (*httptest.Server, *
 	var getter generic.RESTOptionsGetter
 	server := newServer(t, func(config *genericapiserver.Config) {
 		config.BuildHandlerChainFunc = chainWithUsers
-		o := genericoptions.NewEtcdOptions(etcd)
-		getter = o.CreateRESTOptionsGetter(&genericoptions.SimpleStorageFactory{StorageConfig: o.StorageConfig}, nil)
+		getter = getterFor(etcd)
 		config.RESTOptionsGetter = getter
 		require.NoError(t, Install(config))
 		custom, err := CustomResources(config, getter)

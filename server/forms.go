@@ -63,50 +63,44 @@ func (i *installation) serve(group *genericapiserver.APIGroupInfo) {
 	}
 }
 
-// servedBy returns the group of a request for objects of a resource that is on this cache,
-// and the resource's storage; nil if there is none.
-func (i *installation) servedBy(info *request.RequestInfo) (*servedGroup, rest.Storage) {
+// servedBy returns the info of a GET with the verb, list or watch, and the group and the
+// storage of its resource, nil unless InstallAPIGroup has put the resource on this cache.
+func (i *installation) servedBy(r *http.Request, verb string) (*request.RequestInfo, *servedGroup, rest.Storage) {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok || r.Method != http.MethodGet || !info.IsResourceRequest || info.Verb != verb || info.Subresource != "" {
+		return nil, nil, nil
+	}
 	found, ok := i.groups.Load(schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion})
 	if !ok {
-		return nil, nil
+		return nil, nil, nil
 	}
 	group := found.(*servedGroup)
-	return group, group.storages[info.Resource]
+	return info, group, group.storages[info.Resource]
 }
 
-// addForms makes a server of config answer lists as Tables and as metadata from
-// kept bytes, for the groups that InstallAPIGroup installs.
+// withForms answers lists as Tables and as metadata from kept bytes, for the groups that
+// InstallAPIGroup installs.
 //
 // The server brings a list into a form before it encodes, and encodes forms with a
 // serializer that can't be replaced. So the request is passed on as one for the
 // list itself, in the same format, and the encoder of the list writes the form.
 // Nothing but the header Accept tells the API's handler of forms. The rewritten
 // header is one that errors are not encoded by.
-func addForms(config *genericapiserver.Config, installed *installation) {
-	build := config.BuildHandlerChainFunc
-	if build == nil {
-		build = genericapiserver.DefaultBuildHandlerChain
-	}
-	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return build(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if !installed.serveForm(api, w, r) {
-				api.ServeHTTP(w, r)
-			}
-		}), c)
-	}
+func (i *installation) withForms(api http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !i.serveForm(api, w, r) {
+			api.ServeHTTP(w, r)
+		}
+	})
 }
 
 // serveForm answers a request for a list in a form, and returns false, with
 // nothing written, if the request is left to the server.
 func (i *installation) serveForm(api http.Handler, w http.ResponseWriter, r *http.Request) bool {
-	if r.Method != http.MethodGet || !strings.Contains(r.Header.Get("Accept"), "as=") {
+	if !strings.Contains(r.Header.Get("Accept"), "as=") {
 		return false
 	}
-	info, ok := request.RequestInfoFrom(r.Context())
-	if !ok || !info.IsResourceRequest || info.Verb != "list" || info.Subresource != "" {
-		return false
-	}
-	group, served := i.servedBy(info)
+	info, group, served := i.servedBy(r, "list")
 	storage, ok := served.(listerWithTables)
 	if !ok || audited(r.Context()) {
 		return false

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
@@ -36,9 +35,7 @@ func callsOf(t *testing.T, service, method string) (calls float64) {
 // REGRESSIONS 146: the registry of the server counts what caches ask of etcd, where it
 // counts the requests of the shipped storage.
 func TestCallsOfEtcdAreCounted(t *testing.T) {
-	options := genericoptions.NewEtcdOptions(startEtcd(t))
-	config := &genericapiserver.Config{RESTOptionsGetter: options.CreateRESTOptionsGetter(
-		&genericoptions.SimpleStorageFactory{StorageConfig: options.StorageConfig}, nil)}
+	config := &genericapiserver.Config{RESTOptionsGetter: getterFor(startEtcd(t))}
 	require.NoError(t, Install(config))
 	watches, ranges := callsOf(t, "etcdserverpb.Watch", "Watch"), callsOf(t, "etcdserverpb.KV", "Range")
 	registryOf(t, config.RESTOptionsGetter)

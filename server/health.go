@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -43,15 +44,15 @@ const (
 // The slices of config are replaced, not written to: copies of config share
 // them.
 func replaceEtcdChecks(config *genericapiserver.Config, pool *pool) {
-	servers, timeouts := serversByCheck(config.RESTOptionsGetter), timeoutsByGroup(config.RESTOptionsGetter)
+	asks := checksOf(config.RESTOptionsGetter)
 	replace := func(checks []healthz.HealthChecker) []healthz.HealthChecker {
 		replaced := slices.Clone(checks)
 		for i, check := range replaced {
-			if ours, ok := check.(*etcdCheck); ok && ours.pool == pool {
-				continue // of a Config that this one was copied from
+			if ours, ok := check.(*etcdCheck); ok {
+				check = ours.GroupedHealthChecker // of a Config that this one was copied from
 			}
 			if own, ok := etcdCheckOf(check); ok {
-				replaced[i] = &etcdCheck{GroupedHealthChecker: own, pool: pool, servers: servers[own.Name()], timeout: timeouts[own.GroupName()]}
+				replaced[i] = &etcdCheck{GroupedHealthChecker: own, pool: pool, servers: asks.servers[own.Name()], timeout: asks.timeouts[own.GroupName()]}
 			}
 		}
 		return replaced
@@ -67,51 +68,43 @@ func replaceEtcdChecks(config *genericapiserver.Config, pool *pool) {
 // etcdCheckOf reports whether EtcdOptions has added a check. It adds two groups of them.
 func etcdCheckOf(check healthz.HealthChecker) (healthz.GroupedHealthChecker, bool) {
 	grouped, ok := check.(healthz.GroupedHealthChecker)
-	if !ok {
-		return nil, false
-	}
-	return grouped, grouped.GroupName() == healthGroup || grouped.GroupName() == readinessGroup
+	return grouped, ok && (grouped.GroupName() == healthGroup || grouped.GroupName() == readinessGroup)
 }
 
-// timeoutsByGroup returns how long the checks of each group wait for etcd:
-// --etcd-healthcheck-timeout and --etcd-readycheck-timeout.
-func timeoutsByGroup(getter generic.RESTOptionsGetter) map[string]time.Duration {
-	timeouts := map[string]time.Duration{healthGroup: defaultCheckTimeout, readinessGroup: defaultCheckTimeout}
-	if made, ok := getter.(*genericoptions.StorageFactoryRestOptionsFactory); ok {
-		config := made.Options.StorageConfig
-		timeouts[healthGroup] = cmp.Or(config.HealthcheckTimeout, defaultCheckTimeout)
-		timeouts[readinessGroup] = cmp.Or(config.ReadycheckTimeout, defaultCheckTimeout)
-	}
-	return timeouts
+// etcdChecks are the settings of EtcdOptions' checks: how long those of a group wait for
+// etcd, and the servers that each asks, by its name. No servers are known of a getter that
+// EtcdOptions has not made.
+type etcdChecks struct {
+	timeouts map[string]time.Duration
+	servers  map[string]string
 }
 
-// serversByCheck returns the servers that each of EtcdOptions' checks asks, by
-// the name of the check: --etcd-servers, and each other set of servers in
-// --etcd-servers-overrides, in the order of the flags. The map is empty for a
-// getter that EtcdOptions has not made.
-func serversByCheck(getter generic.RESTOptionsGetter) map[string]string {
+// checksOf reads --etcd-healthcheck-timeout, --etcd-readycheck-timeout, --etcd-servers, and
+// each other set of servers in --etcd-servers-overrides, in the order of the flags.
+func checksOf(getter generic.RESTOptionsGetter) etcdChecks {
+	asks := etcdChecks{timeouts: map[string]time.Duration{healthGroup: defaultCheckTimeout, readinessGroup: defaultCheckTimeout}}
 	made, ok := getter.(*genericoptions.StorageFactoryRestOptionsFactory)
 	if !ok {
-		return nil
+		return asks
 	}
-	usual := endpoints.Key(made.Options.StorageConfig.Transport.ServerList)
-	byCheck := map[string]string{"etcd": usual, "etcd-readiness": usual}
-	overrides, err := genericoptions.ParseEtcdServersOverrides(made.Options.EtcdServersOverrides)
-	if err != nil {
-		return byCheck // EtcdOptions has refused them
-	}
-	var known []string // as EtcdOptions tells the sets of servers apart, by which it counts its checks
+	config := made.Options.StorageConfig
+	asks.timeouts[healthGroup] = cmp.Or(config.HealthcheckTimeout, defaultCheckTimeout)
+	asks.timeouts[readinessGroup] = cmp.Or(config.ReadycheckTimeout, defaultCheckTimeout)
+	usual := endpoints.Key(config.Transport.ServerList)
+	asks.servers = map[string]string{"etcd": usual, "etcd-readiness": usual}
+	overrides, _ := genericoptions.ParseEtcdServersOverrides(made.Options.EtcdServersOverrides) // EtcdOptions has refused wrong ones
+	var known []string                                                                          // sets of servers, by which EtcdOptions counts its checks
 	for _, override := range overrides {
 		set := strings.Join(slices.Sorted(slices.Values(override.Servers)), ",")
 		if slices.Contains(known, set) {
 			continue
 		}
 		servers := endpoints.Key(override.Servers)
-		byCheck[fmt.Sprintf("etcd-override-%d", len(known))] = servers
-		byCheck[fmt.Sprintf("etcd-override-readiness-%d", len(known))] = servers
+		asks.servers[fmt.Sprintf("etcd-override-%d", len(known))] = servers
+		asks.servers[fmt.Sprintf("etcd-override-readiness-%d", len(known))] = servers
 		known = append(known, set)
 	}
-	return byCheck
+	return asks
 }
 
 // etcdCheck asks etcd through the clients of the caches.
@@ -160,20 +153,12 @@ func (p *pool) healthy(ctx context.Context, servers string, timeout time.Duratio
 
 func (p *pool) ask(ctx context.Context, servers string) (asked bool, err error) {
 	open := p.backends.Open(func(key poolKey) bool { return servers == "" || key.servers == servers })
-	answers := make(chan error, len(open))
-	for _, b := range open {
-		go func() { answers <- b.Healthy(ctx) }()
+	errs := make([]error, len(open))
+	var asking sync.WaitGroup
+	for n, b := range open {
+		asking.Go(func() { errs[n] = b.Healthy(ctx) })
 	}
-	var errs []error
-	for range open {
-		switch err := <-answers; {
-		case errors.Is(err, etcd3.ErrClosed): // closed in the meantime
-		case err != nil:
-			errs = append(errs, err)
-			asked = true
-		default:
-			asked = true
-		}
-	}
-	return asked, errors.Join(errs...)
+	asking.Wait()
+	errs = slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, etcd3.ErrClosed) }) // in the meantime
+	return len(errs) > 0, errors.Join(errs...)
 }

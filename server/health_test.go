@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
@@ -117,19 +116,6 @@ func TestEtcdChecksWithoutAClient(t *testing.T) {
 			require.EqualError(t, check.Check(nil), "own etcd-override-0")
 		}
 	}
-}
-
-// With a getter that EtcdOptions has not made, it is not known which servers a
-// check is for: then each check asks all.
-func TestEtcdChecksOfAnotherGetter(t *testing.T) {
-	server := newServer(t, func(config *genericapiserver.Config) {
-		config.RESTOptionsGetter = &fakeGetter{decorator: generic.UndecoratedStorage}
-		addEtcdChecks(config)
-		require.NoError(t, Install(config))
-		usePool(t, config, "http://any:2379")
-	})
-	server.PrepareRun()
-	require.Equal(t, http.StatusOK, code(server, "/readyz/etcd"))
 }
 
 // A server in front shows the checks of the one that it delegates to, under /livez

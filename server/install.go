@@ -25,25 +25,23 @@
 //   - The metrics of package metrics in the registry that /metrics shows, and
 //     beside them those of the shipped cacher, for dashboards that were made for it.
 //   - The page /debug/watchcache of package debug, for clients that the server
-//     authorizes for this URL: which client of which cache is slow, and why.
-//   - Checks of etcd that replace the server's own: /healthz and /readyz ask
-//     through the clients of the caches, so that they recover when reads do,
-//     and /livez does not ask, so that an outage of etcd restarts no server.
-//   - Flags for operators, with cacher.Options and cacher.WithOptions. Two of them,
-//     --watch-cache-implementation and --watch-cache-shipped, go back to the shipped
-//     cacher without a build; --watch-cache-shadow compares the two beforehand.
-//   - Every option of package cacher: for example cacher.Only and
-//     cacher.Except, to adopt the cache resource by resource;
-//     cacher.Configure with LazyStart and IdleTimeout, for servers with many
-//     resources that are rarely used; cacher.WithRawStorage, for storage that
-//     is not etcd's.
+//     authorizes for this URL.
+//   - Checks of etcd that ask through the clients of the caches for /healthz and /readyz,
+//     so that they recover when reads do, and none for /livez.
+//   - Flags for operators, with cacher.Options and cacher.WithOptions: for the way back to
+//     the shipped cacher, and for comparisons with it, without a build.
+//   - Every option of package cacher: for example cacher.Only and cacher.Except, to adopt
+//     the cache resource by resource; cacher.Configure; cacher.WithRawStorage, for storage
+//     that is not etcd's.
 package server
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -95,17 +93,15 @@ func Install(config *genericapiserver.Config, options ...cacher.Option) error {
 		return fmt.Errorf("server.Install: %w", err)
 	}
 	pool := newPool()
-	installed := &installation{cached: cached, inShadow: inShadow, named: named, pool: pool}
+	installed := &installation{cached: cached, inShadow: inShadow, pool: pool}
+	installed.mu.unknown = slices.Clone(named)
 	defaults := []cacher.Option{cacher.WithRawStorage(pool.RawStorage), cacher.Configure(func(c *cacher.Config) {
 		c.Metrics, c.Lists = collectors, &installed.lists
 	})}
 	options = append(defaults, options...)
 	replaceEtcdChecks(config, pool)
 	installed.mark(config)
-	addDebug(config, installed)
-	addCompression(config, installed)
-	addForms(config, installed)
-	addCustomResources(config, installed)
+	addHandlers(config, installed)
 	config.RESTOptionsGetter = &getter{
 		inner:     config.RESTOptionsGetter,
 		decorator: installed.observe(cacher.Decorator(options...)),
@@ -113,6 +109,21 @@ func Install(config *genericapiserver.Config, options ...cacher.Option) error {
 		installed: installed,
 	}
 	return nil
+}
+
+// addHandlers puts the handlers of an installation between the filters of the server and
+// the API, so that filters that log, audit, measure or delay responses see them as before.
+func addHandlers(config *genericapiserver.Config, installed *installation) {
+	build := config.BuildHandlerChainFunc
+	if build == nil {
+		build = genericapiserver.DefaultBuildHandlerChain
+	}
+	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
+		api = installed.customLists.CustomResources(api, customResourceList)
+		api = installed.withForms(api)
+		api = installed.withCompression(api)
+		return build(installed.withPage(api, c), c)
+	}
 }
 
 // getter returns the options of inner with the decorator of the watch cache.
@@ -125,26 +136,7 @@ type getter struct {
 }
 
 // errNotInstalled is for a Config without the watch cache.
-var errNotInstalled = errors.New("server.CustomResources: the watch cache is not installed on this Config: call Install first")
-
-func installedGetter(of generic.RESTOptionsGetter) (*getter, error) {
-	g, ok := of.(*getter)
-	if !ok {
-		return nil, errNotInstalled
-	}
-	return g, nil
-}
-
-// around returns a getter that makes the caches of g of the storage of inner.
-func (g *getter) around(inner generic.RESTOptionsGetter) *getter {
-	return &getter{inner: inner, decorator: g.decorator, custom: g.custom, installed: g.installed}
-}
-
-// forCustomResources returns a getter that makes caches of the storage of inner, whose
-// lists may be answered from kept bytes as those of custom resources.
-func (g *getter) forCustomResources(inner generic.RESTOptionsGetter) *getter {
-	return &getter{inner: inner, decorator: g.custom, custom: g.custom, installed: g.installed}
-}
+var errNotInstalled = errors.New("the watch cache is not installed on this Config: call Install first")
 
 // GetRESTOptions opens no storage: servers also call it, without an example, to
 // identify a resource.
@@ -170,18 +162,15 @@ const etcdPatience = 5 * time.Second
 
 // CheckEtcd returns nil if the etcd that a server's --etcd-* flags describe
 // answers, and otherwise an error of one line with the reason: no server
-// answers ([etcd3.ErrUnreachable]), or a certificate does not fit, or only one
-// side uses TLS ([etcd3.ErrTLS]). Call CheckEtcd before building the server,
-// which would otherwise wait for its storage. CheckEtcd takes five seconds at
-// most.
+// answers ([etcd3.ErrUnreachable]), or TLS does not fit ([etcd3.ErrTLS]). Call CheckEtcd
+// before building the server, which would otherwise wait for its storage. CheckEtcd takes
+// five seconds at most.
 func CheckEtcd(ctx context.Context, config storagebackend.Config) error {
 	settings, err := etcd3.ConfigFrom(config)
 	if err != nil {
 		return err
 	}
-	settings.Prefix = ""
-	settings.CompactionInterval = 0
-	settings.DialTimeout = etcdPatience
+	settings.Prefix, settings.CompactionInterval, settings.DialTimeout = "", 0, etcdPatience
 	if err := settings.Validate(); err != nil {
 		return err // names the endpoint, without its password
 	}
@@ -217,10 +206,12 @@ func Share(installed, config *genericapiserver.Config) error {
 	}
 	caches, ok := installed.RESTOptionsGetter.(*getter)
 	if !ok {
-		return errors.New("server.Share: the watch cache is not installed on the first Config: call Install first")
+		return fmt.Errorf("server.Share: the first Config: %w", errNotInstalled)
 	}
 	replaceEtcdChecks(config, caches.installed.pool)
 	caches.installed.mark(config)
-	config.RESTOptionsGetter = caches.around(config.RESTOptionsGetter)
+	shared := *caches
+	shared.inner = config.RESTOptionsGetter
+	config.RESTOptionsGetter = &shared
 	return nil
 }

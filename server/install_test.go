@@ -105,14 +105,6 @@ func TestInstallReplacesDecorator(t *testing.T) {
 	}
 }
 
-func TestInstallPassesErrorsOn(t *testing.T) {
-	broken := errors.New("broken")
-	config := &genericapiserver.Config{RESTOptionsGetter: &fakeGetter{err: broken}}
-	require.NoError(t, Install(config))
-	_, err := config.RESTOptionsGetter.GetRESTOptions(gadgets, nil)
-	require.ErrorIs(t, err, broken)
-}
-
 // TestInstallHonoursFlags asks the getter that servers really have.
 func TestInstallHonoursFlags(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -164,30 +156,4 @@ func TestInstallSelects(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestInstallRefusesSelections: selections that make no sense are refused, and
-// the config stays as it was.
-func TestInstallRefusesSelections(t *testing.T) {
-	for want, options := range map[string][]cacher.Option{
-		"cacher.Only names no resource":                             {cacher.Only()},
-		"cacher.Except names no resource":                           {cacher.Except()},
-		`cacher.Only names ".example.com": the resource is empty`:   {cacher.Only(gadgets, schema.GroupResource{Group: "example.com"})},
-		`cacher.Except names ".example.com": the resource is empty`: {cacher.Except(schema.GroupResource{Group: "example.com"})},
-	} {
-		config := &genericapiserver.Config{RESTOptionsGetter: &fakeGetter{}}
-		require.ErrorContains(t, Install(config, options...), "server.Install: "+want)
-		require.IsType(t, &fakeGetter{}, config.RESTOptionsGetter)
-		require.Empty(t, config.HealthzChecks)
-	}
-}
-
-// TestMisspeltSelection: a name that is no resource of the server is reported.
-func TestMisspeltSelection(t *testing.T) {
-	misspelt := schema.GroupResource{Group: "example.com", Resource: "gadget"}
-	config := &genericapiserver.Config{RESTOptionsGetter: &fakeGetter{}}
-	require.NoError(t, Install(config, cacher.Except(gadgets, misspelt)))
-	_, err := config.RESTOptionsGetter.GetRESTOptions(gadgets, nil)
-	require.NoError(t, err)
-	require.Equal(t, []schema.GroupResource{misspelt}, config.HealthzChecks[0].(marker).unknown())
 }

@@ -32,7 +32,6 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/kube-openapi/pkg/common"
 
 	"github.com/kube-watchcache/watchcache/cacher"
@@ -178,8 +177,7 @@ func serveTwins(t testing.TB, r *resourceUnderTest, audited auditinternal.Level,
 	for i, installed := range []bool{true, false} {
 		generic := newServer(t, func(config *genericapiserver.Config) {
 			config.BuildHandlerChainFunc = chainWithUsers
-			o := genericoptions.NewEtcdOptions(etcd)
-			config.RESTOptionsGetter = o.CreateRESTOptionsGetter(&genericoptions.SimpleStorageFactory{StorageConfig: o.StorageConfig}, nil)
+			config.RESTOptionsGetter = getterFor(etcd)
 			config.AuditBackend = &s.audited[i]
 			config.AuditPolicyRuleEvaluator = policy.NewFakePolicyRuleEvaluator(audited, nil)
 			withoutSchemas(config, r.scheme)

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -15,19 +14,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/apis/example"
-	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/klog/v2"
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/storage/etcd3"
-	"github.com/kube-watchcache/watchcache/storage/etcd3/embedded"
 )
 
 // logBuffer takes klog's output.
@@ -58,31 +52,24 @@ func (b *logBuffer) lines(text string) []string {
 	return lines
 }
 
+// logged returns what klog writes from now on.
+func logged(t *testing.T) *logBuffer {
+	log := &logBuffer{}
+	t.Cleanup(func() { klog.LogToStderr(true) }) // Restore takes no lock: connections of other tests log
+	klog.LogToStderr(false)
+	klog.SetOutput(log)
+	return log
+}
+
 // An etcd that is stopped and started is one line in the log when it is lost and
 // one when it is back; the resources on the cache are one line at the start.
 func TestLostEtcdIsTold(t *testing.T) {
-	start := func(config embedded.Config) *embedded.Server {
-		etcd, err := embedded.Start(context.Background(), config)
-		require.NoError(t, err)
-		return etcd
-	}
-	where := embedded.Config{Dir: filepath.Join(t.TempDir(), "data"), UnsafeNoFsync: true}
-	etcd := start(where)
-	where.ClientURL = etcd.Endpoints()[0]
-	var log logBuffer
-	t.Cleanup(func() { klog.LogToStderr(true) }) // Restore takes no lock: connections of other tests log
-	klog.LogToStderr(false)
-	klog.SetOutput(&log)
+	config, stop, start := restartable(t)
+	log := logged(t)
 
-	scheme := runtime.NewScheme()
-	require.NoError(t, example.AddToScheme(scheme))
-	require.NoError(t, examplev1.AddToScheme(scheme))
-	config := storagebackend.NewDefaultConfig("/registry", serializer.NewCodecFactory(scheme).LegacyCodec(examplev1.SchemeGroupVersion))
-	config.Transport.ServerList = etcd.Endpoints()
 	var cached *cacher.Cacher
 	server := newServer(t, func(c *genericapiserver.Config) {
-		options := genericoptions.NewEtcdOptions(config)
-		c.RESTOptionsGetter = options.CreateRESTOptionsGetter(&genericoptions.SimpleStorageFactory{StorageConfig: *config}, nil)
+		c.RESTOptionsGetter = getterFor(config)
 		require.NoError(t, Install(c, cacher.Configure(func(c *cacher.Config) { c.StorageTimeout = time.Second })))
 		opened, destroy := open(t, c.RESTOptionsGetter, "pods")
 		t.Cleanup(destroy)
@@ -103,11 +90,10 @@ func TestLostEtcdIsTold(t *testing.T) {
 	require.Empty(t, log.lines("The storage"))
 	before := len(log.lines(""))
 
-	require.NoError(t, etcd.Close())
+	stop()
 	require.Eventually(t, func() bool { return len(log.lines("The storage does not answer")) > 0 }, time.Minute, 10*time.Millisecond)
 	require.NotNil(t, cached.Status().Lost)
-	etcd = start(where)
-	defer func() { require.NoError(t, etcd.Close()) }()
+	start()
 	require.Eventually(t, func() bool { return len(log.lines("The storage answers again")) > 0 }, time.Minute, 10*time.Millisecond)
 	require.Nil(t, cached.Status().Lost)
 	lost := log.lines("The storage does not answer")
@@ -124,10 +110,7 @@ func TestMain(m *testing.M) {
 
 // Warnings of package etcd3 reach klog, those of its client about each attempt do not.
 func TestEtcdClientsLog(t *testing.T) {
-	var log logBuffer
-	t.Cleanup(func() { klog.LogToStderr(true) }) // Restore takes no lock: connections of other tests log
-	klog.LogToStderr(false)
-	klog.SetOutput(&log)
+	log := logged(t)
 	p := newPool()
 	p.open = func(_ context.Context, config etcd3.Config) (backend, error) {
 		config.Logger.Warn("progress is not reliable", zap.String("endpoint", "http://127.0.0.1:1"))

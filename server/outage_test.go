@@ -5,51 +5,30 @@ package server
 import (
 	"context"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/apis/example"
-	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
-	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 
 	"github.com/kube-watchcache/watchcache/cacher"
-	"github.com/kube-watchcache/watchcache/storage/etcd3/embedded"
 )
 
 // REGRESSIONS 111: etcd is stopped and started. Liveness never asks for it, and
 // readiness is back when reads are: one check after a consistent read was
 // answered at the latest.
 func TestHealthDuringAnOutage(t *testing.T) {
-	start := func(config embedded.Config) *embedded.Server {
-		etcd, err := embedded.Start(context.Background(), config)
-		require.NoError(t, err)
-		return etcd
-	}
-	where := embedded.Config{Dir: filepath.Join(t.TempDir(), "data"), UnsafeNoFsync: true}
-	etcd := start(where)
-	where.ClientURL = etcd.Endpoints()[0]
-
-	scheme := runtime.NewScheme()
-	require.NoError(t, example.AddToScheme(scheme))
-	require.NoError(t, examplev1.AddToScheme(scheme))
-	config := storagebackend.NewDefaultConfig("/registry", serializer.NewCodecFactory(scheme).LegacyCodec(examplev1.SchemeGroupVersion))
-	config.Transport.ServerList = etcd.Endpoints()
+	config, stopEtcd, startEtcd := restartable(t)
 	stop := make(chan struct{})
 	defer close(stop)
 	var cached storage.Interface
 	server := newServer(t, func(c *genericapiserver.Config) {
-		options := genericoptions.NewEtcdOptions(config)
-		c.RESTOptionsGetter = options.CreateRESTOptionsGetter(&genericoptions.SimpleStorageFactory{StorageConfig: *config}, nil)
+		c.RESTOptionsGetter = getterFor(config)
 		// As EtcdOptions.ApplyTo does, but with a way to end it.
 		own, err := factory.CreateHealthCheck(*config, stop)
 		require.NoError(t, err)
@@ -79,7 +58,7 @@ func TestHealthDuringAnOutage(t *testing.T) {
 	}
 	require.Empty(t, failing("/readyz?verbose"))
 
-	require.NoError(t, etcd.Close())
+	stopEtcd()
 	for _, path := range readiness {
 		require.Equal(t, http.StatusInternalServerError, code(server, path), path)
 	}
@@ -90,8 +69,7 @@ func TestHealthDuringAnOutage(t *testing.T) {
 	require.Empty(t, failing("/readyz?verbose&exclude=etcd&exclude=etcd-readiness"))
 	any := storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true}
 	require.NoError(t, cached.GetList(t.Context(), "/"+example.GroupName+"/pods/", any, &example.PodList{}))
-	etcd = start(where)
-	defer func() { require.NoError(t, etcd.Close()) }()
+	startEtcd()
 
 	consistent := func() bool {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

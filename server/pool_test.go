@@ -140,22 +140,6 @@ func TestPoolTellsServersApart(t *testing.T) {
 	require.NotNil(t, first.TracerProvider)
 }
 
-func TestPoolOpensAgainAfterFailure(t *testing.T) {
-	p, opened := fakePool()
-	works := p.open
-	down := errors.New("etcd is down")
-	p.open = func(context.Context, etcd3.Config) (backend, error) { return (*etcd3.Backend)(nil), down }
-	_, _, err := p.RawStorage(resourceConfig(nil), nil, nil, "")
-	require.ErrorIs(t, err, down)
-	require.Zero(t, p.backends.Len())
-
-	p.open = works
-	_, destroy, err := p.RawStorage(resourceConfig(nil), nil, nil, "")
-	require.NoError(t, err)
-	destroy()
-	require.EqualValues(t, 1, (*opened)[0].closed.Load())
-}
-
 func TestPoolClosesAfterFailedStorage(t *testing.T) {
 	p := newPool()
 	b := &fakeBackend{err: errors.New("no such codec")}
@@ -163,20 +147,6 @@ func TestPoolClosesAfterFailedStorage(t *testing.T) {
 	_, _, err := p.RawStorage(resourceConfig(nil), nil, nil, "")
 	require.ErrorIs(t, err, b.err)
 	require.EqualValues(t, 1, b.closed.Load())
-	require.Zero(t, p.backends.Len())
-}
-
-func TestPoolRefusesBadInput(t *testing.T) {
-	p, opened := fakePool()
-	_, _, err := p.RawStorage(resourceConfig(func(c *storagebackend.Config) { c.Type = "etcd2" }), nil, nil, "")
-	require.ErrorContains(t, err, `"etcd2"`)
-	_, _, err = p.RawStorage(resourceConfig(func(c *storagebackend.Config) {
-		c.Transport.EgressLookup = func(egressselector.NetworkContext) (utilnet.DialFunc, error) {
-			return nil, errors.New("no such network")
-		}
-	}), nil, nil, "")
-	require.ErrorContains(t, err, "no such network")
-	require.Empty(t, *opened)
 	require.Zero(t, p.backends.Len())
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -76,41 +77,35 @@ func installationOf(server *genericapiserver.GenericAPIServer) *installation {
 
 // installation keeps track of the caches of one Install.
 type installation struct {
-	// cached reports whether a resource is cached, named are the resources that
-	// options name.
+	// cached reports whether a resource is cached.
 	cached func(schema.GroupResource) bool
-	named  []schema.GroupResource
 	// inShadow: the shipped cacher answers, and the caches are in its shadow.
 	inShadow bool
-	// unknownReported is done once resources in named were looked for.
-	unknownReported sync.Once
-	pool            *pool
+	pool     *pool
 	// lists is that of the groups that InstallAPIGroup has installed, and of their
 	// caches; customLists is that of the caches of custom resources alone.
 	lists, customLists cacher.ListEncodings
 	// groups are the versions of the groups that InstallAPIGroup has installed, as
 	// schema.GroupVersion to *servedGroup.
 	groups sync.Map
+	// hooked are the servers whose /readyz asks this installation.
+	hooked sync.Map
 	mu     struct {
 		sync.Mutex
-		// caches has one entry for each cache that was built and not yet destroyed.
-		caches map[*entry]struct{}
-		// built counts the caches that were ever built.
-		built int
+		// caches were built and not yet destroyed, the oldest first.
+		caches []*entry
 		// warm is true once all caches were ready at the same time, and there was at
 		// least one.
 		warm bool
-		// hooked are the servers whose /readyz asks this installation.
-		hooked map[*genericapiserver.GenericAPIServer]struct{}
-		// asked are the resources whose options were asked for, cached or not.
-		asked map[schema.GroupResource]bool
+		// unknown are the resources that options name and that nobody has asked for yet:
+		// most likely their names are misspelt.
+		unknown []schema.GroupResource
 	}
 }
 
 type entry struct {
 	resource schema.GroupResource
 	storage  storage.Interface
-	built    int // which of the installation's caches it is
 }
 
 // observe wraps the decorator, so that the installation has an entry for every
@@ -123,36 +118,21 @@ func (i *installation) observe(decorate generic.StorageDecorator) generic.Storag
 		if err != nil {
 			return cached, destroy, err
 		}
-		e := &entry{resource: config.GroupResource, storage: cached}
-		i.add(e)
+		e := &entry{config.GroupResource, cached}
+		i.mu.Lock()
+		i.mu.caches = append(i.mu.caches, e)
+		i.mu.Unlock()
 		return cached, func() {
-			i.remove(e)
+			i.mu.Lock()
+			i.mu.caches = slices.DeleteFunc(slices.Clone(i.mu.caches), func(other *entry) bool { return other == e })
+			i.mu.Unlock()
 			destroy()
 		}, nil
 	}
 }
 
-func (i *installation) add(e *entry) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.mu.caches == nil {
-		i.mu.caches = map[*entry]struct{}{}
-	}
-	i.mu.built++
-	e.built = i.mu.built
-	i.mu.caches[e] = struct{}{}
-}
-
-func (i *installation) remove(e *entry) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	delete(i.mu.caches, e)
-}
-
 func (i *installation) hook(server *genericapiserver.GenericAPIServer) error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if _, ok := i.mu.hooked[server]; ok {
+	if _, twice := i.hooked.LoadOrStore(server, nil); twice {
 		return errors.New("server.AddReadinessHook: called twice for one server")
 	}
 	if err := server.AddReadyzChecks(healthz.NamedCheck("watchcache", i.check)); err != nil {
@@ -163,10 +143,6 @@ func (i *installation) hook(server *genericapiserver.GenericAPIServer) error {
 	if err := server.AddPreShutdownHook(name, i.bookmark); err != nil {
 		return fmt.Errorf("server.AddReadinessHook: %w", err)
 	}
-	if i.mu.hooked == nil {
-		i.mu.hooked = map[*genericapiserver.GenericAPIServer]struct{}{}
-	}
-	i.mu.hooked[server] = struct{}{}
 	return nil
 }
 
@@ -192,81 +168,39 @@ func (i *installation) bookmark() error {
 // installation's.
 func (i *installation) check(*http.Request) error {
 	i.mu.Lock()
-	warm := i.mu.warm
-	caches := make([]*entry, 0, len(i.mu.caches))
-	for e := range i.mu.caches {
-		caches = append(caches, e)
-	}
+	warm, caches := i.mu.warm, i.mu.caches
 	i.mu.Unlock()
-	switch {
-	case warm:
-		return nil
-	case len(caches) == 0:
-		i.reportUnknown()
+	if warm {
 		return nil
 	}
-	var waiting []string
+	var names, waiting []string // stores of two versions share a cache
 	for _, e := range caches {
+		names = append(names, e.resource.String())
 		if err := e.storage.ReadinessCheck(); err != nil {
 			waiting = append(waiting, fmt.Sprintf("%s (%v)", e.resource, err))
 		}
 	}
 	if len(waiting) > 0 {
-		slices.Sort(waiting)
-		waiting = slices.Compact(waiting) // stores of two versions share a cache
-		return fmt.Errorf("caches that are not ready: %s", strings.Join(waiting, ", "))
+		return fmt.Errorf("caches that are not ready: %s", strings.Join(sets.List(sets.New(waiting...)), ", "))
 	}
 	i.mu.Lock()
-	first := !i.mu.warm
-	i.mu.warm = true
+	first, unknown := len(names) > 0 && !i.mu.warm, i.mu.unknown
+	i.mu.warm, i.mu.unknown = i.mu.warm || first, nil // unknown names are logged once
 	i.mu.Unlock()
 	if first {
-		klog.InfoS("All watch caches of the server have their state", "resources", resourcesOf(caches))
+		klog.InfoS("All watch caches of the server have their state", "resources", sets.List(sets.New(names...)))
 	}
-	i.reportUnknown()
+	if len(unknown) > 0 {
+		klog.InfoS("Unknown resource in a watch cache option (misspelt?): this server does not store it, or not yet", "resources", fmt.Sprint(unknown))
+	}
 	return nil
-}
-
-// reportUnknown logs what unknown returns, once.
-func (i *installation) reportUnknown() {
-	i.unknownReported.Do(func() {
-		if unknown := i.unknown(); len(unknown) > 0 {
-			klog.InfoS("Unknown resource in a watch cache option (misspelt?): this server does not store it, or not yet", "resources", fmt.Sprint(unknown))
-		}
-	})
-}
-
-// resourcesOf names the resources of the caches, each once.
-func resourcesOf(caches []*entry) []string {
-	names := make([]string, len(caches))
-	for n, e := range caches {
-		names[n] = e.resource.String()
-	}
-	slices.Sort(names)
-	return slices.Compact(names) // stores of two versions share a cache
 }
 
 // ask records that a resource's options were asked for.
 func (i *installation) ask(resource schema.GroupResource) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.mu.asked == nil {
-		i.mu.asked = map[schema.GroupResource]bool{}
-	}
-	i.mu.asked[resource] = true
-}
-
-// unknown returns the resources that the options name and that the server does
-// not store: most likely their names are misspelt.
-func (i *installation) unknown() (unknown []schema.GroupResource) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	for _, resource := range i.named {
-		if !i.mu.asked[resource] {
-			unknown = append(unknown, resource)
-		}
-	}
-	return unknown
+	i.mu.unknown = slices.DeleteFunc(i.mu.unknown, func(r schema.GroupResource) bool { return r == resource })
 }
 
 // mark makes servers of config known as those of the installation. The slice is

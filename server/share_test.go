@@ -4,7 +4,6 @@ package server
 
 import (
 	"errors"
-	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,7 +24,7 @@ func TestShareRefuses(t *testing.T) {
 	require.EqualError(t, Share(nil, bare), "server.Share: installed is nil")
 	require.EqualError(t, Share(installed, nil), "server.Share: config is nil")
 	require.ErrorContains(t, Share(installed, &genericapiserver.Config{}), "config.RESTOptionsGetter is nil")
-	require.ErrorContains(t, Share(bare, &genericapiserver.Config{RESTOptionsGetter: &fakeGetter{}}), "not installed on the first Config")
+	require.ErrorContains(t, Share(bare, &genericapiserver.Config{RESTOptionsGetter: &fakeGetter{}}), "server.Share: the first Config: the watch cache is not installed")
 	require.ErrorIs(t, Share(installed, installed), ErrInstalled)
 	require.IsType(t, &fakeGetter{}, bare.RESTOptionsGetter)
 	require.Empty(t, bare.HealthzChecks)
@@ -76,25 +75,4 @@ func TestShare(t *testing.T) {
 			require.NoError(t, err, "a Config that shares the caches is one that has them")
 		})
 	}
-}
-
-// A server in front asks etcd once, through the shared clients, and only for
-// readiness.
-func TestShareInAChain(t *testing.T) {
-	var front genericapiserver.Config
-	withEtcdOptions(&front)
-	back := front
-	require.NoError(t, Install(&front))
-	usePool(t, &front, "http://main:2379", "http://events:2379")["http://main:2379"].fail(errors.New("no leader"))
-	require.NoError(t, Share(&front, &back))
-	take := func(from *genericapiserver.Config) func(*genericapiserver.Config) {
-		return func(c *genericapiserver.Config) {
-			c.HealthzChecks, c.LivezChecks, c.ReadyzChecks = from.HealthzChecks, from.LivezChecks, from.ReadyzChecks
-		}
-	}
-	outer := newServerBefore(t, newServer(t, take(&back)), take(&front))
-	require.NoError(t, AddReadinessHook(outer))
-	outer.PrepareRun()
-	require.Equal(t, http.StatusInternalServerError, code(outer, "/readyz/etcd"))
-	require.Equal(t, http.StatusNotFound, code(outer, "/livez/etcd"), "liveness has no check of etcd")
 }

@@ -3,7 +3,6 @@
 package server
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,10 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -26,7 +23,6 @@ import (
 	shipped "k8s.io/apiserver/pkg/storage/cacher"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
-	"k8s.io/klog/v2"
 
 	"github.com/kube-watchcache/watchcache/cacher"
 )
@@ -77,16 +73,6 @@ func TestSwitch(t *testing.T) {
 	}
 }
 
-// Two servers of one process have each their own values.
-func TestSwitchOfTwoServers(t *testing.T) {
-	inner := &fakeGetter{decorator: generic.UndecoratedStorage}
-	for _, on := range []cacher.Implementation{cacher.ImplementationShipped, cacher.ImplementationWatchCache} {
-		config := &genericapiserver.Config{RESTOptionsGetter: inner}
-		require.NoError(t, Install(config, cacher.WithOptions(&cacher.Options{Implementation: on})))
-		require.Equal(t, on == cacher.ImplementationWatchCache, config.HealthzChecks[0].(marker).cached(gadgets))
-	}
-}
-
 // An installation without a cache is ready, and reports misspelt names as one with caches
 // does.
 func TestSwitchReportsUnknown(t *testing.T) {
@@ -97,11 +83,8 @@ func TestSwitchReportsUnknown(t *testing.T) {
 		require.NoError(t, err)
 	}
 	i := config.HealthzChecks[0].(marker).installation
-	require.Equal(t, []schema.GroupResource{{Group: "example.com", Resource: "gadget"}}, i.unknown())
-	var log logBuffer
-	t.Cleanup(func() { klog.LogToStderr(true) })
-	klog.LogToStderr(false)
-	klog.SetOutput(&log)
+	require.Equal(t, []schema.GroupResource{{Group: "example.com", Resource: "gadget"}}, i.mu.unknown)
+	log := logged(t)
 	require.NoError(t, i.check(nil))
 	require.NoError(t, i.check(nil))
 	require.Len(t, log.lines("gadget.example.com"), 1)
@@ -162,30 +145,5 @@ func TestSwitchOfAGroup(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// On the shipped cacher, InstallAPIGroup changes no response: all are encoded as without.
-func TestSwitchedListsAreTheSameToTheByte(t *testing.T) {
-	s := serveTwins(t, pods(t), auditinternal.LevelMetadata, cacher.WithOptions(&cacher.Options{Implementation: cacher.ImplementationShipped}))
-	require.Nil(t, s.cache)
-	for i, name := range objectNames(70) {
-		s.put(t, testPod([]string{"ns1", "ns2"}[i%2], name, 0))
-	}
-	const root = "/apis/" + example.GroupName + "/v1/"
-	var first metav1.PartialObjectMetadataList
-	require.NoError(t, json.Unmarshal(ask(t, s.without, root+"pods", asJSON, false).body, &first))
-	for range 3 { // kept bytes would be used from the second list on
-		for _, accept := range []string{asJSON, asProtobuf, asTable, asPartial} {
-			for _, query := range queries("pods", first.ResourceVersion)[:4] {
-				before := s.encoded.Load()
-				for _, compressed := range []bool{false, true} {
-					s.expectSame(t, root+query, accept, compressed)
-				}
-				if accept == asJSON && query == "pods" {
-					require.EqualValues(t, 140, s.encoded.Load()-before, "the server encodes each item of both lists")
-				}
-			}
-		}
 	}
 }

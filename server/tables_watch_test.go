@@ -20,7 +20,6 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	genericoptions "k8s.io/apiserver/pkg/server/options"
 )
 
 // agingTables is a storage whose Tables tell who asked, and when.
@@ -50,8 +49,7 @@ func serveAgingTables(t *testing.T, ours bool, now *atomic.Int64) (*httptest.Ser
 	server := newServer(t, func(config *genericapiserver.Config) {
 		config.BuildHandlerChainFunc = chainWithUsers
 		withoutSchemas(config, r.scheme)
-		o := genericoptions.NewEtcdOptions(etcd)
-		config.RESTOptionsGetter = o.CreateRESTOptionsGetter(&genericoptions.SimpleStorageFactory{StorageConfig: o.StorageConfig}, nil)
+		config.RESTOptionsGetter = getterFor(etcd)
 		if ours {
 			require.NoError(t, Install(config))
 		}
