@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"strings"
 	"sync"
 	"time"
 
@@ -31,11 +29,6 @@ const (
 	// backfillTime the time that a piece takes.
 	backfillPatience = 10 * time.Second
 	backfillTime     = time.Minute
-	// backfillTries is how often a piece is fetched again when storage has compacted it
-	// meanwhile.
-	backfillTries = 3
-	// backfillProbe follows the resource's prefix in a key that no object has.
-	backfillProbe = "/-"
 	// backfillEvents bounds the events in front of the window, and backfillEventBytes
 	// estimates the size of one without its object.
 	backfillEvents     = 1 << 20
@@ -45,8 +38,8 @@ const (
 	backfillListed = 20
 )
 
-// errNoHistory: storage has compacted everything before the window.
-var errNoHistory = errors.New("the storage has compacted its earlier versions")
+// errNoRoom: the window has no room for so much of the history.
+var errNoRoom = own("the window has no room for it")
 
 // backfill puts earlier events, read from storage, in front of the window, a piece at a
 // time. So clients of another server, or without a recent bookmark, can resume here.
@@ -57,16 +50,13 @@ type backfill struct {
 	mu struct {
 		sync.Mutex
 		// gathering is the piece that further requests may extend, fetching the piece
-		// that is being read. Either may be nil.
+		// that is being read. Either may be nil. running: a goroutine fetches pieces.
 		gathering, fetching *piece
+		running             bool
 		// refused is a version below which no piece can be had until the time retry
 		// on the timeline, because storage or the window have no room for it.
 		refused uint64
 		retry   time.Duration
-		// lists is how often the state was listed.
-		lists int
-		// cancel ends the fetching of a piece.
-		cancel context.CancelFunc
 	}
 }
 
@@ -88,18 +78,6 @@ func hasHistory(config *Config) bool {
 	}
 	k, ok := config.Storage.(capability.HistoryKeeper)
 	return ok && k.KeepsHistory()
-}
-
-// listed is called when the state was listed. The piece that is on its way leads to
-// another one, and none is fetched any more: a cache that had to list again may have
-// missed something without knowing it, so its clients list as well.
-func (b *backfill) listed() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.mu.lists++
-	if b.mu.cancel != nil {
-		b.mu.cancel()
-	}
 }
 
 // awaitBackfill has the history after the version rv put in front of the window, waits
@@ -136,7 +114,9 @@ func (e *engine) joinPiece(rv uint64) *piece {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch f := b.mu.fetching; {
-	case b.mu.lists > 1, rv < b.mu.refused && e.time.Now() < b.mu.retry:
+	case e.trust.lists.Load() > 1: // events may have been missed, and the clients list as well
+		return nil
+	case rv < b.mu.refused && e.time.Now() < b.mu.retry:
 		return nil
 	case f != nil && f.from <= rv:
 		return f
@@ -146,104 +126,76 @@ func (e *engine) joinPiece(rv uint64) *piece {
 	}
 	p := &piece{from: rv, done: make(chan struct{})}
 	b.mu.gathering = p
-	if b.mu.fetching == nil && !e.tasks.Run(e.fetchPieces) {
+	if !b.mu.running && !e.tasks.Run(e.fetchPieces) {
 		b.mu.gathering = nil
 		return nil
 	}
+	b.mu.running = true
 	return p
 }
 
-// fetchPieces fetches pieces as long as requests wait for one.
+// fetchPieces gathers requests and fetches their piece, as long as there are any.
 func (e *engine) fetchPieces() {
-	for e.nextPiece() {
-		b := &e.backfill
+	b := &e.backfill
+	for {
+		select {
+		case <-e.config.Clock.After(backfillGather):
+		case <-e.ctx.Done():
+		}
 		b.mu.Lock()
-		p := b.mu.fetching
+		p := b.mu.gathering
+		b.mu.gathering, b.mu.fetching, b.mu.running = nil, p, p != nil
 		b.mu.Unlock()
+		if p == nil {
+			return
+		}
 		e.fetchPiece(p.from)
+		b.mu.Lock()
+		b.mu.fetching = nil
+		b.mu.Unlock()
 		close(p.done)
 	}
 }
 
-// nextPiece gathers requests and makes their piece the one to fetch, or returns false.
-func (e *engine) nextPiece() bool {
-	b := &e.backfill
-	b.mu.Lock()
-	if b.mu.fetching = nil; b.mu.gathering == nil {
-		b.mu.Unlock()
-		return false
-	}
-	// Until it is fetched, requests below it join it.
-	b.mu.fetching = &piece{from: math.MaxUint64}
-	b.mu.Unlock()
-	select {
-	case <-e.config.Clock.After(backfillGather):
-	case <-e.ctx.Done():
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.mu.fetching, b.mu.gathering = b.mu.gathering, nil
-	return true
-}
-
-// fetchPiece puts the history after a version in front of the window, as far back as
-// storage has it. Without the history, whatever is wrong, the cache serves as it would
-// with it, and clients at earlier versions list.
-func (e *engine) fetchPiece(from uint64) {
+// fetchPiece puts the history after a version in front of the window. A piece that
+// storage has compacted, or for which the window has no room, is fetched from half as far
+// back. Without the history, whatever is wrong, the cache serves as it would with it, and
+// clients at earlier versions list.
+func (e *engine) fetchPiece(wanted uint64) {
 	ctx, cancel := context.WithTimeout(e.ctx, backfillTime)
 	defer cancel()
-	b := &e.backfill
-	b.mu.Lock()
-	b.mu.cancel = cancel
-	b.mu.Unlock()
 	defer e.state.PinOldest()()
-	began, err := e.time.Now(), errNoHistory
-	for range backfillTries {
+	var err error
+	began, refused := e.time.Now(), uint64(0)
+	for from := wanted; ; {
 		_, oldest, _ := e.state.Reach()
-		if from >= oldest {
-			return
+		switch {
+		case from >= oldest && err == nil:
+			return // it is there
+		case from < oldest:
+			err = e.backfillAfter(ctx, oldest, from)
 		}
-		var low uint64
-		if low, err = e.backfillFrom(ctx, from, oldest); err == nil {
-			err = e.backfillAfter(ctx, oldest, low)
+		if err == nil || from >= oldest {
+			break
 		}
-		if err == nil || ctx.Err() != nil || !source.Expired(source.Failure(err)) {
-			break // what is not compacted meanwhile does not change
+		if ctx.Err() != nil || !(errors.Is(err, errNoRoom) || source.Expired(source.Failure(err))) {
+			refused = oldest
+			break
 		}
+		refused, from = from+1, from+(oldest-from+1)/2
 	}
-	if errors.Is(ctx.Err(), context.Canceled) {
+	if e.ctx.Err() != nil {
 		return
 	}
-	if _, oldest, _ := e.state.Reach(); oldest > from {
+	if refused > 0 {
+		b := &e.backfill
 		b.mu.Lock()
-		b.mu.refused, b.mu.retry = oldest, e.time.Now()+e.config.EventsHistoryWindow
+		b.mu.refused, b.mu.retry = refused, e.time.Now()+e.config.EventsHistoryWindow
 		b.mu.Unlock()
 	}
-	if e.logBackfill(from, e.time.Now()-began, err); err == nil {
+	if e.logBackfill(wanted, e.time.Now()-began, err); err == nil {
 		e.measure()
 	}
-}
-
-// backfillFrom returns the lowest version from the wanted one on that storage still has,
-// below the oldest of the window, by reading a key that does not exist: once if storage
-// still has the wanted version, else some sixteen times.
-func (e *engine) backfillFrom(ctx context.Context, wanted, oldest uint64) (uint64, error) {
-	gone, there := wanted, oldest
-	for at := gone; gone < there; at = gone + (there-gone)/2 {
-		err := e.source.ObjectAt(ctx, strings.TrimSuffix(e.config.ResourcePrefix, "/")+backfillProbe, at, func(runtime.Object) error { return nil })
-		switch {
-		case err == nil:
-			there = at
-		case source.Expired(source.Failure(err)):
-			gone = at + 1
-		default:
-			return 0, err
-		}
-	}
-	if there == oldest {
-		return 0, errNoHistory
-	}
-	return there, nil
 }
 
 // backfillAfter puts the history between two versions in front of the window, which
@@ -255,7 +207,7 @@ func (e *engine) backfillAfter(ctx context.Context, oldest, from uint64) error {
 	}
 	// Half of the window stays free for new events.
 	p := &past{
-		maker: e.newMaker(), oldest: at, from: from, most: e.config.WindowBytes/2 - e.state.Stats().WindowBytes,
+		maker: e.newMaker(), oldest: at, room: e.config.WindowBytes/2 - e.state.Stats().WindowBytes,
 		before: make(map[string]*watchcache.Element),
 	}
 	if err := e.source.History(ctx, from, oldest, p.take); err != nil {
@@ -266,7 +218,7 @@ func (e *engine) backfillAfter(ctx context.Context, oldest, from uint64) error {
 	if err := e.readBefore(ctx, p, from, at.Len()); err != nil {
 		return err
 	}
-	_, err = e.state.Backfill(at, p.from, p.changes, p.before, int64(e.time.Now()))
+	_, err = e.state.Backfill(at, from, p.changes, p.before, int64(e.time.Now()))
 	return err
 }
 
@@ -277,31 +229,27 @@ func (e *engine) readBefore(ctx context.Context, p *past, version uint64, object
 	take := func(object runtime.Object) error { return p.takeBefore(object, missing) }
 	switch {
 	case len(missing) == 0:
-		return e.source.StateAt(ctx, version, 1, 1, take)
+		return e.source.StateAt(ctx, e.config.ResourcePrefix+"-", version, 0, take) // no object has that key
 	case len(missing) > objects/backfillListed:
-		return e.source.StateAt(ctx, version, listPageSize, 0, take)
+		return e.source.StateAt(ctx, e.config.ResourcePrefix, version, listPageSize, take)
 	}
 	for key := range missing {
-		if err := e.source.ObjectAt(ctx, key, version, take); err != nil {
+		if err := e.source.StateAt(ctx, key, version, 0, take); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// past holds the changes read from storage's history. When they need more room than the
-// window has, the oldest are dropped.
+// past holds the changes read from storage's history.
 type past struct {
 	maker *maker
 	// oldest is the state that the history leads to.
-	oldest *watchcache.Snapshot
-	// The window will reach back to from; changes are the later ones.
-	from    uint64
+	oldest  *watchcache.Snapshot
 	changes []watchcache.Change
-	// bytes estimates the size of the changes, most is its limit.
-	bytes, most int64
-	// before has the elements at from of some keys that have changed since, and of all
-	// keys whose changes were dropped. nil: there was no such object.
+	// room is the estimated number of bytes that are left for changes.
+	room int64
+	// before has the elements, before the changes, of keys that have changed.
 	before map[string]*watchcache.Element
 }
 
@@ -317,9 +265,9 @@ func (p *past) take(event watch.Event, version uint64) error {
 		return err
 	}
 	p.changes = append(p.changes, watchcache.Change{Type: typ, Element: element, RV: version})
-	p.bytes += element.Size + backfillEventBytes
-	for (p.bytes > p.most || len(p.changes) > backfillEvents) && p.changes[0].RV < version {
-		p.letGo()
+	p.room -= element.Size + backfillEventBytes
+	if p.room < 0 || len(p.changes) > backfillEvents {
+		return errNoRoom
 	}
 	return nil
 }
@@ -340,25 +288,12 @@ func (p *past) element(event watch.Event, version uint64) (*watchcache.Element, 
 	return p.maker.element(k)
 }
 
-// letGo lets the first change go, and the others of its resourceVersion.
-func (p *past) letGo() {
-	for p.from = p.changes[0].RV; p.changes[0].RV == p.from; p.changes = p.changes[1:] {
-		c := &p.changes[0]
-		p.bytes -= c.Element.Size + backfillEventBytes
-		p.before[c.Element.Key] = c.Element
-		if c.Type == watchcache.Deleted {
-			p.before[c.Element.Key] = nil
-		}
-		*c = watchcache.Change{}
-	}
-}
-
-// missing returns the changed keys whose earlier element is unknown.
+// missing returns the keys that were there before the changes.
 func (p *past) missing() map[string]bool {
 	missing, seen := make(map[string]bool), make(map[string]bool)
 	for _, c := range p.changes {
 		key := c.Element.Key
-		if _, known := p.before[key]; !known && !seen[key] && c.Type != watchcache.Added {
+		if !seen[key] && c.Type != watchcache.Added {
 			missing[key] = true
 		}
 		seen[key] = true

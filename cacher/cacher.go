@@ -18,9 +18,8 @@ type Cacher struct {
 	config    Config
 	metrics   *metrics.Resource
 	errors    errorLog
-	history   history
 	lifecycle *lifecycle[engine]
-	stats     lastStats
+	stats     atomic.Pointer[storage.Stats] // storage's last ones, for while the cache sleeps
 	// estimates: storage estimates the sizes of objects.
 	estimates atomic.Bool
 	// encrypts: values may become unreadable in storage while the cache has them.
@@ -30,9 +29,8 @@ type Cacher struct {
 var _ storage.Interface = (*Cacher)(nil)
 
 // New makes a cache and starts it, unless Config.LazyStart leaves that to its first
-// request. The cache fills in the background; Wait waits until it has its state. If
-// fields of the configuration are invalid, the error names all of them, and nothing
-// was started.
+// request. The cache fills in the background. The error names all invalid fields of the
+// configuration.
 func New(config Config) (*Cacher, error) {
 	config = config.withDefaults()
 	if err := config.Validate(); err != nil {
@@ -41,7 +39,7 @@ func New(config Config) (*Cacher, error) {
 	c := &Cacher{config: config}
 	c.lifecycle = newLifecycle(lifecycleConfig[engine]{
 		clock: config.Clock, idleTimeout: config.IdleTimeout,
-		start: c.startEngine, stopped: c.stoppedEngine, end: (*engine).stop, watched: (*engine).watched,
+		start: c.startEngine, stopped: c.stoppedEngine, end: (*engine).stop, watched: func(e *engine) bool { return e.fanout.Watched() },
 		idle: c.rememberStats, slept: c.slept,
 	})
 	handles := config.Metrics.For
@@ -66,12 +64,12 @@ func New(config Config) (*Cacher, error) {
 
 // startEngine makes an engine and starts it. The request that has woken the cache,
 // and those after it, may wait for the state, for up to FreshnessTimeout.
-func (c *Cacher) startEngine(ctx context.Context, verb string) *engine {
-	e := assemble(c.config, c.metrics, &c.errors, &c.history)
-	if verb != "" {
+func (c *Cacher) startEngine(ctx context.Context) *engine {
+	e := assemble(c.config, c.metrics, &c.errors)
+	if ctx != c.lifecycle.ctx {
 		e.warmUntil = c.config.Clock.Now().Add(c.config.FreshnessTimeout)
 		c.metrics.WokenUp()
-		e.logWoken(ctx, verb)
+		e.log.V(linesOfLife).Info("A request wakes the watch cache", "user", inLine(clientOf(ctx).User))
 		if err := c.estimateSizes(); err != nil {
 			e.warn("sizes", "The sizes of objects won't be estimated. The watch cache reports their number only", err,
 				"do not enable a size estimator on the storage below the cache, or set DisableSizeEstimation")
@@ -84,14 +82,13 @@ func (c *Cacher) startEngine(ctx context.Context, verb string) *engine {
 // stoppedEngine makes an engine that was stopped before it has started anything,
 // and refuses every request.
 func (c *Cacher) stoppedEngine() *engine {
-	e := assemble(c.config, c.metrics, &c.errors, &c.history)
+	e := assemble(c.config, c.metrics, &c.errors)
 	e.stop()
 	return e
 }
 
-// Config returns the configuration, with defaults filled in, for code that reads
-// the cache in the same process. The fields share their values with the running cache:
-// do not change them.
+// Config returns the configuration with defaults filled in. The fields share their values
+// with the running cache: do not change them.
 func (c *Cacher) Config() Config { return c.config }
 
 // Ready reports whether the cache can serve: it has its state, or it sleeps and a
@@ -106,7 +103,7 @@ func (c *Cacher) Ready() bool {
 // Wait waits until the cache has its state, and wakes it if it sleeps. Wait
 // fails when the cache is stopped or the context is done.
 func (c *Cacher) Wait(ctx context.Context) error {
-	e := c.lifecycle.acquire(ctx, wokenByWait)
+	e := c.lifecycle.acquire(ctx)
 	if e == nil {
 		return ctx.Err()
 	}
@@ -115,18 +112,18 @@ func (c *Cacher) Wait(ctx context.Context) error {
 }
 
 // Done is closed when the cache is stopped.
-func (c *Cacher) Done() <-chan struct{} { return c.lifecycle.done() }
+func (c *Cacher) Done() <-chan struct{} { return c.lifecycle.ctx.Done() }
 
 // stopped reports whether Stop was called.
 func (c *Cacher) stopped() bool { return c.lifecycle.ctx.Err() != nil }
 
-// Stop ends the cache: reads fail fast, watches end, and when it returns
-// everything that the cache has started has ended. It may be called more than
-// once, and by many at a time. The wrapped storage is left as it is.
+// Stop ends the cache: reads fail fast, watches end, and when it returns everything that
+// the cache has started has ended. It may be called more than once, and by many at a
+// time. The wrapped storage stays as it is.
 func (c *Cacher) Stop() {
 	first := c.lifecycle.stop()
 	c.metrics.Forget()
 	if first {
-		c.logStopped()
+		loggerOf(c.config.GroupResource).V(linesOfLife).Info("The watch cache was stopped")
 	}
 }

@@ -21,13 +21,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
+	"github.com/kube-watchcache/watchcache/cacher/internal/listcache"
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
 // The defaults of Config's optional fields.
 const (
-	// DefaultEventsHistoryWindow is one DefaultBookmarkInterval and a bit, so
-	// that it covers a client that resumes from its last bookmark.
+	// DefaultEventsHistoryWindow covers a client that resumes from its last bookmark.
 	DefaultEventsHistoryWindow = 75 * time.Second
 	DefaultWindowBytes         = 128 << 20
 	DefaultDispatchBudget      = 5 * time.Millisecond
@@ -52,14 +52,12 @@ const (
 
 // Config configures a Cacher. The fields down to Clock have the names and meanings of
 // those in k8s.io/apiserver's cacher.Config; the later ones have zero values that work.
-// Durations are at most 8760 h, and timeouts at least 1 ms, since a number without a
-// unit is nanoseconds. Sizes are at most 1 TiB.
+// Durations are at most 8760 h, timeouts at least 1 ms, and sizes at most 1 TiB.
 type Config struct {
-	// Storage is the wrapped storage: writes go there, and changes come from it. The
-	// event types of its watches must be true (ADDED for a key that was not there, and
-	// so on): the cache takes a contradiction for missed events and lists again. Storage
-	// must not have another size estimator enabled. Package storage/capability has the
-	// methods that Storage may have beside storage.Interface.
+	// Storage is the wrapped storage. The event types of its watches must be true (ADDED
+	// for a key that was not there, and so on): the cache takes a contradiction for
+	// missed events and lists again. Storage must not have another size estimator
+	// enabled. Package storage/capability has the optional methods of Storage.
 	Storage storage.Interface
 	// Versioner reads and sets resourceVersions.
 	Versioner storage.Versioner
@@ -77,52 +75,41 @@ type Config struct {
 	// GetAttrsFunc returns an object's labels and its selectable fields. Both are
 	// shared from then on and must not be written.
 	GetAttrsFunc func(runtime.Object) (labels.Set, fields.Set, error)
-	// IndexerFuncs are trigger functions by field name, any number of them. A watcher
-	// whose field selector requires one value of the field is looked up by the
-	// function's value instead of the field's.
+	// IndexerFuncs are trigger functions by field name. A watcher whose field selector
+	// requires one value of the field is looked up by the function's value.
 	IndexerFuncs storage.IndexerFuncs
-	// Indexers are indexes for reads, any number of them, by index name:
-	// storage.FieldIndex(field) or storage.LabelIndex(label) of the selector that the
-	// index serves.
+	// Indexers are indexes for reads by index name: storage.FieldIndex(field) or
+	// storage.LabelIndex(label) of the selector that the index serves.
 	Indexers *cache.Indexers
 	// NewFunc returns an empty object, NewListFunc an empty list.
 	NewFunc     func() runtime.Object
 	NewListFunc func() runtime.Object
-	// Codec is the codec of Storage, nil if it has none: the cache only checks that it
-	// fits the objects.
+	// Codec is the codec of Storage, nil if it has none. It must fit the objects.
 	Codec runtime.Codec
 	// Clock is the source of time. nil: the real clock.
 	Clock clock.WithTicker
 
-	// LabelIndexes are label keys to keep an index for, for reads whose label
-	// selector requires certain values of the label.
+	// LabelIndexes are label keys to keep an index for.
 	LabelIndexes []string
 	// AdaptiveIndexes is how many indexes the cache builds itself, of labels and selectable
-	// fields that LISTs pin to a value again and again while no index serves them. They are
-	// built beside requests, and dropped when they have saved less than they cost for ten
-	// minutes, or less than another one would have. 0: 8; negative: none.
+	// fields that LISTs pin to a value again and again while no index serves them, and
+	// drops when they no longer save more than they cost. 0: 8; negative: none.
 	AdaptiveIndexes int
 	// AdaptivePercent is how many percent of the memory of the objects
 	// (Status.ObjectBytes) these indexes may take together. 0: 2.
 	AdaptivePercent int
-	// WatchProgress reports whether Storage answers RequestWatchProgress
-	// reliably at this time; consistent reads and streamed lists are served
-	// from the cache only then. nil: Storage is asked if it is a
-	// capability.ProgressReporter; the process-wide checker of etcd's features, if it
-	// is k8s.io/apiserver's storage for etcd; any other storage reports none. The
-	// cache finds out if a storage falls silent all the same.
+	// WatchProgress reports whether Storage answers RequestWatchProgress reliably at
+	// this time; consistent reads and streamed lists are served from the cache only
+	// then. nil: Storage is asked if it is a capability.ProgressReporter; the
+	// process-wide checker of etcd's features, if it is k8s.io/apiserver's storage for
+	// etcd; any other storage reports none.
 	WatchProgress func() bool
-	// WindowBytes bounds the memory that the window of events takes beyond
-	// the current state, in bytes: the decoded objects with everything that they
-	// refer to, estimated on the high side. 0: 128 MiB.
-	//
-	// Events that were not dispatched yet stay beyond it, up to twice as much, or
-	// 16 MiB if that is more. Above that they go, and watchers that have not received
-	// them get a 410. Only the events of one revision are never parted: they
-	// stay until the last of them has come.
-	//
-	// WindowBytes also bounds the snapshots of watchers that receive their initial
-	// events: above it, the watches with the largest ones end with 410.
+	// WindowBytes bounds the memory that the window of events takes beyond the current
+	// state, in bytes: decoded objects, estimated on the high side. Events that were not
+	// dispatched yet stay up to twice as much, or 16 MiB if that is more; watchers that
+	// miss events get a 410. The bytes also bound the snapshots of watchers that receive
+	// their initial events: above it, the watches with the largest ones end with 410.
+	// 0: 128 MiB.
 	WindowBytes int64
 	// DispatchBudget is for how long, in every second, dispatch may wait for
 	// watchers with full channels in all before it parks them. 0: 5 ms;
@@ -131,18 +118,14 @@ type Config struct {
 	// BookmarkInterval is the time between two bookmarks of a watcher that
 	// asked for bookmarks. 0: 60 s.
 	BookmarkInterval time.Duration
-	// FreshnessTimeout is how long a read waits for the cache to reach the
-	// resourceVersion that it needs, the question to Storage for that version
-	// included. A GET waits a sixth of it, and is then answered by Storage.
-	// 0: 3 s.
+	// FreshnessTimeout is how long a read waits for the cache to learn of and reach the
+	// resourceVersion that it needs. A GET waits a sixth of it, and is then answered by
+	// Storage. 0: 3 s.
 	FreshnessTimeout time.Duration
-	// StorageTimeout is for how long Storage may leave requests unanswered before
-	// it counts as lost, which is logged. Reads that have waited for the cache in
-	// vain, and go to Storage, end then (504), and so do later ones: a consistent
-	// LIST about FreshnessTimeout and a second after it began, until Storage is
-	// back. After that long without a sign of life, the cache asks Storage for its
-	// version, and every two seconds while there is no answer. At least 1 s.
-	// 0: 10 s.
+	// StorageTimeout is for how long Storage may leave requests unanswered before it
+	// counts as lost, which is logged. Reads that have waited for the cache in vain, and
+	// go to Storage, end then (504), and so do later ones until Storage is back. At least
+	// 1 s. 0: 10 s.
 	StorageTimeout time.Duration
 	// MaxFallbackLists is how many consistent LISTs go to Storage when the cache does
 	// not become fresh in time, or is known to be wrong: that many at a time,
@@ -152,38 +135,31 @@ type Config struct {
 	// ConsistentGetFromStorage makes GET without a resourceVersion go to
 	// Storage instead of the cache.
 	ConsistentGetFromStorage bool
-	// WatchBuffer is the number of events that a watcher's channel holds
-	// before the watcher counts as slow. Each watch allocates room for that many:
-	// at most 65,536. 0: 16.
+	// WatchBuffer is the number of events that a watcher's channel has room for before
+	// the watcher counts as slow: at most 65,536. 0: 16.
 	WatchBuffer int
-	// EncodingBytes bounds the serializations that are kept to be shared by
-	// watchers, and by lists where Lists is set, in bytes. Half of it is for live
-	// events, half for initial events and lists; each may use the unused part of the
-	// other half. Of a larger list, a part is kept and the rest is encoded for every
-	// request. Lists that clients accept with gzip are kept compressed as well, and only
-	// compressed where there is no room for both. 0: 32 MiB, or 15 % of the memory of the
-	// objects (Status.ObjectBytes) if that is more, up to 1 GiB; negative: none are kept.
+	// EncodingBytes bounds the serializations that are kept to be shared by watchers, and
+	// by lists where Lists is set, in bytes. Half of it is for live events, half for
+	// initial events and lists; each may use the unused part of the other half. 0: 32 MiB,
+	// or 15 % of the memory of the objects (Status.ObjectBytes) if that is more, up to
+	// 1 GiB; negative: none are kept.
 	EncodingBytes int64
-	// ConsistencyCheckInterval is the time between two comparisons of the
-	// cache with Storage, which reads all keys there; up to half as long
-	// again at random. If they differ, the cache lists Storage again, and until
-	// then consistent reads and those of exact resourceVersions go to Storage;
-	// see MaxFallbackLists. At least 1 s. 0: 5 min; negative: none are made.
+	// ConsistencyCheckInterval is the time between two comparisons of the cache with
+	// Storage, which reads all keys there; up to half as long again at random. If they
+	// differ, the cache lists Storage again, and until then consistent reads and those of
+	// exact resourceVersions go to Storage. At least 1 s. 0: 5 min; negative: none.
 	ConsistencyCheckInterval time.Duration
-	// LazyStart makes the first request that needs the cache start it: a GET,
-	// LIST or WATCH, or Wait. Until then it costs its configuration: no
-	// goroutine, no state, no watch of Storage. GETs, and LISTs with a limit and
-	// no selector, are served from Storage while the state is read; the others
-	// wait for it, up to FreshnessTimeout.
+	// LazyStart makes the first GET, LIST or WATCH, or Wait, start the cache. Until then
+	// there is no goroutine, no state, no watch of Storage. GETs, and LISTs with a limit
+	// and no selector, are served from Storage while the state is read; the others wait
+	// for it, up to FreshnessTimeout.
 	LazyStart bool
-	// IdleTimeout puts the cache to sleep when it was not used for that long; up
-	// to twice as long. Asleep it is as before a lazy start, and wakes as then.
-	// An open watch is a use, a write is not. A client that resumes from before
-	// the sleep gets a 410 and lists. At least 1 s. 0: it stays awake.
+	// IdleTimeout puts the cache to sleep when it was not used for that long, up to twice
+	// as long: it then is as before a lazy start. An open watch is a use, a write is not.
+	// A client that resumes from before the sleep gets a 410. At least 1 s. 0: never.
 	IdleTimeout time.Duration
-	// DisableSizeEstimation leaves Storage's size estimator off. With it on,
-	// Storage gets the cache's keys, so that Stats knows the average size
-	// of objects.
+	// DisableSizeEstimation leaves Storage's size estimator off, which gets the cache's
+	// keys so that Stats knows the average size of objects.
 	DisableSizeEstimation bool
 	// Lists lets the encoders of a server share the serializations of lists. nil:
 	// each list is encoded for itself.
@@ -194,9 +170,8 @@ type Config struct {
 	// encodingFollows: EncodingBytes was not set, and follows the memory of the objects.
 	encodingFollows bool
 	// listStorage makes the cache fill itself by listing Storage, and not by a watch
-	// that begins with the state (KEP-3157). Decorator sets it where the feature gate
-	// WatchList is off, for k8s.io/apiserver's storage then ignores the request, and
-	// without WithRawStorage, for that storage is as cheap to list.
+	// that begins with the state (KEP-3157): where the feature gate WatchList is off,
+	// since k8s.io/apiserver's storage then ignores the request, and over etcd.
 	listStorage bool
 	// shadow is the share of requests that the cache is compared for, in the shadow of the
 	// shipped cacher; 0: the cache serves.
@@ -206,6 +181,19 @@ type Config struct {
 	initialTimeout time.Duration
 	initialBytes   int64
 }
+
+// ListEncodings connects caches with the serializers of an API server, so that lists
+// are encoded once and not for every request: Config.Lists of the caches, and its
+// Serializer in place of that of the API group. The zero value is ready for use.
+// server.Install, InstallAPIGroup and CustomResources call all of its methods.
+type ListEncodings = listcache.Listings
+
+// Representation is how a client asks for a list, if not as the list itself.
+type Representation = listcache.Representation
+
+// CustomList is a request for a list of custom resources that the handler of
+// ListEncodings.CustomResources may answer.
+type CustomList = listcache.CustomList
 
 // withDefaults returns the configuration with every zero that has a default
 // replaced by it.

@@ -255,9 +255,6 @@ var refused = map[string]struct {
 	"only nothing":          {[]cacher.Option{cacher.Only()}, []string{"Only names no resource"}},
 	"except nothing":        {[]cacher.Option{cacher.Except()}, []string{"Except names no resource"}},
 	"an empty resource":     {[]cacher.Option{cacher.Only(schema.GroupResource{Group: "g"})}, []string{"Only", "empty"}},
-	"a resource twice":      {[]cacher.Option{cacher.Only(widgets, widgets)}, []string{"Only", "widgets.example.com", "twice"}},
-	"only and except":       {[]cacher.Option{cacher.Only(widgets), cacher.Except(widgets)}, []string{"Except", "widgets.example.com", "Only"}},
-	"only this, only that":  {[]cacher.Option{cacher.Only(widgets), cacher.Only(schema.GroupResource{Resource: "pods"})}, []string{"Only", "no resource is named by each"}},
 }
 
 func windowBytes(n int64) cacher.Option {

@@ -11,11 +11,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/utils/clock"
 
 	"github.com/kube-watchcache/watchcache/metrics"
@@ -34,35 +31,38 @@ func (e *engine) followConsistency(ctx context.Context) {
 	if e.config.ConsistencyCheckInterval < 0 {
 		return
 	}
-	spread := func() time.Duration { return wait.Jitter(e.config.ConsistencyCheckInterval, 0.5) }
-	next := e.config.Clock.Now().Add(spread())
+	pause := func() <-chan time.Time {
+		return e.config.Clock.After(wait.Jitter(e.config.ConsistencyCheckInterval, 0.5))
+	}
+	next, list := pause(), (<-chan time.Time)(nil)
 	for {
-		pause := next.Sub(e.config.Clock.Now())
-		if list, due := e.trust.untilList(); due {
-			pause = min(pause, list)
-		}
 		select {
-		case <-e.config.Clock.After(max(0, pause)):
+		case <-list:
+			if list = nil; e.trust.takeList() {
+				e.relist(metrics.RelistInconsistent)
+			}
+			continue
+		case <-next:
 		case <-e.trust.check:
-			next = e.config.Clock.Now()
 		case <-ctx.Done():
 			return
 		}
-		if !e.config.Clock.Now().Before(next) {
-			e.checkConsistency(ctx)
-			next = e.config.Clock.Now().Add(spread())
+		switch after, due := e.checkConsistency(ctx); {
+		case due:
+			list = e.config.Clock.After(after)
+		case list == nil && e.trust.doubtful.Load(): // a state that can't be compared
+			list = e.config.Clock.After(0)
 		}
-		if e.trust.takeList() {
-			e.relist(metrics.RelistInconsistent)
-		}
+		next = pause()
 	}
 }
 
 // checkConsistency compares the latest snapshot with storage at the same
-// resourceVersion. If they differ, events were missed unnoticed (KEP-4988).
-func (e *engine) checkConsistency(ctx context.Context) {
+// resourceVersion. If they differ, events were missed unnoticed (KEP-4988), and unless a
+// list is no help, one is due after some time.
+func (e *engine) checkConsistency(ctx context.Context) (after time.Duration, due bool) {
 	if !e.readiness.ready() {
-		return
+		return 0, false
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.config.ConsistencyCheckInterval)
 	defer cancel()
@@ -74,23 +74,23 @@ func (e *engine) checkConsistency(ctx context.Context) {
 			e.notCompared(faultf(err, "comparing the cache of %s with its storage at resourceVersion %d", e.config.GroupResource, rv))
 		}
 		e.metrics.ConsistencyCheck(metrics.CheckError)
-		e.trust.unresolved()
-		return
+		return 0, false
 	}
 	differs := compared.stored ^ compared.snapshot.Digest()
 	if differs == 0 {
 		e.metrics.ConsistencyCheck(metrics.CheckPassed)
 		e.trust.passed(list, rv)
-		return
+		return 0, false
 	}
 	e.metrics.ConsistencyCheck(metrics.CheckFailed)
 	err := faultf(keyFaultf(nil, "%s", compared.difference()), "the cache of %s differs at resourceVersion %d from its storage", e.config.GroupResource, rv)
-	if e.trust.failed(list, differs, e.config.ConsistencyCheckInterval) {
+	if after, due = e.trust.failed(list, differs); due {
 		e.warn("differs", "The watch cache has missed events: it is listed again, and consistent reads go to storage until then", err, remedyDifference)
-		return
+		return after, true
 	}
 	e.warn("elsewhere", "The watch cache and its storage know objects by different keys, also after a list: earlier resourceVersions are read from storage", err,
 		"look for objects that are stored under another key than their names say")
+	return 0, false
 }
 
 // notCompared logs a comparison that failed. The loss of storage is logged
@@ -112,40 +112,17 @@ func (e *engine) storedVersions(ctx context.Context, rv uint64, visit func(key s
 	if s, ok := e.config.Storage.(capability.VersionLister); ok {
 		return s.Versions(ctx, e.config.ResourcePrefix, rv, visit)
 	}
-	opts := storage.ListOptions{
-		ResourceVersion: fmt.Sprint(rv), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
-		Predicate: storage.Everything, Recursive: true,
-	}
-	opts.Predicate.Limit = checkPageSize
-	for {
-		list := e.config.NewListFunc()
-		if err := e.config.Storage.GetList(ctx, e.config.ResourcePrefix, opts, list); err != nil {
-			return err
-		}
-		if err := meta.EachListItem(list, func(object runtime.Object) error { return e.visitListed(object, visit) }); err != nil {
-			return err
-		}
-		accessor, err := meta.ListAccessor(list)
+	return e.source.StateAt(ctx, e.config.ResourcePrefix, rv, checkPageSize, func(object runtime.Object) error {
+		key, err := e.config.KeyFunc(object)
 		if err != nil {
 			return err
 		}
-		if opts.Predicate.Continue = accessor.GetContinue(); opts.Predicate.Continue == "" {
-			return nil
+		rv, err := e.config.Versioner.ObjectResourceVersion(object)
+		if err != nil {
+			return err
 		}
-		opts.ResourceVersion, opts.ResourceVersionMatch = "", "" // the token has them
-	}
-}
-
-func (e *engine) visitListed(object runtime.Object, visit func(key string, rv uint64) error) error {
-	key, err := e.config.KeyFunc(object)
-	if err != nil {
-		return err
-	}
-	rv, err := e.config.Versioner.ObjectResourceVersion(object)
-	if err != nil {
-		return err
-	}
-	return visit(key, rv)
+		return visit(key, rv)
+	})
 }
 
 // comparison compares a snapshot with the keys of storage, which visit takes in
@@ -181,12 +158,12 @@ func (c *comparison) difference() string {
 	return c.first
 }
 
-// suspicionPause is the least time between two suspicions that are followed
-// up. The pause doubles with each, up to suspicionPauseMax, for good: requests
-// of a client must not make the cache compare or list all the time.
+// A cache that is checked or listed because of a doubt is not so again before a pause,
+// which doubles each time, for good: a difference that stays, or requests of a client,
+// must not make the cache compare or list all the time.
 const (
-	suspicionPause    = 10 * time.Second
-	suspicionPauseMax = time.Hour
+	doubtPause    = 10 * time.Second
+	doubtPauseMax = time.Hour
 )
 
 // trust records known errors of the state. A doubtful state was found to differ from
@@ -209,19 +186,14 @@ type trust struct {
 		sync.Mutex
 		// settled is closed at the end of the doubt; nil without one.
 		settled chan struct{}
-		// differs is the difference that the last check has found, after how
-		// many lists, and failures how many have failed in a row. named: the
-		// difference has survived a list.
-		differs  watchcache.Digest
-		after    uint64
-		failures int
-		named    bool
-		// lastList is when a check that failed has last had the state listed,
-		// dueList when the next list is due; zero: none is.
-		lastList, dueList time.Time
-		// suspected is when a suspicion was last followed up, pause the time
-		// until the next one may be.
-		suspected time.Time
+		// failed: the last check has found the difference differs, after so many
+		// lists. named: the difference has survived a list.
+		failed, named bool
+		differs       watchcache.Digest
+		after         uint64
+		// notBefore is when the next doubt may be followed up, but for the first
+		// list, and pause the time until the one after that.
+		notBefore time.Time
 		pause     time.Duration
 	}
 }
@@ -293,7 +265,6 @@ func (t *trust) listed(rv uint64) {
 		t.from.Store(rv)
 	}
 	t.doubt(false)
-	t.mu.dueList = time.Time{}
 }
 
 // passed notes that the state, of the given list, was found to agree with
@@ -308,79 +279,57 @@ func (t *trust) passed(list, rv uint64) {
 		t.from.Store(rv)
 	}
 	t.doubt(false)
-	t.mu.failures, t.mu.named = 0, false
-	t.mu.dueList = time.Time{}
+	t.mu.failed, t.mu.named = false, false
 }
 
-// failed records that the state, of the given list, differs from storage. It reports
-// whether the state is now doubtful and must be listed again: at once the first time,
-// later after longer and longer pauses, up to eight intervals between checks. If the
-// difference was the same before a list, events are not the cause, and another list
-// won't help: storage has objects under other keys than the cache. The cache then
-// shows storage's list, but can't vouch for earlier versions.
-func (t *trust) failed(list uint64, differs watchcache.Digest, interval time.Duration) (doubtful bool) {
+// failed records that the state, of the given list, differs from storage, and returns
+// when it must be listed again: at once the first time. due is false if the difference
+// was the same before a list: events are not the cause, and another list won't help,
+// because storage has objects under other keys than the cache. The cache then shows
+// storage's list, but can't vouch for earlier versions.
+func (t *trust) failed(list uint64, differs watchcache.Digest) (after time.Duration, due bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.lists.Load() != list {
-		return true
+		return 0, true // takeList looks whether it still is
 	}
-	t.mu.named = t.mu.failures > 0 && t.mu.differs == differs && (t.mu.named || t.mu.after < list)
-	t.mu.differs, t.mu.after = differs, list
-	t.mu.failures++
+	first := !t.mu.failed
+	t.mu.named = !first && t.mu.differs == differs && (t.mu.named || t.mu.after < list)
+	t.mu.failed, t.mu.differs, t.mu.after = true, differs, list
 	t.from.Store(math.MaxUint64)
 	t.doubt(!t.mu.named)
-	if !t.mu.named && t.mu.dueList.IsZero() {
-		t.mu.dueList = t.clock.Now()
-		if t.mu.failures > 1 {
-			if later := t.mu.lastList.Add(interval << min(t.mu.failures-2, 3)); later.After(t.mu.dueList) {
-				t.mu.dueList = later
-			}
-		}
+	if !first {
+		after = max(0, t.mu.notBefore.Sub(t.clock.Now()))
 	}
-	return !t.mu.named
+	return after, !t.mu.named
 }
 
-// unresolved notes that no comparison could be made. A state that is doubtful
-// is then listed again.
-func (t *trust) unresolved() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.doubtful.Load() && t.mu.dueList.IsZero() {
-		t.mu.dueList = t.clock.Now()
-	}
-}
-
-// untilList returns the time until the next list of a doubtful state, if one is due.
-func (t *trust) untilList() (left time.Duration, due bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.mu.dueList.Sub(t.clock.Now()), !t.mu.dueList.IsZero()
-}
-
-// takeList reports whether the time has come to list the state again. The caller
-// does so.
+// takeList reports whether the state is still doubtful. The caller lists it again.
 func (t *trust) takeList() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := t.clock.Now()
-	if t.mu.dueList.IsZero() || t.mu.dueList.After(now) {
+	if !t.doubtful.Load() {
 		return false
 	}
-	t.mu.lastList, t.mu.dueList = now, time.Time{}
+	t.backOff()
 	return true
+}
+
+// backOff begins a pause, with mu held.
+func (t *trust) backOff() {
+	t.mu.pause = min(max(2*t.mu.pause, doubtPause), doubtPauseMax)
+	t.mu.notBefore = t.clock.Now().Add(t.mu.pause)
 }
 
 // suspect reports whether a suspicion must be checked.
 func (t *trust) suspect() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := t.clock.Now()
-	if t.mu.named || t.doubtful.Load() || (!t.mu.suspected.IsZero() && now.Sub(t.mu.suspected) < t.mu.pause) {
+	if t.mu.named || t.doubtful.Load() || t.clock.Now().Before(t.mu.notBefore) {
 		return false
 	}
+	t.backOff()
 	t.from.Store(math.MaxUint64)
-	t.mu.suspected = now
-	t.mu.pause = min(max(2*t.mu.pause, suspicionPause), suspicionPauseMax)
 	t.doubt(true)
 	return true
 }

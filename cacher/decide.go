@@ -93,9 +93,9 @@ type decision struct {
 // served reports whether the cache answers.
 func (d decision) served() bool { return d.kind != readDelegate && d.kind != readRefuse }
 
-// decide is the whole policy of reads. The policy follows "Semantics for get
-// and list" of the Kubernetes API concepts, and KEP-4568 for a cache that is
-// not ready: reads that are cheap for storage go there, the others are refused.
+// decide is the whole policy of reads: "Semantics for get and list" of the Kubernetes API
+// concepts, and KEP-4568 for a cache that is not ready, where reads that are cheap for
+// storage go there and the others are refused.
 func decide(o *readOptions, s *readState) decision {
 	if s.stopped {
 		return decision{kind: readRefuse}
@@ -143,10 +143,10 @@ func decideConsistent(o *readOptions, s *readState, from string, served bool) de
 	return decision{kind: readConsistent, from: from, limited: o.limited()}
 }
 
-// delegateUnlessShown delegates a read at one version unless the cache can show
-// that version: storage answers if the cache no longer has it or may have it
-// wrong, if storage would refuse it ("too old"), and if it is no version. A
-// version to come is waited for only if the cache can know that it has come.
+// delegateUnlessShown delegates a read at one version unless the cache can show it:
+// storage answers if the cache no longer has the version or may have it wrong, and if
+// storage would refuse it. A version to come is waited for only if the cache can know
+// that it has come.
 func (d decision) delegateUnlessShown(s *readState) decision {
 	if d.rv == 0 || s.doubtful || d.rv < s.trusted || !s.shows(d.rv) || d.rv < s.compacted || (d.rv > s.rv && !s.progress) {
 		return decision{kind: readDelegate}

@@ -31,11 +31,9 @@ import (
 // it is called.
 //
 // Two requests that declare the same thing, as those of a server do that makes
-// a store for each version it serves, get one cache over one raw storage: the
-// same resource, key prefix, servers and stored form, of the same types and
-// functions. Values that can't be compared are different: a closure that
-// captures something equals only itself, and so does the codec of objects
-// without a Go type. Two versions of a custom resource have a cache each.
+// a store for each version it serves, get one cache over one raw storage. Values that
+// can't be compared are different: a closure that captures something, and the codec of
+// objects without a Go type. Two versions of a custom resource have a cache each.
 //
 // With Options.Shadow a storage is the shipped cacher, with a cache in its shadow.
 //
@@ -53,10 +51,9 @@ func Decorator(opts ...Option) generic.StorageDecorator {
 	return asStorageDecorator(d.decorate)
 }
 
-// asStorageDecorator and openRaw are the one place of this package with the
-// signatures of generic.StorageDecorator and of generic.NewRawStorage, which
-// k8s.io/apiserver changes from one minor version to another: docs/adopting.md says
-// how the next one is added. Each parameter becomes a field of request.
+// asStorageDecorator and openRaw are the one place of this package with signatures that
+// k8s.io/apiserver changes from one minor version to another: docs/adopting.md says how
+// the next one is added.
 func asStorageDecorator(decorate func(request) (storage.Interface, factory.DestroyFunc, error)) generic.StorageDecorator {
 	return func(
 		config *storagebackend.ConfigForResource, resourcePrefix string,
@@ -140,10 +137,8 @@ func (d *decorator) open(r request) (storage.Interface, func(), error) {
 	return c, destroy, nil
 }
 
-// Decorators that were written by hand for the cacher of k8s.io/apiserver move
-// over by changing an import: the names that they use exist here as well.
-
-// CacheDelegator is the Cacher, for decorators that embed or name the type.
+// CacheDelegator is the Cacher. Decorators that were written by hand for the cacher of
+// k8s.io/apiserver move over by changing an import.
 type CacheDelegator = Cacher
 
 // NewCacherFromConfig is New.
@@ -202,7 +197,7 @@ func (d *decorator) openShadow(r request, c *Cacher, destroy factory.DestroyFunc
 		return nil, nil, fmt.Errorf("--%s: the shipped cacher of %s: %w", shadowFlag, of.GroupResource, err)
 	}
 	delegator := shipped.NewCacheDelegator(serving, of.Storage)
-	differences := limiter[struct{}]{atOnce: 1}
+	var differences limiter
 	began := time.Now()
 	ctx := context.WithValue(WithClient(context.Background(), status.Client{User: shadowUser}), cacheOnly{}, true)
 	s := shadow.New(shadow.Config{
@@ -211,7 +206,7 @@ func (d *decorator) openShadow(r request, c *Cacher, destroy factory.DestroyFunc
 		Report: func(found shadow.Difference) {
 			const message = "The watch cache in the shadow differs from the shipped cacher, whose answer the client got"
 			c.errors.add(message, found.Kind.String()+": "+found.What, of.Clock.Now())
-			if suppressed, ok := differences.due(struct{}{}, time.Since(began)); ok {
+			if suppressed, ok := differences.due("", time.Since(began)); ok {
 				values := []any{"resource", of.GroupResource, "kind", found.Kind.String(), "difference", found.What,
 					"shippedVersion", found.Serving, "shadowVersion", found.Shadow,
 					"remedy", "do not switch over, and report it, please", "suppressed", suppressed}

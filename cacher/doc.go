@@ -22,28 +22,17 @@
 //
 // # The way of an event
 //
-// internal/source watches the wrapped storage for a client-go Reflector and
-// resumes broken watches; feed.go computes key and attributes once and applies
-// the event to the state machine of package watchcache; internal/dispatch follows
-// the window with a cursor of its own, asks internal/match for the watchers
-// that may care, and sends without blocking. A watcher whose channel is full is
-// parked and catches up from its position. No queue stands between the feed and
-// the dispatcher: a slow watcher slows down nobody.
+// internal/source watches the wrapped storage for a client-go Reflector; feed.go applies
+// each event to the state machine of package watchcache; internal/dispatch follows the
+// window with a cursor of its own, asks internal/match for the watchers that may care,
+// and sends without blocking. A watcher whose channel is full is parked and catches up
+// from its position: no queue stands between the feed and the dispatcher.
 //
 // # The way of a read
 //
 // decide.go decides from the options and the cache's state alone; internal/freshness
-// asks storage for the version that a consistent read needs, once for all reads
-// that arrive at the same time, and waits for the cache to reach it; get.go and
-// list.go read an immutable snapshot, with nothing locked.
-//
-// # Sleep
-//
-// A server with thousands of caches need not run all of them: with
-// Config.LazyStart the first request starts a cache, and with
-// Config.IdleTimeout the cache ends its goroutines, and frees the state, after a
-// time without requests and open watches. The next request wakes the cache, and
-// waits for it. lifecycle.go has the rules.
+// asks storage for the version that a consistent read needs, and waits for the cache to
+// reach it; get.go and list.go read an immutable snapshot, with nothing locked.
 //
 // # Glossary
 //

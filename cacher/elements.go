@@ -108,7 +108,7 @@ func (m *maker) lastElement(lost capability.UnreadObject, rv uint64) (*watchcach
 	return &watchcache.Element{Key: key, RV: rv, Object: object, Labels: last.Labels, Fields: last.Fields, Size: last.Size}, nil
 }
 
-// elementOf makes the element of an object that the storage's watch or list brought.
+// elementOf makes the element of an object from storage's watch or list.
 func (m *maker) elementOf(obj any) (*watchcache.Element, error) {
 	k, err := m.key(obj)
 	if err != nil {
@@ -117,9 +117,8 @@ func (m *maker) elementOf(obj any) (*watchcache.Element, error) {
 	return m.element(k)
 }
 
-// sizeOf estimates the memory that a decoded object takes together with its
-// labels, in bytes: everything that it refers to, whatever its type. Shared strings
-// count each time, so the estimate is an upper bound.
+// sizeOf estimates the memory that a decoded object takes together with its labels, in
+// bytes. Shared strings count each time, so the estimate is an upper bound.
 func sizeOf(object apiruntime.Object, labels labels.Set) int64 {
 	size := heapsize.Of(object)
 	if _, ok := object.(apiruntime.Unstructured); ok {
@@ -130,17 +129,14 @@ func sizeOf(object apiruntime.Object, labels labels.Set) int64 {
 	return size
 }
 
-// fill makes elements of the objects of storage's whole state while storage still
-// brings others of them. Objects are taken in batches; a batch is given to another
-// goroutine if one is free, and is otherwise done by the goroutine that brings the
-// objects, so that nothing waits.
-//
-// One goroutine calls Add and Change; whoever calls elements does so after the last
-// of these calls, once.
+// fill makes elements of the objects of storage's whole state while storage still brings
+// others. A batch is given to another goroutine if one is free, and otherwise done by the
+// goroutine that brings the objects, so that nothing waits. One goroutine calls Add and
+// Change; elements is called after that, once.
 type fill struct {
 	tasks *tasks.Group
-	// own belongs to the goroutine that brings the objects. spare has the makers of the
-	// other goroutines, GOMAXPROCS-1 of them; each goroutine returns its maker.
+	// own belongs to the goroutine that brings the objects, spare has the makers of the
+	// other goroutines.
 	own   *maker
 	spare chan *maker
 
@@ -152,8 +148,7 @@ type fill struct {
 	working sync.WaitGroup // the batches that other goroutines do
 }
 
-// batch is some objects, and later their elements in the same order, as far as
-// elements could be made of them.
+// batch is some objects, and later their elements in the same order.
 type batch struct {
 	objects  []apiruntime.Object
 	elements []*watchcache.Element
@@ -255,29 +250,28 @@ func (f *fill) changed(elements []*watchcache.Element) ([]*watchcache.Element, e
 	if len(f.changes) == 0 {
 		return elements, nil
 	}
-	gone := make(map[string]int, len(f.changes)) // up to which element
+	last := make(map[string]*watchcache.Element, len(f.changes)) // nil: deleted
 	for _, event := range f.changes {
 		k, err := f.own.key(event.Object)
 		if err != nil {
 			return nil, err
 		}
-		gone[k.key] = len(elements)
-		if event.Type == watch.Deleted {
+		if last[k.key] = nil; event.Type == watch.Deleted {
 			continue
 		}
-		e, err := f.own.elementOf(event.Object)
-		if err != nil {
+		if last[k.key], err = f.own.element(k); err != nil {
 			return nil, err
 		}
-		elements = append(elements, e)
 	}
 	f.changes = nil
-	kept := elements[:0]
-	for i, e := range elements {
-		if before, changed := gone[e.Key]; !changed || i >= before {
-			kept = append(kept, e)
+	elements = slices.DeleteFunc(elements, func(e *watchcache.Element) bool {
+		_, changed := last[e.Key]
+		return changed
+	})
+	for _, e := range last {
+		if e != nil {
+			elements = append(elements, e)
 		}
 	}
-	clear(elements[len(kept):])
-	return kept, nil
+	return elements, nil
 }

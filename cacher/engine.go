@@ -4,7 +4,6 @@ package cacher
 
 import (
 	"context"
-	"math"
 	"sync/atomic"
 	"time"
 
@@ -29,11 +28,11 @@ const (
 	// minWindowEvents is how many events the window keeps however old they
 	// are, so that clients of a quiet resource resume instead of listing.
 	minWindowEvents = 128
-	// floorValues is for how many namespaces, and how many values of each index, the
-	// state remembers their last events that have left the window: at some 100
-	// bytes each.
+	// floorValues is for how many namespaces, and values of each index, the state
+	// remembers the last event that has left the window, at some 100 bytes each.
 	floorValues = 16_384
-	// minWindowCeiling is the least value of windowCeiling.
+	// minWindowCeiling is the least limit of the window, in bytes, while the dispatcher
+	// is behind: a stuck dispatcher must not use up a server's memory.
 	minWindowCeiling = 16 << 20
 	// listPageSize is the page size of the lists that fill the cache, where storage
 	// does not stream them.
@@ -41,19 +40,15 @@ const (
 )
 
 // engine is a cache that is awake: the state, and the parts that fill it from
-// storage, serve reads from it and feed watchers from it. An engine is made when
-// the cache starts or wakes up, and is gone when the cache sleeps.
-//
-// The parts have locks and goroutines of their own; the engine has neither. Each
-// part is given here the functions and parts that it needs.
+// storage, serve reads from it and feed watchers from it. The parts have locks and
+// goroutines of their own; the engine has neither.
 type engine struct {
 	config  Config
 	indexes *match.Indexes
 	metrics *metrics.Resource
 	log     klog.Logger
-	// warmUntil is the time until which requests wait for the state of a cache
-	// that one of them has just woken up, instead of being refused. Zero: none
-	// does.
+	// warmUntil is the time until which requests wait for the state of a cache that one
+	// of them has just woken up, instead of being refused; zero: they don't.
 	warmUntil time.Time
 
 	time      timeline.Timeline
@@ -71,14 +66,15 @@ type engine struct {
 	encodings *bytebudget.Share // one of the two, to change the limit of both
 	source    *source.Source
 	errors    *errorLog // the Cacher's
-	history   *history  // the Cacher's
-	// remembered is the last moment in history; it belongs to the dispatcher.
-	remembered moment
 	// relistCause is the cause of the next list, a metrics.RelistCause.
 	relistCause atomic.Uint32
-	warnings    limiter[string]
-	faults      faults
-	lines       limiter[metrics.EndReason]
+	warnings    limiter
+	// failedIndex is the first failure of an indexer since the last second, and
+	// progressFault that of the last request for progress.
+	failedIndex, progressFault atomic.Pointer[error]
+	// unlisted counts the lists in a row that have failed while storage answered. The
+	// Reflector's goroutine has it.
+	unlisted int
 	// aiding: the goroutine of aside is under way.
 	aiding atomic.Bool
 	// toldAt is when storage has last told its version, on the timeline.
@@ -93,20 +89,19 @@ type engine struct {
 }
 
 // assemble makes an engine of its parts. Nothing runs yet.
-func assemble(config Config, m *metrics.Resource, errors *errorLog, history *history) *engine {
+func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 	ctx, cancel := context.WithCancel(context.Background())
 	ofWatches, ofLists := bytebudget.New(encodingLimit(&config, 0))
 	chunks := listcache.NewStore(ofLists)
 	e := &engine{
-		config: config, metrics: m, log: loggerOf(config.GroupResource), errors: errors, history: history, ctx: ctx, cancel: cancel,
+		config: config, metrics: m, log: loggerOf(config.GroupResource), errors: errors, ctx: ctx, cancel: cancel,
 		lists: chunks, encodings: ofLists,
-		warnings: limiter[string]{atOnce: warningsAtOnce}, lines: limiter[metrics.EndReason]{atOnce: linesAtOnce},
 		readiness: newReadiness(config.Clock, m), trust: newTrust(config.Clock), time: timeline.New(config.Clock),
 	}
-	e.indexes = indexesOf(&e.config, e.faults.index)
+	e.indexes = indexesOf(&e.config, e.indexFailed)
 	e.state = watchcache.New(watchcache.Config{
 		History: config.EventsHistoryWindow, WindowBytes: config.WindowBytes, HeldBytes: config.initialBytes,
-		CeilingBytes: windowCeiling(config.WindowBytes), MinEvents: minWindowEvents, BackfillEvents: backfillEvents, Indexes: e.indexes.OfState(),
+		CeilingBytes: max(2*config.WindowBytes, minWindowCeiling), MinEvents: minWindowEvents, BackfillEvents: backfillEvents, Indexes: e.indexes.OfState(),
 		Floors: e.indexes.Floors(), FloorValues: floorValues,
 	})
 	e.kept = e.state.HasSnapshot
@@ -122,14 +117,13 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog, history *his
 	e.fanout = dispatch.New(dispatch.Config{
 		Warn: e.warn, State: e.state, Indexes: e.indexes,
 		Clock: config.Clock, Time: e.time, Metrics: e.metrics, Tasks: &e.tasks, Done: ctx.Done(),
-		Versioner: config.Versioner, NewObject: config.NewFunc, Encodings: ofWatches, Events: config.Lists.of().Events(), Chunks: chunks,
+		Versioner: config.Versioner, NewObject: config.NewFunc, Encodings: ofWatches, Events: config.Lists.Events(), Chunks: chunks,
 		WatchBuffer: config.WatchBuffer, DispatchBudget: config.DispatchBudget, BookmarkInterval: config.BookmarkInterval,
 		InitialEventsTimeout: config.initialTimeout, InitialEventsBytes: config.initialBytes,
 		Doubtful: e.trust.doubtful.Load, EndRevision: func() { e.progress.EndNow() }, Measure: e.everySecond,
-		Wanted: e.wantsLine, Report: e.logWatcher,
 	})
 	e.source = source.New(source.Config{
-		Storage: config.Storage, Prefix: config.ResourcePrefix, NewList: config.NewListFunc, NewFill: e.newFill,
+		Storage: config.Storage, Prefix: config.ResourcePrefix, NewList: config.NewListFunc, NewFill: func() source.Fill { return newFill(&e.tasks, e.newMaker) },
 		Resource: config.GroupResource.String(), Clock: config.Clock, Tasks: &e.tasks, List: config.listStorage || prefersLists(config.Storage), Within: reportsWithin(config.Storage),
 		Begins:  func() { e.fillBegan.Store(int64(e.time.Now())) },
 		Relists: e.relists, Broke: e.watchBroke, StaysBroken: e.watchStaysBroken, Undeliverable: e.undeliverable,
@@ -171,21 +165,11 @@ func indexesOf(config *Config, failed func(index, key string, err error)) *match
 	return match.NewIndexes(indexed)
 }
 
-// windowCeiling returns the limit of the window, in bytes, while the dispatcher is
-// behind: a stuck dispatcher must not use up a server's memory.
-func windowCeiling(windowBytes int64) int64 {
-	if windowBytes > math.MaxInt64/2 {
-		return math.MaxInt64
-	}
-	return max(2*windowBytes, minWindowCeiling)
-}
-
-// start starts the goroutines that a cache has while it is awake. They end with
-// e.ctx, and stop awaits them.
+// start starts the goroutines of the engine. They end with e.ctx, and stop awaits them.
 func (e *engine) start() {
 	e.metrics.DeclareIndexes(e.indexes.Names()...)
 	e.metrics.FollowSilence(e.health.silence)
-	reflector := cache.NewReflectorWithOptions(e.source, nil, e.newFeed(), cache.ReflectorOptions{
+	reflector := cache.NewReflectorWithOptions(e.source, nil, &feed{engine: e, maker: e.newMaker()}, cache.ReflectorOptions{
 		Name:            "watchcache " + e.config.GroupResource.String(),
 		TypeDescription: e.config.GroupResource.String(),
 		Clock:           e.config.Clock,
@@ -199,38 +183,17 @@ func (e *engine) start() {
 	}
 }
 
-// newFeed returns the store into which the Reflector writes.
-func (e *engine) newFeed() *feed {
-	return &feed{
-		config: &e.config, state: e.state, time: e.time, metrics: e.metrics, readiness: e.readiness, trust: e.trust,
-		heard: e.health.heard, maker: e.newMaker(), filled: e.filled,
-		whole:   func() bool { return !e.saysItReports() },
-		changed: e.changed, progressed: e.progressed, replaced: e.replaced,
-		endWatches: e.fanout.Fail, relist: func() { e.relist(metrics.RelistChange) }, warn: e.warn,
-	}
-}
-
 // newMaker returns a maker of elements, for one goroutine.
-func (e *engine) newMaker() *maker {
-	return &maker{config: &e.config, state: e.state, warn: e.warn}
-}
-
-// newFill returns where the source puts the objects of a whole state.
-func (e *engine) newFill() source.Fill { return newFill(&e.tasks, e.newMaker) }
-
-// filled returns the fill with the objects of the Reflector's list.
-func (e *engine) filled() *fill {
-	f, _ := e.source.Filled().(*fill)
-	return f
-}
+func (e *engine) newMaker() *maker { return &maker{config: &e.config, state: e.state, warn: e.warn} }
 
 // everySecond is called by the dispatcher once a second.
 func (e *engine) everySecond() {
 	e.lists.Age(e.time.Now())
 	e.measure()
-	e.remember()
-	e.warnOfFaults()
-	e.logSuppressed(false)
+	if err := e.failedIndex.Swap(nil); err != nil {
+		e.warn("index", "An index function has failed. The watch cache has the object under every value of the index: reads by it are right, and slower", *err,
+			"look at this function of the resource's indexers, or at the object that it fails for")
+	}
 	e.aside()
 	e.health.look(freshness.GetTimeout(e.config.FreshnessTimeout))
 }
@@ -242,21 +205,14 @@ func (e *engine) aside() {
 	if !e.aiding.CompareAndSwap(false, true) {
 		return
 	}
-	if !e.tasks.Run(func() {
+	e.tasks.Run(func() { // it does not run once the engine is stopped
 		e.metrics.PassOn()
-		e.adapt()
+		for _, change := range e.indexes.Adapt(e.state, e.time.Now()) {
+			e.logIndex(change)
+		}
+		e.metrics.SetIndexes(len(e.indexes.Adaptive()))
 		e.aiding.Store(false)
-	}) {
-		e.aiding.Store(false)
-	}
-}
-
-// adapt has the indexes follow the reads.
-func (e *engine) adapt() {
-	for _, change := range e.indexes.Adapt(e.state, e.time.Now()) {
-		e.logIndex(change)
-	}
-	e.metrics.SetIndexes(len(e.indexes.Adaptive()))
+	})
 }
 
 // measure sets the metrics of the state's sizes, after each list and once a
@@ -316,7 +272,6 @@ func (e *engine) progressed(rv uint64) {
 
 // replaced is called when the state was listed, at rv.
 func (e *engine) replaced(rv uint64) {
-	e.backfill.listed()
 	e.source.Listed()
 	e.lists.Clear()
 	e.versions.Listed(rv)
@@ -346,17 +301,12 @@ func (e *engine) relists(cause metrics.RelistCause) {
 	e.relistCause.CompareAndSwap(uint32(metrics.RelistOther), uint32(cause))
 }
 
-// watched reports whether a watch is open, or has ended with an error that its client has
-// not read yet.
-func (e *engine) watched() bool { return e.fanout.Watched() }
-
-// stop ends the engine, and returns when everything that the engine has started
-// has ended. It may be called more than once, and by many at a time.
+// stop ends the engine and awaits everything that it has started. It may be called more
+// than once, and by many at a time.
 func (e *engine) stop() {
 	e.readiness.stop()
 	e.cancel()
 	e.fanout.Close()
 	e.tasks.Close()
 	e.source.Close()
-	e.logSuppressed(true)
 }

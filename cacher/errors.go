@@ -3,26 +3,35 @@
 package cacher
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"math"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
 
+	"github.com/kube-watchcache/watchcache/cacher/internal/freshness"
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
+	"github.com/kube-watchcache/watchcache/storage/capability"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Every text that leaves the cache is made here or in statuses.go. The error of a
+// Every text that leaves the cache is made here. The error of a
 // storage, or of a function of the resource, may quote an object: a secret of one
 // namespace must not reach a client of another, nor the log.
 //
-//   - Clients, Status, the page, metrics and spans get fixed words, numbers and the
-//     reason of an error (publicText, reasonOf, statuses.go).
+//   - Clients, Status, the page and metrics get fixed words, numbers and the reason of an
+//     error (publicText, reasonOf).
 //   - The log also gets keys of objects, and the text of foreign errors as far as it
 //     can't be an object (withoutContent).
 
@@ -41,8 +50,7 @@ var (
 	// brought up to date. Clients fall back to a list on any error.
 	errNoProgress = own("the storage can't report the progress of its watch, so the initial state can't be streamed; list and watch instead")
 	// errStatsUnknown is returned by a sleeping cache that has never computed its
-	// stats. The server's count of objects then has a gap, not a zero, by which
-	// priority and fairness would take its lists for free.
+	// stats: after a zero, priority and fairness would take its lists for free.
 	errStatsUnknown = own("the watch cache sleeps and does not know how many objects there are")
 	// errNotCaughtUp refuses a watch from the most recent state for now.
 	errNotCaughtUp = own("the watch cache could not be brought up to its storage in time: watch again")
@@ -54,8 +62,8 @@ var (
 	errAway = own("storage has not answered")
 	// errOwnTime ends a read whose own deadline is near.
 	errOwnTime = own("the time that this request has is over, and storage had not answered by then")
-	// errNoVersion is shared by all reads that waited for a version request which
-	// has failed: its own error may name the key of one of them.
+	// errNoVersion is shared by all reads that waited for a failed version request,
+	// whose own error may name the key of one of them.
 	errNoVersion = own("storage did not tell its resourceVersion")
 )
 
@@ -124,9 +132,24 @@ func foreignText(err error) string {
 	return fmt.Sprintf("an error of the reason %s, whose text the server's log has", reasonOf(err))
 }
 
-// withoutContent returns the error for the log: our own words, and the text of a
-// foreign error up to the first part that may be an object's. Quoted keys under the
-// resource's prefix stay, so that the object can be found.
+// reasonOf names the kind of an error, whose text may have the key of an object.
+func reasonOf(err error) string {
+	switch {
+	case storage.IsNotFound(err):
+		return "NotFound"
+	case errors.Is(err, context.Canceled):
+		return "Canceled"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "DeadlineExceeded"
+	}
+	if reason := apierrors.ReasonForError(err); reason != "" {
+		return string(reason)
+	}
+	return "Error"
+}
+
+// withoutContent returns the error for the log: our own words, and the text of a foreign
+// error up to the first part that may be an object's. Keys under the prefix stay.
 func withoutContent(err error, prefix string) error {
 	text := loggedText(err, prefix)
 	const most = 512
@@ -191,8 +214,7 @@ func cutContent(text, prefix string) string {
 func withoutCredentials(text string) string { return userinfo.ReplaceAllString(text, "//") }
 
 // ofConnection reports whether an error is one of the connection to storage, of its
-// members or of their load. Such a text has nothing of an object. An error that merely
-// quotes such a text does not count.
+// members or of their load, whose text has nothing of an object.
 func ofConnection(err error) bool {
 	if errors.Is(err, errNoAnswer) {
 		return true
@@ -216,4 +238,61 @@ var connectionErrors = []string{
 	"transport is closing",
 	"tls: ",
 	"x509: ",
+}
+
+// The API statuses that requests are answered with. A request that is wrong gets the error
+// that storage would return.
+
+// notFoundError says that there was no object with the key at a resourceVersion.
+func (e *engine) notFoundError(key string, at uint64) error {
+	if s, ok := e.config.Storage.(capability.PathPrefixer); ok {
+		key = s.PathPrefix() + key
+	}
+	return storage.NewKeyNotFoundError(key, int64(at))
+}
+
+// expiredError (410) answers a resourceVersion that is too old.
+func expiredError(err error) error {
+	return apierrors.NewResourceExpired("too old resource version: " + err.Error())
+}
+
+// tooLargeError (504, "too large resource version") answers a resourceVersion
+// that the cache, at current, has not reached.
+func tooLargeError(rv, current uint64) error {
+	return storage.NewTooLargeResourceVersionError(rv, current, freshness.RetrySeconds)
+}
+
+// refusedError (429) answers a request that must be tried again after some seconds. why
+// is a text of the cache's own.
+func refusedError(why string, retry int) error { return apierrors.NewTooManyRequests(why, retry) }
+
+// awayStatus (504) answers a read that only storage can answer, while storage is
+// away.
+func awayStatus(why error) error {
+	return apierrors.NewTimeoutError(why.Error(), freshness.RetrySeconds) // errAway
+}
+
+// overStatus (504) answers a watch whose time is over before it begins, as that of a
+// timeoutSeconds that is negative or doesn't fit.
+func overStatus() error {
+	return apierrors.NewTimeoutError("the time of the watch is over before it begins: timeoutSeconds is negative, too large, or shorter than the request has waited", freshness.RetrySeconds)
+}
+
+// undeliverableStatus (500) ends the watches of a cache that is paused. An object that
+// was deleted though storage could not read it has the reason and the words of
+// storage's own watch.
+func undeliverableStatus(why error) error {
+	if apierrors.ReasonForError(why) == metav1.StatusReasonStoreReadError {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonStoreReadError,
+			Message: "saw a DELETED event, but object data is corrupt; new watches are refused until storage was listed",
+		}}
+	}
+	return apierrors.NewInternalError(errors.New("storage cannot deliver the next change; new watches are refused until it can"))
+}
+
+// retryAfter is the Retry-After, in seconds, of a refusal for a reason that has
+// lasted for so long: from 1 s to 30 s, doubling about every 12 s (KEP-4568).
+func retryAfter(downtime time.Duration) int {
+	return int(math.Min(30, math.Exp2(downtime.Seconds()/12)))
 }

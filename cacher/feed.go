@@ -4,51 +4,23 @@ package cacher
 
 import (
 	"errors"
-	"time"
 
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/source"
-	"github.com/kube-watchcache/watchcache/cacher/internal/timeline"
 	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// feed is the store that the Reflector writes to. It computes the key and the attributes
-// of each object, once, applies the change to the state, and never waits for a watcher.
-// It runs on the Reflector's goroutine; only fill uses others.
+// feed is the engine as the store that the Reflector writes to. It computes the key and
+// the attributes of each object, once, applies the change to the state, and never waits
+// for a watcher. It runs on the Reflector's goroutine; only fill uses others.
 //
 // A change that can't be applied must not be skipped: the feed then takes
 // nothing more and has the whole resource listed again.
 type feed struct {
-	config    *Config
-	state     *watchcache.State
-	time      timeline.Timeline
-	metrics   *metrics.Resource
-	readiness *readiness
-	trust     *trust
-	// heard is called with the time on the timeline when storage brings anything.
-	heard func(now time.Duration)
-	// whole reports whether each event counts as the last one of its
-	// resourceVersion: the storage does not report the progress of its watch.
-	whole func() bool
-
-	// changed is called when the state has taken an event of the given
-	// resourceVersion, progressed when it is complete up to one, and replaced
-	// when it is that of a list.
-	changed, progressed, replaced func(rv uint64)
-	// endWatches ends all watches with an ERROR event.
-	endWatches func(failure watch.Event)
-	// relist orders the Reflector to list again.
-	relist func()
-	// warn is engine.warn.
-	warn func(kind, message string, err error, remedy string)
-
+	*engine
 	maker *maker
-	// filled returns the fill of the state that the Reflector has listed, nil if
-	// there is none.
-	filled func() *fill
 	// applied counts the changes; one in measuredEvery is measured.
 	applied uint
 	// broken is true from a change that could not be applied until the next
@@ -70,8 +42,7 @@ func (f *feed) Update(obj any) error { return f.apply(watchcache.Modified, obj) 
 // Delete implements cache.ReflectorStore.
 func (f *feed) Delete(obj any) error { return f.apply(watchcache.Deleted, obj) }
 
-// Resync implements cache.ReflectorStore. There is nothing to do:
-// watchers are not told the same state again.
+// Resync implements cache.ReflectorStore. There is nothing to do.
 func (f *feed) Resync() error { return nil }
 
 // eventTypes maps the types of events to those of metrics.
@@ -87,7 +58,7 @@ const measuredEvery = 16
 
 func (f *feed) apply(typ watchcache.EventType, obj any) error {
 	now := f.time.Now()
-	f.heard(now)
+	f.health.heard(now)
 	if f.broken {
 		return nil
 	}
@@ -100,7 +71,7 @@ func (f *feed) apply(typ watchcache.EventType, obj any) error {
 	}
 	applied, err := f.state.Apply(watchcache.Change{
 		Type: typ, Element: element, RV: element.RV, Received: int64(now),
-		Whole: f.whole(),
+		Whole: !f.saysItReports(),
 	})
 	switch {
 	case err != nil:
@@ -118,10 +89,10 @@ func (f *feed) apply(typ watchcache.EventType, obj any) error {
 	return nil
 }
 
-// Bookmark implements cache.ReflectorBookmarkStore: the storage's word that
-// the watch has brought everything up to a version.
+// Bookmark implements cache.ReflectorBookmarkStore: the watch has brought everything up
+// to a version.
 func (f *feed) Bookmark(resourceVersion string) error {
-	f.heard(f.time.Now())
+	f.health.heard(f.time.Now())
 	if f.broken {
 		return nil
 	}
@@ -142,16 +113,16 @@ func (f *feed) Bookmark(resourceVersion string) error {
 // Replace implements cache.ReflectorStore: the whole state is there. The source has
 // given its objects to a fill, so that the Reflector has none of them.
 func (f *feed) Replace(_ []any, resourceVersion string) error {
-	f.heard(f.time.Now())
-	fill := f.filled()
-	if fill == nil {
+	f.health.heard(f.time.Now())
+	filled, ok := f.source.Filled().(*fill)
+	if !ok {
 		return faultf(nil, "the list of %s at resourceVersion %q was not kept", f.config.GroupResource, resourceVersion)
 	}
 	rv, err := f.config.Versioner.ParseResourceVersion(resourceVersion)
 	if err != nil {
 		return faultf(err, "a list's resourceVersion %q", resourceVersion)
 	}
-	elements, err := fill.elements()
+	elements, err := filled.elements()
 	if err != nil {
 		f.readiness.failed(err, true)
 		f.warn("replace", "The listed objects could not be taken into the watch cache. It goes on with what it has and lists again", err, remedyFunction)
@@ -168,7 +139,7 @@ func (f *feed) Replace(_ []any, resourceVersion string) error {
 	if f.trust.doubtful.Load() {
 		// A client with a bookmark above an event that it missed must not resume
 		// there: it must list.
-		f.endWatches(source.Failure(expiredError(errInconsistent)))
+		f.fanout.Fail(source.Failure(expiredError(errInconsistent)))
 	}
 	if n := f.state.Replace(elements, rv); n > 0 {
 		f.warn("keys", "Listed objects share their keys with others. The watch cache has one object for each key",
@@ -195,9 +166,8 @@ func (f *feed) contradicts(elements []*watchcache.Element, rv uint64) bool {
 	return listed != latest.Digest()
 }
 
-// fail refuses a change and everything after it, until all is listed again. The
-// Reflector is not told: it would log the object, which may be a secret, and
-// continue as if nothing had happened.
+// fail refuses a change and everything after it, until all is listed again. The Reflector
+// gets no error: it would log the object and continue as if nothing had happened.
 func (f *feed) fail(err error) {
 	err = faultf(err, "a change of %s could not be applied", f.config.GroupResource)
 	f.broken = true
@@ -205,5 +175,5 @@ func (f *feed) fail(err error) {
 		f.trust.distrust() // events were missed: what is there is wrong
 	}
 	f.warn("apply", "A change could not be applied. The watch cache takes nothing more until it has listed its storage again", err, remedyFunction)
-	f.relist()
+	f.relist(metrics.RelistChange)
 }

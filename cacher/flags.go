@@ -6,9 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,9 +27,9 @@ type Options struct {
 	// Config has the values of the flags, for all caches. A field that is set before
 	// AddFlags is the default of its flag. Fields without a flag must not be set.
 	Config
-	// LabelIndexes are the label keys to keep an index for, by resource. They replace
-	// the Config.LabelIndexes of the resource.
-	LabelIndexes map[schema.GroupResource][]string
+	// LabelIndexes are labels to keep an index for, each as RESOURCE[.GROUP]#LABEL. They
+	// replace the Config.LabelIndexes of the resource.
+	LabelIndexes []string
 	// Implementation chooses the cache of all resources. It is for server.Install: a
 	// Decorator alone has no shipped cacher. "" is ImplementationWatchCache.
 	Implementation Implementation
@@ -78,7 +76,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 		}
 		fs.Var(&tuningFlag{t, &o.Config}, t.flag, t.usage)
 	}
-	fs.Var(&labelIndexes{to: &o.LabelIndexes}, labelIndexesFlag, "Labels to keep an index for, for LISTs and watches that select by them: "+
+	fs.StringSliceVar(&o.LabelIndexes, labelIndexesFlag, o.LabelIndexes, "Labels to keep an index for, for LISTs and watches that select by them: "+
 		"a comma-separated list of RESOURCE[.GROUP]#LABEL, as devices.fleet.example.com#site. The flag may be repeated.")
 	fs.Var(&o.Implementation, implementationFlag, `The watch cache of all resources: "watchcache", or "shipped" to go back to the cacher of k8s.io/apiserver. `+
 		"Resources without a watch cache (--watch-cache, --watch-cache-sizes) stay without one.")
@@ -90,7 +88,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 }
 
 // Validate returns an error for each invalid value. A value that a flag was given is
-// refused when the flags are parsed, except label indexes, resources and a share.
+// refused when the flags are parsed, except names and a share.
 func (o *Options) Validate() (wrong []error) {
 	var found problems
 	o.Config.validateTuning(&found)
@@ -99,16 +97,8 @@ func (o *Options) Validate() (wrong []error) {
 	if !reflect.DeepEqual(flagged, o.Config) {
 		found.option("Options", "sets a field of cacher.Config that has no flag: use cacher.Configure or cacher.ForResource")
 	}
-	for _, of := range o.indexed() {
-		if of.Resource == "" {
-			found = append(found, fmt.Errorf("--%s names %q: the resource is empty", labelIndexesFlag, of))
-		}
-		var labels problems
-		Config{LabelIndexes: o.LabelIndexes[of]}.validateTuning(&labels)
-		for _, problem := range labels {
-			found = append(found, fmt.Errorf("--%s for %s: %w", labelIndexesFlag, of, problem))
-		}
-	}
+	_, wrong = o.indexes()
+	found = append(found, wrong...)
 	if err := new(Implementation).Set(o.Implementation.String()); err != nil {
 		found = append(found, fmt.Errorf("--%s: %w", implementationFlag, err))
 	}
@@ -150,11 +140,31 @@ func (o *Options) apply(config *Config) {
 	}
 }
 
-// indexed returns the resources that have label indexes, in order.
-func (o *Options) indexed() []schema.GroupResource {
-	return slices.SortedFunc(maps.Keys(o.LabelIndexes), func(a, b schema.GroupResource) int {
-		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource))
-	})
+// indexes returns the settings of the resources that have label indexes.
+func (o *Options) indexes() (all []resourceSettings, wrong []error) {
+	var resources []schema.GroupResource
+	labels := map[schema.GroupResource][]string{}
+	for _, entry := range o.LabelIndexes {
+		name, label, _ := strings.Cut(entry, "#")
+		of := schema.ParseGroupResource(name)
+		if of.Resource == "" || label == "" {
+			wrong = append(wrong, fmt.Errorf("--%s names %q: want RESOURCE[.GROUP]#LABEL, as devices.fleet.example.com#site", labelIndexesFlag, entry))
+			continue
+		}
+		if labels[of] == nil {
+			resources = append(resources, of)
+		}
+		labels[of] = append(labels[of], label)
+	}
+	for _, of := range resources {
+		var found problems
+		Config{LabelIndexes: labels[of]}.validateTuning(&found)
+		for _, problem := range found {
+			wrong = append(wrong, fmt.Errorf("--%s for %s: %w", labelIndexesFlag, of, problem))
+		}
+		all = append(all, resourceSettings{of, func(c *Config) { c.LabelIndexes = labels[of] }})
+	}
+	return all, wrong
 }
 
 // WithOptions sets the fields of Config that have a flag. The values are read when
@@ -252,52 +262,152 @@ func (f *tuningFlag) Type() string {
 	return "int"
 }
 
-// labelIndexes is a flag that is a list of RESOURCE[.GROUP]#LABEL.
-type labelIndexes struct {
-	to *map[schema.GroupResource][]string
-	// given is false as long as to has the flag's default, which the first use of
-	// the flag replaces.
-	given bool
+// tuning describes an optional field of Config that holds a number or a switch: its
+// default, its bounds, and its flag, if it has one.
+type tuning struct {
+	name string
+	at   func(*Config) any // a *time.Duration, *int64 (bytes), *int or *bool
+	// fallback replaces a zero.
+	fallback int64
+	// shortest is the smallest positive value, most the largest one.
+	shortest, most int64
+	// none: a negative value is allowed, and removes the bound.
+	none        bool
+	flag, usage string
 }
 
-// String implements pflag.Value.
-func (l *labelIndexes) String() string {
-	if l.to == nil { // pflag makes one to look at the zero value
+const (
+	// maxDuration and maxBytes are more than is of use, and little enough for
+	// sums and multiples of them.
+	maxDuration = int64(365 * 24 * time.Hour)
+	maxBytes    = 1 << 40
+	// millisecond: a number without a unit is nanoseconds, most likely by mistake.
+	millisecond = int64(time.Millisecond)
+	// second is the least for fields that cost Storage a read of all keys or objects.
+	second = int64(time.Second)
+)
+
+// tunings are the optional fields in the order of their flags.
+var tunings = []tuning{
+	{
+		name: "EventsHistoryWindow", at: func(c *Config) any { return &c.EventsHistoryWindow }, most: maxDuration,
+		flag: "watch-cache-window", usage: "For how long a watch cache keeps events for watches that resume, as far as " +
+			"--watch-cache-window-bytes allows. 0: as the server's code says, usually 75s.",
+	},
+	{
+		name: "WindowBytes", at: func(c *Config) any { return &c.WindowBytes }, fallback: DefaultWindowBytes, most: maxBytes,
+		flag: "watch-cache-window-bytes", usage: "How much memory the events of one watch cache take beyond the current state, in bytes; " +
+			"128Mi, say. Events go when they need more, whatever --watch-cache-window says. Watches that keep more in memory while they " +
+			"are sent their initial events end with 410.",
+	},
+	{
+		name: "EncodingBytes", at: func(c *Config) any { return &c.EncodingBytes }, fallback: DefaultEncodingBytes, most: maxBytes, none: true,
+		flag: "watch-cache-encoding-bytes", usage: "How much memory one watch cache takes for serializations that watches and lists share, in bytes. " +
+			"Unless it is set, a watch cache of many objects takes up to 15 % of their memory, 1Gi at most. 0: none are kept.",
+	},
+	{
+		name: "FreshnessTimeout", at: func(c *Config) any { return &c.FreshnessTimeout }, fallback: int64(DefaultFreshnessTimeout),
+		shortest: millisecond, most: maxDuration,
+		flag: "watch-cache-freshness-timeout", usage: "How long a LIST waits for a watch cache to be as fresh as the LIST needs; then a few go to etcd " +
+			"(--watch-cache-max-fallback-lists) and the others get 429. A GET waits a sixth of it and then goes to etcd.",
+	},
+	{
+		name: "StorageTimeout", at: func(c *Config) any { return &c.StorageTimeout }, fallback: int64(DefaultStorageTimeout),
+		shortest: second, most: maxDuration,
+		flag: "watch-cache-storage-timeout", usage: "For how long etcd may leave requests unanswered before it counts as lost: that is logged, and reads " +
+			"that need it end with 504 until it is back. At least 1s.",
+	},
+	{
+		name: "MaxFallbackLists", at: func(c *Config) any { return &c.MaxFallbackLists }, fallback: DefaultMaxFallbackLists, most: 10_000, none: true,
+		flag: "watch-cache-max-fallback-lists", usage: "How many LISTs of a resource go to etcd, at a time and in each --watch-cache-freshness-timeout, " +
+			"when its watch cache does not become fresh. 0: none.",
+	},
+	{
+		name: "ConsistencyCheckInterval", at: func(c *Config) any { return &c.ConsistencyCheckInterval }, fallback: int64(DefaultConsistencyCheckInterval),
+		shortest: second, most: maxDuration, none: true,
+		flag: "watch-cache-consistency-check-interval", usage: "The time between two comparisons of a watch cache with etcd, which read all keys " +
+			"of the resource. At least 1s. 0: none are made.",
+	},
+	{
+		name: "ConsistentGetFromStorage", at: func(c *Config) any { return &c.ConsistentGetFromStorage },
+		flag: "watch-cache-consistent-get-from-storage", usage: "Answer GETs without a resourceVersion from etcd instead of the watch caches.",
+	},
+	{
+		name: "LazyStart", at: func(c *Config) any { return &c.LazyStart },
+		flag: "watch-cache-lazy-start", usage: "Start a watch cache with the first GET, LIST or WATCH of its resource.",
+	},
+	{
+		name: "IdleTimeout", at: func(c *Config) any { return &c.IdleTimeout }, shortest: second, most: maxDuration,
+		flag: "watch-cache-idle-timeout", usage: "End a watch cache that was not used for that long, until the next GET, LIST or WATCH. At least 1s. 0: never.",
+	},
+	{
+		name: "AdaptiveIndexes", at: func(c *Config) any { return &c.AdaptiveIndexes }, fallback: DefaultAdaptiveIndexes, most: 100, none: true,
+	},
+	{
+		name: "AdaptivePercent", at: func(c *Config) any { return &c.AdaptivePercent }, fallback: DefaultAdaptivePercent, most: 100,
+	},
+	{
+		name: "DispatchBudget", at: func(c *Config) any { return &c.DispatchBudget }, fallback: int64(DefaultDispatchBudget), most: maxDuration, none: true,
+	},
+	{
+		name: "BookmarkInterval", at: func(c *Config) any { return &c.BookmarkInterval }, fallback: int64(DefaultBookmarkInterval),
+		shortest: millisecond, most: maxDuration,
+	},
+	{
+		name: "WatchBuffer", at: func(c *Config) any { return &c.WatchBuffer }, fallback: DefaultWatchBuffer, most: 1 << 16,
+	},
+}
+
+// get returns the field's value as a number; true is 1.
+func (t *tuning) get(c *Config) int64 {
+	switch at := t.at(c).(type) {
+	case *time.Duration:
+		return int64(*at)
+	case *int64:
+		return *at
+	case *int:
+		return int64(*at)
+	case *bool:
+		if *at {
+			return 1
+		}
+	}
+	return 0
+}
+
+func (t *tuning) set(c *Config, value int64) {
+	switch at := t.at(c).(type) {
+	case *time.Duration:
+		*at = time.Duration(value)
+	case *int64:
+		*at = value
+	case *int:
+		*at = int(value)
+	case *bool:
+		*at = value != 0
+	}
+}
+
+// text returns a value as the field's type prints it.
+func (t *tuning) text(value int64) string {
+	if _, ok := t.at(&Config{}).(*time.Duration); ok {
+		return time.Duration(value).String()
+	}
+	return strconv.FormatInt(value, 10)
+}
+
+// refuses returns the rule that a value breaks, "" if it breaks none.
+func (t *tuning) refuses(value int64) string {
+	if _, ok := t.at(&Config{}).(*bool); ok {
 		return ""
 	}
-	var all []string
-	for of, labels := range *l.to {
-		for _, label := range labels {
-			all = append(all, of.String()+"#"+label)
-		}
+	switch {
+	case value < 0 && !t.none:
+		return "it must not be negative"
+	case value > 0 && value < t.shortest:
+		return "it must be at least " + t.text(t.shortest)
+	case value > t.most:
+		return "it must be at most " + t.text(t.most)
 	}
-	slices.Sort(all)
-	return strings.Join(all, ",")
+	return ""
 }
-
-// Set implements pflag.Value.
-func (l *labelIndexes) Set(text string) error {
-	indexes := map[schema.GroupResource][]string{}
-	if l.given {
-		for of, labels := range *l.to {
-			indexes[of] = slices.Clone(labels)
-		}
-	}
-	if text == "" { // takes the default away
-		*l.to, l.given = indexes, true
-		return nil
-	}
-	for entry := range strings.SplitSeq(text, ",") {
-		name, label, _ := strings.Cut(entry, "#")
-		if name == "" || label == "" {
-			return fmt.Errorf("%q: want RESOURCE[.GROUP]#LABEL, as devices.fleet.example.com#site", entry)
-		}
-		of := schema.ParseGroupResource(name)
-		indexes[of] = append(indexes[of], label)
-	}
-	*l.to, l.given = indexes, true
-	return nil
-}
-
-// Type implements pflag.Value.
-func (l *labelIndexes) Type() string { return "strings" }

@@ -104,20 +104,18 @@ func TestFlagsHaveAnEffect(t *testing.T) {
 // The label indexes of a program are the flag's default; the flag, which may be
 // repeated, replaces them.
 func TestLabelIndexesFlag(t *testing.T) {
-	parse := func(args ...string) map[schema.GroupResource][]string {
+	parse := func(args ...string) []string {
 		options := cacher.NewOptions()
-		options.LabelIndexes = map[schema.GroupResource][]string{widgets: {"site"}}
+		options.LabelIndexes = []string{"widgets.example.com#site"}
 		set := pflag.NewFlagSet("test", pflag.ContinueOnError)
 		options.AddFlags(set)
-		require.Equal(t, "widgets.example.com#site", set.Lookup("watch-cache-label-indexes").DefValue)
 		require.NoError(t, set.Parse(args))
-		require.Contains(t, set.FlagUsages(), "(default widgets.example.com#site)")
+		require.Contains(t, set.FlagUsages(), "(default [widgets.example.com#site])")
 		require.Contains(t, set.FlagUsages(), "(default 128Mi)")
 		return options.LabelIndexes
 	}
-	pods := schema.GroupResource{Resource: "pods"}
-	require.Equal(t, map[schema.GroupResource][]string{widgets: {"site"}}, parse())
-	require.Equal(t, map[schema.GroupResource][]string{widgets: {"a", "b"}, pods: {"app"}},
+	require.Equal(t, []string{"widgets.example.com#site"}, parse())
+	require.Equal(t, []string{"widgets.example.com#a", "pods#app", "widgets.example.com#b"},
 		parse("--watch-cache-label-indexes=widgets.example.com#a,pods#app", "--watch-cache-label-indexes=widgets.example.com#b"))
 	require.Empty(t, parse("--watch-cache-label-indexes="))
 }
@@ -238,8 +236,8 @@ func TestFlagsAreRefused(t *testing.T) {
 			require.ErrorContains(t, err, word)
 		}
 	}
-	all := errors.Join((&cacher.Options{Config: cacher.Config{WindowBytes: -1}, LabelIndexes: map[schema.GroupResource][]string{{}: {"a"}}}).Validate()...)
-	for _, word := range []string{"Config.WindowBytes is -1", "--watch-cache-label-indexes names \"\": the resource is empty"} {
+	all := errors.Join((&cacher.Options{Config: cacher.Config{WindowBytes: -1}, LabelIndexes: []string{"#a"}}).Validate()...)
+	for _, word := range []string{"Config.WindowBytes is -1", "--watch-cache-label-indexes names \"#a\""} {
 		require.ErrorContains(t, all, word)
 	}
 }

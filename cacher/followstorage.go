@@ -7,7 +7,6 @@ import (
 	"errors"
 	"reflect"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -23,9 +22,8 @@ import (
 )
 
 const (
-	// compactionInterval is the time between two looks at the compacted version.
-	// historyInterval is the time between two looks whether storage still has the same
-	// history, when no read has asked for its version.
+	// compactionInterval is the time between two looks at the compacted version, and
+	// historyInterval that between two looks whether storage still has the same history.
 	compactionInterval = 15 * time.Second
 	historyInterval    = time.Minute
 	// quietTimeouts times StorageTimeout is the silence after which storage is asked
@@ -81,9 +79,9 @@ func (e *engine) followStorage(ctx context.Context) {
 	}
 }
 
-// askUntilHeard asks storage for its version until there is a sign of life. Without
-// it a storage that nobody asks anything would count as lost, and one that is back
-// would be noticed late. A doubt that is over soon costs no request.
+// askUntilHeard asks storage for its version until there is a sign of life: a storage
+// that nobody asks anything would count as lost. A doubt that is over soon costs no
+// request.
 func (e *engine) askUntilHeard(ctx context.Context) {
 	for pause := min(e.config.StorageTimeout/2, askFirst); ; pause = askInDoubt {
 		select {
@@ -115,7 +113,6 @@ func (e *engine) askOnce(ctx context.Context) {
 	}
 }
 
-// lookAtCompaction takes over storage's compacted version.
 func (e *engine) lookAtCompaction() {
 	if rv := e.config.Storage.CompactRevision(); rv > 0 {
 		e.state.Compacted(uint64(rv))
@@ -128,8 +125,7 @@ func (e *engine) currentVersion(ctx context.Context) (uint64, error) {
 	return version.Current, err
 }
 
-// watchProgress reports whether storage reports the progress of the cache's watch
-// at this time.
+// watchProgress reports whether storage reports the progress of the cache's watch now.
 func (e *engine) watchProgress() bool { return e.saysItReports() && !e.progress.Silent() }
 
 // saysItReports reports whether storage says that it reports progress. The process's
@@ -161,7 +157,7 @@ func (e *engine) silent(silent bool) {
 		return
 	}
 	err, remedy := errSilent, "look for a proxy that drops requests for the progress of watches, as etcd's grpc-proxy does; set WatchProgress for a storage that never reports any"
-	if refused := e.faults.progress.Load(); refused != nil {
+	if refused := e.progressFault.Load(); refused != nil {
 		err, remedy = *refused, "look at the permissions of the server's user in the storage, and at proxies before it, for requests on the stream of a watch"
 	}
 	e.warn("silent", "The storage answers requests, but does not report the progress of its watch. The watch cache leaves consistent reads to the storage, and tries again now and then", err, remedy)
@@ -175,43 +171,19 @@ func (e *engine) openWatch() freshness.Watch {
 	return nil
 }
 
-// faults are errors that are not logged where they happen: because a lock is held
-// there, or because only lasting ones matter.
-type faults struct {
-	// failedIndex is the first failure of an indexer since the last second.
-	failedIndex atomic.Pointer[error]
-	// version is that of version requests, progress the failure of the last request for
-	// progress.
-	version  streak
-	progress atomic.Pointer[error]
-	// unlisted counts the lists in a row that have failed while storage answered. The
-	// Reflector's goroutine has it.
-	unlisted int
-}
-
-// index notes the failure of an indexer for the element with the key. The state's
-// lock is held.
-func (f *faults) index(name, key string, err error) {
-	if f.failedIndex.Load() == nil {
+// indexFailed notes the failure of an indexer for the element with the key, for everySecond
+// to log: the state's lock is held.
+func (e *engine) indexFailed(name, key string, err error) {
+	if e.failedIndex.Load() == nil {
 		err = faultf(keyFaultf(err, "%q", key), "the index %q", name)
-		f.failedIndex.CompareAndSwap(nil, &err)
-	}
-}
-
-// warnOfFaults logs the faults that were noted under a lock. The dispatcher calls it
-// once a second.
-func (e *engine) warnOfFaults() {
-	if err := e.faults.failedIndex.Swap(nil); err != nil {
-		e.warn("index", "An index function has failed. The watch cache has the object under every value of the index: reads by it are right, and slower", *err,
-			"look at this function of the resource's indexers, or at the object that it fails for")
+		e.failedIndex.CompareAndSwap(nil, &err)
 	}
 }
 
 // undeliverable pauses the cache: storage has something that it can't deliver though
 // it answers, most likely an object that can't be decoded. Watches end with an error,
-// and new ones are refused. Reads are answered from the state as far as it is fresh
-// enough for them, and by storage beyond that. The log alone has storage's error: its
-// text may quote the object, and watchers of other namespaces must not read it.
+// and new ones are refused. The log alone has storage's error: its text may quote the
+// object, and watchers of other namespaces must not read it.
 func (e *engine) undeliverable(err error) {
 	e.metrics.Undeliverable()
 	e.relists(metrics.RelistUndeliverable)
@@ -223,7 +195,7 @@ func (e *engine) undeliverable(err error) {
 
 // follow ends a pause: storage was listed.
 func (e *engine) follow() {
-	e.faults.unlisted = 0
+	e.unlisted = 0
 	e.fanout.Follow()
 	e.waiting.Pause(false)
 	e.readiness.pause(nil)
@@ -236,11 +208,11 @@ func (e *engine) listFailed(ctx context.Context, cause error) {
 	err := faultf(cause, "listing the storage of %s", e.config.GroupResource)
 	e.metrics.FillFailed()
 	e.health.failed(e.time.Now(), cause)
-	e.faults.unlisted++
-	if source.Expired(source.Failure(cause)) || !e.source.Answers(ctx) {
-		e.faults.unlisted = 0
+	e.unlisted++
+	if _, answers := e.source.Version(ctx); !answers || source.Expired(source.Failure(cause)) {
+		e.unlisted = 0
 	}
-	broken := e.faults.unlisted >= unlistedAfter
+	broken := e.unlisted >= unlistedAfter
 	e.readiness.failed(err, broken)
 	switch {
 	case broken && e.readiness.ready():
@@ -248,7 +220,7 @@ func (e *engine) listFailed(ctx context.Context, cause error) {
 	case broken:
 		e.metrics.Undeliverable()
 		e.warn("undeliverable", "Storage cannot deliver its objects. The watch cache is not ready, and tries again", err, remedyOf(cause, remedyObject))
-	case e.storageIsLost(), e.faults.unlisted > 0:
+	case e.storageIsLost(), e.unlisted > 0:
 		e.noteError("The storage could not be listed. The watch cache tries again", err)
 	default:
 		e.warn("list", "The storage could not be listed. The watch cache tries again", err, remedyOf(cause, remedyStorage))
@@ -283,7 +255,7 @@ func (e *engine) watchHangs(after time.Duration) {
 
 // versionFailed notes a version request that has failed.
 func (e *engine) versionFailed(err error) {
-	if errors.Is(err, context.Canceled) || !e.faults.version.failed(e.health) {
+	if errors.Is(err, context.Canceled) || !e.health.refuses() {
 		return
 	}
 	e.warn("version", "The storage answers, but its version can't be read. The watch cache can't serve consistent reads", err,
@@ -293,8 +265,8 @@ func (e *engine) versionFailed(err error) {
 // requestProgress asks storage for the progress of the cache's watch.
 func (e *engine) requestProgress(ctx context.Context) error {
 	err := e.source.RequestProgress(ctx)
-	if e.faults.progress.Store(nil); err != nil {
-		e.faults.progress.Store(&err)
+	if e.progressFault.Store(nil); err != nil {
+		e.progressFault.Store(&err)
 	}
 	return err
 }
@@ -305,7 +277,6 @@ func (e *engine) storageIsLost() bool {
 	return err != nil
 }
 
-// storageLost notes and logs that storage is lost.
 func (e *engine) storageLost(silence time.Duration, err error) {
 	goesOn := "the watch cache has no state yet and refuses most requests"
 	if e.readiness.ready() {
@@ -316,8 +287,7 @@ func (e *engine) storageLost(silence time.Duration, err error) {
 		"silence", silence.Round(time.Second).String(), "resourceVersion", e.state.RV(), "remedy", remedyStorage)
 }
 
-// storageBack logs that there is a sign of life again.
 func (e *engine) storageBack(silence time.Duration) {
-	e.faults.version.end()
+	e.health.refusing.Store(0)
 	e.log.Info("The storage answers again", "silence", silence.Round(time.Second).String(), "resourceVersion", e.state.RV())
 }

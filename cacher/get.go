@@ -4,9 +4,10 @@ package cacher
 
 import (
 	"context"
+	"fmt"
 	"reflect"
-	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
@@ -17,11 +18,10 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Get implements storage.Interface. Without a resourceVersion it is a
-// consistent read, and into is then the caller's own; with one, everything below
-// the top level of into is shared with the cache.
+// Get implements storage.Interface. Without a resourceVersion, into is the caller's own;
+// with one, everything below its top level is shared with the cache.
 func (c *Cacher) Get(ctx context.Context, key string, opts storage.GetOptions, into runtime.Object) error {
-	e := c.lifecycle.acquire(ctx, wokenByGet)
+	e := c.lifecycle.acquire(ctx)
 	if e == nil {
 		return ctx.Err()
 	}
@@ -36,20 +36,20 @@ func (e *engine) get(ctx context.Context, key string, opts storage.GetOptions, i
 	}
 	rv, err := e.config.Versioner.ParseResourceVersion(opts.ResourceVersion)
 	if err != nil {
-		return badResourceVersionError(err)
+		return apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
 	}
 	target, err := conversion.EnforcePtr(into)
 	if err != nil {
 		return err
 	}
 	o := &readOptions{unset: opts.ResourceVersion == "", rv: rv}
-	seen := observation{name: spanGet}
-	if observesGet(ctx, o) {
-		ctx = e.observe(ctx, &seen)
+	var seen observation
+	if observesGet(o) {
+		e.observe(&seen)
 	}
 	answered, err := e.answerGet(ctx, o, prepared, storedGet{key, opts, into}, target, &seen)
 	if seen.timed {
-		e.observedRead(ctx, &seen, metrics.VerbGet, answered, err)
+		e.observed(&seen, o, answered, err)
 	}
 	return err
 }
@@ -58,12 +58,12 @@ func (e *engine) get(ctx context.Context, key string, opts storage.GetOptions, i
 func (e *engine) answerGet(ctx context.Context, o *readOptions, key string, get storedGet, target reflect.Value, seen *observation) (metrics.Decision, error) {
 	d, why := e.route(ctx, o)
 	if !d.served() {
-		e.startClock(seen)
+		e.observe(seen)
 		return e.getElsewhere(ctx, o, d, why, get)
 	}
 	element, at, err := e.element(ctx, key, d)
 	if err != nil {
-		e.startClock(seen)
+		e.observe(seen)
 		d, why = e.reroute(ctx, o, d, err)
 		return e.getElsewhere(ctx, o, d, why, get)
 	}
@@ -104,20 +104,17 @@ func (e *engine) element(ctx context.Context, key string, d decision) (element *
 // Retry-After if storage has not reached the version either.
 func (e *engine) getElsewhere(ctx context.Context, o *readOptions, d decision, why error, get storedGet) (metrics.Decision, error) {
 	return e.elsewhere(ctx, o, d, why, func(ctx context.Context) error {
-		if !d.late {
-			return e.config.Storage.Get(ctx, get.key, get.opts, get.into)
-		}
-		if !o.unset {
+		if d.late && !o.unset {
 			if err := e.storageHas(ctx, o.rv, why); err != nil {
 				return err
 			}
 		}
-		return e.hedgedGet(ctx, get)
+		return e.config.Storage.Get(ctx, get.key, get.opts, get.into)
 	})
 }
 
-// storageHas returns why if storage has not reached rv, or its version is unknown: not
-// every storage compares the resourceVersion of a GET with its own.
+// storageHas returns why unless storage has reached rv: not every storage compares the
+// resourceVersion of a GET with its own.
 func (e *engine) storageHas(ctx context.Context, rv uint64, why error) error {
 	version, err := e.versions.Current(ctx)
 	switch {
@@ -129,9 +126,9 @@ func (e *engine) storageHas(ctx context.Context, rv uint64, why error) error {
 	return nil
 }
 
-// askVersion asks storage for its version, and for the versions of keys if storage
-// supports that. An answer below the version that the cache had reached before is of
-// another history: storage was restored from a backup.
+// askVersion asks storage for its version, and for those of keys if it supports that. An
+// answer below the version that the cache had reached before is of another history:
+// storage was restored from a backup.
 func (e *engine) askVersion(ctx context.Context, keys []string) (answer freshness.Answer, err error) {
 	reached, asked := e.state.RV(), e.time.Now()
 	e.metrics.VersionRequest()
@@ -148,7 +145,7 @@ func (e *engine) askVersion(ctx context.Context, keys []string) (answer freshnes
 		e.versionFailed(err)
 		return freshness.Answer{}, errNoVersion
 	}
-	e.faults.version.end()
+	e.health.refusing.Store(0)
 	e.health.heard(e.time.Now())
 	e.source.HasAnswered()
 	if answer.Current >= reached {
@@ -161,7 +158,7 @@ func (e *engine) askVersion(ctx context.Context, keys []string) (answer freshnes
 		"none is needed if the storage was restored from a backup; otherwise look at whether it lost data")
 	e.readiness.set(false)
 	e.relist(metrics.RelistRestored)
-	return freshness.Answer{}, notFreshError(err, freshness.RetrySeconds)
+	return freshness.Answer{}, refusedError(err.Error(), freshness.RetrySeconds)
 }
 
 // consistentElement returns the element with the key, nil if there is none, as a
@@ -169,12 +166,11 @@ func (e *engine) askVersion(ctx context.Context, keys []string) (answer freshnes
 // the resourceVersion that the cache was at.
 //
 // If storage returns the version v of the key, v was the key's last write at a time
-// T after the call, and the element at v is that write's result. So an element at v
-// is the answer, whatever else the cache has not seen yet, and so is its absence if v
-// is 0. Otherwise the cache is behind for this key, or ahead of T. Once the cache has
-// reached v, it has that write and perhaps later ones, all of them from after T.
-// Storage does not return the version of a deletion; then the cache must reach
-// storage's version at T. Without versions of keys it must always do so.
+// T after the call. So an element at v is the answer, whatever else the cache has not
+// seen yet, and so is its absence if v is 0. Otherwise the cache must reach v: it then
+// has that write and perhaps later ones, all of them from after T. Storage does not
+// return the version of a deletion; then, and without versions of keys, the cache must
+// reach storage's version at T.
 func (e *engine) consistentElement(ctx context.Context, key string) (element *watchcache.Element, at uint64, err error) {
 	asked := key
 	if _, ok := e.config.Storage.(capability.KeyVersioner); !ok {
@@ -215,10 +211,9 @@ func writtenAt(e *watchcache.Element) uint64 {
 	return e.RV
 }
 
-// contradicts reports whether the cache, which was at resourceVersion at, can't
-// have the element (nil: none) if the key's last write up to current was at
-// version: the cache has missed an event, or storage was restored from a backup
-// and has gone on.
+// contradicts reports whether a cache at resourceVersion at can't have the element (nil:
+// none) if the key's last write up to current was at version: the cache has missed an
+// event, or storage was restored from a backup and has gone on.
 func contradicts(e *watchcache.Element, at, version, current uint64) bool {
 	if e == nil {
 		return version != 0 && at < current
@@ -226,83 +221,9 @@ func contradicts(e *watchcache.Element, at, version, current uint64) bool {
 	return e.RV < version || (e.RV != version && e.RV <= current)
 }
 
-const (
-	// getHedgeDelay is how long a GET from storage may take before another one
-	// is sent beside it; it doubles with each. getsInFlight bounds them.
-	getHedgeDelay = 100 * time.Millisecond
-	getsInFlight  = 3
-)
-
 // storedGet is a GET for storage to answer.
 type storedGet struct {
 	key  string
 	opts storage.GetOptions
 	into runtime.Object
-}
-
-// storedResult is the answer to one of the requests for a storedGet.
-type storedResult struct {
-	object runtime.Object
-	err    error
-}
-
-// final reports whether the result is storage's answer, and not a failure of the
-// one server that the request went to.
-func (r storedResult) final() bool { return r.err == nil || storage.IsNotFound(r.err) }
-
-// hedgedGet reads the object from storage for a client that has waited for the
-// cache in vain. The cache may have waited for a server that is paused, and the
-// request may go to the same server: another request is sent beside it. The
-// first answer counts; a failure counts if no other request is under way. Each
-// request has a goroutine of its own, which ends with the answer, the context
-// or the engine, and is awaited by Stop.
-func (e *engine) hedgedGet(ctx context.Context, get storedGet) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(e.ctx, cancel)()
-	results := make(chan storedResult, getsInFlight)
-	send := func() bool {
-		own := get.into.DeepCopyObject()
-		return e.tasks.Run(func() {
-			err := e.config.Storage.Get(ctx, get.key, get.opts, own)
-			results <- storedResult{own, err}
-		})
-	}
-	if !send() {
-		return e.readiness.refusal()
-	}
-	hedge := e.config.Clock.NewTimer(getHedgeDelay)
-	defer func() { hedge.Stop() }()
-	for sent, underWay := 1, 1; ; {
-		select {
-		case r := <-results:
-			if underWay--; underWay == 0 || r.final() {
-				return r.into(get.into)
-			}
-		case <-hedge.C():
-			if sent < getsInFlight && send() {
-				hedge = e.config.Clock.NewTimer(getHedgeDelay << sent)
-				sent++
-				underWay++
-			}
-		case <-ctx.Done():
-			if e.ctx.Err() != nil {
-				return e.readiness.refusal()
-			}
-			return ctx.Err()
-		}
-	}
-}
-
-// into copies the result to the client's object.
-func (r storedResult) into(object runtime.Object) error {
-	if r.err != nil {
-		return r.err
-	}
-	target, err := conversion.EnforcePtr(object)
-	if err != nil {
-		return err
-	}
-	target.Set(reflect.ValueOf(r.object).Elem())
-	return nil
 }

@@ -17,18 +17,20 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher/internal/timeline"
 )
 
-// storageHealth knows whether storage answers. An event, a bookmark, a list and an
-// answer all show that it does. Storage is in doubt from a request that failed until
-// the next sign of life. Storage that was in doubt for the whole of timeout is lost.
+// storageHealth knows whether storage answers. Events, bookmarks, lists and answers are
+// signs of life. Storage is in doubt from a request that failed until the next one, and
+// lost if it was in doubt for the whole of timeout.
 type storageHealth struct {
 	time    timeline.Timeline
 	timeout time.Duration
-	// lost and back are called without locks when storage is lost and when it is back,
-	// with the time for which it was in doubt and the last error.
+	// lost and back are called without locks, with the time for which storage was in
+	// doubt and the last error.
 	lost func(silence time.Duration, err error)
 	back func(silence time.Duration)
 
 	heardAt atomic.Int64 // the last sign of life, in nanoseconds on the timeline
+	// refusing is since when version requests fail, likewise; 0: they don't.
+	refusing atomic.Int64
 	// doubtful: storage is in doubt. Written with mu held.
 	doubtful atomic.Bool
 	// doubts wakes engine.followStorage when a doubt begins.
@@ -39,9 +41,7 @@ type storageHealth struct {
 		since  time.Duration // of the doubt, on the timeline
 		err    error         // the last one
 		isLost bool
-		// reads wait for storage, by their numbers; asked counts them.
-		reads map[uint64]*boundedRead
-		asked uint64
+		reads  map[*boundedRead]bool // which wait for storage
 	}
 }
 
@@ -52,7 +52,9 @@ type boundedRead struct {
 }
 
 func newStorageHealth(t timeline.Timeline, timeout time.Duration) *storageHealth {
-	return &storageHealth{time: t, timeout: timeout, doubts: make(chan struct{}, 1)}
+	h := &storageHealth{time: t, timeout: timeout, doubts: make(chan struct{}, 1)}
+	h.mu.reads = make(map[*boundedRead]bool)
+	return h
 }
 
 // heard notes a sign of life at a time on the timeline.
@@ -101,7 +103,6 @@ func (h *storageHealth) silence() time.Duration {
 	return max(0, h.time.Now()-time.Duration(h.heardAt.Load()))
 }
 
-// inDoubt reports whether storage is in doubt.
 func (h *storageHealth) inDoubt() bool { return h.doubtful.Load() }
 
 // lostSince returns for how long a lost storage was in doubt, and the last error. The
@@ -118,9 +119,8 @@ func (h *storageHealth) lostSince() (silence time.Duration, err error) {
 	return h.time.Now() - h.mu.since, h.mu.err
 }
 
-// look finds out whether storage is lost, and ends the reads that wait for a lost
-// storage, each after grace at the soonest: storage may be back. The dispatcher
-// calls look once a second.
+// look finds out whether storage is lost, and ends the reads that have waited for a lost
+// storage for grace. The dispatcher calls look once a second.
 func (h *storageHealth) look(grace time.Duration) {
 	if !h.doubtful.Load() {
 		return
@@ -134,10 +134,10 @@ func (h *storageHealth) look(grace time.Duration) {
 	}
 	first := !h.mu.isLost
 	h.mu.isLost = true
-	for id, r := range h.mu.reads {
+	for r := range h.mu.reads {
 		if now-r.began >= grace {
-			r.cancel(awayError(silence))
-			delete(h.mu.reads, id)
+			r.cancel(fmt.Errorf("%w for %v", errAway, silence.Round(time.Second)))
+			delete(h.mu.reads, r)
 		}
 	}
 	h.mu.Unlock()
@@ -155,16 +155,11 @@ func (h *storageHealth) bound(client context.Context, read func(context.Context)
 	defer cancel(nil)
 	r := &boundedRead{began: h.time.Now(), cancel: cancel}
 	h.mu.Lock()
-	if h.mu.reads == nil {
-		h.mu.reads = make(map[uint64]*boundedRead)
-	}
-	h.mu.asked++
-	id := h.mu.asked
-	h.mu.reads[id] = r
+	h.mu.reads[r] = true
 	h.mu.Unlock()
 	defer func() {
 		h.mu.Lock()
-		delete(h.mu.reads, id)
+		delete(h.mu.reads, r)
 		h.mu.Unlock()
 	}()
 	err := read(ctx)
@@ -182,27 +177,12 @@ func (h *storageHealth) bound(client context.Context, read func(context.Context)
 	return err
 }
 
-func awayError(silence time.Duration) error {
-	return fmt.Errorf("%w for %v", errAway, silence.Round(time.Second))
-}
-
-// streak is the time for which one kind of request has failed without a success.
-type streak struct {
-	since atomic.Int64 // on the timeline, in nanoseconds; 0: the last one succeeded
-}
-
-func (s *streak) end() {
-	if s.since.Load() != 0 {
-		s.since.Store(0)
-	}
-}
-
-// failed notes a failure, and reports whether requests have failed for the timeout
-// although storage gave a sign of life in its second half.
-func (s *streak) failed(h *storageHealth) bool {
+// refuses notes that a version request has failed, and reports whether they have failed for
+// the timeout although storage gave a sign of life in its second half.
+func (h *storageHealth) refuses() bool {
 	now := int64(h.time.Now())
-	s.since.CompareAndSwap(0, max(1, now))
-	since := s.since.Load()
+	h.refusing.CompareAndSwap(0, max(1, now))
+	since := h.refusing.Load()
 	return now-since >= int64(h.timeout) && h.heardAt.Load() > since+int64(h.timeout/2)
 }
 
@@ -214,24 +194,23 @@ type readiness struct {
 	clock  clock.Clock
 	gauges readinessGauges // set under the lock, so that the last change stays
 
-	mu struct {
-		sync.Mutex
-		ready   bool
-		stopped bool
-		since   time.Time // of the last change of ready
-		err     error     // why it is not ready yet, if known
-		// unlistable: it is not ready because storage has something that can't
-		// be listed, and not because storage is away.
-		unlistable bool
-		// paused is why the state can't follow storage, nil while it does, and
-		// pausedSince since when.
-		paused      error
-		pausedSince time.Time
-		changed     chan struct{} // closed at the next change of ready or stopped
-	}
-	// forReads has ready and stopped for reads, which are too many for a lock; its
-	// writers hold the lock.
-	forReads atomic.Pointer[readyOrStopped]
+	mu sync.Mutex // of writers
+	at atomic.Pointer[readyState]
+}
+
+// readyState is the readiness at one time. It is immutable.
+type readyState struct {
+	ready, stopped bool
+	since          time.Time // of the last change of the two
+	err            error     // why it is not ready yet, if known
+	// unlistable: it is not ready because storage has something that can't be listed,
+	// and not because storage is away.
+	unlistable bool
+	// paused is why the state can't follow storage, nil while it does, and pausedSince
+	// since when.
+	paused      error
+	pausedSince time.Time
+	changed     chan struct{} // closed at the next change of ready or stopped
 }
 
 // readinessGauges is metrics.Resource, as far as readiness needs it.
@@ -240,121 +219,81 @@ type readinessGauges interface {
 	Paused(paused bool)
 }
 
-type readyOrStopped struct{ ready, stopped bool }
-
 func newReadiness(c clock.Clock, g readinessGauges) *readiness {
 	r := &readiness{clock: c, gauges: g}
-	r.mu.since = c.Now()
-	r.mu.changed = make(chan struct{})
-	r.forReads.Store(&readyOrStopped{})
+	r.at.Store(&readyState{since: c.Now(), changed: make(chan struct{})})
 	return r
+}
+
+// now returns the present state.
+func (r *readiness) now() *readyState { return r.at.Load() }
+
+// ready reports whether there is a state to serve from.
+func (r *readiness) ready() bool { return r.now().ready }
+
+// change changes the state and returns the one before.
+func (r *readiness) change(change func(*readyState)) (before *readyState) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before = r.now()
+	next := *before
+	change(&next)
+	if woken := next.ready != before.ready || next.stopped != before.stopped; woken {
+		next.since, next.changed = r.clock.Now(), make(chan struct{})
+		defer close(before.changed)
+	}
+	r.at.Store(&next)
+	return before
 }
 
 // set notes whether the cache has a state. It returns whether that is a change, and
 // how long it was the other way round.
 func (r *readiness) set(ready bool) (changed bool, after time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.mu.stopped || r.mu.ready == ready {
-		return false, 0
-	}
-	now := r.clock.Now()
-	after = now.Sub(r.mu.since)
-	r.mu.ready, r.mu.err, r.mu.since, r.mu.unlistable = ready, nil, now, false
-	r.gauges.Ready(ready)
-	r.changedLocked()
-	return true, after
+	before := r.change(func(s *readyState) {
+		if changed = !s.stopped && s.ready != ready; changed {
+			s.ready, s.err, s.unlistable = ready, nil, false
+			r.gauges.Ready(ready)
+		}
+	})
+	return changed, r.now().since.Sub(before.since)
 }
 
 // failed notes why the cache is not ready. unlistable: although storage answers.
 func (r *readiness) failed(err error, unlistable bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.mu.ready {
-		r.mu.err, r.mu.unlistable = err, r.mu.unlistable || unlistable
-	}
-}
-
-// listable reports whether the cache waits for nothing but storage. One that is
-// stopped waits for nothing at all.
-func (r *readiness) listable() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.mu.stopped || !r.mu.unlistable
+	r.change(func(s *readyState) {
+		if !s.ready {
+			s.err, s.unlistable = err, s.unlistable || unlistable
+		}
+	})
 }
 
 // pause notes why the state can't follow storage any more; nil ends the pause.
 func (r *readiness) pause(why error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.mu.paused == nil {
-		r.mu.pausedSince = r.clock.Now()
-	}
-	r.mu.paused = why
-	r.gauges.Paused(why != nil)
+	r.change(func(s *readyState) {
+		if s.paused == nil {
+			s.pausedSince = r.clock.Now()
+		}
+		s.paused = why
+		r.gauges.Paused(why != nil)
+	})
 }
 
-// pausedBy returns why the state can't follow storage, and since when. The error is
-// nil if the state does follow.
-func (r *readiness) pausedBy() (since time.Time, why error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.mu.pausedSince, r.mu.paused
-}
-
-// stop is final. It returns false if the cache was stopped before.
-func (r *readiness) stop() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.mu.stopped {
-		return false
-	}
-	r.mu.stopped, r.mu.ready, r.mu.since = true, false, r.clock.Now()
-	r.changedLocked()
-	return true
-}
-
-func (r *readiness) changedLocked() {
-	r.forReads.Store(&readyOrStopped{r.mu.ready, r.mu.stopped})
-	close(r.mu.changed)
-	r.mu.changed = make(chan struct{})
-}
-
-func (r *readiness) ready() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.mu.ready
-}
-
-// readySince returns whether the cache is ready, and since when it is or is not.
-func (r *readiness) readySince() (ready bool, since time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.mu.ready, r.mu.since
-}
-
-// decides returns the readiness for a read: whether there is a state, and whether there
-// will never be one.
-func (r *readiness) decides() (ready, stopped bool) {
-	now := r.forReads.Load()
-	return now.ready, now.stopped
-}
+// stop is final.
+func (r *readiness) stop() { r.change(func(s *readyState) { s.stopped, s.ready = true, false }) }
 
 // wait returns when the cache is ready, stopped, the context is done or it is
 // late; a nil channel never is.
 func (r *readiness) wait(ctx context.Context, late <-chan time.Time) error {
 	for {
-		r.mu.Lock()
-		ready, stopped, changed := r.mu.ready, r.mu.stopped, r.mu.changed
-		r.mu.Unlock()
+		s := r.now()
 		switch {
-		case stopped:
+		case s.stopped:
 			return tasks.ErrStopped
-		case ready:
+		case s.ready:
 			return nil
 		}
 		select {
-		case <-changed:
+		case <-s.changed:
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-late:
@@ -364,51 +303,50 @@ func (r *readiness) wait(ctx context.Context, late <-chan time.Time) error {
 }
 
 // why returns why the cache is not ready, nil if it is or the reason is not known.
-func (r *readiness) why() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (s *readyState) why() error {
 	switch {
-	case r.mu.stopped:
+	case s.stopped:
 		return tasks.ErrStopped
-	case r.mu.ready:
+	case s.ready:
 		return nil
 	}
-	return r.mu.err
+	return s.err
 }
 
-// refusal returns the error for a request that a cache which is not ready turns
-// away: 429 with a Retry-After that grows with the downtime.
+// listable reports whether the cache waits for nothing but storage. One that is
+// stopped waits for nothing at all.
+func (s *readyState) listable() bool { return s.stopped || !s.unlistable }
+
+// refusal returns the error for a request that a cache which is not ready turns away: 429
+// with a Retry-After that grows with the downtime.
 func (r *readiness) refusal() error {
-	r.mu.Lock()
-	stopped, unlistable, downtime := r.mu.stopped, r.mu.unlistable, r.clock.Since(r.mu.since)
-	r.mu.Unlock()
-	if stopped {
-		return stoppedError(downtime)
+	switch s := r.now(); {
+	case s.stopped:
+		return refusedError(tasks.ErrStopped.Error(), r.retryStale())
+	case s.unlistable:
+		return refusedError("storage is (re)initializing: storage has an object that it cannot deliver", r.retryStale())
 	}
-	return notReadyError(unlistable, downtime)
+	return refusedError("storage is (re)initializing", r.retryStale())
 }
 
 // pausedRefusal returns the error for a watch while the cache can't follow storage:
 // the watch would be ended at once. The error is nil while the cache follows.
 func (r *readiness) pausedRefusal() error {
-	since, why := r.pausedBy()
-	if why == nil {
+	if r.now().paused == nil {
 		return nil
 	}
-	return pausedError(r.clock.Since(since))
+	return refusedError("the watch cache is paused: storage cannot deliver the next change", r.retryStale())
 }
 
 // retryStale is the Retry-After, in seconds, of a read that the cache can't serve
 // fresh and that must not go to storage. The longer the cache has not been ready,
 // or has been paused, the longer it is.
 func (r *readiness) retryStale() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch {
-	case !r.mu.ready:
-		return retryAfter(r.clock.Since(r.mu.since))
-	case r.mu.paused != nil:
-		return retryAfter(r.clock.Since(r.mu.pausedSince))
+	switch s := r.now(); {
+	case !s.ready:
+		return retryAfter(r.clock.Since(s.since))
+	case s.paused != nil:
+		return retryAfter(r.clock.Since(s.pausedSince))
 	}
 	return freshness.RetrySeconds
 }
@@ -423,11 +361,4 @@ func (e *engine) warm(ctx context.Context) bool {
 	timer := e.config.Clock.NewTimer(left)
 	defer timer.Stop()
 	return e.readiness.wait(ctx, timer.C()) == nil
-}
-
-// silence returns the time since storage's last sign of life; false if there was none
-// since the cache is awake.
-func (e *engine) silence() (time.Duration, bool) {
-	at := e.health.heardAt.Load()
-	return max(0, e.time.Now()-time.Duration(at)), at > 0 || e.readiness.ready()
 }

@@ -46,51 +46,52 @@ type request struct {
 // Other functions must be one value, and so must the codec of objects without a Go type,
 // whose hub version and schema it hides.
 type identity struct {
-	resource     schema.GroupResource
-	prefix       string
-	servers      string
-	egress       funcvalue.ID
-	settings     string
-	codec        any
-	transformer  any
-	object, list declaration
-	functions    string
-	keys         string
+	resource           schema.GroupResource
+	object, list       reflect.Type
+	codec, transformer any
+	egress             funcvalue.ID
+	// described has everything else: strings, numbers, the identities of functions, and
+	// the content of the empty object and list.
+	described string
 }
 
 func (r request) identity() identity {
 	config, transport := r.config, r.config.Transport
-	id := identity{
-		resource: config.GroupResource,
-		prefix:   r.prefix,
-		servers: fmt.Sprintf("%q %q %q %q", slices.Sorted(slices.Values(transport.ServerList)),
-			transport.CertFile, transport.KeyFile, transport.TrustedCAFile),
-		egress: funcvalue.Of(transport.EgressLookup),
-		settings: fmt.Sprintf("%q %q %v %v %+v", config.Type, config.Prefix, config.CompactionInterval,
-			config.EventsHistoryWindow, config.LeaseManagerConfig),
-		codec:       declaredCodec(config.Codec, r.newObject),
-		transformer: comparableValue(config.Transformer),
-		object:      declarationOf(r.newObject),
-		list:        declarationOf(r.newList),
-		functions:   fmt.Sprint(funcvalue.Of(r.attrs)) + functionsOf(r.triggers),
-		keys:        fmt.Sprint(funcvalue.Code(r.keyOf)),
-	}
+	id := identity{resource: config.GroupResource, codec: r.declaredCodec(), transformer: comparableValue(config.Transformer), egress: funcvalue.Of(transport.EgressLookup)}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%q %q %q %q %q ", r.prefix, slices.Sorted(slices.Values(transport.ServerList)),
+		transport.CertFile, transport.KeyFile, transport.TrustedCAFile)
+	fmt.Fprintf(&b, "%q %q %v %v %+v ", config.Type, config.Prefix, config.CompactionInterval, config.EventsHistoryWindow, config.LeaseManagerConfig)
+	fmt.Fprint(&b, funcvalue.Of(r.attrs), functionsOf(r.triggers))
 	if r.indexers != nil {
-		id.functions += " indexers" + functionsOf(*r.indexers)
+		fmt.Fprint(&b, " indexers", functionsOf(*r.indexers))
 	}
-	if r.keyOf != nil && r.newObject != nil {
+	fmt.Fprint(&b, " ", funcvalue.Code(r.keyOf))
+	if r.newList != nil {
+		list := r.newList()
+		id.list = reflect.TypeOf(list)
+		fmt.Fprintf(&b, " %q", dump.ForHash(list))
+	}
+	if r.newObject != nil {
+		object := r.newObject()
+		id.object = reflect.TypeOf(object)
+		fmt.Fprintf(&b, " %q", dump.ForHash(object))
 		for _, name := range [][2]string{{"", ""}, {"", "name"}, {"namespace", "name"}, {"other", "other.name"}} {
-			id.keys += r.keyFor(name[0], name[1])
+			b.WriteString(r.tried(name[0], name[1], func(object runtime.Object) string {
+				key, err := r.keyOf(object)
+				return fmt.Sprintf(" %q %v", key, err)
+			}))
 		}
 	}
+	id.described = b.String()
 	return id
 }
 
-// keyFor describes the key function's result for an object with nothing but a name.
-func (r request) keyFor(namespace, name string) (described string) {
+// tried describes what a function does to an object with nothing but a name.
+func (r request) tried(namespace, name string, try func(runtime.Object) string) (described string) {
 	defer func() {
 		if p := recover(); p != nil {
-			described = fmt.Sprint(p) // the function is for objects that have more
+			described = fmt.Sprint(p) // the function is for objects that have more, or nil
 		}
 	}()
 	object := r.newObject()
@@ -98,8 +99,7 @@ func (r request) keyFor(namespace, name string) (described string) {
 		accessor.SetNamespace(namespace)
 		accessor.SetName(name)
 	}
-	key, err := r.keyOf(object)
-	return fmt.Sprintf(" %q %v", key, err)
+	return try(object)
 }
 
 // functionsOf describes functions by name.
@@ -111,6 +111,34 @@ func functionsOf[F any](functions map[string]F) string {
 	return b.String()
 }
 
+// declaredCodec returns equal values for codecs that read and write the objects alike.
+//
+// A codec's identifier is that of its encoder. It covers neither the version to decode
+// to, nor the scheme or schema for conversion and defaults. For a Go type, declaredCodec
+// tries the codec. Without a Go type the result depends on an object's content, and a
+// conversion may call a webhook: such a codec equals only itself. Kubernetes makes a
+// codec for each version of a custom resource, and new ones when the definition changes.
+func (r request) declaredCodec() any {
+	codec := r.config.Codec
+	if codec == nil || r.newObject == nil {
+		return comparableOrUnique(codec)
+	}
+	if _, ok := r.newObject().(runtime.Unstructured); ok {
+		return comparableOrUnique(codec)
+	}
+	encodes := func(object runtime.Object) string {
+		encoded, err := runtime.Encode(codec, object)
+		if err != nil {
+			return err.Error()
+		}
+		into := r.newObject()
+		_, _, intoErr := codec.Decode(encoded, nil, into)
+		hub, hubErr := runtime.Decode(codec, encoded)
+		return fmt.Sprintf("%q %s %v %T %s %v", encoded, dump.ForHash(into), intoErr, hub, dump.ForHash(hub), hubErr)
+	}
+	return fmt.Sprintf("%q %q %q", codec.Identifier(), r.tried("", "", encodes), r.tried("", "name", encodes))
+}
+
 // comparableValue dereferences a pointer to a comparable value: transformers are often
 // made for each request, of the same parts.
 func comparableValue(v any) any {
@@ -118,68 +146,6 @@ func comparableValue(v any) any {
 		return p.Elem().Interface()
 	}
 	return comparableOrUnique(v)
-}
-
-// declaration describes the objects that a constructor of empty objects makes.
-type declaration struct {
-	goType reflect.Type
-	// content is the kind of an object without a Go type, and whatever else the
-	// object begins with.
-	content string
-}
-
-func declarationOf(make func() runtime.Object) declaration {
-	if make == nil {
-		return declaration{}
-	}
-	object := make()
-	return declaration{reflect.TypeOf(object), dump.ForHash(object)}
-}
-
-// codecAnswers identifies a codec by its behaviour: its identifier, and the results of
-// encoding an empty and a named object and decoding them into the same type and into
-// the hub version.
-type codecAnswers struct {
-	id           runtime.Identifier
-	empty, named string
-}
-
-// declaredCodec returns equal values for codecs that read and write the objects of
-// newObject alike.
-//
-// A codec's identifier is that of its encoder. It covers neither the version to decode
-// to, nor the scheme or schema for conversion and defaults. For a Go type, declaredCodec
-// tries the codec. Without a Go type the result depends on an object's content, and a
-// conversion may call a webhook: such a codec equals only itself. Kubernetes makes a
-// codec for each version of a custom resource, and new ones when the definition changes.
-func declaredCodec(codec runtime.Codec, newObject func() runtime.Object) any {
-	if codec == nil || newObject == nil {
-		return comparableOrUnique(codec)
-	}
-	if _, ok := newObject().(runtime.Unstructured); ok {
-		return comparableOrUnique(codec)
-	}
-	return codecAnswers{codec.Identifier(), answersOf(codec, newObject, ""), answersOf(codec, newObject, "name")}
-}
-
-func answersOf(codec runtime.Codec, newObject func() runtime.Object, name string) (described string) {
-	defer func() {
-		if p := recover(); p != nil {
-			described = fmt.Sprint(p) // the codec is for objects that have more
-		}
-	}()
-	object := newObject()
-	if accessor, err := meta.Accessor(object); err == nil {
-		accessor.SetName(name)
-	}
-	encoded, err := runtime.Encode(codec, object)
-	if err != nil {
-		return err.Error()
-	}
-	into := newObject()
-	_, _, intoErr := codec.Decode(encoded, nil, into)
-	hub, hubErr := runtime.Decode(codec, encoded)
-	return fmt.Sprintf("%q %s %v %T %s %v", encoded, dump.ForHash(into), intoErr, hub, dump.ForHash(hub), hubErr)
 }
 
 // comparableOrUnique returns v if it can be compared, and otherwise a value that

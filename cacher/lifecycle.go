@@ -18,14 +18,12 @@ import (
 const asleep = -1
 
 // lifecycle keeps the engine of a cache: a request that needs one starts it, and
-// an engine that was idle for the idle timeout is ended. The cache is awake
-// while there is an engine and asleep while there is none. Each request that
-// uses the engine acquires it, and releases it at its end.
+// an engine that was idle for the idle timeout is ended. Each request that uses the
+// engine acquires it, and releases it at its end.
 //
 // An engine is started and ended without any lock held: while one goroutine does
-// so, mu.changing is set, and everyone who wants to do the same, or needs the
-// result, waits for that channel to be closed. So there is at most one engine at
-// a time, and two never count the same things.
+// so, mu.changing is set, and everyone else who needs that waits for the channel to
+// be closed. So there is at most one engine at a time.
 type lifecycle[E any] struct {
 	config lifecycleConfig[E]
 	// ctx ends when stop is called, and tasks has the follower of use.
@@ -36,38 +34,34 @@ type lifecycle[E any] struct {
 	// engine is nil while the cache sleeps. Once the cache is stopped it is the
 	// last engine, which refuses every request.
 	engine atomic.Pointer[E]
-	// users is how many calls use the engine now, or asleep. Without an idle
-	// timeout nobody counts. Only the goroutine that has set mu.changing changes
-	// users from and to asleep.
+	// users is how many calls use the engine now, or asleep; without an idle timeout
+	// nobody counts. Only the goroutine that has set mu.changing changes users from
+	// and to asleep.
 	users atomic.Int64
-	// used reports whether a user has come or gone since the follower of use last
-	// looked. The note is set before users counts a user who comes, and before
-	// users forgets a user who goes.
+	// used: a user has come or gone since the follower of use last looked. It is set
+	// before users changes.
 	used atomic.Bool
 
 	mu struct {
 		sync.Mutex
 		stopped bool
-		// changing is closed when the start or the end of an engine that is under
-		// way is over; nil: none is.
+		// changing is closed at the end of the start or the end of an engine; nil: none
+		// is under way.
 		changing chan struct{}
 	}
 }
 
 // lifecycleConfig configures a lifecycle. The functions are called with no lock held.
 type lifecycleConfig[E any] struct {
-	clock clock.Clock
-	// idleTimeout is the time without use after which an engine is ended; 0:
-	// never.
-	idleTimeout time.Duration
-	// start makes an engine and starts it. ctx and verb are those of the request that
-	// waits for the engine; verb is empty without one.
-	start func(ctx context.Context, verb string) *E
-	// stopped makes an engine that refuses every request, for a cache that was
-	// stopped while it slept.
+	clock       clock.Clock
+	idleTimeout time.Duration // after which an unused engine is ended; 0: never
+	// start makes an engine and starts it, for the request with the context, or for
+	// begin with the context of the lifecycle.
+	start func(context.Context) *E
+	// stopped makes an engine that refuses every request.
 	stopped func() *E
-	// end ends an engine, and returns when everything that the engine has started
-	// has ended. It may be called more than once, and by many at a time.
+	// end ends an engine and everything that it has started. It may be called more
+	// than once, and by many at a time.
 	end func(*E)
 	// watched reports whether a watch is open, which is a use of the engine.
 	watched func(*E) bool
@@ -84,26 +78,24 @@ func newLifecycle[E any](config lifecycleConfig[E]) *lifecycle[E] {
 	return l
 }
 
-// current returns the engine, nil while the cache sleeps. It starts no
-// engine and counts no use: the engine may end at any time.
+// current returns the engine, nil while the cache sleeps. The engine may end at any time.
 func (l *lifecycle[E]) current() *E { return l.engine.Load() }
 
-// acquire returns the engine, after starting one if there is none. The engine
-// stays until release is called. ctx and verb are those of the request. If ctx ends
-// while another goroutine starts or ends an engine, acquire returns nil, and release
-// must not be called.
-func (l *lifecycle[E]) acquire(ctx context.Context, verb string) *E {
+// acquire returns the engine, after starting one if there is none. The engine stays
+// until release is called. If ctx ends while another goroutine starts or ends an
+// engine, acquire returns nil, and release must not be called.
+func (l *lifecycle[E]) acquire(ctx context.Context) *E {
 	if l.config.idleTimeout == 0 {
 		if e := l.engine.Load(); e != nil {
 			return e
 		}
-		return l.wake(ctx, verb)
+		return l.wake(ctx)
 	}
 	l.use()
 	for {
 		n := l.users.Load()
 		if n == asleep {
-			return l.wake(ctx, verb)
+			return l.wake(ctx)
 		}
 		if l.users.CompareAndSwap(n, n+1) {
 			return l.engine.Load()
@@ -111,8 +103,7 @@ func (l *lifecycle[E]) acquire(ctx context.Context, verb string) *E {
 	}
 }
 
-// release ends the use of an engine that acquire began. The idle timeout counts
-// from here: a request may be a long one.
+// release ends the use of an engine. The idle timeout counts from here.
 func (l *lifecycle[E]) release() {
 	if l.config.idleTimeout != 0 {
 		l.use()
@@ -122,13 +113,12 @@ func (l *lifecycle[E]) release() {
 
 // begin starts an engine before any request needs it.
 func (l *lifecycle[E]) begin() {
-	if l.wake(l.ctx, "") != nil {
+	if l.wake(l.ctx) != nil {
 		l.release()
 	}
 }
 
-// use notes that the cache is used. It writes only when the note is not there
-// yet, because many goroutines read it.
+// use notes that the cache is used. Many goroutines read the note: it is written once.
 func (l *lifecycle[E]) use() {
 	if !l.used.Load() {
 		l.used.Store(true)
@@ -136,7 +126,7 @@ func (l *lifecycle[E]) use() {
 }
 
 // wake returns the engine as acquire does.
-func (l *lifecycle[E]) wake(ctx context.Context, verb string) *E {
+func (l *lifecycle[E]) wake(ctx context.Context) *E {
 	if !l.lockUnchanging(ctx) {
 		return nil
 	}
@@ -163,7 +153,7 @@ func (l *lifecycle[E]) wake(ctx context.Context, verb string) *E {
 		e = l.config.stopped()
 		return e
 	}
-	started := l.config.start(ctx, verb)
+	started := l.config.start(ctx)
 	if l.config.idleTimeout != 0 {
 		// Ends when it has put the cache to sleep, or with stop, which awaits it.
 		l.tasks.Run(func() { l.followUse(started) })
@@ -197,8 +187,7 @@ func (l *lifecycle[E]) endChange() {
 	l.mu.changing = nil
 }
 
-// followUse puts the cache to sleep once nobody has used it for the idle
-// timeout, never sooner; at the latest when it was idle for twice as long.
+// followUse puts the cache to sleep once nobody has used it for the idle timeout.
 func (l *lifecycle[E]) followUse(e *E) {
 	for {
 		select {
@@ -236,8 +225,8 @@ func (l *lifecycle[E]) endIdle(e *E) bool {
 	l.beginChange()
 	l.mu.Unlock()
 
-	// Nobody can acquire the engine any more. The users who came since the cache
-	// was found idle have opened a watch, or are gone; both is a use.
+	// Nobody can acquire the engine any more. Users who came since the cache was found
+	// idle have opened a watch, or are gone; both is a use.
 	ends := !l.used.Load() && !l.config.watched(e)
 	if ends {
 		l.engine.Store(nil)
@@ -254,12 +243,8 @@ func (l *lifecycle[E]) endIdle(e *E) bool {
 	return ends
 }
 
-// done is closed when the cache is stopped.
-func (l *lifecycle[E]) done() <-chan struct{} { return l.ctx.Done() }
-
-// stop is final: no engine is started any more, and the last one is ended. When
-// it returns everything that the lifecycle has started has ended. stop may be
-// called more than once, and by many at a time; it returns true to the first.
+// stop is final: no engine is started any more, the last one is ended, and so is
+// everything that the lifecycle has started. It returns true to the first caller.
 func (l *lifecycle[E]) stop() (first bool) {
 	l.cancel()
 	l.mu.Lock()

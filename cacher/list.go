@@ -23,14 +23,14 @@ import (
 // GetList implements storage.Interface. Everything below the top level of the
 // items is shared with the cache.
 func (c *Cacher) GetList(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
-	e := c.lifecycle.acquire(ctx, wokenByList)
+	e := c.lifecycle.acquire(ctx)
 	if e == nil {
 		return ctx.Err()
 	}
 	defer c.lifecycle.release()
 	err := e.list(ctx, key, opts, into)
 	if err == nil {
-		e.config.Lists.of().Read(ctx, into)
+		e.config.Lists.Read(ctx, into)
 	}
 	return err
 }
@@ -49,18 +49,17 @@ func (e *engine) list(ctx context.Context, key string, opts storage.ListOptions,
 	if err != nil {
 		return err
 	}
-	seen := observation{name: spanList}
-	ctx = e.observe(ctx, &seen)
+	var seen observation
+	e.observe(&seen)
 	answered, err := e.answerList(ctx, &o, storedList{prepared, key, opts, into, items}, &seen)
-	e.observedRead(ctx, &seen, metrics.VerbList, answered, err)
+	e.observed(&seen, &o, answered, err)
 	return err
 }
 
 // continuedKey returns the key that a LIST's continue token is relative to. A registry
 // narrows a LIST of all namespaces whose field selector requires one to the key of that
-// namespace, but only the first page: it asks for the others under the resource's key.
-// A token that names no namespace comes from such a first page, of this cache, of
-// storage or of the shipped cacher.
+// namespace, but only the first page: a token without a namespace comes from such a page
+// (regression 139).
 func (e *engine) continuedKey(key string, opts storage.ListOptions) string {
 	if opts.Predicate.Continue == "" || opts.Predicate.Field == nil || !opts.Recursive ||
 		strings.TrimSuffix(key, "/")+"/" != e.config.ResourcePrefix {
@@ -123,8 +122,7 @@ func (e *engine) answerList(ctx context.Context, o *readOptions, l storedList, s
 	return d.kind, e.listSnapshot(ctx, snapshot, d, l, seen)
 }
 
-// fallbackOf returns the metrics' name of a fallback: the decision for a consistent LIST
-// that the cache could not serve, and its outcome.
+// fallbackOf returns the metrics' name of the fallback of a consistent LIST.
 func fallbackOf(again decision, answered metrics.Decision) metrics.ListFallback {
 	switch {
 	case again.kind != readDelegate:
@@ -139,13 +137,16 @@ func fallbackOf(again decision, answered metrics.Decision) metrics.ListFallback 
 func (e *engine) listSnapshot(ctx context.Context, snapshot *watchcache.Snapshot, d decision, l storedList, seen *observation) error {
 	opts, into := l.opts, l.into
 	q := match.NewQuery(l.prepared, opts.Recursive, opts.Predicate)
-	page := newPage(opts.Predicate.Limit, d)
+	page := page{from: d.from}
+	if d.limited {
+		page.limit = opts.Predicate.Limit
+	}
 	scanned := page.collect(e.indexes, snapshot, &q)
 	seen.index, seen.evaluated, seen.returned = scanned.Index, scanned.Evaluated, len(page.elements)
 	e.metrics.Listed(seen.evaluated, seen.returned)
 	e.metrics.ReadByIndex(cmp.Or(seen.index, metrics.ByKeys), seen.evaluated)
 	copied := page.elements
-	custom := e.config.Lists.of().Custom(ctx, e.config.GroupResource, into, e.lists)
+	custom := e.config.Lists.Custom(ctx, e.config.GroupResource, into, e.lists)
 	if custom != nil && custom.Omit {
 		copied = nil
 	}
@@ -166,7 +167,7 @@ func (e *engine) listSnapshot(ctx context.Context, snapshot *watchcache.Snapshot
 	if custom != nil && !custom.Complete(page.elements) && custom.Omit {
 		return copyItems(l.items, page.elements)
 	}
-	e.config.Lists.of().Note(ctx, into, page.elements, e.lists)
+	e.config.Lists.Note(ctx, into, page.elements, e.lists)
 	return nil
 }
 
@@ -175,31 +176,23 @@ type page struct {
 	from     string
 	limit    int64 // 0: no limit
 	elements []*watchcache.Element
-	// more: the page is full, and keys follow in the range that was read. Whether
-	// any of them is selected is not known, as in etcd's storage.
+	// more: the page is full, and keys follow, selected or not, as in etcd's storage.
 	more bool
 }
 
-func newPage(limit int64, d decision) *page {
-	p := &page{from: d.from}
-	if d.limited {
-		p.limit = limit
-	}
-	return p
-}
-
-// collect fills the page and returns how much it has read. The
-// collected elements may be shared with other readers.
+// collect fills the page. The elements may be shared with other readers.
 func (p *page) collect(indexes *match.Indexes, snapshot *watchcache.Snapshot, q *match.Query) match.Scanned {
+	room := int64(firstElements)
 	if q.Everything() {
 		if p.limit == 0 && p.from == "" && snapshot.Covers(q.Key()) {
 			p.elements = snapshot.All()
 			return match.Scanned{Evaluated: len(p.elements)}
 		}
 		if p.limit > 0 {
-			p.elements = make([]*watchcache.Element, 0, min(p.limit, int64(snapshot.Len())))
+			room = min(p.limit, int64(snapshot.Len()))
 		}
 	}
+	p.elements = make([]*watchcache.Element, 0, room)
 	return indexes.Scan(snapshot, q, p.from, p.full, p.add)
 }
 
@@ -207,9 +200,6 @@ func (p *page) collect(indexes *match.Indexes, snapshot *watchcache.Snapshot, q 
 const firstElements = 32
 
 func (p *page) add(e *watchcache.Element) bool {
-	if p.elements == nil {
-		p.elements = make([]*watchcache.Element, 0, firstElements)
-	}
 	p.elements = append(p.elements, e)
 	return true
 }
@@ -220,9 +210,9 @@ func (p *page) full() bool {
 	return p.more
 }
 
-// rest returns the continue token for the next page, "" after the last one,
-// and the number of items it leaves, as far as that is known without
-// evaluating a selector. The token has the same bytes as the shipped cacher's.
+// rest returns the continue token for the next page, "" after the last one, and the
+// number of items it leaves, as far as that is known without evaluating a selector. The
+// token has the same bytes as the shipped cacher's.
 func (p *page) rest(snapshot *watchcache.Snapshot, q *match.Query, l storedList) (token string, remaining *int64, err error) {
 	if !p.more {
 		return "", nil, nil

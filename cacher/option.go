@@ -40,8 +40,8 @@ type resourceSettings struct {
 
 // Configure sets optional fields of Config, those after Clock and EventsHistoryWindow,
 // for all caches. Of two functions that set one field, the later one counts; ForResource
-// counts more than Configure. To check the values, set is also called once on an empty
-// Config when the Decorator is made.
+// counts more than Configure. To check the values, set is also called on an empty Config
+// when the Decorator is made.
 func Configure(set func(*Config)) Option {
 	return func(o *options) {
 		if set == nil {
@@ -78,8 +78,7 @@ type RawStorageFunc func(config *storagebackend.ConfigForResource, newFunc, newL
 	resourcePrefix string) (storage.Interface, factory.DestroyFunc, error)
 
 // WithRawStorage puts another storage under the caches than that of
-// generic.NewRawStorage, which opens a client of etcd for each resource. Of two, the
-// later one counts.
+// generic.NewRawStorage, which opens a client of etcd for each resource.
 func WithRawStorage(open RawStorageFunc) Option {
 	return func(o *options) {
 		if open == nil {
@@ -108,27 +107,21 @@ func Except(resources ...schema.GroupResource) Option {
 	}
 }
 
-// checkResources reports the first error in the resources that an option names.
+// checkResources reports an error in the resources that an option names.
 func checkResources(p *problems, option string, resources []schema.GroupResource) {
 	if len(resources) == 0 {
 		p.option(option, "names no resource")
 	}
-	for i, r := range resources {
-		switch {
-		case r.Resource == "":
+	for _, r := range resources {
+		if r.Resource == "" {
 			p.option(option, "names %q: the resource is empty", r)
-			return
-		case slices.Contains(resources[:i], r):
-			p.option(option, "names %q twice", r)
-			return
 		}
 	}
 }
 
 // CachedResources is for server.Install. It returns which resources options select for
-// this cache (see Only, Except and Options.Implementation), all resources that the
-// options name, and whether the shipped cacher answers the requests for cached resources
-// (Options.Shadow). The error names every invalid option.
+// this cache, all resources that they name, and whether the shipped cacher answers the
+// requests (Options.Shadow). The error names every invalid option.
 func CachedResources(opts ...Option) (cached func(schema.GroupResource) bool, named []schema.GroupResource, inShadow bool, err error) {
 	o := optionsOf(opts)
 	named = slices.Concat(append(slices.Clone(o.only), o.except)...)
@@ -185,33 +178,14 @@ func optionsOf(opts []Option) *options {
 		flags := *o.flags // as they are now
 		flags.Shipped = slices.Clone(flags.Shipped)
 		o.flags = &flags
-		for _, of := range o.flags.indexed() {
-			labels := slices.Clone(o.flags.LabelIndexes[of])
-			o.resources = append(o.resources, resourceSettings{of, func(c *Config) { c.LabelIndexes = labels }})
-		}
+		indexes, _ := o.flags.indexes()
+		o.resources = append(o.resources, indexes...)
 	}
-	o.checkSelection()
 	o.checkSettings()
 	return o
 }
 
-// checkSelection looks for options that contradict each other.
-func (o *options) checkSelection() {
-	named := slices.Concat(o.only...)
-	for i, r := range o.except {
-		if !slices.Contains(o.except[:i], r) && slices.Contains(named, r) {
-			o.problems.option("Except", "names %q, which cacher.Only names as well", r)
-		}
-	}
-	if len(o.only) > 1 && !slices.ContainsFunc(o.only[0], func(r schema.GroupResource) bool {
-		return !slices.ContainsFunc(o.only, func(only []schema.GroupResource) bool { return !slices.Contains(only, r) })
-	}) {
-		o.problems.option("Only", "is given %d times, and no resource is named by each: %v", len(o.only), o.only)
-	}
-}
-
-// checkSettings reports invalid values of all resources, and those of single resources
-// that are not among them.
+// checkSettings reports invalid values.
 func (o *options) checkSettings() {
 	var all Config
 	for _, set := range o.configure {
@@ -224,33 +198,20 @@ func (o *options) checkSettings() {
 			}
 		}
 	}
-	wrong := wrongWith(all)
-	o.problems = append(o.problems, wrong...)
-	checked := map[schema.GroupResource]bool{}
+	all.withDefaults().validateTuning(&o.problems)
 	for _, r := range o.resources {
-		if checked[r.resource] {
-			continue
-		}
-		checked[r.resource] = true
 		name := fmt.Sprintf("ForResource(%q)", r.resource)
 		if !o.includes(r.resource) {
 			o.problems.option(name, "is given settings for a cache, but cacher.Only or cacher.Except leave the resource uncached")
 		}
-		one := all
-		one.GroupResource = r.resource
-		o.applyResource(&one)
-		for _, problem := range wrongWith(one) {
-			if !slices.ContainsFunc(wrong, func(w error) bool { return w.Error() == problem.Error() }) {
-				o.problems.option(name, "is given what does not fit: %w", problem)
-			}
+		one := Config{GroupResource: r.resource}
+		r.set(&one)
+		var wrong problems
+		one.withDefaults().validateTuning(&wrong)
+		for _, problem := range wrong {
+			o.problems.option(name, "is given what does not fit: %w", problem)
 		}
 	}
-}
-
-// wrongWith returns the errors in the fields that don't depend on the resource.
-func wrongWith(config Config) (wrong problems) {
-	config.withDefaults().validateTuning(&wrong)
-	return wrong
 }
 
 // apply sets the fields of the cache of config.GroupResource: those for all
@@ -262,10 +223,6 @@ func (o *options) apply(config *Config) {
 	if o.flags != nil {
 		o.flags.apply(config)
 	}
-	o.applyResource(config)
-}
-
-func (o *options) applyResource(config *Config) {
 	for _, r := range o.resources {
 		if r.resource == config.GroupResource {
 			r.set(config)

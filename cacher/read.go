@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"reflect"
 	"time"
 
@@ -27,7 +28,8 @@ func (e *engine) decide(o *readOptions) decision {
 		consistentGet: !e.config.ConsistentGetFromStorage,
 		doubtful:      e.trust.doubtful.Load(),
 	}
-	s.ready, s.stopped = e.readiness.decides()
+	now := e.readiness.now()
+	s.ready, s.stopped = now.ready, now.stopped
 	if !o.list { // a GET has nothing to do with earlier versions
 		if s.silent {
 			s.rv = e.state.RV()
@@ -44,19 +46,16 @@ func (e *engine) decide(o *readOptions) decision {
 	return decide(o, &s)
 }
 
-// A GET and a LIST take the same way. route decides who answers. The cache
-// serves it, or fails to, and then reroute decides again. Reads that the cache
-// does not serve are answered by storage or refused.
-
-// route decides how a read is answered. why is the reason if the cache does not
-// serve it and the client must learn that.
+// route decides how a GET or LIST is answered. If the cache fails to serve it, reroute
+// decides again. why is the reason if the cache does not serve it and the client must
+// learn that.
 func (e *engine) route(ctx context.Context, o *readOptions) (d decision, why error) {
 	d = e.decide(o)
 	if d.kind == readRefuse && o.list && e.warm(ctx) {
 		d = e.decide(o)
 	}
 	switch {
-	case d.kind == readRefuse && o.list && !e.readiness.listable():
+	case d.kind == readRefuse && o.list && !e.readiness.now().listable():
 		// An object can't be listed; this LIST may be of others.
 		return decision{kind: readDelegate, bounded: true}, e.readiness.refusal()
 	case d.kind == readRefuse:
@@ -67,10 +66,9 @@ func (e *engine) route(ctx context.Context, o *readOptions) (d decision, why err
 	return d, nil
 }
 
-// reroute decides again about a read that the cache has failed to serve with
-// err. If the decision stays, the read fails. Storage answers where a version has
-// just gone, and reads that have waited in vain: each GET, and a few of the
-// consistent LISTs.
+// reroute decides again about a read that the cache has failed to serve with err. If the
+// decision stays, the read fails. Storage answers where a version has just gone, and reads
+// that have waited in vain: each GET, and a few of the consistent LISTs.
 func (e *engine) reroute(ctx context.Context, o *readOptions, d decision, err error) (again decision, why error) {
 	switch {
 	case errors.Is(err, tasks.ErrStopped):
@@ -92,11 +90,8 @@ func (e *engine) reroute(ctx context.Context, o *readOptions, d decision, err er
 	return d, err
 }
 
-// elsewhere answers a read that the cache does not serve, and counts it: storage
-// answers, or why does.
-//
-// elsewhere returns how the read was answered, which may be otherwise than was
-// decided.
+// elsewhere answers a read that the cache does not serve, and counts it: storage answers,
+// or why does. It returns how the read was answered, perhaps not as decided.
 func (e *engine) elsewhere(ctx context.Context, o *readOptions, d decision, why error, fromStorage func(context.Context) error) (metrics.Decision, error) {
 	if isCacheOnly(ctx) {
 		return d.kind, errNotCached
@@ -106,7 +101,7 @@ func (e *engine) elsewhere(ctx context.Context, o *readOptions, d decision, why 
 		if leave == nil {
 			e.metrics.StaleRead(metrics.StaleRefused)
 			e.metrics.Read(o.verb(), readRefuse)
-			return readRefuse, notFreshError(why, e.readiness.retryStale())
+			return readRefuse, refusedError(why.Error(), e.readiness.retryStale())
 		}
 		defer leave()
 	}
@@ -164,9 +159,8 @@ func (e *engine) lateError(d decision) error {
 // revision that has begun.
 const revisionTimeout = 50 * time.Millisecond
 
-// endOfRevision waits for the end of the revision that is under way, if there is
-// one, but not for long: a client that has received an event of it expects to find it
-// in its next read, though it asks for no version.
+// endOfRevision waits for the end of the revision that is under way, but not for long: a
+// client that has received an event of it expects to find it in its next read.
 func (e *engine) endOfRevision(ctx context.Context, quiet bool) {
 	if rv := e.state.Unfinished(); rv != 0 {
 		_ = e.waiting.WaitFor(ctx, rv, freshness.Limit{Timeout: revisionTimeout, Quiet: quiet})
@@ -191,10 +185,8 @@ func (e *engine) snapshot(ctx context.Context, d decision) (*watchcache.Snapshot
 	return e.state.Latest(), nil
 }
 
-// A read gives its caller a copy of each object, as deep as the caller may
-// write: the object's top level. For a typed object that is its struct, with
-// the metadata in it; for an unstructured one the two maps that stand for them.
-// Everything below is shared with the cache.
+// A read gives its caller a copy of each object's top level: the struct of a typed object,
+// with the metadata in it, or the two maps that stand for them in an unstructured one.
 
 // copyObject makes into, which is settable, a copy of the element's object; one
 // that shares nothing if private. It fails if the object is of another
@@ -214,9 +206,8 @@ func copyObject(into reflect.Value, e *watchcache.Element, private bool) error {
 	return nil
 }
 
-// copyChunk is how many objects copyItems looks up before it copies them: their
-// addresses come from memory, one after another, and copying need not wait for
-// each.
+// copyChunk is how many objects copyItems looks up before it copies them, so that copying
+// need not wait for the address of each.
 const copyChunk = 32
 
 // copyItems makes the items of exactly the elements' objects: never nil, so that an
@@ -266,4 +257,59 @@ func shallowCopy(object runtime.Object) runtime.Object {
 		content["metadata"] = maps.Clone(metadata)
 	}
 	return &unstructured.Unstructured{Object: content}
+}
+
+const (
+	// slowRead is from when on a read is logged, as by the handlers of
+	// k8s.io/apiserver.
+	slowRead = 500 * time.Millisecond
+	// timedOf: one in so many GETs that wait for nothing is timed. Reading the clock
+	// twice and recording the time takes half as long as such a GET.
+	timedOf = 64
+)
+
+// observation collects the data of one read, for metrics and for the log if the read was
+// slow. It has nothing of an object or a selector.
+type observation struct {
+	// began is on the engine's timeline, which is cheaper to read than the time of
+	// day, and means something only if timed.
+	began time.Duration
+	timed bool
+	// index is the index that was read, "" if it was a range of keys.
+	index               string
+	evaluated, returned int
+	// waited is how long it took until there was a state to read from.
+	waited time.Duration
+}
+
+// observe times the observation from now on, unless it is timed already.
+func (e *engine) observe(o *observation) {
+	if !o.timed {
+		o.began, o.timed = e.time.Now(), true
+	}
+}
+
+// observesGet reports whether to observe a GET from its beginning: if it may wait, and
+// for a sample of the others.
+func observesGet(o *readOptions) bool { return o.mayWait() || rand.Uint32()%timedOf == 0 }
+
+// gotReady records that there is a state to read from.
+func (e *engine) gotReady(o *observation) { o.waited = e.time.Now() - o.began }
+
+// observed ends an observation, and logs a slow read.
+func (e *engine) observed(o *observation, read *readOptions, decision metrics.Decision, err error) {
+	took := e.time.Now() - o.began
+	e.metrics.ReadTook(read.verb(), decision, took)
+	log := e.log.V(linesOfLife)
+	if took < slowRead || !log.Enabled() {
+		return
+	}
+	values := []any{
+		"list", read.list, "took", took.Round(time.Millisecond).String(), "decision", decision.String(),
+		"index", o.index, "evaluated", o.evaluated, "returned", o.returned, "waited", o.waited.Round(time.Millisecond).String(),
+	}
+	if err != nil {
+		values = append(values, "error", reasonOf(err))
+	}
+	log.Info("A slow read", values...)
 }

@@ -3,16 +3,16 @@
 package cacher
 
 import (
+	"context"
 	"time"
+
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/kube-watchcache/watchcache/cacher/status"
 )
 
 // Status describes a cache at one time.
 type Status = status.Cache
-
-// windowSamples is how many events Status.WindowSamples has at most.
-const windowSamples = 64
 
 // Status describes the cache as it is now, with all its watchers. It holds
 // locks only while it copies, and wakes no cache that sleeps.
@@ -34,7 +34,7 @@ func (c *Cacher) StatusPage(q status.Query) (Status, error) {
 		s = Status{Resource: c.config.GroupResource.String(), Ready: c.Ready(), Asleep: true, Watchers: []status.Watcher{}}
 	}
 	s.Shadow = c.config.shadow
-	s.Totals, s.History = c.metrics.Totals(), c.history.samples(c.config.Clock.Now())
+	s.Totals = c.metrics.Totals()
 	if s.Errors = c.errors.all(); len(s.Errors) > 0 {
 		s.LastError = &s.Errors[0]
 	}
@@ -53,11 +53,11 @@ func (e *engine) status(q status.Query) Status {
 		WindowBytes:           stats.WindowBytes,
 		EncodingBytes:         e.encodingBytes(),
 		AdaptiveIndexes:       e.indexes.Adaptive(),
-		WindowSamples:         e.windowSamples(),
+		WindowSince:           e.config.Clock.Now().Add(time.Duration(stats.Since) - e.time.Now()),
 		Ended:                 e.fanout.Endings(),
 	}
-	if silence, heard := e.silence(); heard {
-		s.SilenceSeconds = silence.Seconds()
+	if e.health.heardAt.Load() > 0 || e.readiness.ready() {
+		s.SilenceSeconds = e.health.silence().Seconds()
 		s.StorageResourceVersion, s.StorageAgeSeconds = stats.RV, s.SilenceSeconds
 		if told := e.versions.Highest(); told > stats.RV {
 			age := max(0, e.time.Now()-time.Duration(e.toldAt.Load()))
@@ -65,12 +65,13 @@ func (e *engine) status(q status.Query) Status {
 		}
 	}
 	s.Silent = e.progress.Silent()
-	s.Ready, s.Since = e.readiness.readySince()
-	if why := e.readiness.why(); why != nil {
+	now := e.readiness.now()
+	s.Ready, s.Since = now.ready, now.since
+	if why := now.why(); why != nil {
 		s.NotReady = publicText(why)
 	}
-	if since, why := e.readiness.pausedBy(); why != nil {
-		s.Paused = &status.Error{Summary: summaryPaused, Message: publicText(why), Time: since}
+	if now.paused != nil {
+		s.Paused = &status.Error{Summary: summaryPaused, Message: publicText(now.paused), Time: now.pausedSince}
 	}
 	if silence, why := e.health.lostSince(); why != nil {
 		s.Lost = &status.Error{Summary: summaryLost, Message: publicText(why), Time: e.config.Clock.Now().Add(-silence)}
@@ -79,21 +80,23 @@ func (e *engine) status(q status.Query) Status {
 	return s
 }
 
-// windowSamples returns events of the window with the times at which the cache
-// got them, by the clock as it is now.
-func (e *engine) windowSamples() []status.WindowSample {
-	samples := e.state.Sample(windowSamples)
-	out := make([]status.WindowSample, len(samples))
-	now, passed := e.config.Clock.Now(), e.time.Now()
-	for i, s := range samples {
-		before := s.Position - 1
-		if i > 0 {
-			before = samples[i-1].Position
-		}
-		out[i] = status.WindowSample{
-			ResourceVersion: s.RV, Received: now.Add(time.Duration(s.Received) - passed),
-			Events: int(s.Position - before),
-		}
+type clientKey struct{}
+
+// WithClient returns a context whose watches Status shows as those of the
+// client, in full. Without it, Status shows the user that the context has for an
+// API server's registry, and no more. server.Install gives each watch of a server
+// its client.
+func WithClient(ctx context.Context, client status.Client) context.Context {
+	return context.WithValue(ctx, clientKey{}, client)
+}
+
+// clientOf returns whose request a context is.
+func clientOf(ctx context.Context) status.Client {
+	if client, ok := ctx.Value(clientKey{}).(status.Client); ok {
+		return client
 	}
-	return out
+	if user, ok := apirequest.UserFrom(ctx); ok && user != nil {
+		return status.Client{User: user.GetName()}
+	}
+	return status.Client{}
 }

@@ -176,45 +176,6 @@ func TestStatusKeepsErrors(t *testing.T) {
 	})
 }
 
-// The history has a sample for every five seconds of the last ten minutes in which
-// the cache was awake, and says what was done in them.
-func TestStatusHistory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newStore(poddata.Pod("a/one"))
-		c := start(t, store)
-		watched, err := c.Watch(t.Context(), "/pods/", everything("0"))
-		require.NoError(t, err)
-		t.Cleanup(watched.Stop)
-		go func() {
-			for range watched.ResultChan() {
-			}
-		}()
-		for range 3 { // events a second, and a read
-			for range 2 {
-				put(store, poddata.Pod("a/one"))
-			}
-			list(t, c, "/pods/", "0")
-			elapse(time.Second)
-		}
-		elapse(5 * time.Second)
-		h := c.Status().History
-		require.NotEmpty(t, h)
-		require.InDelta(t, 5, h[0].Seconds, 1)
-		require.Equal(t, uint64(6), h[0].Events)
-		require.Equal(t, uint64(6), h[0].Delivered)
-		require.Equal(t, uint64(3), h[0].Reads)
-		require.Equal(t, 1, h[0].Watchers)
-		require.Equal(t, 1, h[0].Objects)
-		elapse(30 * time.Minute)
-		h = c.Status().History
-		require.InDelta(t, 120, len(h), 1)
-		require.True(t, slices.IsSortedFunc(h, func(a, b status.Sample) int { return a.Time.Compare(b.Time) }))
-		require.Less(t, time.Since(h[0].Time), 10*time.Minute+time.Second)
-		require.Zero(t, h[len(h)-1].Events)
-		c.Stop()
-	})
-}
-
 // The storage's version is shown beside the cache's, with its age: from the last
 // event or progress, or from the last answer if that was ahead of these.
 func TestStatusStorageVersion(t *testing.T) {

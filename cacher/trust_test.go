@@ -15,7 +15,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
@@ -127,58 +126,6 @@ func TestConsistencyCheckOfManyPages(t *testing.T) {
 			assert.LessOrEqual(t, store.most.Load(), int64(500), "the objects of a page")
 		})
 	}
-}
-
-// lostGets loses some GETs.
-type lostGets struct {
-	*memstore.Store
-	lose atomic.Int64
-}
-
-func (l *lostGets) Get(ctx context.Context, key string, opts storage.GetOptions, into runtime.Object) error {
-	if l.lose.Add(-1) >= 0 {
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	return l.Store.Get(ctx, key, opts, into)
-}
-
-// A GET that the cache passes on is not lost with one request, and ends with its context
-// and with the cache.
-func TestGetPassedOnIsNotLost(t *testing.T) {
-	passedOn := func(lose int, f func(t *testing.T, store *lostGets, c *cacher.Cacher)) {
-		synctest.Test(t, func(t *testing.T) {
-			store := &lostGets{Store: newStore(poddata.Pod("a/one"))}
-			store.lose.Store(int64(lose))
-			c := start(t, store)
-			defer c.Stop()
-			store.Hold()
-			put(store.Store, poddata.Pod("a/two"))
-			store.Fail("keyversions", errors.New("no leader"))
-			f(t, store, c)
-		})
-	}
-	for lost, within := range []time.Duration{0, 100 * time.Millisecond, 300 * time.Millisecond} {
-		passedOn(lost, func(t *testing.T, _ *lostGets, c *cacher.Cacher) {
-			began := time.Now()
-			expectRead(t, after(goGet(t.Context(), c, "/pods/a/two", "")), "a/two@3")
-			assert.Equal(t, within, time.Since(began), "the time that it took")
-		})
-	}
-	passedOn(1, func(t *testing.T, _ *lostGets, c *cacher.Cacher) {
-		none := after(goGet(t.Context(), c, "/pods/a/none", ""))
-		assert.True(t, storage.IsNotFound(none.err), "got %q %v", none.got, none.err)
-	})
-	passedOn(1000, func(t *testing.T, store *lostGets, c *cacher.Cacher) {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancelled, stopped := goGet(ctx, c, "/pods/a/one", ""), goGet(t.Context(), c, "/pods/a/one", "")
-		elapse(time.Second)
-		cancel()
-		assert.ErrorIs(t, after(cancelled).err, context.Canceled)
-		assert.EqualValues(t, 1000-6, store.lose.Load(), "the requests that were sent for two GETs")
-		c.Stop()
-		assert.True(t, apierrors.IsTooManyRequests(after(stopped).err), "got %v", stopped.err)
-	})
 }
 
 // checked runs a test in a bubble with a cache of two pods that is compared with its

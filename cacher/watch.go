@@ -5,6 +5,7 @@ package cacher
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,15 +20,13 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
 )
 
-// Watch implements storage.Interface. A bad key and a malformed resourceVersion, as
-// storage's errors, and a cache that is not ready (429) are returned as errors; a
-// resourceVersion that the history does not have is reported by an ERROR event, as from
-// storage itself.
+// Watch implements storage.Interface. As in storage itself, a resourceVersion that the
+// history does not have is reported by an ERROR event.
 func (c *Cacher) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	if probe := listcache.ProbeOf(ctx); probe != nil {
 		return probe, nil
 	}
-	e := c.lifecycle.acquire(ctx, wokenByWatch)
+	e := c.lifecycle.acquire(ctx)
 	if e == nil {
 		return nil, ctx.Err()
 	}
@@ -44,18 +43,6 @@ func (e *engine) watch(ctx context.Context, key string, opts storage.ListOptions
 	if err != nil {
 		return nil, err
 	}
-	seen := observation{name: spanWatch}
-	ctx = e.observe(ctx, &seen)
-	w, err := e.openWatchOf(ctx, key, rv, opts, &seen)
-	if err != nil {
-		seen.decision = watchRefuse
-		e.observedWatch(ctx, &seen, err)
-	}
-	return w, err
-}
-
-// openWatchOf opens a watch, and ends its observation unless there is an error.
-func (e *engine) openWatchOf(ctx context.Context, key string, rv uint64, opts storage.ListOptions, seen *observation) (watch.Interface, error) {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return nil, overStatus()
 	}
@@ -67,22 +54,13 @@ func (e *engine) openWatchOf(ctx context.Context, key string, rv uint64, opts st
 	}
 	query := match.NewQuery(key, opts.Recursive, opts.Predicate)
 	start, err := e.watchStart(ctx, &query, rv, opts)
-	e.gotReady(seen)
-	seen.decision = watchAfter
-	if start.Snapshot != nil {
-		seen.decision = watchState
-	}
 	switch {
 	case ctx.Err() != nil:
-		seen.decision = watchFailed
-		e.observedWatch(ctx, seen, ctx.Err())
 		return endedWatch(), nil
 	case err != nil:
 		if refused := e.refusedWatch(err, opts); refused != nil {
 			return nil, refused
 		}
-		seen.decision = watchFailed
-		e.observedWatch(ctx, seen, err)
 		return endedWatch(source.Failure(err)), nil
 	}
 	w, ok := e.fanout.Open(ctx, dispatch.Request{
@@ -90,11 +68,7 @@ func (e *engine) openWatchOf(ctx context.Context, key string, rv uint64, opts st
 		Client:           clientOf(ctx),
 		Bookmarks:        opts.Predicate.AllowWatchBookmarks || opts.ProgressNotify,
 		InitialEventsEnd: streamsInitialState(opts) && opts.Predicate.AllowWatchBookmarks,
-		Initialized: func(initial dispatch.InitialEvents) {
-			seen.index, seen.evaluated, seen.returned = initial.Index, initial.Evaluated, initial.Sent
-			e.observedWatch(ctx, seen, ctx.Err())
-		},
-		Shared: e.config.Lists.of().SharesInitialEvents(ctx),
+		Shared:           e.config.Lists.SharesInitialEvents(ctx),
 	})
 	if !ok {
 		return nil, e.readiness.refusal()
@@ -102,10 +76,9 @@ func (e *engine) openWatchOf(ctx context.Context, key string, rv uint64, opts st
 	return w, nil
 }
 
-// refusedWatch returns the status (429) for a watch that can begin later, as it was
-// asked for, and nil if it can't. Clients of client-go repeat a watch that was refused
-// with 429; any other failure before the first event makes them take the server for
-// one without watch-lists, and list at resourceVersion 0.
+// refusedWatch returns the status (429) for a watch that can begin later, and nil if it
+// can't. client-go repeats a watch that was refused with 429; after any other failure
+// before the first event it lists at resourceVersion 0 (regression 156).
 func (e *engine) refusedWatch(err error, opts storage.ListOptions) error {
 	switch {
 	case errors.Is(err, tasks.ErrStopped):
@@ -115,18 +88,17 @@ func (e *engine) refusedWatch(err error, opts storage.ListOptions) error {
 	case storage.IsTooLargeResourceVersion(err) && opts.ResourceVersion != "" && !e.health.inDoubt():
 		return nil // storage may never reach that version
 	case errors.Is(err, errDoubtful):
-		return notFreshError(errDoubtful, freshness.RetrySeconds)
+		return refusedError(errDoubtful.Error(), freshness.RetrySeconds)
 	}
-	return notFreshError(errNotCaughtUp, freshness.RetrySeconds)
+	return refusedError(errNotCaughtUp.Error(), freshness.RetrySeconds)
 }
 
 // Bookmark sends each open watch that has asked for bookmarks one at the storage's
 // current version, and returns when the clients have taken it, or the context is
 // done. A server calls Bookmark before it ends its watches, so that their clients
-// resume on another server, or on this one once it is back, from a version that is
-// as new as can be. If storage does not return its version within half of the context's
-// time, the bookmarks are at the version that the cache has reached. Watches that catch
-// up get none.
+// resume elsewhere from a new version. If storage does not return its version within half
+// of the context's time, the bookmarks are at the version that the cache has reached.
+// Watches that catch up get none.
 func (c *Cacher) Bookmark(ctx context.Context) error {
 	e := c.lifecycle.current()
 	if e == nil || !e.readiness.ready() {
@@ -138,9 +110,8 @@ func (c *Cacher) Bookmark(ctx context.Context) error {
 	return e.fanout.Bookmark(ctx)
 }
 
-// reachCurrent waits until the cache has reached the storage's current version, for
-// half of the time that the context has: a version that the cache has reached by then
-// is good enough.
+// reachCurrent waits until the cache has reached the storage's current version, for half
+// of the time that the context has.
 func (e *engine) reachCurrent(ctx context.Context) {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
@@ -228,7 +199,8 @@ func (e *engine) watchAfter(ctx context.Context, query *match.Query, rv uint64, 
 	}
 	interest := e.indexes.Interest(query)
 	position, beyond, err := e.state.PositionFor(rv, interest)
-	if err != nil && e.awaitBackfill(ctx, rv) {
+	// The first piece may have been for clients from further back, who could not get it.
+	for tries := 2; err != nil && tries > 0 && e.awaitBackfill(ctx, rv); tries-- {
 		if e.ctx.Err() != nil {
 			return dispatch.Start{}, tasks.ErrStopped // and not what makes the client list
 		}
@@ -248,24 +220,17 @@ func (e *engine) watchAfter(ctx context.Context, query *match.Query, rv uint64, 
 
 // endedWatch is a watch that brings some events and ends.
 func endedWatch(events ...watch.Event) watch.Interface {
-	ended := make(finished, len(events))
+	ended := make(chan watch.Event, len(events))
 	for _, event := range events {
 		ended <- event
 	}
 	close(ended)
-	return ended
+	return watch.NewProxyWatcher(ended)
 }
 
-// finished implements watch.Interface over a channel that is closed already.
-type finished chan watch.Event
-
-func (f finished) ResultChan() <-chan watch.Event { return f }
-func (f finished) Stop()                          {}
-
 // foreign returns the error for a watch after a resourceVersion that storage has not
-// reached, nil if it has. Such a version is of a history that is gone: storage was
-// restored from a backup while the client was away, and the watch would silently skip
-// everything up to rv. If only the cache has not reached rv, the cache is late.
+// reached, nil if it has. Such a version is of a history that is gone: the watch would
+// silently skip everything up to rv.
 func (e *engine) foreign(ctx context.Context, rv uint64) error {
 	if rv <= e.state.RV() || !e.watchProgress() {
 		return nil
@@ -276,5 +241,5 @@ func (e *engine) foreign(ctx context.Context, rv uint64) error {
 	if err != nil || rv <= current {
 		return nil // a storage that is away can't tell
 	}
-	return foreignError(e.config.GroupResource, rv, current)
+	return apierrors.NewResourceExpired(fmt.Sprintf("the resourceVersion %d is of another history: the storage of %s is at %d", rv, e.config.GroupResource, current))
 }

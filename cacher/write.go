@@ -5,7 +5,6 @@ package cacher
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
@@ -13,12 +12,11 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Writes go to storage. Updates pass the cached object on as a suggestion of the
-// current state, which saves storage a read. Storage does not rely on it: on a
-// conflict, a failed precondition or an error of the caller's function, storage reads
-// the live object and tries again. Deletions pass nothing on: storage must refuse to
-// delete an object that it can't decrypt or decode any more, and so must a storage
-// that encrypts refuse to update one.
+// Updates pass the cached object on as a suggestion of the current state, which saves
+// storage a read. Storage does not rely on it: on a conflict, a failed precondition or an
+// error of the caller's function, it reads the live object and tries again. Deletions
+// pass nothing on: storage must refuse to delete an object that it can't decrypt or
+// decode any more, and so must a storage that encrypts refuse to update one.
 
 // Create implements storage.Interface.
 func (c *Cacher) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
@@ -37,9 +35,8 @@ func (c *Cacher) GuaranteedUpdate(ctx context.Context, key string, out runtime.O
 	return c.config.Storage.GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions, update, c.suggestion(key, suggestion))
 }
 
-// suggestion returns a copy of the cached object, or the caller's suggestion if
-// the cache has none. A copy, because storage writes to the object while it
-// serializes it. A write does not wake a cache.
+// suggestion returns a copy of the cached object, since storage writes to it while it
+// serializes it, or the caller's suggestion if the cache has none.
 func (c *Cacher) suggestion(key string, callers runtime.Object) runtime.Object {
 	e := c.lifecycle.current()
 	if e == nil || !e.readiness.ready() || c.encrypts {
@@ -54,16 +51,14 @@ func (c *Cacher) suggestion(key string, callers runtime.Object) runtime.Object {
 // Versioner implements storage.Interface.
 func (c *Cacher) Versioner() storage.Versioner { return c.config.Versioner }
 
-// ReadinessCheck implements storage.Interface. It returns at once.
-// While the cache can't serve, the error wraps storage.ErrStorageNotReady, and
-// the reason if that is known. A sleeping cache can serve: a request will wake
-// it.
+// ReadinessCheck implements storage.Interface. While the cache can't serve, the error
+// wraps storage.ErrStorageNotReady. A sleeping cache can serve: a request will wake it.
 func (c *Cacher) ReadinessCheck() error {
 	if c.Ready() {
 		return nil
 	}
 	if e := c.lifecycle.current(); e != nil {
-		if why := e.readiness.why(); why != nil {
+		if why := e.readiness.now().why(); why != nil {
 			return fmt.Errorf("%w: %s", storage.ErrStorageNotReady, publicText(why))
 		}
 	}
@@ -80,18 +75,13 @@ func (c *Cacher) GetCurrentResourceVersion(ctx context.Context) (uint64, error) 
 	return c.config.Storage.GetCurrentResourceVersion(ctx)
 }
 
-// EnableResourceSizeEstimation implements storage.Interface. The cache calls it
-// on the wrapped storage itself when it is first awake, unless
-// Config.DisableSizeEstimation is set.
+// EnableResourceSizeEstimation implements storage.Interface.
 func (c *Cacher) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
 	return c.config.Storage.EnableResourceSizeEstimation(keys)
 }
 
 // CompactRevision implements storage.Interface.
 func (c *Cacher) CompactRevision() int64 { return c.config.Storage.CompactRevision() }
-
-// lastStats holds storage's last stats, which are returned while the cache sleeps.
-type lastStats = atomic.Pointer[storage.Stats]
 
 // Stats implements storage.Interface. A server calls it again and again, so it does not
 // wake the cache: a sleeping cache returns the last known stats.
@@ -118,9 +108,8 @@ func (c *Cacher) rememberStats(ctx context.Context) {
 	_, _ = c.Stats(ctx)
 }
 
-// estimateSizes makes storage estimate the sizes of objects; storage asks the cache for
-// their keys from time to time. The estimation costs storage a goroutine, so it begins
-// when the cache is first awake. Later calls do nothing.
+// estimateSizes makes storage estimate the sizes of objects, for whose keys it asks the
+// cache, when the cache is first awake. Later calls do nothing.
 func (c *Cacher) estimateSizes() error {
 	if c.config.DisableSizeEstimation || c.estimates.Swap(true) {
 		return nil
@@ -138,10 +127,6 @@ func (c *Cacher) keys(ctx context.Context) ([]string, error) {
 	if e == nil {
 		return nil, nil
 	}
-	return e.keys(ctx)
-}
-
-func (e *engine) keys(ctx context.Context) ([]string, error) {
 	rv, err := e.currentVersion(ctx)
 	if err != nil {
 		return nil, err

@@ -39,7 +39,6 @@ func (d *description) cache() Cache {
 	if !d.details {
 		return c
 	}
-	c.History = s.History
 	for _, w := range s.Ended {
 		c.Ended = append(c.Ended, d.ended(w))
 	}
@@ -124,16 +123,8 @@ func version(rv uint64) string {
 
 func (d *description) window() Window {
 	w := Window{Events: d.status.WindowEvents}
-	samples := d.status.WindowSamples
-	if len(samples) == 0 {
-		return w
-	}
-	w.Oldest, w.Newest = &samples[0].Received, &samples[len(samples)-1].Received
-	w.SpanSeconds = seconds(*w.Oldest, d.now)
-	if d.details {
-		for _, s := range samples {
-			w.Samples = append(w.Samples, WindowSample{ResourceVersion: version(s.ResourceVersion), Received: s.Received, Events: s.Events})
-		}
+	if !d.status.WindowSince.IsZero() {
+		w.Since, w.SpanSeconds = &d.status.WindowSince, seconds(d.status.WindowSince, d.now)
 	}
 	return w
 }

@@ -1,13 +1,13 @@
 "use strict";
 (() => {
-  const every = 2000, pageSize = 50, span = 600;
+  const every = 2000, pageSize = 50;
   const main = document.getElementById("main"), fresh = document.getElementById("fresh"), crumb = document.getElementById("crumb");
   const state = { id: "", sort: "lag", reverse: false, offset: 0, values: false, paused: false };
   let view = null, timer = 0, asked = 0, total = 0;
 
   // DOM
 
-  const svgTags = new Set(["svg", "path", "line", "rect", "title"]);
+  const svgTags = new Set(["svg", "rect", "title"]);
   function el(tag, attributes, ...children) {
     const node = tag === "title" || !svgTags.has(tag) ? document.createElement(tag) : document.createElementNS("http://www.w3.org/2000/svg", tag);
     for (const [name, value] of Object.entries(attributes || {})) {
@@ -43,7 +43,6 @@
   }
   const since = (at, now) => at ? time(Math.max(0, (Date.parse(now) - Date.parse(at)) / 1000)) : "–";
   const clock = at => new Date(at).toLocaleTimeString("en-GB");
-  const rate = n => n >= 100 ? count(n) : n >= 10 ? n.toFixed(1) : n.toFixed(2);
 
   // Parts
 
@@ -93,60 +92,6 @@
     return {
       node: el("dl", { class: "facts" }, ...names.map((name, i) => el("div", null, el("dt", null, name), el("dd", null, ...cells[i])))),
       fill(values) { values.forEach(([value, note], i) => { put(cells[i][0], value); put(cells[i][1], note || " "); }); },
-    };
-  }
-
-  // plot draws one number of the history over the last ten minutes. Where the
-  // cache slept the line has a gap.
-  function plot(name, of, show) {
-    const line = el("path", { class: "line" }), area = el("path", { class: "area" }), now = el("b"), top = el("span");
-    const drawing = el("svg", { viewBox: "0 0 600 80", height: "80", preserveAspectRatio: "none", role: "img" },
-      area, el("line", { class: "base", x1: 0, x2: 600, y1: 79.5, y2: 79.5 }), line);
-    return {
-      node: el("figure", null, el("figcaption", null, el("span", null, name), now), drawing, el("div", { class: "axis" }, el("span", null, "10 min ago"), top, el("span", null, "now"))),
-      fill(history, at) {
-        const end = Date.parse(at) / 1000, values = history.map(of), most = Math.max(1e-9, ...values);
-        let path = "", filled = "", last = null;
-        history.forEach((s, i) => {
-          const t = Date.parse(s.time) / 1000, x = (span - (end - t)) * 600 / span, y = 78 - values[i] / most * 72;
-          const joined = last && t - last.t < 2.5 * Math.max(5, s.seconds);
-          path += (joined ? "L" : "M") + x.toFixed(1) + " " + y.toFixed(1);
-          if (!joined) filled += (last ? "L" + last.x.toFixed(1) + " 80Z" : "") + "M" + x.toFixed(1) + " 80";
-          filled += "L" + x.toFixed(1) + " " + y.toFixed(1);
-          last = { t, x };
-        });
-        if (last) filled += "L" + last.x.toFixed(1) + " 80Z";
-        toggle(line, "d", path || "M0 0"); toggle(area, "d", filled || "M0 0");
-        put(now, values.length ? show(values[values.length - 1]) : "no samples yet");
-        put(top, values.length ? "at most " + show(Math.max(...values)) : "");
-        toggle(drawing, "aria-label", name + ": " + now.textContent + ", " + top.textContent);
-      },
-    };
-  }
-
-  // strip shows the events of the window over its time: the denser, the darker.
-  function strip() {
-    const drawing = el("svg", { viewBox: "0 0 600 28", height: "28", preserveAspectRatio: "none", role: "img" });
-    const from = el("span"), to = el("span");
-    return {
-      node: el("figure", null, drawing, el("div", { class: "axis" }, from, to)),
-      fill(w, at) {
-        const samples = w.samples || [], end = Date.parse(at), start = samples.length ? Date.parse(samples[0].received) : end;
-        const scale = 600 / Math.max(1, end - start), parts = [el("rect", { class: "area", x: 0, y: 0, width: 600, height: 28, fill: "none" })];
-        let before = start;
-        const dense = samples.map(s => { const t = Date.parse(s.received), d = s.events / Math.max(1, t - before); before = t; return d; });
-        const most = Math.max(1e-9, ...dense.slice(1));
-        before = start;
-        samples.forEach((s, i) => {
-          const t = Date.parse(s.received), wide = Math.max(1.5, (t - before) * scale);
-          parts.push(el("rect", { class: "tick", x: Math.max(0, (t - start) * scale - wide).toFixed(2), y: 2, width: wide.toFixed(2), height: 24, "fill-opacity": (0.12 + 0.88 * Math.sqrt(Math.min(1, dense[i] / most))).toFixed(2) }));
-          before = t;
-        });
-        drawing.replaceChildren(...parts);
-        put(from, samples.length ? clock(samples[0].received) + ", resourceVersion " + samples[0].resourceVersion : "no events");
-        put(to, samples.length ? "last at " + clock(samples[samples.length - 1].received) + ", now " + clock(at) : "");
-        toggle(drawing, "aria-label", samples.length ? count(w.events) + " events in " + time(w.spanSeconds) : "no events");
-      },
     };
   }
 
@@ -208,7 +153,7 @@
   function detail(id) {
     put(crumb, id);
     const sums = facts(["state", "resourceVersion", "storage heard of", "objects", "memory", "watchers"]);
-    const window = strip(), windowNote = el("small"), watcherNote = el("small"), endedNote = el("small", null, "the latest first");
+    const watcherNote = el("small"), endedNote = el("small", null, "the latest first");
     const watchers = table("Watchers", watcherColumns, w => w.id, "No watch is open.", c => {
       state.reverse = state.sort === c.sort && !state.reverse;
       state.sort = c.sort; state.offset = 0;
@@ -217,10 +162,6 @@
     const previous = el("button", { type: "button", onclick: () => page(-1) }, "Previous"), next = el("button", { type: "button", onclick: () => page(1) }, "Next");
     const place = el("span"), values = el("input", { type: "checkbox", id: "values", onchange: () => { state.values = values.checked; poll(); } }), refused = el("span");
     values.checked = state.values;
-    const plots = [
-      plot("events from storage per second", s => s.events / s.seconds, rate), plot("events delivered per second", s => s.delivered / s.seconds, rate),
-      plot("reads per second", s => s.reads / s.seconds, rate), plot("worst lag, in events", s => s.worstLagEvents, count),
-    ];
     const ended = table("Ended watches", [
       text("ended", (w, now) => since(w.ended, now) + " ago"), text("reason", w => w.reason),
       long("user", w => w.user || "in process"), long("user agent", w => w.userAgent), text("address", w => w.address || "–"),
@@ -236,8 +177,6 @@
     main.replaceChildren(notice, sums.node,
       el("h2", null, "Watchers", watcherNote), watchers.node,
       el("div", { class: "pager" }, previous, next, place, el("label", null, values, " names and values"), refused),
-      el("h2", null, "Window", windowNote), window.node,
-      el("h2", null, "Last ten minutes"), el("div", { class: "plots" }, ...plots.map(p => p.node)),
       el("h2", null, "Reads by decision"), reads.node,
       el("h2", null, "Ended watches", endedNote), ended.node,
       el("h2", null, "Last errors"), errors.node);
@@ -253,7 +192,7 @@
         [c.freshness.resourceVersion || "–", c.freshness.oldestResourceVersion ? "resumes from " + c.freshness.oldestResourceVersion : ""],
         [c.freshness.silenceSeconds == null ? "–" : time(c.freshness.silenceSeconds) + " ago", c.freshness.storageResourceVersion ? "at " + c.freshness.storageResourceVersion + ", " + time(c.freshness.storageAgeSeconds) + " ago" : "event, progress or answer"],
         [count(c.holds.objects), bytes(c.holds.objectBytes) + (c.holds.adaptiveIndexes ? ", indexed for " + c.holds.adaptiveIndexes.join(", ") : "")],
-        [bytes(c.holds.objectBytes + c.holds.windowBytes + c.holds.encodingBytes), "window " + bytes(c.holds.windowBytes) + ", encodings " + bytes(c.holds.encodingBytes)],
+        [bytes(c.holds.objectBytes + c.holds.windowBytes + c.holds.encodingBytes), "window " + bytes(c.holds.windowBytes) + " (" + count(c.window.events) + " events in " + time(c.window.spanSeconds) + "), encodings " + bytes(c.holds.encodingBytes)],
         [count(w.total), count(w.parked) + " parked, " + count(w.starting) + " starting"],
       ]);
       put(watcherNote, w.worstLagEvents ? "the worst is " + count(w.worstLagEvents) + " events and " + time(w.worstLagSeconds) + " behind" : w.total ? "all are live" : "");
@@ -263,9 +202,6 @@
       previous.disabled = state.offset === 0;
       next.disabled = state.offset + pageSize >= w.total;
       put(refused, c.values === "forbidden" ? "You may not list this resource, so they stay hidden." : "");
-      put(windowNote, count(c.window.events) + " events" + (c.window.events ? " in " + time(c.window.spanSeconds) : ""));
-      window.fill(c.window, now);
-      plots.forEach(p => p.fill(c.history || [], now));
       const rows = [];
       for (const [verb, decisions] of Object.entries(c.counts.reads)) for (const [decision, n] of Object.entries(decisions)) rows.push({ verb, decision, n });
       const of = rows.reduce((n, r) => n + r.n, 0);

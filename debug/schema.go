@@ -5,7 +5,6 @@ package debug
 import (
 	"time"
 
-	"github.com/kube-watchcache/watchcache/cacher/status"
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
@@ -65,9 +64,6 @@ type Cache struct {
 	Ended []Ended `json:"ended,omitempty"`
 	// Errors is the last different errors, the latest first.
 	Errors []Problem `json:"errors,omitempty"`
-	// History has samples of the last ten minutes, every 5 s while the cache was awake,
-	// the oldest first.
-	History []status.Sample `json:"history,omitempty"`
 }
 
 // Freshness says how new the state of a cache is. ResourceVersions are strings,
@@ -101,21 +97,9 @@ type Holds struct {
 // Window is the recent events that a cache keeps.
 type Window struct {
 	Events int `json:"events"`
-	// Oldest and Newest are when the cache got its first and its last event, and
-	// SpanSeconds the time between Oldest and now.
-	Oldest      *time.Time `json:"oldest,omitempty"`
-	Newest      *time.Time `json:"newest,omitempty"`
+	// Since is when the window began to have all events, and SpanSeconds the time since.
+	Since       *time.Time `json:"since,omitempty"`
 	SpanSeconds float64    `json:"spanSeconds"`
-	// Samples are up to 64 of the events, if the request names the resource.
-	Samples []WindowSample `json:"samples,omitempty"`
-}
-
-// WindowSample is one event of the window.
-type WindowSample struct {
-	ResourceVersion string    `json:"resourceVersion"`
-	Received        time.Time `json:"received"`
-	// Events is how many came since the sample before, this one included.
-	Events int `json:"events"`
 }
 
 // Watchers is the open watches of a cache.

@@ -255,29 +255,16 @@ func TestTimesThatGoBack(t *testing.T) {
 	require.Equal(t, uint64(2), s.Stats().OldestRV)
 }
 
-// Sample has the newest event, the oldest one if there is room for two, and others at
-// even distances; Pick has events of the window only.
-func TestSampleAndPick(t *testing.T) {
+// Pick has events of the window only.
+func TestPick(t *testing.T) {
 	s := watchcache.New(watchcache.Config{History: 100, WindowBytes: 1 << 40})
 	s.Replace(nil, 1)
-	require.Empty(t, s.Sample(3))
 	for rv := uint64(2); rv < 22; rv++ {
 		apply(t, s, receivedAt(time.Duration(rv), added(fmt.Sprint("/", rv), rv, "1")))
 	}
 	s.Dispatched(s.Stats().Next)
 	s.Trim(113) // forgets what was received before 13
 	first := s.Stats().Oldest
-	for n, want := range [][]uint64{nil, {21}, {13, 21}, {13, 17, 21}, {13, 15, 18, 21}, {13, 15, 17, 19, 21}} {
-		var got []uint64
-		for _, sample := range s.Sample(n) {
-			require.Equal(t, first+watchcache.Position(sample.RV-13), sample.Position)
-			require.Equal(t, int64(sample.RV), sample.Received)
-			got = append(got, sample.RV)
-		}
-		require.Equal(t, want, got, "%d samples", n)
-	}
-	require.Len(t, s.Sample(100), 9)
-
 	buf := make([]*watchcache.Event, 2)
 	require.ErrorIs(t, s.Pick(first-1, []watchcache.Position{first}, buf), watchcache.ErrExpired)
 	require.NoError(t, s.Pick(first, []watchcache.Position{first, first + 4}, buf))

@@ -43,9 +43,8 @@ type Cache struct {
 	// AdaptiveIndexes are the indexes that the cache has built because LISTs needed them,
 	// by name: "l:LABEL" or "f:FIELD".
 	AdaptiveIndexes []string
-	// WindowSamples are up to 64 events of the window at even distances, the
-	// oldest and the newest among them, in order.
-	WindowSamples []WindowSample
+	// WindowSince is when the window began to have all events.
+	WindowSince time.Time
 	// Watches counts the open watches.
 	Watches Counts
 	// Watchers is all open watches, the furthest behind first, or the page of them that
@@ -71,9 +70,6 @@ type Cache struct {
 	// Totals has the cache's counts since it was last awake. Several caches of one
 	// resource, with the same Metrics, count together.
 	Totals metrics.Totals
-	// History has samples of the last ten minutes, every 5 s while the cache was awake,
-	// the oldest first.
-	History []Sample
 	// Paused is why the cache can't follow its storage, and since when: storage
 	// has a change that it can't deliver or that can't be applied. It is
 	// nil while the cache follows.
@@ -89,32 +85,6 @@ type Cache struct {
 	// the last 16 different ones, the latest first.
 	LastError *Error
 	Errors    []Error
-}
-
-// WindowSample is one event of the window. Events is how many events came between
-// the sample before and this one, this one included.
-type WindowSample struct {
-	ResourceVersion uint64
-	Received        time.Time
-	Events          int
-}
-
-// Sample describes a cache's activity in the time up to one moment.
-type Sample struct {
-	Time time.Time `json:"time"`
-	// Seconds is the length of that time. Events came from storage, Delivered counts
-	// events sent to watchers (once for each), Reads the GETs and LISTs answered.
-	Seconds   float64 `json:"seconds"`
-	Events    uint64  `json:"events"`
-	Delivered uint64  `json:"delivered"`
-	Reads     uint64  `json:"reads"`
-	// At its end so many watches were open, so many of them caught up, and the
-	// worst one was so many events behind.
-	Watchers       int    `json:"watchers"`
-	CatchingUp     int    `json:"catchingUp"`
-	WorstLagEvents uint64 `json:"worstLagEvents"`
-	// Objects is how many objects the cache had.
-	Objects int `json:"objects"`
 }
 
 // Error is something that went wrong, and when.

@@ -15,7 +15,6 @@ require (
 	go.etcd.io/etcd/client/v3 v3.7.0 // the one client of storage/etcd3; the only complete client of etcd; comes with k8s.io/apiserver
 	go.etcd.io/etcd/server/v3 v3.7.0 // the etcd inside the process (storage/etcd3/embedded), and the binary that integration tests run in a container or as a process; the same version as the client; a test keeps it out of production packages
 	go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc v0.68.0 // spans for requests to etcd; as above; comes with k8s.io/apiserver
-	go.opentelemetry.io/otel v1.44.0 // the attributes of the spans of GET, LIST and WATCH; what k8s.io/component-base's tracing takes; comes with k8s.io/apiserver
 	go.opentelemetry.io/otel/sdk v1.44.0 // a recorder that shows that a request to etcd made a span; the SDK of the tracer; already in the graph
 	go.opentelemetry.io/otel/trace v1.44.0 // the TracerProvider that a backend is given; as above; comes with k8s.io/apiserver
 	go.uber.org/goleak v1.3.0 // a goroutine that outlives its test fails it; what etcd uses for the same
@@ -89,6 +88,7 @@ require (
 	go.etcd.io/raft/v3 v3.7.0 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.65.0 // indirect
+	go.opentelemetry.io/otel v1.44.0 // indirect
 	go.opentelemetry.io/otel/exporters/otlp/otlptrace v1.43.0 // indirect
 	go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc v1.43.0 // indirect
 	go.opentelemetry.io/otel/metric v1.44.0 // indirect

@@ -53,15 +53,13 @@ func (l *latest) add(e ending) {
 	l.next = (l.next + 1) % endingsKept
 }
 
-// endsLocked records the ending of w, which is about to end, and returns its report.
-func (r *registry) endsLocked(w *watcher, reason metrics.EndReason, now time.Time) report {
+// endsLocked records the ending of w, which is about to end.
+func (r *registry) endsLocked(w *watcher, reason metrics.EndReason, now time.Time) {
 	row := r.rowLocked(w)
-	row.queued = len(w.result)
 	r.mu.history.add(ending{client: w.client, reason: reason, Ended: status.Ended{
 		ID: w.id, Key: w.group.Name.Key, LabelSelector: w.group.Name.Label, FieldSelector: w.group.Name.Field,
 		Reason: reason.String(), Started: w.started, Ended: now, Delivered: row.delivered, Lag: row.lag,
 	}})
-	return report{row: row, reason: reason}
 }
 
 // Endings returns the watches that have ended last, the latest first: up to 32

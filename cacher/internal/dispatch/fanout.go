@@ -66,12 +66,6 @@ type Config struct {
 	// Measure is called once a second, after the window was aged. It does the engine's
 	// work of every second, among it the metrics of the state's sizes.
 	Measure func()
-
-	// Wanted reports whether to report a watcher that is parked or ends for the reason.
-	// If so, the goroutine that parks or ends it calls Report. Both are called with no
-	// lock held.
-	Wanted func(metrics.EndReason) bool
-	Report func(Report)
 }
 
 // Fanout has the watchers of one state machine. Its methods are safe for
@@ -106,7 +100,7 @@ func New(config Config) *Fanout {
 	}
 	limits := rounds.Current()
 	limits.Events = min(limits.Events, config.WatchBuffer)
-	f := &Fanout{
+	return &Fanout{
 		registry: registry, replays: replays,
 		dispatcher: &dispatcher{
 			state: config.State, registry: registry, convert: convert, clock: config.Clock, time: config.Time,
@@ -117,12 +111,6 @@ func New(config Config) *Fanout {
 		},
 		clock: config.Clock, time: config.Time, chunks: config.Chunks, buffer: config.WatchBuffer, done: config.Done,
 	}
-	registry.tell = func(r report) {
-		if config.Wanted(r.reason) {
-			config.Report(f.described(r))
-		}
-	}
-	return f
 }
 
 // Run is the dispatcher. The caller starts it in a goroutine, once; it returns
@@ -158,19 +146,6 @@ type Request struct {
 	// InitialEventsEnd: the end of the initial events, if there are any, is
 	// marked by a bookmark (KEP-3157).
 	InitialEventsEnd bool
-	// Initialized is called once all initial events are in the watch's channel, or
-	// the watch has ended before, from a goroutine of the watch.
-	Initialized func(InitialEvents)
-}
-
-// InitialEvents describes how the initial events of a watch were sent. It is zero for a
-// watch without any.
-type InitialEvents struct {
-	// Index is the name of the index that they were read from, "" if it was a range
-	// of keys.
-	Index string
-	// Evaluated objects were looked at, Sent events were put into the channel.
-	Evaluated, Sent int
 }
 
 // Open opens a watch, which ends with its Stop, with the context or with the
@@ -202,10 +177,7 @@ func (f *Fanout) Open(ctx context.Context, r Request) (watch.Interface, bool) {
 	f.replays.supervisor.add(replayer) // what ends the watcher takes it out again
 	marksEnd := r.Start.Snapshot != nil && r.InitialEventsEnd
 	if !f.replays.tasks.Run(func() {
-		replayer.start(marksEnd, func(initial InitialEvents) {
-			flowcontrol.WatchInitialized(ctx)
-			r.Initialized(initial)
-		})
+		replayer.start(marksEnd, func() { flowcontrol.WatchInitialized(ctx) })
 	}) {
 		f.registry.end(w, metrics.EndShutdown)
 		f.replays.supervisor.remove(replayer)
@@ -268,9 +240,6 @@ func (f *Fanout) Bookmark(ctx context.Context) error {
 	}
 	return nil
 }
-
-// Counts returns how many watchers are live and how many catch up.
-func (f *Fanout) Counts() (live, catchingUp int) { return f.registry.counts() }
 
 // Watched reports whether there is a watch, or one that has ended with an error that its
 // client has not read yet.

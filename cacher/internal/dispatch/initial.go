@@ -26,12 +26,9 @@ func (r *replayer) begin(snapshot *watchcache.Snapshot) {
 
 // start is run for a new watcher: the initial events come first, if there is a
 // snapshot, then their end, if the client asked for it, then the window.
-func (r *replayer) start(endBookmark bool, initialized func(InitialEvents)) {
-	begun, initial := true, InitialEvents{}
-	if r.snapshot != nil {
-		initial, begun = r.initialEvents(endBookmark)
-	}
-	initialized(initial)
+func (r *replayer) start(endBookmark bool, initialized func()) {
+	begun := r.snapshot == nil || r.initialEvents(endBookmark)
+	initialized()
 	if !begun {
 		r.conclude()
 		return
@@ -39,15 +36,15 @@ func (r *replayer) start(endBookmark bool, initialized func(InitialEvents)) {
 	r.catchUp()
 }
 
-// initialEvents sends the snapshot's elements as ADDED. ok is false if the
-// watcher has ended.
-func (r *replayer) initialEvents(endBookmark bool) (initial InitialEvents, ok bool) {
+// initialEvents sends the snapshot's elements as ADDED. It returns false if the watcher
+// has ended.
+func (r *replayer) initialEvents(endBookmark bool) bool {
 	snapshot := r.snapshot
 	r.snapshot = nil
-	ok = true
+	ok, sent := true, 0
 	send := func(event watch.Event) bool {
 		if ok = r.send(event); ok {
-			initial.Sent++
+			sent++
 		}
 		return ok
 	}
@@ -64,16 +61,15 @@ func (r *replayer) initialEvents(endBookmark bool) (initial InitialEvents, ok bo
 			r.convert.initial(last, send)
 		}
 	}
-	initial.Index, initial.Evaluated = scanned.Index, scanned.Evaluated
-	r.metrics.Initial(initial.Sent)
-	r.metrics.Processed(initial.Evaluated)
+	r.metrics.Initial(sent)
+	r.metrics.Processed(scanned.Evaluated)
 	if ok && endBookmark {
 		ok = r.initialEventsEnd(snapshot.RV())
 	}
 	if ok {
 		r.initial.Store(false)
 	}
-	return initial, ok
+	return ok
 }
 
 func (r *replayer) initialEventsEnd(rv uint64) bool {

@@ -23,8 +23,6 @@ type registry struct {
 	metrics *metrics.Resource
 	clock   clock.PassiveClock
 	time    timeline.Timeline
-	// tell is called with no lock held after a watcher was parked or ended.
-	tell func(report)
 
 	mu struct {
 		sync.Mutex
@@ -54,7 +52,7 @@ type registry struct {
 }
 
 func newRegistry(m *metrics.Resource, clock clock.PassiveClock, line timeline.Timeline, indexes *match.Indexes, bookmarks time.Duration) *registry {
-	r := &registry{metrics: m, clock: clock, time: line, tell: func(report) {}}
+	r := &registry{metrics: m, clock: clock, time: line}
 	r.mu.bookmarks.interval = bookmarks
 	r.mu.all = make(map[uint64]*watcher)
 	r.mu.groups = match.NewGroups[*watcher](indexes)
@@ -149,9 +147,6 @@ func (r *registry) park(p *replayer, unsent uint64) bool {
 	}
 	w.position = p.position()
 	w.sent -= unsent
-	parked := r.rowLocked(w)
-	parked.queued = len(w.result)
-	p.parked = &parked
 	return true
 }
 
@@ -181,9 +176,8 @@ func (r *registry) end(w *watcher, reason metrics.EndReason) {
 		return
 	}
 	counted := w.expelled
-	var ended report
 	if !counted {
-		ended = r.endsLocked(w, reason, now)
+		r.endsLocked(w, reason, now)
 	}
 	closeNow := r.endLocked(w)
 	release := w.release
@@ -196,7 +190,6 @@ func (r *registry) end(w *watcher, reason metrics.EndReason) {
 	}
 	if !counted {
 		r.metrics.Ended(reason)
-		r.tell(ended)
 	}
 }
 
@@ -210,12 +203,11 @@ func (r *registry) expel(w *watcher, quit chan struct{}, reason metrics.EndReaso
 		r.mu.Unlock()
 		return false
 	}
-	ended := r.endsLocked(w, reason, now)
+	r.endsLocked(w, reason, now)
 	w.expelled = true
 	r.mu.expelled++
 	r.mu.Unlock()
 	r.metrics.Ended(reason)
-	r.tell(ended)
 	return true
 }
 

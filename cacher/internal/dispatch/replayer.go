@@ -36,8 +36,6 @@ type replayer struct {
 	mark     watchcache.Mark
 	// failure is the error that the client must receive, nil if there is none.
 	failure *apierrors.StatusError
-	// parked describes the watcher as it was when it was parked, until that is reported.
-	parked *row
 	// rarest is the equality by which a replayer that is far behind looks up its events.
 	rarest match.Equality
 
@@ -121,15 +119,12 @@ func (r *replays) newReplayer(w *watcher, quit chan struct{}, position watchcach
 // position returns the position of the next event to read from the window.
 func (r *replayer) position() watchcache.Position { return watchcache.Position(r.next.Load()) }
 
-// resumes is run for a watcher that was parked, and reports that: the dispatcher never
-// waits for a log.
+// resumes is run for a watcher that was parked.
 func (r *replayer) resumes() {
 	if r.ended() {
 		r.conclude()
 		return
 	}
-	r.registry.tell(report{row: *r.parked})
-	r.parked = nil
 	r.catchUp()
 }
 

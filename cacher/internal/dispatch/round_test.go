@@ -130,7 +130,7 @@ func (f *roundFixture) seen() (out []string) {
 	for _, w := range f.watchers {
 		out = append(out, fmt.Sprintf("watcher %d: %v, sent %d, live %v, at %d", w.id, f.events(w), w.sent, w.live, w.position))
 	}
-	return append(out, fmt.Sprintf("cursor %d", f.registry.cursor()))
+	return append(out, fmt.Sprintf("cursor %d", f.registry.mu.cursor))
 }
 
 // Watchers that do not read have in the end what they have when each event is

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kube-watchcache/watchcache/cacher/status"
-	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
@@ -178,36 +177,6 @@ func (f *Fanout) Watches(p status.Query) ([]status.Watcher, status.Counts) {
 	return out, counts
 }
 
-// WorstLag returns how many events the watcher that is furthest behind has not
-// looked at yet. It looks only at the watchers that catch up.
-func (f *Fanout) WorstLag() uint64 {
-	at, ok := f.replays.supervisor.furthestBehind()
-	if cursor := f.registry.cursor(); ok && at < cursor {
-		return uint64(cursor - at)
-	}
-	return 0
-}
-
-// cursor returns the position of the next event to dispatch.
-func (r *registry) cursor() watchcache.Position {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.mu.cursor
-}
-
-// furthestBehind returns the lowest position at which a watcher is that catches
-// up; false if none does.
-func (s *supervisor) furthestBehind() (lowest watchcache.Position, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i, r := range s.mu.all {
-		if at := watchcache.Position(r.at.Load()); i == 0 || at < lowest {
-			lowest = at
-		}
-	}
-	return lowest, len(s.mu.all) > 0
-}
-
 func (f *Fanout) describe(r *row, stats watchcache.Stats) status.Watcher {
 	w := r.watcher
 	s := status.Watcher{
@@ -231,29 +200,3 @@ func (f *Fanout) since(at watchcache.Position, stats watchcache.Stats) time.Dura
 	}
 	return max(0, f.time.Now()-time.Duration(event[0].Received))
 }
-
-// Report describes a watch that was parked or has ended.
-type Report struct {
-	// Watcher is the watch at that time.
-	status.Watcher
-	// Reason is why the watch has ended; NotEnded: it was parked.
-	Reason metrics.EndReason
-}
-
-// NotEnded is the reason of watches that go on.
-const NotEnded metrics.EndReason = 0
-
-// report is a Report before anyone wants to read it.
-type report struct {
-	row    row
-	reason metrics.EndReason
-}
-
-// described returns the exported form of a report. It takes the state's lock.
-func (f *Fanout) described(r report) Report {
-	stats := f.replays.state.Stats()
-	return Report{Watcher: f.describe(&r.row, stats), Reason: r.reason}
-}
-
-// Age returns for how long the watch has been open.
-func (r *Report) Age(now time.Time) time.Duration { return max(0, now.Sub(r.Started)) }

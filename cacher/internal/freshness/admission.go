@@ -9,11 +9,10 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Admission lets a few of the consistent reads that have waited for the cache in
-// vain through to storage: no more at a time than there are
-// slots, and no more in any period. The reads of a stale cache time out
-// together; a bound on the reads under way alone would let all of them through
-// one after another, as fast as storage answers.
+// Admission lets a few of the consistent reads that have waited for the cache in vain
+// through to storage: no more than there are slots at a time, and in any period. A bound
+// on the reads under way alone would let all reads of a stale cache through one after
+// another, as fast as storage answers.
 type Admission struct {
 	clock  clock.PassiveClock
 	period time.Duration

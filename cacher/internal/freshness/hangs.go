@@ -11,14 +11,13 @@ import (
 
 const (
 	// hangTimeout and hangTimeoutMax bound how long a watch may make no progress,
-	// although storage has reported a later version and progress was requested; see
-	// hangDetector.patience. The time doubles with each watch that is given up in vain,
-	// from the second one on.
+	// although storage has reported a later version and progress was requested. The time
+	// doubles with each watch that is given up in vain, from the second one on.
 	hangTimeout    = 400 * time.Millisecond
 	hangTimeoutMax = 10 * time.Second
-	// hangCheckTimeout bounds the version request that precedes giving up a
-	// watch, and so does a part of the time without progress: another watch is no help
-	// while storage is slow to answer anything.
+	// hangCheckTimeout, and a part of the time without progress, bound the version
+	// request that precedes giving up a watch: another watch is no help while storage is
+	// slow to answer anything.
 	hangCheckTimeout = time.Second
 	hangCheckPart    = 4
 	// vainWatches is how many watches in a row, each opened in place of one that hung,
@@ -41,28 +40,24 @@ type Watch interface {
 
 // hangDetector finds out that the cache's watch hangs, as a watch does that an
 // unresponsive member of etcd serves: gRPC notices after half a minute, if at
-// all. The detector belongs to the progress requester's goroutine.
+// all. It belongs to the progress requester's goroutine.
 //
-// A watch that is quiet because nothing happens is never given up, and neither
-// is one that brings events slowly, whose events wait for the feed, or whose
-// storage does not answer: another watch would bring no more.
+// A watch is kept if nothing happens, if it brings events slowly or the feed is behind
+// it, and if storage does not answer: another watch would bring no more.
 type hangDetector struct {
 	clock    clock.PassiveClock
 	current  func() Watch
 	versions *VersionRequests
 	waiting  *WaitingReads
 	gaveUp   func(after time.Duration)
-	// silent is called after vainWatches, in place of giving up another watch.
-	silent func()
-	// patience is the least time without progress for a watch to be given up: hangTimeout,
-	// or the time that storage's reports take.
+	silent   func() // called after vainWatches, in place of giving up another watch
+	// patience is hangTimeout, or the time that storage's reports take.
 	patience time.Duration
 
-	// The last look: watch is the watch, heard its count of events and reports, and at
-	// the version that the cache had reached. The watch counts an event before the cache
-	// has it, so both are needed. since is the beginning of the time in which nothing
-	// came although something was due, zero if nothing is; looked is when that was last
-	// seen.
+	// The last look: the watch, its count of events and reports, and the version that the
+	// cache had reached, which is later than the count. since is when the
+	// wait for something that is due began, zero if nothing is due; looked is when the
+	// wait was last seen.
 	watch   Watch
 	heard   int64
 	at      uint64
@@ -126,8 +121,8 @@ func (h *hangDetector) ahead(ctx context.Context, within time.Duration) (ahead, 
 }
 
 // adapt adapts the timeout to the time that the watch took to make progress. There are no
-// looks while no read waits, so the last event may have come long after the one that
-// reads waited for; until that one, there was a look each progressInterval.
+// looks while no read waits: the last event may have come long after the event that
+// reads waited for, until which there was a look each progressInterval.
 func (h *hangDetector) adapt(w Watch) {
 	if w == nil || w != h.watch || h.since.IsZero() {
 		return

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 )
 
@@ -34,12 +33,11 @@ const (
 	silentPauseMax = 5 * time.Minute
 )
 
-// ProgressRequester asks storage to report the progress of the cache's watch
-// while reads wait: an idle resource gets no events, so that without a report
-// the cache could not know that it is fresh. The requester asks as well when
-// nothing has followed an event for progressInterval, so that the cache may show
-// the event: more could belong to its revision. Otherwise it asks for nothing. Reads of
-// a resource that changes all the time wait for its next change first.
+// ProgressRequester asks storage to report the progress of the cache's watch while
+// reads wait: an idle resource gets no events, so that without a report the cache could
+// not know that it is fresh. It asks as well when nothing has followed an event for
+// progressInterval, so that the cache may show the event: more could belong to its
+// revision. Reads of a resource that changes all the time wait for its next change first.
 type ProgressRequester struct {
 	config ProgressConfig
 	clock  clock.WithTicker
@@ -52,8 +50,8 @@ type ProgressRequester struct {
 	watching atomic.Bool
 	// now is true when progress must be requested although no read waits.
 	now atomic.Bool
-	// changes counts those of the state. Run's goroutine has how many there were when
-	// it looked, and the mean time between two of them until then, 0 without any.
+	// changes counts those of the state. counted is how many there were when Run last
+	// looked, and gap the mean time between two of them until then, 0 without any.
 	changes atomic.Uint64
 	counted uint64
 	looked  time.Time
@@ -61,8 +59,8 @@ type ProgressRequester struct {
 	// asked is when Run's goroutine requested last.
 	asked time.Time
 
-	// silent is true while storage answers and reports no progress. Run's goroutine has
-	// the time until the next try, and when the last one was not in vain.
+	// silent is true while storage answers and reports no progress. pause is the time
+	// until the next try, and reported when the last one was not in vain.
 	silent   atomic.Bool
 	pause    time.Duration
 	reported time.Time
@@ -137,14 +135,10 @@ func (p *ProgressRequester) hear(ctx context.Context) {
 	}
 }
 
-// EndNow requests the end of the revision that is under way at once. EndNow
-// never blocks.
+// EndNow requests the end of the revision that is under way at once. It never blocks.
 func (p *ProgressRequester) EndNow() {
 	p.now.Store(true)
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	p.wakeUp()
 }
 
 // Changed notes that the state has taken a change. It never blocks.
@@ -153,9 +147,12 @@ func (p *ProgressRequester) Changed() { p.changes.Add(1) }
 // WatchOut notifies the requester that the last event's revision may be incomplete. It
 // never blocks.
 func (p *ProgressRequester) WatchOut() {
-	if p.watching.Load() {
-		return
+	if !p.watching.Load() {
+		p.wakeUp()
 	}
+}
+
+func (p *ProgressRequester) wakeUp() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
@@ -166,7 +163,7 @@ func (p *ProgressRequester) WatchOut() {
 // context is done.
 func (p *ProgressRequester) Run(ctx context.Context) {
 	var again <-chan time.Time
-	last := uint64(0) // what was unfinished when again was set
+	last := uint64(0) // unfinished, when again was set
 	for {
 		p.hear(ctx)
 		late := false
@@ -183,8 +180,11 @@ func (p *ProgressRequester) Run(ctx context.Context) {
 		p.now.Store(false)
 		began, waits := p.config.Waiting.needProgress()
 		if !waits && !stays {
-			if late || again == nil || unfinished != last {
-				again = p.after(unfinished)
+			switch {
+			case unfinished == 0:
+				again = nil
+			case late || again == nil || unfinished != last:
+				again = p.clock.After(progressInterval)
 			}
 			last = unfinished
 			continue
@@ -234,18 +234,9 @@ func (p *ProgressRequester) watch() uint64 {
 	return unfinished
 }
 
-// after returns when to look again: never if nothing is unfinished.
-func (p *ProgressRequester) after(unfinished uint64) <-chan time.Time {
-	if unfinished == 0 {
-		return nil
-	}
-	return p.clock.After(progressInterval)
-}
-
+// ask requests progress. The owner of Request notes an error.
 func (p *ProgressRequester) ask(ctx context.Context) {
-	bounded, cancel := context.WithTimeout(ctx, progressTimeout)
+	ctx, cancel := context.WithTimeout(ctx, progressTimeout)
 	defer cancel()
-	if err := p.config.Request(bounded); err != nil && ctx.Err() == nil {
-		klog.V(4).InfoS("The progress of a watch could not be requested", "err", err)
-	}
+	_ = p.config.Request(ctx)
 }

@@ -7,14 +7,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
 const (
-	// hedgeDelay is how long a version request may take before the next one is
-	// sent beside it: it may have gone to a server that is paused, or over a
-	// connection that is cut. The delay doubles with each request under way.
+	// hedgeDelay is how long a version request may take before the next one is sent
+	// beside it: its server may be paused, or its connection cut. The delay doubles with
+	// each request under way.
 	hedgeDelay = 50 * time.Millisecond
 	// versionsInFlight bounds the requests under way. When that many are unanswered,
 	// the newest one is given up for another, again and again. The oldest ones go on,
@@ -22,9 +21,9 @@ const (
 	versionsInFlight = 4
 )
 
-// requester sends version requests while reads wait for an answer. It is a goroutine of
-// its own: the first read that waits starts it, it ends when no read waits and no request
-// is under way, and Stop awaits it.
+// requester sends version requests while reads wait for an answer, in a goroutine of its
+// own: the first read that waits starts it, it ends when no read waits and no request is
+// under way, and Stop awaits it.
 //
 // A request answers all batches that arrived before it was sent. A newer request has all
 // batches of an older one, so its answer cancels older requests. A request that fails
@@ -48,10 +47,11 @@ type versionRequest struct {
 	sent   time.Time
 	// batches is the batches that the request answers, and asks for the keys of.
 	batches []askedBatch
-	// cancelled: no read needs the answer.
-	cancelled bool
-	answer    Answer
-	err       error
+	// cancelled: no read needs the answer. unanswered: since the reads have waited for
+	// as long as they may.
+	cancelled, unanswered bool
+	answer                Answer
+	err                   error
 }
 
 // askedBatch is a batch, and the range of its keys within a request's keys. The range may
@@ -59,10 +59,6 @@ type versionRequest struct {
 type askedBatch struct {
 	batch    *batch
 	from, to int
-}
-
-func (r *versionRequest) answers(b *batch) bool {
-	return slices.ContainsFunc(r.batches, func(a askedBatch) bool { return a.batch == b })
 }
 
 func newRequester(v *VersionRequests) *requester {
@@ -75,6 +71,7 @@ func (r *requester) run() {
 	for {
 		if v.ctx.Err() != nil {
 			r.stop()
+			return
 		}
 		pause, more := r.step(v.clock.Now())
 		if !more {
@@ -101,12 +98,12 @@ func (r *requester) run() {
 // a request ends before; negative: for ever. more is false when the requester is
 // to end.
 func (r *requester) step(now time.Time) (pause time.Duration, more bool) {
-	r.expire(now)
-	r.dropUseless()
-	if !r.hasReaders(len(r.sent) == 0) {
+	waits := r.hasReaders()
+	r.dropUseless(now)
+	if !waits {
 		return -1, len(r.sent) > 0
 	}
-	live := len(r.live())
+	live := r.live()
 	due := time.Duration(0)
 	if live > 0 {
 		due = r.last.Add(hedgeDelay << (live - 1)).Sub(now)
@@ -122,35 +119,37 @@ func (r *requester) step(now time.Time) (pause time.Duration, more bool) {
 		}
 		due = r.versions.timeout // or when a request that was given up has ended
 	}
-	return min(due, r.untilLate(now)), true
+	return due, true
 }
 
-// live returns the requests whose answers reads need.
-func (r *requester) live() []*versionRequest {
-	live := make([]*versionRequest, 0, versionsInFlight)
+// live counts the requests whose answers reads need.
+func (r *requester) live() (n int) {
 	for _, request := range r.sent {
 		if !request.cancelled {
-			live = append(live, request)
+			n++
 		}
 	}
-	return live
+	return n
 }
 
-// hasReaders reports whether a read waits. If none does, it records that the requester
-// ends, or waits for wake. It holds the lock under which readers arrive, so none is
-// overlooked.
-func (r *requester) hasReaders(end bool) bool {
+// hasReaders forgets the batches that all readers have left, and reports whether a read
+// waits. If none does, it records that the requester ends, unless requests are under way.
+// It holds the lock under which readers arrive, so none is overlooked.
+func (r *requester) hasReaders() bool {
 	v := r.versions
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	r.waiting = slices.DeleteFunc(r.waiting, func(b *batch) bool {
+		b.isDone = b.isDone || b.readers == 0
+		return b.isDone
+	})
 	if v.mu.next != nil && v.mu.next.readers == 0 {
 		v.mu.next = nil
 	}
 	if len(r.waiting) > 0 || v.mu.next != nil {
-		v.mu.idle = false
 		return true
 	}
-	v.mu.running, v.mu.idle = !end, !end
+	v.mu.running = len(r.sent) > 0
 	return false
 }
 
@@ -165,47 +164,6 @@ func (r *requester) take() {
 	}
 }
 
-// expire ends the wait of the readers that have waited for too long, and forgets
-// the batches that all readers have left.
-func (r *requester) expire(now time.Time) {
-	v := r.versions
-	v.mu.Lock()
-	if next := v.mu.next; next != nil && now.Sub(next.arrived) >= v.getTimeout {
-		r.waiting = append(r.waiting, next)
-		v.mu.next = nil
-	}
-	r.waiting = slices.DeleteFunc(r.waiting, func(b *batch) bool {
-		b.isDone = b.readers == 0
-		return b.isDone
-	})
-	v.mu.Unlock()
-	r.waiting = slices.DeleteFunc(r.waiting, func(b *batch) bool {
-		waited := now.Sub(b.arrived)
-		if !b.isLate && waited >= v.getTimeout {
-			b.isLate = true
-			close(b.late)
-		}
-		if waited >= v.timeout {
-			b.end(Answer{}, v.timeoutError(v.timeout))
-		}
-		return b.isDone
-	})
-}
-
-// untilLate returns when the next batch is late.
-func (r *requester) untilLate(now time.Time) time.Duration {
-	v := r.versions
-	pause := v.timeout
-	for _, b := range r.waiting {
-		deadline := v.timeout
-		if !b.isLate {
-			deadline = v.getTimeout
-		}
-		pause = min(pause, b.arrived.Add(deadline).Sub(now))
-	}
-	return pause
-}
-
 // send sends a request for all readers that wait.
 func (r *requester) send(now time.Time) {
 	r.take()
@@ -215,9 +173,6 @@ func (r *requester) send(now time.Time) {
 	var keys []string
 	for _, b := range r.waiting {
 		from := len(keys)
-		if b.oldest == nil || b.oldest.cancelled {
-			b.oldest = request
-		}
 		keys = append(keys, b.keys[:min(len(b.keys), keysPerRequest-from)]...)
 		request.batches = append(request.batches, askedBatch{b, from, len(keys)})
 	}
@@ -255,22 +210,12 @@ func (q *versionRequest) result() metrics.VersionResult {
 		return metrics.VersionOK
 	case !q.cancelled:
 		return metrics.VersionError
-	case slices.ContainsFunc(q.batches, func(a askedBatch) bool { return a.batch.isAnswered() }):
+	case slices.ContainsFunc(q.batches, func(a askedBatch) bool { return a.batch.isAnswered }):
 		return metrics.VersionSuperseded
-	case slices.ContainsFunc(q.batches, func(a askedBatch) bool { return a.batch.isLate && a.batch.oldest == q }):
+	case q.unanswered:
 		return metrics.VersionUnanswered
 	}
 	return metrics.VersionAbandoned
-}
-
-// isAnswered reports whether an answer has come while readers waited for it.
-func (b *batch) isAnswered() bool {
-	select {
-	case <-b.done:
-		return b.err == nil
-	default:
-		return false
-	}
 }
 
 func (r *requester) answered(request *versionRequest) {
@@ -283,38 +228,36 @@ func (r *requester) answered(request *versionRequest) {
 	}
 }
 
-// dropUseless gives up the requests that no read waits for.
-func (r *requester) dropUseless() {
-	for _, request := range r.sent {
-		if !slices.ContainsFunc(request.batches, func(a askedBatch) bool { return !a.batch.isDone }) {
+// dropUseless gives up the requests that no read waits for. Only the oldest one counts as
+// unanswered, however many were sent beside it.
+func (r *requester) dropUseless(now time.Time) {
+	for i, request := range r.sent {
+		if !request.cancelled && !slices.ContainsFunc(request.batches, func(a askedBatch) bool { return !a.batch.isDone }) {
+			request.unanswered = i == 0 && now.Sub(request.sent) >= r.versions.getTimeout
 			request.giveUp()
 		}
 	}
 }
 
+// failed fails the batches that no other request under way can answer.
 func (r *requester) failed(request *versionRequest) {
-	live := r.live()
 	for _, a := range request.batches {
-		if !slices.ContainsFunc(live, func(other *versionRequest) bool { return other.answers(a.batch) }) {
+		if !slices.ContainsFunc(r.sent, func(other *versionRequest) bool {
+			return !other.cancelled && slices.ContainsFunc(other.batches, func(o askedBatch) bool { return o.batch == a.batch })
+		}) {
 			a.batch.end(Answer{}, request.err)
 		}
 	}
 }
 
-// stop fails all readers that wait, and awaits the requests under way.
+// stop awaits the requests under way.
 func (r *requester) stop() {
-	r.take()
-	for _, b := range r.waiting {
-		b.end(Answer{}, tasks.ErrStopped)
-	}
-	r.waiting = nil
 	for _, request := range r.sent {
 		request.giveUp()
 	}
 	for range r.sent {
 		<-r.ended
 	}
-	r.sent = nil
 }
 
 // end gives the batch's readers an answer or an error. Only the first call
@@ -323,7 +266,7 @@ func (b *batch) end(answer Answer, err error) {
 	if b.isDone {
 		return
 	}
-	b.isDone = true
+	b.isDone, b.isAnswered = true, err == nil
 	b.answer, b.err = answer, err
 	close(b.done)
 }

@@ -41,16 +41,13 @@ type VersionRequests struct {
 	metrics             *metrics.Resource
 	// told is the highest version that storage has returned since the last list.
 	told atomic.Uint64
-	// wake wakes the requester up for a new read, while it waits only for the end of
-	// requests whose answers no read needs.
+	// wake wakes the requester up when the first reader of a batch has come.
 	wake chan struct{}
 
 	mu struct {
 		sync.Mutex
-		next *batch // the readers for whom nothing was sent yet; nil if there are none
-		// running reports whether there is a requester, idle whether it waits for
-		// wake.
-		running, idle bool
+		next    *batch // the readers for whom nothing was sent yet; nil if there are none
+		running bool   // there is a requester
 	}
 }
 
@@ -63,17 +60,9 @@ type Answer struct {
 	Keys []uint64
 }
 
-// key returns the version of the key at the index in the request.
-func (a Answer) key(index int) (rv uint64, known bool) {
-	if index < 0 || index >= len(a.Keys) {
-		return 0, false
-	}
-	return a.Keys[index], true
-}
-
-// NewVersionRequests makes version requests by calling ask, which several
-// goroutines do at a time, until ctx ends. The goroutines belong to tasks. A read
-// waits for an answer for up to timeout, and a GET for up to getTimeout.
+// NewVersionRequests makes version requests by calling ask, on several goroutines of tasks,
+// until ctx ends, before tasks do. A read waits for an answer for up to timeout, and a GET
+// for up to getTimeout.
 func NewVersionRequests(ctx context.Context, clock clock.WithTicker, tasks *tasks.Group, m *metrics.Resource, timeout, getTimeout time.Duration,
 	ask func(ctx context.Context, keys []string) (Answer, error)) *VersionRequests {
 	return &VersionRequests{
@@ -86,7 +75,6 @@ func NewVersionRequests(ctx context.Context, clock clock.WithTicker, tasks *task
 // answer.
 type batch struct {
 	arrived time.Time     // when the first of them did
-	late    chan struct{} // closed when a GET should wait no longer
 	done    chan struct{} // closed when there is an answer or an error
 	answer  Answer
 	err     error
@@ -100,58 +88,33 @@ type batch struct {
 
 	// Owned by the requester.
 
-	isLate, isDone bool
-	// oldest is the request that the readers have waited for the longest, without
-	// requests that were given up while they waited.
-	oldest *versionRequest
+	isDone, isAnswered bool
 }
 
 // join makes the caller one of the readers of the next request, which asks for
 // the key, too, unless that is "". index is where the answer has its version.
 func (v *VersionRequests) join(key string) (b *batch, index int, err error) {
 	v.metrics.VersionRequestRead()
-	b, index, start := v.enter(key)
-	// Awaited by Stop; ends when no read waits for an answer.
-	if start && !v.tasks.Run(func() { newRequester(v).run() }) {
-		v.refuse()
-		return nil, 0, tasks.ErrStopped
-	}
-	return b, index, nil
-}
-
-// enter is join without the start of the requester, which is left to the caller
-// if start is true.
-func (v *VersionRequests) enter(key string) (b *batch, index int, start bool) {
 	v.mu.Lock()
-	defer v.mu.Unlock()
-	b = v.mu.next
-	if b == nil {
-		b = &batch{arrived: v.clock.Now(), late: make(chan struct{}), done: make(chan struct{})}
-		v.mu.next = b
+	start, first := !v.mu.running, v.mu.next == nil
+	if first {
+		v.mu.next = &batch{arrived: v.clock.Now(), done: make(chan struct{})}
 	}
-	if start = !v.mu.running; start {
-		v.mu.running = true
-	} else if v.mu.idle {
-		v.mu.idle = false
+	v.mu.running = true
+	b = v.mu.next
+	b.readers++
+	index = b.add(key)
+	v.mu.Unlock()
+	switch {
+	case start && !v.tasks.Run(func() { newRequester(v).run() }): // ends when no read waits for an answer
+		return nil, 0, tasks.ErrStopped // v.ctx has ended, for other readers as well
+	case !start && first:
 		select {
 		case v.wake <- struct{}{}:
 		default:
 		}
 	}
-	b.readers++
-	return b, b.add(key), start
-}
-
-// refuse fails the readers that have arrived since a requester could not be
-// started.
-func (v *VersionRequests) refuse() {
-	v.mu.Lock()
-	b := v.mu.next
-	v.mu.next, v.mu.running = nil, false
-	v.mu.Unlock()
-	if b != nil {
-		b.end(Answer{}, tasks.ErrStopped)
-	}
+	return b, index, nil
 }
 
 // add returns the index of the key's version in the answer, -1 if the batch
@@ -172,21 +135,6 @@ func (b *batch) add(key string) int {
 	at := len(b.keys)
 	b.keys, b.index[key] = append(b.keys, key), at
 	return at
-}
-
-// wait waits for the batch's answer, and no longer than until late is closed if
-// it is not nil.
-func (v *VersionRequests) wait(ctx context.Context, b *batch, late <-chan struct{}) (Answer, error) {
-	select {
-	case <-b.done:
-		return b.answer, b.err
-	case <-late:
-		v.leave(b)
-		return Answer{}, v.timeoutError(v.getTimeout)
-	case <-ctx.Done():
-		v.leave(b)
-		return Answer{}, ctx.Err()
-	}
 }
 
 // leave takes a reader that waits no longer out of the batch. Nothing is asked
@@ -211,24 +159,39 @@ type Version struct {
 
 // Current returns storage's version at some time after the call.
 func (v *VersionRequests) Current(ctx context.Context) (Version, error) {
-	b, _, err := v.join("")
-	if err != nil {
-		return Version{}, err
-	}
-	answer, err := v.wait(ctx, b, nil)
-	return Version{Current: answer.Current, Since: b.arrived}, err
+	return v.await(ctx, "", v.timeout)
 }
 
 // OfKey returns storage's version at some time after the call and, unless the key
 // is "", that of the key. It waits for as long as a GET does.
 func (v *VersionRequests) OfKey(ctx context.Context, key string) (Version, error) {
+	return v.await(ctx, key, v.getTimeout)
+}
+
+func (v *VersionRequests) await(ctx context.Context, key string, timeout time.Duration) (version Version, err error) {
 	b, index, err := v.join(key)
 	if err != nil {
 		return Version{}, err
 	}
-	answer, err := v.wait(ctx, b, b.late)
-	rv, known := answer.key(index)
-	return Version{Current: answer.Current, Key: rv, Known: known, Since: b.arrived}, err
+	timer := v.clock.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-b.done:
+		version.Current, version.Since = b.answer.Current, b.arrived
+		if version.Known = index >= 0 && index < len(b.answer.Keys); version.Known {
+			version.Key = b.answer.Keys[index]
+		}
+		return version, b.err
+	case <-timer.C():
+		// Not the error of a context, which would stand for the end of the reader's own.
+		err = apierrors.NewTimeoutError(fmt.Sprintf("storage did not tell its resourceVersion in %v", timeout), RetrySeconds)
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-v.ctx.Done():
+		err = tasks.ErrStopped
+	}
+	v.leave(b)
+	return Version{}, err
 }
 
 // Told records a version that storage has returned; ask calls it.
@@ -246,9 +209,3 @@ func (v *VersionRequests) Listed(rv uint64) { v.told.Store(rv) }
 
 // Highest returns the highest version that storage has returned since the last list.
 func (v *VersionRequests) Highest() uint64 { return v.told.Load() }
-
-// timeoutError is not the error of a context, which would stand for the end of
-// the reader's own.
-func (v *VersionRequests) timeoutError(after time.Duration) error {
-	return apierrors.NewTimeoutError(fmt.Sprintf("storage did not tell its resourceVersion in %v", after), RetrySeconds)
-}

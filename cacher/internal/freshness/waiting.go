@@ -3,7 +3,6 @@
 package freshness
 
 import (
-	"container/heap"
 	"context"
 	"slices"
 	"sync"
@@ -21,9 +20,8 @@ import (
 // resourceVersion that the cache has not reached.
 const RetrySeconds = 1
 
-// WaitingReads lets reads wait until the cache has reached a resourceVersion:
-// without a goroutine, without the writer's lock, and no longer than their
-// context.
+// WaitingReads lets reads wait until the cache has reached a resourceVersion: without a
+// goroutine, without the writer's lock, and no longer than their context.
 type WaitingReads struct {
 	clock   clock.WithTicker
 	timeout time.Duration
@@ -35,8 +33,8 @@ type WaitingReads struct {
 
 	mu struct {
 		sync.Mutex
-		rv      uint64 // what the state has reached
-		waiters waiterHeap
+		rv      uint64    // what the state has reached
+		waiters []*waiter // in the order of their versions
 		// paused: the state reaches nothing more for now. pauses is closed when
 		// that begins.
 		paused bool
@@ -47,7 +45,6 @@ type WaitingReads struct {
 type waiter struct {
 	rv    uint64
 	start time.Time
-	index int  // in the heap; -1 when it has left
 	quiet bool // needs no progress request
 	fresh chan struct{}
 }
@@ -82,9 +79,11 @@ func (r *WaitingReads) Reached(rv uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.rv = rv
-	for len(r.mu.waiters) > 0 && r.mu.waiters[0].rv <= rv {
-		close(heap.Pop(&r.mu.waiters).(*waiter).fresh)
+	woken := 0
+	for ; woken < len(r.mu.waiters) && r.mu.waiters[woken].rv <= rv; woken++ {
+		close(r.mu.waiters[woken].fresh)
 	}
+	r.mu.waiters = slices.Delete(r.mu.waiters, 0, woken)
 }
 
 // At returns the resourceVersion that the state has reached.
@@ -106,9 +105,8 @@ func (r *WaitingReads) needProgress() (since time.Time, waits bool) {
 	return r.mu.waiters[at].start, true
 }
 
-// Wait returns once the state has reached rv. It fails with the context's
-// error, with tasks.ErrStopped, or after the timeout with a retryable "too large
-// resource version".
+// Wait returns once the state has reached rv. It fails with the context's error, with
+// tasks.ErrStopped, or after the timeout with a "too large resource version".
 func (r *WaitingReads) Wait(ctx context.Context, rv uint64) error {
 	return r.WaitFor(ctx, rv, Limit{Timeout: r.timeout})
 }
@@ -128,13 +126,6 @@ type Limit struct {
 	Quiet bool
 }
 
-func (l Limit) left(now time.Time) time.Duration {
-	if l.Since.IsZero() {
-		return l.Timeout
-	}
-	return l.Timeout - now.Sub(l.Since)
-}
-
 // WaitFor is Wait with a limit of the read's own.
 func (r *WaitingReads) WaitFor(ctx context.Context, rv uint64, limit Limit) error {
 	r.mu.Lock()
@@ -144,7 +135,7 @@ func (r *WaitingReads) WaitFor(ctx context.Context, rv uint64, limit Limit) erro
 	}
 	start := r.clock.Now()
 	w := &waiter{rv: rv, start: start, quiet: limit.Quiet, fresh: make(chan struct{})}
-	heap.Push(&r.mu.waiters, w)
+	r.mu.waiters = slices.Insert(r.mu.waiters, r.after(rv), w)
 	pauses := r.mu.pauses
 	r.mu.Unlock()
 	if !limit.Quiet {
@@ -155,7 +146,11 @@ func (r *WaitingReads) WaitFor(ctx context.Context, rv uint64, limit Limit) erro
 	}
 
 	defer func() { r.metrics.ReadWait(r.clock.Since(start)) }()
-	timer := r.clock.NewTimer(max(0, limit.left(start)))
+	timeout := limit.Timeout
+	if !limit.Since.IsZero() {
+		timeout -= start.Sub(limit.Since)
+	}
+	timer := r.clock.NewTimer(max(0, timeout))
 	defer timer.Stop()
 	select {
 	case <-w.fresh:
@@ -173,39 +168,26 @@ func (r *WaitingReads) WaitFor(ctx context.Context, rv uint64, limit Limit) erro
 	}
 }
 
-// leave takes w out of the heap and returns the version that the state has reached.
+// leave takes w out of the waiters and returns the version that the state has reached.
 func (r *WaitingReads) leave(w *waiter) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if w.index >= 0 {
-		heap.Remove(&r.mu.waiters, w.index)
+	if at := slices.Index(r.mu.waiters, w); at >= 0 {
+		r.mu.waiters = slices.Delete(r.mu.waiters, at, at+1)
 	}
 	return r.mu.rv
 }
 
-// waiterHeap orders waiters by the resourceVersion they wait for.
-type waiterHeap []*waiter
-
-func (h waiterHeap) Len() int           { return len(h) }
-func (h waiterHeap) Less(i, j int) bool { return h[i].rv < h[j].rv }
-func (h waiterHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-func (h *waiterHeap) Push(x any) {
-	w := x.(*waiter)
-	w.index = len(*h)
-	*h = append(*h, w)
-}
-
-func (h *waiterHeap) Pop() any {
-	last := len(*h) - 1
-	w := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	w.index = -1
-	return w
+// after returns where the waiters begin that wait for a version above rv. The caller
+// holds mu.
+func (r *WaitingReads) after(rv uint64) int {
+	at, _ := slices.BinarySearchFunc(r.mu.waiters, rv, func(w *waiter, rv uint64) int {
+		if w.rv <= rv {
+			return -1
+		}
+		return 1
+	})
+	return at
 }
 
 // lastWord is how long before its deadline a read of an API server's client gives up. At

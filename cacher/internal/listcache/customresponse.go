@@ -19,7 +19,8 @@ import (
 // that list. Put the handler inside everything that looks at the response.
 //
 // For each user, next writes the first list in each representation, which is compared.
-// After a difference, next writes all lists.
+// After a difference, next writes all lists. No handler may filter or change the items
+// of these lists: next must be the server of k8s.io/apiextensions-apiserver.
 func (l *Listings) CustomResources(next http.Handler, asks func(*http.Request) (CustomList, bool)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !l.custom.Load() {

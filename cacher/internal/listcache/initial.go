@@ -330,7 +330,9 @@ func (c *chunk) withoutLengths(framed []byte) []byte {
 type sharedKey struct{}
 
 // ShareInitialEvents returns a context for a watch whose reader changes none of its
-// events and, within Stream, writes all of them to the response, in order.
+// events and, within Stream, writes all of them to the response, in order. These events
+// are encoded once for all such watches; others get private copies, since a registry's
+// Decorator may read them.
 func (l *Listings) ShareInitialEvents(ctx context.Context) context.Context {
 	return context.WithValue(ctx, sharedKey{}, true)
 }
@@ -352,11 +354,28 @@ var _ watch.Interface = (*Probe)(nil)
 
 type probeKey struct{}
 
-// NewProbe returns a Probe, and a context that has it.
-func NewProbe(ctx context.Context) (*Probe, context.Context) {
-	p := &Probe{ended: make(chan watch.Event)}
-	close(p.ended)
-	return p, context.WithValue(ctx, probeKey{}, p)
+// ReturnsWatches reports whether open, which opens a watch of a registry, returns the
+// watch of a cache as it is, without a Decorator or a filter around it. No watch is
+// opened for it. other: open returned another watch, which was stopped. open is called
+// once, and does not wait for the cache.
+func (l *Listings) ReturnsWatches(ctx context.Context, open func(context.Context) (watch.Interface, error)) (same, other bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	probe := &Probe{ended: make(chan watch.Event)}
+	close(probe.ended)
+	w, err := open(context.WithValue(ctx, probeKey{}, probe))
+	if err != nil || w == nil {
+		return false, false
+	}
+	if w == watch.Interface(probe) {
+		return true, false
+	}
+	w.Stop()
+	go func() { // a watch.Filter ends once its events are taken
+		for range w.ResultChan() {
+		}
+	}()
+	return false, true
 }
 
 // ProbeOf returns the Probe of a context, nil if there is none.

@@ -19,8 +19,9 @@ import (
 // learning the frame costs as much as encoding one item.
 const minItems = 4
 
-// Listings connects the caches of an API server with its encoders. The zero value
-// does nothing until Serializer or EnableCustomResources was called.
+// Listings connects the caches of an API server with its encoders, so that lists are
+// encoded once and not for every request. It may serve any number of caches and groups.
+// The zero value does nothing until Serializer or EnableCustomResources was called.
 type Listings struct {
 	on, custom atomic.Bool
 	events     Events

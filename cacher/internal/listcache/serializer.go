@@ -19,8 +19,9 @@ import (
 )
 
 // Serializer wraps stock. The encoders make the same bytes as stock's, and use kept bytes
-// for lists that Note has recorded. From now on Note records. A serializer that
-// Serializer has returned is returned as it is.
+// for lists that Note has recorded. From now on Note records. Nobody may have changed
+// anything below the top level of the items, which is shared with the cache. A serializer
+// that Serializer has returned is returned as it is.
 func (l *Listings) Serializer(stock runtime.NegotiatedSerializer) runtime.NegotiatedSerializer {
 	if wrapped, ok := stock.(*serializer); ok && wrapped.listings == l {
 		return wrapped

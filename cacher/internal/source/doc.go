@@ -7,19 +7,12 @@
 // The way of an event: watch.go opens the storage's watches, stream.go passes
 // their events on to the Reflector and opens the next one, resume.go decides
 // whether a broken watch is worth resuming and whether the storage can't deliver an
-// event, and ahead.go keeps a watch open while the Reflector lists. fill.go has the way of a whole
-// state, listed or streamed, which goes past the Reflector.
+// event, and ahead.go keeps a watch open while the Reflector lists. fill.go has the way
+// of a whole state, listed or streamed, which goes past the Reflector.
 //
-// The package owns Source.mu, which guards the watch that was opened before a
-// list and the last whole state, is held for a pointer, and is never held while
-// another lock is taken or a storage is called.
-//
-// Its goroutines are counted in Config.Tasks, whose owner awaits them:
-//   - one for each watch of the Reflector (stream.run), started by
-//     Source.WatchWithContext. The goroutine ends with the Reflector's context
-//     or Stop, and when the stream can't be resumed; not before the storage's
-//     watch has ended.
-//   - one for each watch of the storage that nobody reads any more: at most eight
-//     that hang, and one of a list that came to nothing, of the history or of a
-//     judgement. The goroutine ends with the storage's watch.
+// Source.mu is held for a pointer. The goroutines are counted in Config.Tasks, whose owner
+// awaits them:
+//   - stream.run, one for each watch of the Reflector. It ends with the Reflector's
+//     context or Stop, or when the stream can't be resumed, after the storage's watch.
+//   - one for each watch of the storage that nobody reads any more, which ends with it.
 package source

@@ -39,12 +39,6 @@ func (s *Source) Filled() Fill {
 	return filled
 }
 
-// newFill begins another state. One that the Reflector has not taken is dropped.
-func (s *Source) newFill() Fill {
-	s.Filled()
-	return s.config.NewFill()
-}
-
 // setFilled notes that the whole state is in fill, which by fills: the Reflector's last
 // watch, or nil, a list. One that the Reflector has left is too late.
 func (s *Source) setFilled(fill Fill, by *stream) {
@@ -64,7 +58,8 @@ func (s *Source) list(ctx context.Context, page int64) (runtime.Object, error) {
 	}
 	s.config.Begins()
 	s.watchAhead(ctx)
-	fill := s.newFill()
+	s.Filled() // one that the Reflector has not taken is dropped
+	fill := s.config.NewFill()
 	version, next := "", ""
 	for {
 		if err := ctx.Err(); err != nil {
@@ -129,50 +124,20 @@ func (s *Source) emptyList(version string) (runtime.Object, error) {
 	return list, nil
 }
 
-const (
-	// takenAtOnce bounds the initial events that are taken before the stream looks
-	// whether it must end.
-	takenAtOnce = 256
-	// shownEvery is how often the Reflector is shown one of them: it logs a message
-	// after ten seconds without any.
-	shownEvery = 5 * time.Second
-)
+// shownEvery is how often the Reflector is shown an initial event: it logs a message after
+// ten seconds without any.
+const shownEvery = 5 * time.Second
 
-// take takes an event that comes before the end of the initial events, and the events
-// that the storage has ready after it.
+// take takes an event that comes before the end of the initial events. It shows one to
+// the Reflector from time to time.
 func (s *stream) take(from *Watch, event watch.Event) (failure watch.Event, ok bool) {
 	from.busy.Store(true)
 	defer from.busy.Store(false)
-	for n := 1; ; n++ {
-		last := event
-		if event.Type == watch.Added {
-			s.fill.Add(event.Object)
-		} else {
-			s.fill.Change(event)
-		}
-		var open, ready bool
-		if n < takenAtOnce {
-			select {
-			case event, open = <-from.ResultChan():
-				ready = true
-			default:
-			}
-		}
-		switch {
-		case !ready:
-			return s.took(from, last)
-		case !open || event.Type == watch.Error || event.Type == watch.Bookmark:
-			if failure, ok = s.took(from, last); !ok {
-				return failure, false
-			}
-			return s.passReceived(from, event, open)
-		}
+	if event.Type == watch.Added {
+		s.fill.Add(event.Object)
+	} else {
+		s.fill.Change(event)
 	}
-}
-
-// took records that events were taken. It shows the Reflector the last one from time to
-// time.
-func (s *stream) took(from *Watch, last watch.Event) (failure watch.Event, ok bool) {
 	now := s.source.config.Clock.Now()
 	from.hears(now)
 	s.pause, s.broken = 0, time.Time{}
@@ -181,7 +146,7 @@ func (s *stream) took(from *Watch, last watch.Event) (failure watch.Event, ok bo
 	}
 	if now.Sub(s.shown) >= shownEvery {
 		s.shown = now
-		if !s.send(watch.Event{Type: watch.Added, Object: last.Object}) {
+		if !s.send(watch.Event{Type: watch.Added, Object: event.Object}) {
 			return Failure(s.ctx.Err()), false
 		}
 	}

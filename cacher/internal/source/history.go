@@ -71,24 +71,14 @@ func (s *Source) History(ctx context.Context, from, to uint64, take func(event w
 	}
 }
 
-// ObjectAt calls take with the objects that the storage had under the key at a
-// version: one, or none.
-func (s *Source) ObjectAt(ctx context.Context, key string, version uint64, take func(runtime.Object) error) error {
-	_, err := s.listAt(ctx, key, version, storage.ListOptions{}, take)
-	return err
-}
-
-// StateAt calls take with all objects that the storage had at a version, or with so
-// many of them if most is not 0. They are read in pages of so many.
-func (s *Source) StateAt(ctx context.Context, version uint64, page, most int64, take func(runtime.Object) error) error {
-	opts := storage.ListOptions{Recursive: true}
+// StateAt calls take with the objects that the storage had at a version: all under the
+// key, in pages of so many, or with a page of 0 the object with the key.
+func (s *Source) StateAt(ctx context.Context, key string, version uint64, page int64, take func(runtime.Object) error) error {
+	opts := storage.ListOptions{Recursive: page > 0}
 	opts.Predicate.Limit = page
-	if most > 0 {
-		opts.Predicate.Limit = most
-	}
 	for {
-		next, err := s.listAt(ctx, s.config.Prefix, version, opts, take)
-		if err != nil || next == "" || most > 0 {
+		next, err := s.listAt(ctx, key, version, opts, take)
+		if err != nil || next == "" {
 			return err
 		}
 		opts.Predicate.Continue = next
@@ -130,31 +120,40 @@ const reportsWithin = 2 * time.Second
 // Reports reports whether the storage reports progress: to a watch that begins right
 // before its current version, since an idle etcd does not answer one that begins at it.
 func (s *Source) Reports(ctx context.Context) bool {
-	at, ok := s.version(ctx)
+	at, ok := s.Version(ctx)
 	if !ok || at < 2 {
 		return false
 	}
-	w, err := s.openBeside(ctx, metav1.ListOptions{ResourceVersion: strconv.FormatUint(at-1, 10)})
+	reports, _ := s.probe(ctx, at-1, max(reportsWithin, 2*s.config.Within))
+	return reports
+}
+
+// probe opens a second watch of the storage, after a version. It returns
+// whether the storage reports the watch's progress in time, and whether the watch breaks.
+func (s *Source) probe(ctx context.Context, after uint64, within time.Duration) (reports, breaks bool) {
+	w, err := s.openBeside(ctx, metav1.ListOptions{ResourceVersion: strconv.FormatUint(after, 10)})
 	if err != nil {
-		return false
+		return false, true
 	}
 	defer s.discard(w)
 	ask := s.config.Clock.NewTicker(askHistoryEvery)
 	defer ask.Stop()
-	late := s.config.Clock.After(max(reportsWithin, 2*s.config.Within))
+	late := s.config.Clock.After(within)
 	for {
-		// etcd does not answer while an event is on its way.
+		// etcd does not answer while an event is on its way. A failure is no reason to
+		// give up: the watch may live without a report.
 		_ = s.config.Storage.RequestWatchProgress(w.onStream(ctx))
 		select {
 		case event, open := <-w.ResultChan():
 			if !open || event.Type == watch.Error || event.Type == watch.Bookmark {
-				return open && event.Type == watch.Bookmark
+				reports = open && event.Type == watch.Bookmark
+				return reports, !reports
 			}
 		case <-ask.C():
 		case <-late:
-			return false
+			return false, false
 		case <-ctx.Done():
-			return false
+			return false, true
 		}
 	}
 }

@@ -3,23 +3,17 @@
 package source
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
 const (
-	// resumeMost is by how many resourceVersions a watch may lie behind the
-	// storage to be resumed. For a watch that is resumed etcd reads all that was
-	// written since, of every resource, again and again until the watch is level:
-	// one that was half a million behind took nine tenths of its writes'
-	// throughput. A list reads the one resource once. At the rates that one
-	// etcd takes, 100,000 writes are tens of seconds to several minutes, after
-	// which few windows reach back anyway.
+	// resumeMost is by how many resourceVersions a watch may lie behind the storage to be
+	// resumed. etcd reads all that was written since, of every resource, again and again
+	// until the watch is level (regression 79); a list reads the one resource once.
 	resumeMost = 100_000
 	// resumeUnasked is for how long nothing may have come for the watch to be
 	// resumed without asking how far the storage is.
@@ -33,44 +27,25 @@ func (s *stream) tooFarBehind() error {
 	if err != nil || s.source.config.Clock.Since(s.broken) < resumeUnasked {
 		return nil
 	}
-	storage, ok := s.source.version(s.ctx)
+	storage, ok := s.source.Version(s.ctx)
 	if !ok || storage <= at || storage-at <= resumeMost {
 		return nil
 	}
 	return fmt.Errorf("the storage is at resourceVersion %d, %d ahead of the watch that broke at %d", storage, storage-at, at)
 }
 
-// furthest is how far the watches of a stream have come: to a resourceVersion, and
-// to how many events of it. A revision may have several, and a watch that resumes
-// may bring some of them again.
+// furthest is how far the watches of a stream have come. came: the open one has come
+// further than earlier ones. advanced: one of them has come further than the stream's
+// beginning.
 type furthest struct {
-	version uint64
-	events  int
-	// at and atEvents are the same for the open watch. came: it has come further than
-	// earlier watches. advanced: one of them has come further than the stream's
-	// beginning.
-	at             uint64
-	atEvents       int
+	version        uint64
 	came, advanced bool
 }
 
-// watchFrom is called when another watch begins.
-func (r *furthest) watchFrom() { r.at, r.atEvents, r.came = 0, 0, false }
-
-// begin is called with the resourceVersion that the stream begins after.
-func (r *furthest) begin(version uint64) { r.version, r.events = version, 0 }
-
-// note is called for each event, and for each bookmark.
-func (r *furthest) note(version uint64, bookmark bool) {
-	if version != r.at {
-		r.at, r.atEvents = version, 0
-	}
-	if !bookmark {
-		r.atEvents++
-	}
-	if r.at > r.version || (r.at == r.version && r.atEvents > r.events) {
-		r.version, r.events = r.at, r.atEvents
-		r.came, r.advanced = true, true
+// note is called with the resourceVersion of each event and bookmark.
+func (f *furthest) note(version uint64) {
+	if version > f.version {
+		f.version, f.came, f.advanced = version, true, true
 	}
 }
 
@@ -108,32 +83,16 @@ func (j *judge) undeliverable(s *stream, from *Watch, failure watch.Event) bool 
 	before := j.answered
 	soon := s.source.config.Clock.Since(from.opened) < judgedWithin
 	var at uint64
-	at, j.answered = s.source.version(s.ctx)
+	at, j.answered = s.source.Version(s.ctx)
 	switch {
 	case !j.answered, !soon, s.furthest.came:
 		j.errors = 0
 	case before:
 		j.errors++
 	}
-	return j.errors >= undeliverableAfter && s.source.canWatch(s.ctx, at)
-}
-
-// canWatch reports whether a watch of the storage that begins at its version of now
-// brings something, or does not break soon.
-func (s *Source) canWatch(ctx context.Context, at uint64) bool {
-	w, err := s.openBeside(ctx, metav1.ListOptions{ResourceVersion: strconv.FormatUint(at, 10)})
-	if err != nil {
+	if j.errors < undeliverableAfter {
 		return false
 	}
-	defer s.discard(w)
-	// A failure is no reason to give up: the watch may live without a report.
-	_ = s.config.Storage.RequestWatchProgress(w.onStream(ctx))
-	select {
-	case event, open := <-w.ResultChan():
-		return open && event.Type != watch.Error
-	case <-s.config.Clock.After(judgedWithin):
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	_, breaks := s.source.probe(s.ctx, at, judgedWithin)
+	return !breaks
 }

@@ -49,17 +49,16 @@ type Config struct {
 	// Relists is called when the storage is about to be listed again because it
 	// can't be watched any further, with the reason.
 	Relists func(metrics.RelistCause)
-	// Broke is called with the error of each storage watch that ended without
-	// being stopped, StaysBroken with that of each one that could not be opened
-	// again for some time, and Undeliverable with an error that the storage
-	// gives again and again instead of an event. The errors are the storage's own
-	// and may quote objects.
+	// Broke is called with the error of each storage watch that ended without being
+	// stopped, StaysBroken with that of one that could not be opened again for some time,
+	// and Undeliverable with an error that comes again and again instead of an event. The
+	// errors may quote objects.
 	Broke, StaysBroken, Undeliverable func(error)
 }
 
 // Source is the wrapped storage as a ListerWatcher over the whole resource, for
-// client-go's Reflector. Its watches outlive the storage's: a broken one is resumed where
-// it broke. The Reflector, which would list again, sees only errors that prevent that.
+// client-go's Reflector. Its watches outlive the storage's: the Reflector, which would
+// list again, sees only errors that prevent a broken one from being resumed.
 type Source struct {
 	config Config
 	// id identifies this cache's watches, and opened counts them.
@@ -81,7 +80,7 @@ type Source struct {
 
 	mu struct {
 		sync.Mutex
-		ahead  *ahead
+		ahead  *Watch // opened before the list that is under way
 		filled Fill
 	}
 }
@@ -112,14 +111,8 @@ func (s *Source) Relist() {
 // answersPatience is how long a storage may take to show that it is there.
 const answersPatience = 2 * time.Second
 
-// Answers reports whether the storage answers a version request.
-func (s *Source) Answers(ctx context.Context) bool {
-	_, ok := s.version(ctx)
-	return ok
-}
-
-// version returns the storage's version; false if it does not come soon.
-func (s *Source) version(ctx context.Context) (uint64, bool) {
+// Version returns the storage's version; false if it does not come soon.
+func (s *Source) Version(ctx context.Context) (uint64, bool) {
 	ctx, cancel := context.WithTimeout(ctx, answersPatience)
 	defer cancel()
 	rv, err := s.config.Storage.GetCurrentResourceVersion(ctx)
@@ -131,14 +124,6 @@ func (s *Source) version(ctx context.Context) (uint64, bool) {
 func (s *Source) HasAnswered() {
 	select {
 	case s.answered <- struct{}{}:
-	default:
-	}
-}
-
-// forgetAnswers forgets earlier answers of the storage.
-func (s *Source) forgetAnswers() {
-	select {
-	case <-s.answered:
 	default:
 	}
 }
@@ -206,11 +191,12 @@ func (s *stream) first(options metav1.ListOptions) (*Watch, error) {
 			return nil, errNotStreamed
 		}
 		s.source.config.Begins()
-		s.fill = s.source.newFill()
+		s.source.Filled() // one that the Reflector has not taken is dropped
+		s.fill = s.source.config.NewFill()
 		return s.source.open(s.ctx, options)
 	}
 	listed, _ := strconv.ParseUint(options.ResourceVersion, 10, 64)
-	s.furthest.begin(listed)
+	s.furthest.version = listed
 	if ahead := s.source.takeAhead(options.ResourceVersion); ahead != nil {
 		s.skip = listed
 		return ahead, nil
@@ -218,9 +204,8 @@ func (s *stream) first(options metav1.ListOptions) (*Watch, error) {
 	return s.source.open(s.ctx, options)
 }
 
-// notStreamed notes that the storage has not streamed its state. The storage is
-// not asked to the next time, and never again if it takes no notice of being
-// asked.
+// notStreamed notes that the storage has not streamed its state: it is not asked to the
+// next time, and never again if it takes no notice of being asked.
 func (s *Source) notStreamed(failure watch.Event) {
 	if failure == silent || failure == endless {
 		s.unstreamed.Store(true)

@@ -231,22 +231,3 @@ func TestListFills(t *testing.T) {
 		assert.Nil(t, s.Filled(), "the state is kept")
 	})
 }
-
-func TestFurthest(t *testing.T) {
-	var f furthest
-	f.begin(5)
-	for i, step := range []struct {
-		version  uint64
-		bookmark bool
-		came     bool
-	}{{5, true, false}, {6, false, true}, {6, false, true}} {
-		f.note(step.version, step.bookmark)
-		assert.Equal(t, step.came, f.came, "step %d", i)
-	}
-	f.watchFrom()
-	f.note(6, false)
-	f.note(6, false)
-	assert.False(t, f.came, "the same two events again")
-	f.note(6, false)
-	assert.True(t, f.came, "a third event of the revision")
-}

@@ -44,9 +44,7 @@ var (
 )
 
 // stream is one watch of the Reflector, over as many watches of the storage as
-// it takes, one at a time. Its goroutine is started by Source.WatchWithContext,
-// ends with its context, after the storage's watch, and is awaited by whoever
-// closes Config.Tasks.
+// it takes, one at a time. The package comment has the life of its goroutine.
 type stream struct {
 	source *Source
 	ctx    context.Context
@@ -154,7 +152,7 @@ func (s *stream) leave(from *Watch, hangs bool) {
 // pass passes the events of one storage watch on until it ends, and returns
 // the error that it ended with.
 func (s *stream) pass(from *Watch) watch.Event {
-	s.furthest.watchFrom()
+	s.furthest.came = false
 	if s.initial {
 		if failure, ok := s.passInitial(from); !ok {
 			return failure
@@ -167,9 +165,8 @@ func (s *stream) pass(from *Watch) watch.Event {
 	}
 }
 
-// passInitial passes the initial events on, until they are complete.
-// passInitial gives up when nothing comes for too long: a storage may take no
-// notice of the request for them.
+// passInitial passes the initial events on, until they are complete. It gives up when
+// nothing comes for too long: a storage may take no notice of the request for them.
 func (s *stream) passInitial(from *Watch) (failure watch.Event, ok bool) {
 	silence := s.source.config.Clock.NewTimer(initialPatience)
 	defer silence.Stop()
@@ -192,7 +189,15 @@ func (s *stream) passInitial(from *Watch) (failure watch.Event, ok bool) {
 func (s *stream) passOne(from *Watch, silence <-chan time.Time) (failure watch.Event, ok bool) {
 	select {
 	case event, open := <-from.ResultChan():
-		return s.passReceived(from, event, open)
+		switch {
+		case !open:
+			return ended, false
+		case event.Type == watch.Error:
+			return event, false
+		case s.initial && event.Type != watch.Bookmark:
+			return s.take(from, event)
+		}
+		return s.passEvent(from, event)
 	case <-from.hung:
 		return hung, false
 	case <-silence:
@@ -207,22 +212,10 @@ func (s *stream) passOne(from *Watch, silence <-chan time.Time) (failure watch.E
 	}
 }
 
-// passReceived passes on an event from the storage's watch; open is false at its end.
-func (s *stream) passReceived(from *Watch, event watch.Event, open bool) (failure watch.Event, ok bool) {
-	switch {
-	case !open:
-		return ended, false
-	case event.Type == watch.Error:
-		return event, false
-	case s.initial && event.Type != watch.Bookmark:
-		return s.take(from, event)
-	}
-	return s.passEvent(from, event)
-}
-
+// passEvent passes on an event, or the bookmark at the end of the initial events.
 func (s *stream) passEvent(from *Watch, event watch.Event) (failure watch.Event, ok bool) {
 	rv, version, end := versionOf(event)
-	if s.initial && event.Type == watch.Bookmark && !end {
+	if s.initial && !end {
 		return endless, false
 	}
 	if version != 0 && version <= s.skip {
@@ -242,7 +235,16 @@ func (s *stream) passEvent(from *Watch, event watch.Event) (failure watch.Event,
 	if event.Type != watch.Bookmark || rv != s.rv {
 		from.hears(s.source.config.Clock.Now())
 	}
-	s.note(event, rv, version, end)
+	s.pause, s.broken = 0, time.Time{}
+	if s.initial {
+		s.initial = false
+		s.furthest.version = version
+	} else {
+		s.furthest.note(version)
+	}
+	if rv != "" {
+		s.reached(rv, version, event.Type == watch.Bookmark)
+	}
 	return watch.Event{}, true
 }
 
@@ -257,23 +259,6 @@ func versionOf(event watch.Event) (rv string, version uint64, end bool) {
 	version, _ = strconv.ParseUint(rv, 10, 64)
 	end = event.Type == watch.Bookmark && object.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
 	return rv, version, end
-}
-
-// note remembers how far the Reflector was brought.
-func (s *stream) note(event watch.Event, rv string, version uint64, end bool) {
-	s.pause, s.broken = 0, time.Time{}
-	if s.initial {
-		if !end {
-			return // initial events come in no order
-		}
-		s.initial = false
-		s.furthest.begin(version)
-	} else {
-		s.furthest.note(version, event.Type == watch.Bookmark)
-	}
-	if rv != "" {
-		s.reached(rv, version, event.Type == watch.Bookmark)
-	}
 }
 
 // reached notes that the Reflector was brought to a resourceVersion, of which
@@ -310,7 +295,10 @@ func (s *stream) send(event watch.Event) bool {
 // stream must end.
 func (s *stream) reopen(atOnce bool) *Watch {
 	if s.pause == 0 { // an answer may have come while a watch was opened that has brought nothing
-		s.source.forgetAnswers()
+		select {
+		case <-s.source.answered:
+		default:
+		}
 	}
 	if s.broken.IsZero() {
 		s.broken = s.source.config.Clock.Now()

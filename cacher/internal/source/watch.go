@@ -22,13 +22,13 @@ import (
 type Watch struct {
 	watch.Interface
 	cancel context.CancelFunc
-	// stream is the gRPC metadata of the watch. etcd's client multiplexes
-	// watches with equal metadata over one gRPC stream. One that is this
-	// watch's own keeps it from waiting behind others, progress requests from
-	// reaching any but this one, and a watch that replaces one that hangs from
-	// being put on the connection that hangs.
+	// stream is the gRPC metadata of the watch. etcd's client multiplexes watches with
+	// equal metadata over one gRPC stream. With one of its own a watch does not wait
+	// behind others, has its own progress requests, and replaces one that hangs on
+	// another connection.
 	stream metadata.MD
 	opened time.Time
+	after  uint64 // of a watch that was opened ahead: the version that it begins after
 
 	// heard counts events and reports that have advanced the cache, heardAt is the time
 	// of the last one; busy: the Reflector has not taken the last event yet.
