@@ -69,16 +69,6 @@ func (d devices) create(t *testing.T, name string) *fleetv1.Device {
 	return created
 }
 
-// createMany creates n devices, called PREFIX-000 and so on.
-func (d devices) createMany(t *testing.T, prefix string, n int) []*fleetv1.Device {
-	t.Helper()
-	var created []*fleetv1.Device
-	for i := range n {
-		created = append(created, d.create(t, fmt.Sprintf("%s-%03d", prefix, i)))
-	}
-	return created
-}
-
 // update changes the device: it gets the owner.
 func (d devices) update(t *testing.T, name, owner string) *fleetv1.Device {
 	t.Helper()

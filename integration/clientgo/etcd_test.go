@@ -33,15 +33,6 @@ type record struct {
 	revision int64
 }
 
-// stored reads all devices, or those of the namespaces, with a quorum, by
-// namespace/name.
-func (fx *fixture) stored(t *testing.T, namespaces ...string) map[string]record {
-	t.Helper()
-	records, err := fx.read(within(t), namespaces)
-	require.NoError(t, err)
-	return records
-}
-
 func (fx *fixture) read(ctx context.Context, namespaces []string) (map[string]record, error) {
 	response, err := fx.keys.Get(ctx, devicesPrefix, clientv3.WithPrefix())
 	if err != nil {
@@ -56,14 +47,6 @@ func (fx *fixture) read(ctx context.Context, namespaces []string) (map[string]re
 		}
 	}
 	return records, nil
-}
-
-// version is a device's present resourceVersion.
-func (fx *fixture) version(t *testing.T, namespace, name string) string {
-	t.Helper()
-	records := fx.stored(t, namespace)
-	require.Contains(t, records, namespace+"/"+name)
-	return strconv.FormatInt(records[namespace+"/"+name].revision, 10)
 }
 
 // requireTold waits until a handler was told the present state of each device in
@@ -177,13 +160,10 @@ func toInternal(obj runtime.Object) (*fleet.Device, error) {
 	}
 }
 
-// mustInternal is toInternal for what is a device for sure: tests use it to look
-// into an informer's objects without regard to their version.
-func mustInternal(t *testing.T, obj any) *fleet.Device {
+// number is a resourceVersion as a number, as the API server's own storage has them.
+func number(t *testing.T, resourceVersion string) uint64 {
 	t.Helper()
-	object, ok := obj.(runtime.Object)
-	require.True(t, ok, "%T is not an object", obj)
-	internal, err := toInternal(object)
+	n, err := strconv.ParseUint(resourceVersion, 10, 64)
 	require.NoError(t, err)
-	return internal
+	return n
 }

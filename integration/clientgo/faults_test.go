@@ -22,6 +22,7 @@ import (
 
 	fleetv1 "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1"
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1beta1"
+	informers "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/generated/informers/externalversions"
 )
 
 // TestFaults disturbs a fixture in which objects are written all the time. After each
@@ -75,8 +76,8 @@ func newTrial(t *testing.T, fx *fixture) *trial {
 	s.overHTTPS.plain = true
 	s.add(t, "in process", inProcess)
 	s.add(t, "over HTTPS, list and watch", overHTTPS)
-	generated := newFactory(t, fx, transport{}, s.namespace)
-	s.add(t, "over HTTPS, generated factory", generated.devices())
+	generated := informers.NewSharedInformerFactoryWithOptions(fx.client(t), 0, informers.WithNamespace(s.namespace))
+	s.add(t, "over HTTPS, generated factory", generated.Fleet().V1().Devices().Informer())
 	s.add(t, "over HTTPS, generated factory, v1beta1", generated.Fleet().V1beta1().Devices().Informer())
 	unstructured := dynamicinformer.NewFilteredDynamicSharedInformerFactory(fx.dynamic(t), 0, s.namespace, nil)
 	for _, version := range []string{fleetv1.SchemeGroupVersion.Version, v1beta1.SchemeGroupVersion.Version} {
@@ -84,19 +85,29 @@ func newTrial(t *testing.T, fx *fixture) *trial {
 		resource.Version = version
 		s.add(t, "over HTTPS, dynamic factory, "+version, unstructured.ForResource(resource).Informer())
 	}
-	run(t, inProcess)
-	run(t, overHTTPS)
-	generated.start(t)
-	runFactory(t, unstructured)
+	runs(t, inProcess.RunWithContext)
+	runs(t, overHTTPS.RunWithContext)
+	generated.StartWithContext(t.Context())
+	t.Cleanup(generated.Shutdown)
+	unstructured.Start(t.Context().Done())
+	t.Cleanup(unstructured.Shutdown)
 
 	d := fx.writer(t, s.namespace)
 	s.writes = startWrites(t, d)
 	for _, a := range s.informers {
 		awaitSync(t, a.informer.HasSyncedChecker())
-		awaitList(t, a.informer)
+		awaitList(t, a.informer.LastSyncResourceVersion)
 	}
 	s.writes.await(t, 10)
 	return s
+}
+
+// recorded returns an informer and the recorder that it lists and watches by, for tests
+// that get in its way.
+func recorded(t *testing.T, fx *fixture, via transport, namespace string) (cache.SharedIndexInformer, *recorder) {
+	t.Helper()
+	r := via.listerWatcher(t, fx, namespace)
+	return cache.NewSharedIndexInformer(r, via.example(), 0, cache.Indexers{}), r
 }
 
 func (s *trial) add(t *testing.T, name string, informer cache.SharedIndexInformer) {

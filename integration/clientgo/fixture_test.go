@@ -5,7 +5,6 @@ package clientgo
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -37,56 +36,25 @@ const windowBytes = 128 << 10
 // server and its clients, and everything needed to disturb and to check them.
 // Methods are for one goroutine at a time, but for cacher, proxied and the clients.
 type fixture struct {
-	etcd    *etcdserver.Server
-	keys    *clientv3.Client // of that etcd
-	proxy   *proxy.Proxy
-	dir     string
-	options []cacher.Option
-	mu      struct {
+	etcd  *etcdserver.Server
+	keys  *clientv3.Client // of that etcd
+	proxy *proxy.Proxy
+	dir   string
+	mu    struct {
 		sync.Mutex
 		server *apiserver
 	}
 }
 
-// newFixture makes a fixture of the test's own, for tests that disturb it. The
-// fixture has to leave no goroutine behind. The options come after those that
-// all fixtures have (a short bookmarkInterval, a small window).
-func newFixture(t *testing.T, options ...cacher.Option) *fixture {
+// newFixture makes a fixture that ends with the test and must leave no goroutine behind.
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	noLeaks(t)
 	require.NoError(t, etcdserver.Prepare(etcdMode()))
-	fx, err := open(within(t), t.TempDir(), options...)
+	fx, err := open(within(t), t.TempDir())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, fx.close()) })
 	return fx
-}
-
-// shared is the fixture of all tests that do not disturb it: making one is expensive.
-var shared struct {
-	once    sync.Once
-	dir     string
-	fixture *fixture
-	err     error
-}
-
-// sharedFixture gives the shared fixture. A test that uses it keeps to namespaces of its
-// own (newNamespace), restarts nothing, and cuts connections only if no test runs
-// beside it.
-func sharedFixture(t *testing.T) *fixture {
-	t.Helper()
-	shared.once.Do(func() {
-		if shared.dir, shared.err = os.MkdirTemp("", "watchcache-clientgo-"); shared.err != nil {
-			return
-		}
-		if shared.err = etcdserver.Prepare(etcdMode()); shared.err != nil {
-			return
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		shared.fixture, shared.err = open(ctx, shared.dir)
-	})
-	require.NoError(t, shared.err)
-	return shared.fixture
 }
 
 // etcdMode is the mode that ETCD_MODE demands, or embedded: a process takes 7 s
@@ -98,21 +66,9 @@ func etcdMode() etcdserver.Mode {
 	return etcdserver.Embedded
 }
 
-// closeShared ends the shared fixture, if there is one.
-func closeShared() error {
-	var err error
-	if shared.fixture != nil {
-		err = shared.fixture.close()
-	}
-	return errors.Join(err, os.RemoveAll(shared.dir))
-}
-
 // open starts a fixture that keeps its files in dir. The caller closes it.
-func open(ctx context.Context, dir string, options ...cacher.Option) (_ *fixture, err error) {
+func open(ctx context.Context, dir string) (_ *fixture, err error) {
 	fx := &fixture{dir: filepath.Join(dir, "run")}
-	fx.options = append([]cacher.Option{
-		cacher.Configure(func(c *cacher.Config) { c.BookmarkInterval = bookmarkInterval }), cacher.Configure(func(c *cacher.Config) { c.WindowBytes = windowBytes }),
-	}, options...)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, fx.close())
@@ -133,7 +89,9 @@ func open(ctx context.Context, dir string, options ...cacher.Option) (_ *fixture
 
 // start starts a server and sends clients there.
 func (fx *fixture) start(ctx context.Context) error {
-	s, err := startServer(ctx, fx.dir, fx.etcd.Endpoints(), fx.options...)
+	s, err := startServer(ctx, fx.dir, fx.etcd.Endpoints(), cacher.Configure(func(c *cacher.Config) {
+		c.BookmarkInterval, c.WindowBytes = bookmarkInterval, windowBytes
+	}))
 	if err != nil {
 		return err
 	}
@@ -171,18 +129,6 @@ func (fx *fixture) server() *apiserver {
 // cacher is the cache of the server that runs now; while the server restarts, that
 // of the last one, which is stopped.
 func (fx *fixture) cacher() *cacher.Cacher { return fx.server().cacher }
-
-// settle waits until the server's cache has reached the resourceVersion of a write,
-// so that reads of any version, which is what informers begin with, have it.
-func (fx *fixture) settle(t *testing.T, resourceVersion string) {
-	t.Helper()
-	eventually(t, "the cache does not get there", func(context.Context) error {
-		if at := fx.cacher().Status().ResourceVersion; at < number(t, resourceVersion) {
-			return fmt.Errorf("it is at %d, before %s", at, resourceVersion)
-		}
-		return nil
-	})
-}
 
 // proxied says how to reach the server through the proxy, over HTTPS. The
 // configuration is valid across restarts. Clients of two calls share no

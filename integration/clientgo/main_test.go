@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"google.golang.org/grpc/grpclog"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/klog/v2"
@@ -43,7 +42,7 @@ func TestMain(m *testing.M) {
 	// The first look at this check starts a goroutine that never ends: here, where
 	// no test is blamed for it.
 	_ = healthz.LogHealthz.Check(nil)
-	os.Exit(runAll(m))
+	os.Exit(m.Run())
 }
 
 // again puts this very program in the place of the process, with the detector on.
@@ -64,23 +63,4 @@ func silence() {
 	_ = flags.Set("stderrthreshold", "FATAL")
 	klog.SetOutput(io.Discard)
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
-}
-
-// runAll runs the tests, closes the fixture that they share, and then wants every
-// goroutine to have ended.
-func runAll(m *testing.M) int {
-	before := goleak.IgnoreCurrent()
-	status := m.Run()
-	if err := closeShared(); err != nil {
-		fmt.Fprintln(os.Stderr, "closing the shared fixture:", err)
-		status = max(status, 1)
-	}
-	if status != 0 {
-		return status
-	}
-	if err := goleak.Find(before); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
 }

@@ -117,15 +117,6 @@ func (o *observer) await(t *testing.T, what string, fits func(notification) bool
 	return found
 }
 
-// awaitVersion waits until the handler was told the object's state of that
-// resourceVersion, by an add or an update.
-func (o *observer) awaitVersion(t *testing.T, key, resourceVersion string) notification {
-	t.Helper()
-	return o.await(t, key+" at "+resourceVersion, func(n notification) bool {
-		return n.key == key && n.kind != toldDelete && n.resourceVersion() == resourceVersion
-	})
-}
-
 // awaitDeleted waits until the handler was told that the object is gone.
 func (o *observer) awaitDeleted(t *testing.T, key string) notification {
 	t.Helper()
@@ -140,42 +131,32 @@ func summary(seen []notification) []string {
 	return out
 }
 
-// run runs an informer until the test ends or stop is called, which waits for its
-// end.
-func run(t *testing.T, informer cache.SharedInformer) (stop func()) {
+// runs calls run in a goroutine, and ends it and waits for it with the test.
+func runs(t *testing.T, run func(context.Context)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		informer.RunWithContext(ctx)
+		run(ctx)
 	}()
-	stop = func() {
+	t.Cleanup(func() {
 		cancel()
 		<-ended
-	}
-	t.Cleanup(stop)
-	return stop
+	})
 }
 
 // observe adds a new observer to an informer. At the end of the test its calls must
 // not have overlapped.
-func observe(t *testing.T, informer cache.SharedInformer, options ...cache.HandlerOptions) (*observer, cache.ResourceEventHandlerRegistration) {
+func observe(t *testing.T, informer cache.SharedInformer) (*observer, cache.ResourceEventHandlerRegistration) {
 	t.Helper()
 	o := &observer{}
-	return o, register(t, informer, o, options...)
-}
-
-// register adds an observer that exists, blocked perhaps.
-func register(t *testing.T, informer cache.SharedInformer, o *observer, options ...cache.HandlerOptions) cache.ResourceEventHandlerRegistration {
-	t.Helper()
-	options = append(options, cache.HandlerOptions{})
-	registration, err := informer.AddEventHandlerWithOptions(o, options[0])
+	registration, err := informer.AddEventHandler(o)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.False(t, o.overlapped.Load(), "the handler was called while it was busy")
 	})
-	return registration
+	return o, registration
 }
 
 // awaitSync waits until checker is done.

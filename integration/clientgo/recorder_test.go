@@ -9,7 +9,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -26,10 +25,7 @@ type recorder struct {
 	// plain hides that the other one can stream lists: reflectors then list and
 	// watch. Set it before the reflector is made.
 	plain bool
-	// afterList, unless nil, is called before the answer to a LIST is handed on. Set
-	// it before the reflector is made.
-	afterList func()
-	mu        struct {
+	mu    struct {
 		sync.Mutex
 		requests []request
 		streams  map[*stream]struct{}
@@ -51,9 +47,7 @@ type lister interface {
 type request struct {
 	watch   bool
 	options metav1.ListOptions
-	// err, or a list with so many items, is what came back.
-	err   error
-	items int
+	err     error
 }
 
 // streamed tells whether a request is a watch that begins with a list.
@@ -147,27 +141,6 @@ func (r *recorder) addHolding(n int) {
 	r.mu.holding += n
 }
 
-// inject puts an event into all open watches, behind what they have delivered.
-// inject reports how many watches took the event.
-func (r *recorder) inject(event watch.Event) int {
-	r.mu.Lock()
-	streams := make([]*stream, 0, len(r.mu.streams))
-	for s := range r.mu.streams {
-		streams = append(streams, s)
-	}
-	r.mu.Unlock()
-	n := 0
-	for _, s := range streams {
-		select {
-		case s.injected <- event:
-			n++
-		case <-s.dropped:
-		case <-s.ended:
-		}
-	}
-	return n
-}
-
 // watching is how many watches are open.
 func (r *recorder) watching() int {
 	r.mu.Lock()
@@ -196,14 +169,7 @@ func (r *recorder) list(options metav1.ListOptions, send func() (runtime.Object,
 		return nil, err
 	}
 	list, err := send()
-	q := request{options: options, err: err}
-	if err == nil {
-		q.items = meta.LenList(list)
-	}
-	r.note(q)
-	if r.afterList != nil {
-		r.afterList()
-	}
+	r.note(request{options: options, err: err})
 	return list, err
 }
 
@@ -285,18 +251,16 @@ type stream struct {
 	recorder *recorder
 	inner    watch.Interface
 	result   chan watch.Event
-	injected chan watch.Event
 	// woken has a token when held may have changed.
 	woken   chan struct{}
 	dropped chan struct{}
 	drop    func()
-	ended   chan struct{}
 }
 
 func newStream(r *recorder, inner watch.Interface) *stream {
 	s := &stream{
-		recorder: r, inner: inner, result: make(chan watch.Event), injected: make(chan watch.Event),
-		woken: make(chan struct{}, 1), dropped: make(chan struct{}), ended: make(chan struct{}),
+		recorder: r, inner: inner, result: make(chan watch.Event),
+		woken: make(chan struct{}, 1), dropped: make(chan struct{}),
 	}
 	s.drop = sync.OnceFunc(func() { close(s.dropped) })
 	return s
@@ -321,16 +285,11 @@ func (s *stream) wake() {
 func (s *stream) run() {
 	defer s.recorder.forget(s)
 	defer close(s.result)
-	defer close(s.ended)
 	defer s.inner.Stop()
 	for {
 		select {
 		case event, ok := <-s.inner.ResultChan():
 			if !ok || !s.deliver(event) {
-				return
-			}
-		case event := <-s.injected:
-			if !s.deliver(event) {
 				return
 			}
 		case <-s.dropped:

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,41 +14,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
-	clocktesting "k8s.io/utils/clock/testing"
 )
 
 // reflected is a reflector that runs, and the store that it fills.
 type reflected struct {
 	*cache.Reflector
 	recorder *recorder
-	store    *replaceCounter
-	ended    chan struct{}
-}
-
-// replaceCounter is a store that counts what a reflector replaces as a whole.
-type replaceCounter struct {
-	cache.Store
-	mu struct {
-		sync.Mutex
-		replaced [][]any
-	}
-}
-
-// Replace implements cache.ReflectorStore.
-func (s *replaceCounter) Replace(items []any, resourceVersion string) error {
-	s.mu.Lock()
-	s.mu.replaced = append(s.mu.replaced, slices.Clone(items))
-	s.mu.Unlock()
-	return s.Store.Replace(items, resourceVersion)
-}
-
-// replaced gives the items of each Replace.
-func (s *replaceCounter) replaced() [][]any {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.mu.replaced)
+	store    cache.Store
 }
 
 // quickRetries lets a reflector try again at once, where client-go waits for up to
@@ -58,29 +30,18 @@ func quickRetries() *wait.Backoff {
 	return &wait.Backoff{Duration: pollInterval, Factor: 1, Steps: 1, Cap: time.Second}
 }
 
-// startReflector runs a reflector of r until the test ends. configure may change it before.
-func startReflector(t *testing.T, via transport, r *recorder, options cache.ReflectorOptions, configure ...func(*cache.Reflector)) *reflected {
+// startReflector runs a reflector of a namespace until the test ends: one that lists and
+// then watches if it is plain, else one that streams the list.
+func startReflector(t *testing.T, fx *fixture, via transport, namespace string, plain bool) *reflected {
 	t.Helper()
-	if options.Backoff == nil {
-		options.Backoff = quickRetries()
-	}
-	store := &replaceCounter{Store: cache.NewStore(cache.MetaNamespaceKeyFunc)}
+	r := via.listerWatcher(t, fx, namespace)
+	r.plain = plain
+	store := cache.NewStore(cache.MetaNamespaceKeyFunc)
 	f := &reflected{
-		Reflector: cache.NewReflectorWithOptions(r, via.example(), store, options),
-		recorder:  r, store: store, ended: make(chan struct{}),
+		Reflector: cache.NewReflectorWithOptions(r, via.example(), store, cache.ReflectorOptions{Backoff: quickRetries()}),
+		recorder:  r, store: store,
 	}
-	for _, change := range configure {
-		change(f.Reflector)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		defer close(f.ended)
-		f.RunWithContext(ctx)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-f.ended
-	})
+	runs(t, f.RunWithContext)
 	return f
 }
 
@@ -99,6 +60,17 @@ func (f *reflected) warmUp(t *testing.T, fx *fixture, d devices) {
 	fx.requireEqual(t, f.store, d.namespace)
 }
 
+// awaitList waits until a reflector has listed: later writes come as events.
+func awaitList(t *testing.T, last func() string) {
+	t.Helper()
+	eventually(t, "nothing is listed", func(context.Context) error {
+		if last() == "" {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+}
+
 // requireRelisted waits until more lists than that were asked for, and wants the
 // reason to have been a 410.
 func requireRelisted(t *testing.T, r *recorder, lists int) {
@@ -115,103 +87,54 @@ func requireRelisted(t *testing.T, r *recorder, lists int) {
 
 // bothModes runs a test with a reflector that lists and then watches, and with one
 // that streams the list.
-func bothModes(t *testing.T, f func(t *testing.T, fx *fixture, via transport, plain bool)) {
+func bothModes(t *testing.T, fx *fixture, f func(t *testing.T, fx *fixture, via transport, plain bool)) {
 	t.Helper()
 	for name, plain := range map[string]bool{"list and watch": true, "watch-list": false} {
 		t.Run(name, func(t *testing.T) {
-			bothTransports(t, func(t *testing.T, fx *fixture, via transport) { f(t, fx, via, plain) })
+			bothTransports(t, fx, func(t *testing.T, fx *fixture, via transport) { f(t, fx, via, plain) })
 		})
 	}
 }
 
 // TestReflector holds the contract of cache.Reflector.
 func TestReflector(t *testing.T) {
-	t.Run("lists and then watches", func(t *testing.T) { bothTransports(t, testListThenWatch) })
-	t.Run("streams the list", func(t *testing.T) { bothTransports(t, testWatchList) })
-	t.Run("asks for a page of the first list and gets all of it", func(t *testing.T) { bothTransports(t, testPaging) })
-	t.Run("resumes without relist", func(t *testing.T) { bothModes(t, testResume) })
-	t.Run("relists after 410", func(t *testing.T) { bothModes(t, testExpired) })
-	t.Run("follows bookmarks when idle", func(t *testing.T) { bothTransports(t, testBookmarks) })
-	t.Run("retries internal errors for MaxInternalErrorRetryDuration", func(t *testing.T) { bothTransports(t, testInternalErrors) })
+	fx := newFixture(t)
+	t.Run("lists once", func(t *testing.T) { bothModes(t, fx, testList) })
+	t.Run("resumes without relist", func(t *testing.T) { bothModes(t, fx, testResume) })
+	t.Run("relists after 410", func(t *testing.T) { bothModes(t, fx, testExpired) })
+	t.Run("follows bookmarks when idle", func(t *testing.T) { bothTransports(t, fx, testBookmarks) })
 }
 
-// startFollowed starts a reflector on five devices, and lets it follow three changes.
-func startFollowed(t *testing.T, fx *fixture, via transport, plain bool) *reflected {
-	t.Helper()
+func testList(t *testing.T, fx *fixture, via transport, plain bool) {
 	ns := fx.newNamespace(t)
 	d := fx.writer(t, ns)
-	d.createMany(t, "early", 5)
-	r := via.listerWatcher(t, fx, ns, nil)
-	r.plain = plain
-	f := startReflector(t, via, r, cache.ReflectorOptions{})
+	d.create(t, "early")
+	f := startReflector(t, fx, via, ns, plain)
+	f.warmUp(t, fx, d)
+	d.delete(t, "early")
 	fx.requireEqual(t, f.store, ns)
-	d.update(t, "early-001", "someone")
-	d.delete(t, "early-002")
-	d.create(t, "late")
-	fx.requireEqual(t, f.store, ns)
-	return f
-}
-
-func testListThenWatch(t *testing.T, fx *fixture, via transport) {
-	f := startFollowed(t, fx, via, true)
 	requests := f.recorder.requests()
+	if !plain {
+		require.Len(t, requests, 1, "one request brings the list and all that came later")
+		require.True(t, requests[0].streamed())
+		require.Equal(t, metav1.ResourceVersionMatchNotOlderThan, requests[0].options.ResourceVersionMatch)
+		return
+	}
 	require.Len(t, requests, 2)
 	require.False(t, requests[0].watch)
 	require.Equal(t, "0", requests[0].options.ResourceVersion, "the first list may be of any version")
 	require.True(t, requests[1].watch)
 	require.Nil(t, requests[1].options.SendInitialEvents)
 	require.True(t, requests[1].options.AllowWatchBookmarks)
-	require.Len(t, f.store.replaced(), 1)
-}
-
-func testWatchList(t *testing.T, fx *fixture, via transport) {
-	f := startFollowed(t, fx, via, false)
-	// One request brings the list and all that came later.
-	requests := f.recorder.requests()
-	require.Len(t, requests, 1)
-	require.True(t, requests[0].streamed())
-	require.Equal(t, metav1.ResourceVersionMatchNotOlderThan, requests[0].options.ResourceVersionMatch)
-	// The store gets the list as a whole, when it is complete.
-	require.Len(t, f.store.replaced(), 1)
-	require.Len(t, f.store.replaced()[0], 5)
-}
-
-func testPaging(t *testing.T, fx *fixture, via transport) {
-	ns := fx.newNamespace(t)
-	d := fx.writer(t, ns)
-	fx.settle(t, d.createMany(t, "paged", 10)[9].ResourceVersion)
-	r := via.listerWatcher(t, fx, ns, nil)
-	r.plain = true
-	// Objects written after the list are not in it, and come afterwards.
-	var between sync.Once
-	r.afterList = func() {
-		between.Do(func() {
-			d.delete(t, "paged-009")
-			d.create(t, "unpaged")
-		})
-	}
-	f := startReflector(t, via, r, cache.ReflectorOptions{}, func(f *cache.Reflector) { f.WatchListPageSize = 3 })
-	fx.requireEqual(t, f.store, ns)
-
-	requests := r.requests()
-	require.Len(t, requests, 2, "%+v", requests)
-	list := requests[0]
-	require.False(t, list.watch)
-	require.EqualValues(t, 3, list.options.Limit)
-	require.Equal(t, "0", list.options.ResourceVersion)
-	require.Equal(t, 10, list.items, "the limit is ignored at resourceVersion 0: see decision 0003")
-	require.Len(t, f.store.replaced(), 1)
-	require.Len(t, f.store.replaced()[0], 10)
-	f.requireListed(t, 1)
 }
 
 func testResume(t *testing.T, fx *fixture, via transport, plain bool) {
 	ns := fx.newNamespace(t)
 	d := fx.writer(t, ns)
-	d.createMany(t, "early", 3)
-	r := via.listerWatcher(t, fx, ns, nil)
-	r.plain = plain
-	f := startReflector(t, via, r, cache.ReflectorOptions{})
+	d.create(t, "changed")
+	d.create(t, "deleted")
+	f := startReflector(t, fx, via, ns, plain)
+	r := f.recorder
 	f.warmUp(t, fx, d)
 	resumed, refusals := len(r.resumes()), r.refusals()
 
@@ -225,8 +148,8 @@ func testResume(t *testing.T, fx *fixture, via transport, plain bool) {
 	})
 	known := f.LastSyncResourceVersion()
 	d.create(t, "missed")
-	d.update(t, "early-001", "someone")
-	d.delete(t, "early-002")
+	d.update(t, "changed", "someone")
+	d.delete(t, "deleted")
 	reconnect()
 	fx.requireEqual(t, f.store, ns)
 
@@ -238,15 +161,15 @@ func testResume(t *testing.T, fx *fixture, via transport, plain bool) {
 func testExpired(t *testing.T, fx *fixture, via transport, plain bool) {
 	ns := fx.newNamespace(t)
 	d := fx.writer(t, ns)
-	d.createMany(t, "early", 3)
-	r := via.listerWatcher(t, fx, ns, nil)
-	r.plain = plain
-	f := startReflector(t, via, r, cache.ReflectorOptions{})
+	d.create(t, "changed")
+	d.create(t, "deleted")
+	f := startReflector(t, fx, via, ns, plain)
+	r := f.recorder
 	f.warmUp(t, fx, d)
 
 	reconnect := via.disconnect(t, fx, r)
-	d.delete(t, "early-001")
-	d.update(t, "early-002", "someone")
+	d.delete(t, "deleted")
+	d.update(t, "changed", "someone")
 	fx.flushWindow(t, f.LastSyncResourceVersion())
 	d.create(t, "missed")
 	reconnect()
@@ -254,7 +177,6 @@ func testExpired(t *testing.T, fx *fixture, via transport, plain bool) {
 
 	requireRelisted(t, r, 1)
 	f.requireListed(t, 2)
-	require.Len(t, f.store.replaced(), 2)
 }
 
 // testBookmarks: what is written in another namespace moves the resourceVersion of
@@ -264,11 +186,9 @@ func testBookmarks(t *testing.T, fx *fixture, via transport) {
 	fx.writer(t, ns).create(t, "idle")
 	var idle []*reflected
 	for _, plain := range []bool{true, false} {
-		r := via.listerWatcher(t, fx, ns, nil)
-		r.plain = plain
-		f := startReflector(t, via, r, cache.ReflectorOptions{})
+		f := startReflector(t, fx, via, ns, plain)
 		fx.requireEqual(t, f.store, ns)
-		awaitList(t, f) // whose version a reflector notes after its store has it
+		awaitList(t, f.LastSyncResourceVersion) // whose version a reflector notes after its store has it
 		idle = append(idle, f)
 	}
 	fx.flushWindow(t, idle[0].LastSyncResourceVersion())
@@ -293,50 +213,4 @@ func testBookmarks(t *testing.T, fx *fixture, via transport) {
 		resumes := f.recorder.resumes()
 		require.GreaterOrEqual(t, number(t, resumes[len(resumes)-1].options.ResourceVersion), number(t, written))
 	}
-}
-
-// retryDuration is for how long the tests' reflectors retry internal errors.
-const retryDuration = 10 * time.Second
-
-// internalError is what a watch ends with when the server could not go on.
-func internalError() watch.Event {
-	return watch.Event{Type: watch.Error, Object: &apierrors.NewInternalError(errors.New("injected")).ErrStatus}
-}
-
-// testInternalErrors: until the duration is over the watch is resumed, then the
-// reflector lists again. The time is the test's.
-func testInternalErrors(t *testing.T, fx *fixture, via transport) {
-	ns := fx.newNamespace(t)
-	d := fx.writer(t, ns)
-	d.create(t, "early")
-	r := via.listerWatcher(t, fx, ns, nil)
-	clock := clocktesting.NewFakeClock(time.Now())
-	f := startReflector(t, via, r, cache.ReflectorOptions{Clock: clock}, func(f *cache.Reflector) {
-		f.MaxInternalErrorRetryDuration = retryDuration
-	})
-	fx.requireEqual(t, f.store, ns)
-	awaitList(t, f)
-
-	for i := range 3 {
-		known := f.LastSyncResourceVersion()
-		require.Equal(t, 1, r.inject(internalError()))
-		d.create(t, fmt.Sprintf("late-%d", i))
-		fx.requireEqual(t, f.store, ns)
-		f.requireListed(t, 1)
-		require.Len(t, r.resumes(), i+1)
-		require.GreaterOrEqual(t, number(t, r.resumes()[i].options.ResourceVersion), number(t, known))
-	}
-
-	clock.Step(retryDuration + time.Second)
-	require.Equal(t, 1, r.inject(internalError()))
-	eventually(t, "the reflector does not list", func(context.Context) error {
-		clock.Step(time.Second) // its pause before it tries again
-		if n := len(r.lists()); n != 2 {
-			return fmt.Errorf("it has listed %d times", n)
-		}
-		return nil
-	})
-	d.create(t, "last")
-	fx.requireEqual(t, f.store, ns)
-	require.Len(t, r.resumes(), 3)
 }

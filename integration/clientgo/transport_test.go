@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"syscall"
 	"testing"
-	"time"
 
-	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -18,12 +16,8 @@ import (
 
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet"
 	fleetv1 "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1"
-	fleetinformers "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/generated/informers/externalversions/fleet/v1"
+	"github.com/kube-watchcache/watchcache/informer"
 )
-
-// tweak changes the options of a LIST or WATCH before it is sent, to select by
-// label or field. nil changes nothing.
-type tweak func(*metav1.ListOptions)
 
 // transport is one way from client-go to the cache of a fixture's server.
 type transport struct {
@@ -34,30 +28,11 @@ type transport struct {
 	inProcess bool
 }
 
-// bothTransports runs a test in the shared fixture, as one subtest for each way.
-func bothTransports(t *testing.T, f func(t *testing.T, fx *fixture, via transport)) {
-	t.Helper()
-	eachTransport(t, func(t *testing.T, via transport) { f(t, sharedFixture(t), via) })
-}
-
-// bothTransportsAtOnce is bothTransports for a test that waits most of the
-// time. Such a test runs at the same time as the others of the same parent that
-// do, and so it must not cut connections. Windows that are flushed meanwhile
-// must not matter to it.
-func bothTransportsAtOnce(t *testing.T, f func(t *testing.T, fx *fixture, via transport)) {
-	t.Helper()
-	fx := sharedFixture(t)
-	t.Parallel()
-	eachTransport(t, func(t *testing.T, via transport) {
-		t.Parallel()
-		f(t, fx, via)
-	})
-}
-
-func eachTransport(t *testing.T, f func(t *testing.T, via transport)) {
+// bothTransports runs a test as one subtest for each way.
+func bothTransports(t *testing.T, fx *fixture, f func(t *testing.T, fx *fixture, via transport)) {
 	t.Helper()
 	for _, via := range []transport{{name: "in process", inProcess: true}, {name: "over HTTPS"}} {
-		t.Run(via.name, func(t *testing.T) { f(t, via) })
+		t.Run(via.name, func(t *testing.T) { f(t, fx, via) })
 	}
 }
 
@@ -72,46 +47,21 @@ func (v transport) example() runtime.Object {
 // listerWatcher gives what lists and watches devices, in one namespace or, with "",
 // in all. The ListerWatcher goes on with the server's successor when the server
 // is restarted.
-func (v transport) listerWatcher(t *testing.T, fx *fixture, namespace string, change tweak) *recorder {
+func (v transport) listerWatcher(t *testing.T, fx *fixture, namespace string) *recorder {
 	t.Helper()
 	if v.inProcess {
-		return newRecorder(func() lister { return inProcess(fx.cacher(), namespace, change) })
-	}
-	if change == nil {
-		change = func(*metav1.ListOptions) {}
+		return newRecorder(func() lister { return informer.ListerWatcher(fx.cacher(), informer.InNamespace(namespace)) })
 	}
 	of := fx.client(t).FleetV1().Devices(namespace)
 	client := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			change(&options)
 			return of.List(ctx, options)
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			change(&options)
 			return of.Watch(ctx, options)
 		},
 	}
 	return newRecorder(func() lister { return client })
-}
-
-// informer gives the informer that one would use: informer.New or the generated
-// one. The former is bound to the server that runs now; tests that restart it make
-// their informers of a listerWatcher.
-func (v transport) informer(t *testing.T, fx *fixture, namespace string, resync time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
-	t.Helper()
-	if v.inProcess {
-		return newInformer(fx.cacher(), namespace, resync, indexers)
-	}
-	return fleetinformers.NewDeviceInformer(fx.client(t), namespace, resync, indexers)
-}
-
-// encode gives the bytes that the server stores for an object of the way: what
-// etcd has, if the object is up to date.
-func (v transport) encode(t *testing.T, obj runtime.Object) []byte {
-	t.Helper()
-	data, err := encode(obj)
-	require.NoError(t, err)
-	return data
 }
 
 // cut breaks the connection that the recorder watches by: that of the proxy, or
