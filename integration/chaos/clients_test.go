@@ -14,15 +14,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
-	fleetv1 "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1"
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/generated/clientset/versioned"
 	"github.com/kube-watchcache/watchcache/integration/internal/apiserver"
 	"github.com/kube-watchcache/watchcache/integration/internal/judge"
@@ -79,9 +75,7 @@ func selectionOf(i int) judge.Selection {
 // clients is the load on all servers, and what came of it. Its goroutines are
 // started by start, end with its context and are awaited by stop.
 type clients struct {
-	run *run
-	// epoch tells apart what is written before and after a backup was restored.
-	epoch  int
+	run    *run
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 	// reached is the highest version that was acknowledged to any writer.
@@ -103,15 +97,13 @@ type clients struct {
 	}
 }
 
-// counts are what the timeline shows.
+// counts are what the report shows.
 type counts struct {
-	writes, unanswered, reads, unread, events, opened, expired, broken, refused atomic.Int64
-	// inside counts the events, among those, that were delivered in the test's process.
-	inside atomic.Int64
+	writes, unanswered, reads, unread, expired, broken, refused atomic.Int64
 }
 
-func newClients(r *run, epoch int) *clients {
-	c := &clients{run: r, epoch: epoch, hurried: make(chan struct{})}
+func newClients(r *run) *clients {
+	c := &clients{run: r, hurried: make(chan struct{})}
 	c.hurry = sync.OnceFunc(func() { close(c.hurried) })
 	return c
 }
@@ -137,18 +129,18 @@ func (c *clients) start(t *testing.T) {
 		n++
 		return rand.New(rand.NewPCG(c.run.seed, uint64(n)))
 	}
-	for _, s := range c.run.entries() {
+	for _, s := range c.run.servers {
 		for range writersEach {
-			w := &writer{clients: c, id: n, client: s.connect(t), random: random()}
+			w := &writer{clients: c, id: n, client: s.devices(t), random: random()}
 			c.tasks.Go(func() { w.run(ctx) })
 		}
 		for i, kind := range readKinds {
-			r := &reader{clients: c, id: n, name: fmt.Sprintf("reader %s of %s", kind.name, s.name), client: s.connect(t), random: random(), kind: kind, selection: i}
+			r := &reader{clients: c, id: n, name: fmt.Sprintf("reader %s of %s", kind.name, s.name), client: s.devices(t), random: random(), kind: kind, selection: i}
 			c.tasks.Go(func() { r.run(ctx) })
 		}
 		for i := range watchersEach {
-			w := newWatcher(c, fmt.Sprintf("%d of %s", i, s.name), s.connect(t), selectionOf(i), startOf(i))
-			w.pause, w.inside = pauseOf(i), s.inside
+			w := newWatcher(c, fmt.Sprintf("%d of %s", i, s.name), s.devices(t), selectionOf(i), startOf(i))
+			w.pause = pauseOf(i)
 			c.watchers = append(c.watchers, w)
 			c.tasks.Go(func() { w.run(ctx) })
 		}
@@ -222,15 +214,6 @@ func (c *clients) noteRead(r judge.Read) {
 	c.mu.reads = append(c.mu.reads, r)
 }
 
-// begin notes what is there before the load begins.
-func (c *clients) begin(items map[string]judge.Item) {
-	for key, item := range items {
-		op := judge.Op{Client: -1, Verb: judge.Put, Key: key, Content: item.Content, RV: item.RV, Outcome: judge.OK, Call: c.now()}
-		op.Return = c.now()
-		c.noteWrite(op)
-	}
-}
-
 // noteOdd notes an answer that nothing explains.
 func (c *clients) noteOdd(p judge.Property, format string, args ...any) {
 	c.mu.Lock()
@@ -261,44 +244,6 @@ func hold(ctx context.Context, d time.Duration) {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-}
-
-// client is one way to a server.
-type client interface {
-	devices(namespace string) devices
-}
-
-// devices is what clients ask of a server: a part of the generated client's
-// DeviceInterface.
-type devices interface {
-	Create(context.Context, *fleetv1.Device, metav1.CreateOptions) (*fleetv1.Device, error)
-	Update(context.Context, *fleetv1.Device, metav1.UpdateOptions) (*fleetv1.Device, error)
-	Delete(context.Context, string, metav1.DeleteOptions) error
-	Get(context.Context, string, metav1.GetOptions) (*fleetv1.Device, error)
-	List(context.Context, metav1.ListOptions) (*fleetv1.DeviceList, error)
-	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
-	Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (*fleetv1.Device, error)
-}
-
-// overHTTPS is the client of a server that is a process.
-type overHTTPS struct{ *versioned.Clientset }
-
-func (c overHTTPS) devices(namespace string) devices { return c.FleetV1().Devices(namespace) }
-
-// entry is a server as its clients see it. connect gives a client with connections
-// of its own; inside says that it has none, but calls the storage.
-type entry struct {
-	name    string
-	connect func(*testing.T) client
-	inside  bool
-}
-
-// entries are the servers that clients use.
-func (r *run) entries() (all []entry) {
-	for _, s := range r.servers {
-		all = append(all, entry{name: s.name, connect: func(t *testing.T) client { return overHTTPS{s.devices(t)} }})
-	}
-	return append(all, entry{name: r.inside.name, connect: func(*testing.T) client { return r.inside }, inside: true})
 }
 
 // devices gives a typed client with connections of its own, through the proxy

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chaos breaks three etcd members and three servers under load, and
+// Package chaos breaks three etcd members and two servers under load, and
 // holds everything that clients saw to what etcd says that has happened.
 //
 // The parts and their owners:
@@ -9,9 +9,6 @@
 //     processes (integration/internal/apiserver), a proxy of each server to each
 //     member, and one before each API server. A run records etcd's history by a watch
 //     of all keys, directly at the members; a missing revision is an error.
-//   - inside is the third server: the storage of an API server on a cache in the
-//     test's process. Its clients call it without HTTPS, and its watches are the
-//     cache's own. Its end and its start are faults, too.
 //   - clients is the load: writers through both servers and in transactions past
 //     them, readers of every kind, watchers that begin in every way. A client
 //     notes its requests and answers, and judges nothing.
@@ -19,9 +16,8 @@
 //     lets one happen, and the next one begins when etcd answers again.
 //   - settle ends a run: it writes every device once more, waits until each watch
 //     has that, and asks the judges of integration/internal/judge. compareStates
-//     lists both servers in every form at one version; leaks measures what is left
-//     when the clients have gone.
-//   - timeline and report are for people.
+//     lists both servers at one version; leaks compares the usage after the load with
+//     that before it, and report prints the outcome.
 //
 // Members are containers where an engine answers, and processes elsewhere. ETCD_MODE
 // (container or process) or ETCD_IMAGE demands one of them for the long form, and a
@@ -45,8 +41,7 @@
 // not judged: a GET at resourceVersion "0" which finds nothing may be older than one
 // before it, and a server need not answer while etcd does not.
 //
-// The short form is a part of make verify. The long one is random, and leaves a
-// report and a timeline in a folder that it prints:
+// The short form is a part of make verify. The long one is random:
 //
 //	make e2e SUITE=chaos                                          # the short form
 //	make e2e SUITE=chaos RUN=TestRandomFaults DURATION=30m        # random faults for 30 minutes

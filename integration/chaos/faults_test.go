@@ -50,7 +50,6 @@ var faults = []fault{
 	{"the leader loses its network", atMembers, time.Second, 8 * time.Second, disconnect(leader)},
 	{"the history is compacted and all members are defragmented", atMembers, 0, time.Second, compact},
 	{"a server is killed", atServers, 0, 2 * time.Second, killServer},
-	{"the cache in the test's process is closed", atServers, 0, 2 * time.Second, closeInside},
 	{"a server's connections to etcd are cut", atServers, time.Second, 4 * time.Second, cutLines},
 	{"a server's connections to etcd are silent", atServers, time.Second, 8 * time.Second, silenceLines},
 	{"a server's connections to etcd are slow", atServers, time.Second, 5 * time.Second, delayLines},
@@ -189,12 +188,12 @@ func disconnect(choose which) func(context.Context, *run) (func(context.Context)
 		m, connect := chosen[0], chosen[0].Connect
 		if r.cluster.Mode() == etcdserver.Process {
 			index := slices.Index(r.cluster.Members(), m)
-			for _, up := range r.upstreams() {
-				up.lines[index].Refuse()
+			for _, s := range r.servers {
+				s.lines[index].Refuse()
 			}
 			connect = func(ctx context.Context) error {
-				for _, up := range r.upstreams() {
-					up.lines[index].Heal()
+				for _, s := range r.servers {
+					s.lines[index].Heal()
 				}
 				return m.Connect(ctx)
 			}
@@ -258,18 +257,6 @@ func killServer(_ context.Context, r *run) (func(context.Context) error, error) 
 	return s.Start, nil
 }
 
-// closeInside ends the cache in the test's process under its clients, and starts
-// another one.
-func closeInside(_ context.Context, r *run) (func(context.Context) error, error) {
-	return r.inside.open, r.inside.close()
-}
-
-// anyUpstream draws a server of which the connections to etcd are hit.
-func (r *run) anyUpstream() upstream {
-	all := r.upstreams()
-	return all[r.random.IntN(len(all))]
-}
-
 // heal ends what proxies do.
 func heal(proxies ...*proxy.Proxy) func(context.Context) error {
 	return func(context.Context) error {
@@ -281,7 +268,7 @@ func heal(proxies ...*proxy.Proxy) func(context.Context) error {
 }
 
 func cutLines(_ context.Context, r *run) (func(context.Context) error, error) {
-	s := r.anyUpstream()
+	s := r.anyServer()
 	for _, line := range s.lines {
 		line.Refuse()
 	}
@@ -290,7 +277,7 @@ func cutLines(_ context.Context, r *run) (func(context.Context) error, error) {
 
 // silenceLines silences the connections of one server to two members of three.
 func silenceLines(_ context.Context, r *run) (func(context.Context) error, error) {
-	s, spared := r.anyUpstream(), r.random.IntN(members)
+	s, spared := r.anyServer(), r.random.IntN(members)
 	for i, line := range s.lines {
 		if i != spared {
 			line.Silence()
@@ -300,7 +287,7 @@ func silenceLines(_ context.Context, r *run) (func(context.Context) error, error
 }
 
 func delayLines(_ context.Context, r *run) (func(context.Context) error, error) {
-	s := r.anyUpstream()
+	s := r.anyServer()
 	for _, line := range s.lines {
 		line.Delay(time.Duration(20+r.random.IntN(200)) * time.Millisecond)
 	}
@@ -333,7 +320,7 @@ func (r *run) uneven() func() time.Duration {
 }
 
 func reorderLines(_ context.Context, r *run) (func(context.Context) error, error) {
-	s := r.anyUpstream()
+	s := r.anyServer()
 	for _, line := range s.lines {
 		line.DelayEach(r.uneven())
 	}
@@ -362,7 +349,7 @@ func (r *run) cause(ctx context.Context, together ...fault) error {
 		if undo != nil {
 			undoing = append(undoing, func() error {
 				err := undo(ctx)
-				r.timeline.mark(f.name, began, time.Now())
+				r.marks = append(r.marks, mark{f.name, began.Sub(r.began), time.Since(r.began)})
 				if err != nil {
 					return fmt.Errorf("%s: ending it: %w", f.name, err)
 				}

@@ -13,8 +13,8 @@ import (
 )
 
 // moreStreams is how many more streams of watches of etcd there may be after the load
-// than before it: one for each of the three servers.
-const moreStreams = 3
+// than before it: one for each server.
+const moreStreams = 2
 
 // used is what a run must not leave behind.
 type used struct {

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/generated/clientset/versioned"
 	"github.com/kube-watchcache/watchcache/integration/internal/judge"
 )
 
@@ -36,7 +37,7 @@ type reader struct {
 	clients   *clients
 	id        int
 	name      string
-	client    client
+	client    *versioned.Clientset
 	random    *rand.Rand
 	kind      readKind
 	selection int
@@ -70,14 +71,14 @@ func (r *reader) list(ctx context.Context, s judge.Selection, options metav1.Lis
 	if s.Fields != nil {
 		options.FieldSelector = s.Fields.String()
 	}
-	list, err := r.client.devices(s.Namespace).List(ctx, options)
+	list, err := r.client.FleetV1().Devices(s.Namespace).List(ctx, options)
 	if err != nil {
 		return answer, err
 	}
 	answer.RV, answer.Items = judge.Version(list.ResourceVersion), judge.ItemsOf(list)
 	for list.Continue != "" {
 		options.Continue, options.ResourceVersion, options.ResourceVersionMatch = list.Continue, "", ""
-		if list, err = r.client.devices(s.Namespace).List(ctx, options); err != nil {
+		if list, err = r.client.FleetV1().Devices(s.Namespace).List(ctx, options); err != nil {
 			return answer, err
 		}
 		if rv := judge.Version(list.ResourceVersion); rv != answer.RV {
@@ -93,7 +94,7 @@ func (r *reader) getConsistent(ctx context.Context) error {
 	i := r.random.IntN(keys)
 	op := judge.Op{Client: r.id, Verb: judge.Get, Key: keyOf(i), Call: r.clients.now()}
 	answer := judge.Read{Kind: r.name, Begun: time.Now(), Fresh: true, Key: op.Key}
-	device, err := r.client.devices(namespaceOf(i)).Get(ctx, nameOf(i), metav1.GetOptions{})
+	device, err := r.client.FleetV1().Devices(namespaceOf(i)).Get(ctx, nameOf(i), metav1.GetOptions{})
 	op.Return, op.Outcome = r.clients.now(), outcomeOf(err)
 	switch op.Outcome {
 	case judge.OK:
@@ -177,7 +178,7 @@ func (r *reader) readAny(ctx context.Context) error {
 	}
 	i := r.random.IntN(keys)
 	one := judge.Read{Kind: r.name, Begun: time.Now(), Key: keyOf(i), Least: r.items[keyOf(i)]}
-	device, err := r.client.devices(namespaceOf(i)).Get(ctx, nameOf(i), metav1.GetOptions{ResourceVersion: "0"})
+	device, err := r.client.FleetV1().Devices(namespaceOf(i)).Get(ctx, nameOf(i), metav1.GetOptions{ResourceVersion: "0"})
 	switch {
 	case err == nil:
 		item := judge.ItemOf(device)

@@ -34,24 +34,12 @@ const (
 	decision = 30 * time.Second
 )
 
-// upstream is what a server has of etcd: a proxy of its own to each member.
-type upstream struct {
-	name  string
-	lines []*proxy.Proxy
-}
-
-// addresses are those of the proxies, as URLs.
-func (u upstream) addresses() (urls []string) {
-	for _, line := range u.lines {
-		urls = append(urls, "http://"+line.Address())
-	}
-	return urls
-}
-
-// server is one API server, with a proxy that its clients come through.
+// server is one API server, with a proxy of its own to each member, and one that its
+// clients come through.
 type server struct {
 	*apiserver.Process
-	upstream
+	name  string
+	lines []*proxy.Proxy
 	front *proxy.Proxy
 	// connected are the clients of the load, each with connections of its own.
 	connected []*http.Client
@@ -59,21 +47,20 @@ type server struct {
 
 // run is one run: a cluster, two servers, their clients and the judge.
 type run struct {
-	t        *testing.T
-	seed     uint64
-	random   *rand.Rand // of the faults
-	began    time.Time
-	cluster  *etcdserver.Cluster
-	servers  []*server
-	inside   *inside
-	direct   *clientv3.Client // past all proxies
-	clients  *clients
-	timeline *timeline
+	t       *testing.T
+	seed    uint64
+	random  *rand.Rand // of the faults
+	began   time.Time
+	cluster *etcdserver.Cluster
+	servers []*server
+	direct  *clientv3.Client // past all proxies
+	clients *clients
+	marks   []mark
 	// slowSyncs is how many calls of fsync had to wait in faults that are over, and
 	// unslow why none can; nil: they can.
 	slowSyncs int64
 	unslow    error
-	// unfollow ends reading on in etcd's history, and the timeline.
+	// unfollow ends reading on in etcd's history.
 	unfollow func()
 	history  struct {
 		sync.Mutex
@@ -106,35 +93,20 @@ func newRun(t *testing.T, seed uint64, mode etcdserver.Mode) *run {
 	for _, name := range []string{"A", "B"} {
 		r.servers = append(r.servers, r.newServer(name))
 	}
-	r.inside = newInside(t, r.newUpstream("C"))
-	r.clients = newClients(r, 0)
-	r.timeline = newTimeline(r)
+	r.clients = newClients(r)
 	return r
 }
 
-// newUpstream starts a proxy to each member.
-func (r *run) newUpstream(name string) upstream {
-	up := upstream{name: name}
+func (r *run) newServer(name string) *server {
+	s := &server{name: name}
+	var addresses []string
 	for _, m := range r.cluster.Members() {
 		direct, err := url.Parse(m.Direct())
 		require.NoError(r.t, err)
-		up.lines = append(up.lines, listen(r.t, direct.Host))
+		line := listen(r.t, direct.Host)
+		s.lines, addresses = append(s.lines, line), append(addresses, "http://"+line.Address())
 	}
-	return up
-}
-
-// upstreams are those of all servers.
-func (r *run) upstreams() []upstream {
-	all := []upstream{r.inside.upstream}
-	for _, s := range r.servers {
-		all = append(all, s.upstream)
-	}
-	return all
-}
-
-func (r *run) newServer(name string) *server {
-	s := &server{upstream: r.newUpstream(name)}
-	s.Process = testserver.Start(r.t, apiserver.Ours, s.addresses())
+	s.Process = testserver.Start(r.t, apiserver.Ours, addresses)
 	at, err := url.Parse(s.Process.Config.Host)
 	require.NoError(r.t, err)
 	s.front = listen(r.t, at.Host)
@@ -158,7 +130,6 @@ func (r *run) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var tasks sync.WaitGroup
 	tasks.Go(func() { every(ctx, recordInterval, func() { _, _ = r.record(ctx) }) })
-	tasks.Go(func() { r.timeline.follow(ctx) })
 	r.unfollow = func() {
 		cancel()
 		tasks.Wait()

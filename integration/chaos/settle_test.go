@@ -5,9 +5,13 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-watchcache/watchcache/integration/internal/judge"
 )
@@ -17,8 +21,6 @@ type verdict struct {
 	violations judge.Violations
 	// How much was judged.
 	changes, ops, reads, streams, events int
-	// Of those, in the test's process.
-	insideStreams, insideEvents int
 	// said is what watches were told at their ends, and how often.
 	said map[string]int
 	// figures are of the servers, before the load and after it.
@@ -38,7 +40,6 @@ func (r *run) settle(ctx context.Context, pictures string) (v verdict) {
 	r.clients.cancel() // before writers may go on
 	resume()
 	r.clients.stop()
-	r.await(ctx, "writing large objects fails", func() error { return r.pad(ctx) })
 	// A write that nobody acknowledged may have been applied meanwhile.
 	upTo = r.recorded(ctx)
 	v.violations = append(v.violations, r.compareStates(ctx, upTo)...)
@@ -89,10 +90,6 @@ func (r *run) judge(v *verdict, upTo int64, pictures string) {
 			v.violations.Add(judge.Complete, "watch %s of %v: no event in the whole run", w.name, w.selection)
 		}
 		v.streams, v.events = v.streams+len(streams), v.events+events
-		if w.inside {
-			v.insideStreams, v.insideEvents = v.insideStreams+len(streams), v.insideEvents+events
-			v.violations = append(v.violations, w.changed()...)
-		}
 		v.violations = append(v.violations, judge.Streams(h, upTo, streams...)...)
 		w.mu.Lock()
 		for _, said := range w.mu.said {
@@ -116,6 +113,35 @@ func (r *run) judge(v *verdict, upTo int64, pictures string) {
 			s.Suspect = true
 		}
 	}
+}
+
+// compareStates lists everything from each server: at one version, at least at it, and
+// whatever is the latest.
+func (r *run) compareStates(ctx context.Context, at int64) (found judge.Violations) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	r.history.Lock()
+	want := r.history.StateAt(judge.Selection{}, at)
+	r.history.Unlock()
+	version := strconv.FormatInt(at, 10)
+	for _, s := range r.servers {
+		client := s.devices(r.t)
+		for _, options := range []metav1.ListOptions{
+			{ResourceVersion: version, ResourceVersionMatch: metav1.ResourceVersionMatchExact}, {ResourceVersion: version}, {},
+		} {
+			list, err := client.FleetV1().Devices("").List(ctx, options)
+			switch {
+			case err != nil:
+				found.Add(judge.State, "server %s, %+v: %v", s.name, options, err)
+			case !maps.Equal(judge.ItemsOf(list), want):
+				found.Add(judge.State, "server %s, %+v: at %s it has %v, where etcd has %v", s.name, options, list.ResourceVersion, judge.ItemsOf(list), want)
+			case judge.Version(list.ResourceVersion) < at:
+				found.Add(judge.Fresh, "server %s, %+v: the answer is of %s, and etcd was at %d", s.name, options, list.ResourceVersion, at)
+			}
+		}
+	}
+	return found
 }
 
 // shortened makes lines that differ only in their numbers the same.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	fleetv1 "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1"
+	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/generated/clientset/versioned"
 	"github.com/kube-watchcache/watchcache/integration/internal/judge"
 )
 
@@ -50,11 +51,9 @@ const watchSeconds = 4
 type watcher struct {
 	clients   *clients
 	name      string
-	client    client
+	client    *versioned.Clientset
 	selection judge.Selection
 	start     start
-	// inside: the watch is the cache's own, in the test's process.
-	inside bool
 	// pause is how long the client takes for each event, until it has to hurry.
 	pause time.Duration
 	mu    struct {
@@ -62,24 +61,11 @@ type watcher struct {
 		streams []judge.Stream
 		// resumable: the client has the state of the last version that it has seen.
 		resumable bool
-		open      bool
 		said      []string
-		given     []given
 	}
 }
 
-// given is an event that the cache has handed out, and what it was then. The object
-// is the cache's, and nobody may change it.
-type given struct {
-	event watch.Event
-	was   judge.Event
-}
-
-// givenOf is how many events there are for each of which the object is looked at
-// again at the end.
-const givenOf = 8
-
-func newWatcher(c *clients, name string, client client, s judge.Selection, start start) *watcher {
+func newWatcher(c *clients, name string, client *versioned.Clientset, s judge.Selection, start start) *watcher {
 	return &watcher{clients: c, name: name, client: client, selection: s, start: start}
 }
 
@@ -106,14 +92,12 @@ func (w *watcher) once(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(errRefused, err)
 	}
-	opened, err := w.client.devices(w.selection.Namespace).Watch(ctx, options)
+	opened, err := w.client.FleetV1().Devices(w.selection.Namespace).Watch(ctx, options)
 	if err != nil {
 		return errors.Join(errRefused, err)
 	}
 	defer opened.Stop()
-	w.clients.counts.opened.Add(1)
 	w.begin(stream)
-	defer w.end()
 	for event := range opened.ResultChan() {
 		if event.Type == watch.Error {
 			return apierrors.FromObject(event.Object)
@@ -170,7 +154,7 @@ func (w *watcher) list(ctx context.Context, selected metav1.ListOptions) (int64,
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	answer := judge.Read{Kind: "LIST of watcher " + w.name, Begun: time.Now(), Fresh: true, Selection: w.selection}
-	list, err := w.client.devices(w.selection.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selected.LabelSelector, FieldSelector: selected.FieldSelector})
+	list, err := w.client.FleetV1().Devices(w.selection.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selected.LabelSelector, FieldSelector: selected.FieldSelector})
 	if err != nil {
 		return 0, err
 	}
@@ -193,37 +177,21 @@ func (w *watcher) position() (int64, bool) {
 func (w *watcher) begin(s judge.Stream) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.mu.open = true
 	w.mu.resumable = s.Begin == judge.After
 	w.mu.streams = append(w.mu.streams, s)
 }
 
-func (w *watcher) end() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.mu.open = false
-}
-
 func (w *watcher) take(event watch.Event) {
 	device, ok := event.Object.(*fleetv1.Device)
-	if w.inside {
-		converted, err := w.clients.run.inside.external(event.Object, nil)
-		device, ok = converted, err == nil
-		w.clients.counts.inside.Add(1)
-	}
 	if !ok {
 		// No judge lets an event of version -1 pass.
 		device = &fleetv1.Device{Spec: fleetv1.DeviceSpec{Model: fmt.Sprintf("a %T", event.Object)}}
 	}
 	one := judge.EventOf(event.Type, device)
-	w.clients.counts.events.Add(1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := &w.mu.streams[len(w.mu.streams)-1]
 	s.Events = append(s.Events, one)
-	if w.inside && len(s.Events)%givenOf == 0 {
-		w.mu.given = append(w.mu.given, given{event, one})
-	}
 	if event.Type == watch.Bookmark && (s.Begin != judge.Marked || one.Ends) {
 		w.mu.resumable = true
 	}
@@ -267,27 +235,4 @@ func (w *watcher) seen() ([]judge.Stream, int64) {
 		to = streams[len(streams)-1].To()
 	}
 	return streams, to
-}
-
-// changed tells objects of the cache that are not what they were when the watcher
-// was given them.
-func (w *watcher) changed() (found judge.Violations) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, g := range w.mu.given {
-		device, err := w.clients.run.inside.external(g.event.Object, nil)
-		if err != nil {
-			found.Add(judge.State, "watch %s: %v", w.name, err)
-		} else if now := judge.EventOf(g.event.Type, device); now != g.was {
-			found.Add(judge.State, "watch %s: an object of the cache was %v when the watcher got it, and is %v now", w.name, g.was, now)
-		}
-	}
-	return found
-}
-
-// live reports whether a watch is open.
-func (w *watcher) live() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.mu.open
 }

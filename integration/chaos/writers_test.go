@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	fleetv1 "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1"
+	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/generated/clientset/versioned"
 	"github.com/kube-watchcache/watchcache/integration/internal/judge"
 )
 
@@ -24,7 +25,7 @@ import (
 type writer struct {
 	clients *clients
 	id      int
-	client  client
+	client  *versioned.Clientset
 	random  *rand.Rand
 	n       int
 }
@@ -45,7 +46,7 @@ func (w *writer) write(ctx context.Context) {
 	defer cancel()
 	w.n++
 	i := w.random.IntN(keys)
-	op := judge.Op{Client: w.id, Key: keyOf(i), Content: fmt.Sprintf("write-%d-%d-%d", w.clients.epoch, w.id, w.n), Expect: w.clients.known[i].Load(), Call: w.clients.now()}
+	op := judge.Op{Client: w.id, Key: keyOf(i), Content: fmt.Sprintf("write-%d-%d", w.id, w.n), Expect: w.clients.known[i].Load(), Call: w.clients.now()}
 	switch draw := w.random.IntN(100); {
 	case op.Expect == 0 || draw < 20:
 		op.Verb = judge.Create
@@ -70,7 +71,7 @@ func (w *writer) write(ctx context.Context) {
 
 // send sends the request of an operation.
 func (w *writer) send(ctx context.Context, i int, op judge.Op) (*fleetv1.Device, error) {
-	devices := w.client.devices(namespaceOf(i))
+	devices := w.client.FleetV1().Devices(namespaceOf(i))
 	flip, owner := flips[w.random.IntN(len(flips))], owners[w.random.IntN(len(owners))]
 	device := &fleetv1.Device{
 		ObjectMeta: metav1.ObjectMeta{Name: nameOf(i), Labels: map[string]string{"lane": laneOf(i), "flip": flip}},
@@ -151,7 +152,7 @@ func (w *txnWriter) write(ctx context.Context) {
 			op.Verb = judge.Delete
 			then = append(then, clientv3.OpDelete(at))
 		} else {
-			op.Content = fmt.Sprintf("txn-%d-%d-%d-%d", w.clients.epoch, w.id, w.n, i)
+			op.Content = fmt.Sprintf("txn-%d-%d-%d", w.id, w.n, i)
 			value, err := withModel(got.Kvs[0].Value, op.Content, flips[w.random.IntN(len(flips))])
 			if err != nil {
 				w.clients.noteOdd(judge.Linear, "%s: %v", op.Key, err)
@@ -227,24 +228,6 @@ func (c *clients) touchAll(ctx context.Context) error {
 		}
 		c.noteWrite(op)
 		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// pad makes lists so large that servers compress them.
-func (r *run) pad(ctx context.Context) error {
-	const objects, bytes = 60, 4 << 10
-	for i := range objects {
-		key := fmt.Sprintf("padding/large-%02d", i)
-		value, err := stored(key, fmt.Sprintf("large-%d-%d", i, r.clients.now()), func(device *fleetv1.Device) {
-			device.Annotations = map[string]string{"padding": strings.Repeat("x", bytes)}
-		})
-		if err != nil {
-			return err
-		}
-		if _, err := r.direct.Put(ctx, registry+key, string(value)); err != nil {
 			return err
 		}
 	}

@@ -208,24 +208,6 @@ func (c *Cluster) StartAll(ctx context.Context) error {
 	return nil
 }
 
-// ReplaceData kills all members, calls change with the data folder of each, or with
-// a copy that is put back, and starts them again on what is there then. The last
-// part of the folder's name is the member's, and always the same.
-func (c *Cluster) ReplaceData(ctx context.Context, change func(data string) error) error {
-	// Killed, and not stopped: a member that stops without the others waits for them.
-	for _, m := range c.members {
-		if err := m.Kill(ctx); err != nil {
-			return err
-		}
-	}
-	for _, m := range c.members {
-		if err := m.node.change(ctx, change); err != nil {
-			return err
-		}
-	}
-	return c.StartAll(ctx)
-}
-
 // Leader gives the leader, as the members that answer see it.
 func (c *Cluster) Leader(ctx context.Context) (*Member, error) {
 	var last error

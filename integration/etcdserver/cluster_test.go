@@ -6,17 +6,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
 	"github.com/kube-watchcache/watchcache/integration/internal/slowdisk"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// within gives a context for one request.
+func within(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
 
 func dialURL(t *testing.T, urls ...string) *clientv3.Client {
 	t.Helper()
@@ -39,19 +47,6 @@ func eventually(t *testing.T, request func(context.Context) error) {
 		}
 		require.NoError(t, ctx.Err(), err)
 	}
-}
-
-// versionOf is how often the key was written, as the members say.
-func versionOf(t *testing.T, c *Cluster) (version int64) {
-	client := dialURL(t, c.Direct()...)
-	eventually(t, func(ctx context.Context) error {
-		got, err := client.Get(ctx, "/key")
-		if err == nil {
-			version = got.Kvs[0].Version
-		}
-		return err
-	})
-	return version
 }
 
 // TestCluster holds each fault to what it says that it does.
@@ -168,21 +163,6 @@ func testCluster(t *testing.T, mode Mode) {
 			require.NoError(t, m.SlowDisk(t.Context(), 0))
 		}
 		eventually(t, put)
-	})
-	t.Run("data is replaced", func(t *testing.T) {
-		before := versionOf(t, c)
-		kept := t.TempDir()
-		require.NoError(t, c.ReplaceData(within(t, patience), func(data string) error {
-			return os.CopyFS(filepath.Join(kept, filepath.Base(data)), os.DirFS(data))
-		}))
-		eventually(t, put)
-		require.NoError(t, c.ReplaceData(within(t, patience), func(data string) error {
-			if err := os.RemoveAll(data); err != nil {
-				return err
-			}
-			return os.CopyFS(data, os.DirFS(filepath.Join(kept, filepath.Base(data))))
-		}))
-		require.Equal(t, before, versionOf(t, c))
 	})
 	t.Run("watches are counted", func(t *testing.T) {
 		before, err := c.Member(0).Watchers(t.Context())

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -236,28 +235,4 @@ func (n *memberContainer) ask(ctx context.Context, method, query string) (string
 		return "", fmt.Errorf("%v: keeper: %s: %s", n.member, response.Status, answer)
 	}
 	return answer, nil
-}
-
-// change copies the data out of the container, and into a new one.
-func (n *memberContainer) change(ctx context.Context, change func(dir string) error) error {
-	dir, err := os.MkdirTemp("", "watchcache-etcd-data-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	if _, err := docker(ctx, "cp", n.id+":"+n.data, dir); err != nil {
-		return err
-	}
-	data := filepath.Join(dir, filepath.Base(n.data))
-	if err := change(data); err != nil {
-		return err
-	}
-	if err := n.container.close(ctx); err != nil {
-		return err
-	}
-	if err := n.create(ctx); err != nil {
-		return err
-	}
-	_, err = docker(ctx, "cp", data, n.id+":"+containerData)
-	return err
 }

@@ -126,10 +126,6 @@ func (n *memberProcess) unslowable() error {
 	return fmt.Errorf("%w: the cluster was started without", slowdisk.ErrUnavailable)
 }
 
-func (n *memberProcess) change(_ context.Context, change func(dir string) error) error {
-	return change(n.data)
-}
-
 func (n *memberProcess) close(ctx context.Context) error {
 	var err error
 	if n.process != nil {

@@ -44,9 +44,6 @@ type node interface {
 	slow(ctx context.Context, each time.Duration) error
 	// slowed is how many calls of fsync were slow since the member was started.
 	slowed(ctx context.Context) (int64, error)
-	// change calls change with a folder that has the data of the member, which does
-	// not run, and takes over what is there then.
-	change(ctx context.Context, change func(dir string) error) error
 }
 
 // String names the member.

@@ -4,7 +4,6 @@ package faults
 
 import (
 	"context"
-	"math/rand/v2"
 	"strconv"
 	"testing"
 	"time"
@@ -36,8 +35,6 @@ type trial struct {
 	etcd    *etcdProbe
 	judge   *clientv3.Client // past all proxies
 	history *judge.History
-	// random, unless nil, chooses which member a fault hits.
-	random *rand.Rand
 }
 
 // newTrial starts everything and returns when reads are answered and every watch
@@ -94,7 +91,7 @@ func (tr *trial) run(f fault) row {
 	hold(tail)
 	to := time.Now()
 	r.report = tr.settle()
-	if tr.cache == apiserver.Ours && (len(r.violations) > 0 || (!f.ends && r.ends.ended() > 0)) {
+	if tr.cache == apiserver.Ours && (len(r.violations) > 0 || r.ends.ended() > 0) {
 		tr.server.Suspect = true
 	}
 	r.gets = tr.traffic.gets.outcomes.between(from, to)
@@ -176,12 +173,9 @@ func (tr *trial) missing(upTo int64) (found judge.Violations) {
 	return found
 }
 
-// target is the member to hit: by default the one on which the server's watch is.
+// target is the member to hit: the one on which the server's watch is.
 func (tr *trial) target() *etcdserver.Member {
 	tr.t.Helper()
-	if tr.random != nil {
-		return tr.cluster.Member(tr.random.IntN(len(tr.cluster.Members())))
-	}
 	var found *etcdserver.Member
 	poll(tr.t, "no member serves a watch of the server", func() bool {
 		most := 0

@@ -72,13 +72,6 @@ func (c *client) ask(lines string) (string, error) {
 	return string(answer), err
 }
 
-func TestForwardsBothWays(t *testing.T) {
-	c := dial(t, echo(t, nil))
-	answer, err := c.ask("hello\n")
-	require.NoError(t, err)
-	require.Equal(t, "hello\n", answer)
-}
-
 // TestSilenceLosesNothing: what was sent meanwhile arrives when it ends, on old
 // connections and on those that were opened meanwhile.
 func TestSilenceLosesNothing(t *testing.T) {
@@ -140,28 +133,6 @@ func TestBarBreaksOneClient(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestDelayHoldsBack: not before the timer that is set to the same time.
-func TestDelayHoldsBack(t *testing.T) {
-	p := echo(t, nil)
-	c := dial(t, p)
-	p.Delay(10 * time.Millisecond)
-	start := time.Now()
-	_, err := c.ask("slow\n")
-	require.NoError(t, err)
-	require.GreaterOrEqual(t, time.Since(start), 20*time.Millisecond, "both ways are delayed")
-}
-
-func TestCloseEndsConnections(t *testing.T) {
-	p := echo(t, nil)
-	c := dial(t, p)
-	_, err := c.ask("hello\n")
-	require.NoError(t, err)
-	p.Silence()
-	require.NoError(t, p.Close())
-	_, err = c.ask("closed\n")
-	require.Error(t, err)
-}
-
 func TestForwardLeadsNewConnectionsElsewhere(t *testing.T) {
 	old, next := echo(t, nil), echo(t, nil)
 	before := dial(t, old)
@@ -194,31 +165,4 @@ func TestCutAfterBreaksInTheMiddle(t *testing.T) {
 	rest, err := io.ReadAll(c.lines)
 	require.NoError(t, err)
 	require.Equal(t, "se", string(rest))
-}
-
-// TestDelayEach: each way of each connection draws once, and again after Heal.
-func TestDelayEach(t *testing.T) {
-	p := echo(t, nil)
-	drawn := 0
-	draw := func() time.Duration {
-		drawn++
-		return time.Duration(drawn)
-	}
-	p.DelayEach(draw)
-	one, other := dial(t, p), dial(t, p)
-	for range 3 {
-		for _, c := range []*client{one, other} {
-			answer, err := c.ask("hello\n")
-			require.NoError(t, err)
-			require.Equal(t, "hello\n", answer)
-		}
-	}
-	p.Heal()
-	_, err := one.ask("healed\n")
-	require.NoError(t, err)
-	require.Equal(t, 4, drawn)
-	p.DelayEach(draw)
-	_, err = one.ask("again\n")
-	require.NoError(t, err)
-	require.Equal(t, 6, drawn)
 }

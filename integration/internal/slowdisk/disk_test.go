@@ -140,8 +140,3 @@ func TestOtherChildrenLive(t *testing.T) {
 		require.ErrorContains(t, <-ended, "interrupt", "the other process did not end by this signal")
 	}
 }
-
-func TestCommandThatIsNotThere(t *testing.T) {
-	_, err := Run(exec.Command("/does/not/exist"))
-	require.Error(t, err)
-}
