@@ -11,8 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 
@@ -34,17 +32,6 @@ func (c *cached) create(t *testing.T, s storage.Interface, name string, attrs ..
 	t.Helper()
 	out := &example.Pod{}
 	require.NoError(t, s.Create(c.ctx, c.prefix+name, poddata.Pod(name, attrs...), out, 0))
-	return out
-}
-
-// update changes a Pod through s.
-func (c *cached) update(t *testing.T, s storage.Interface, name string, change func(*example.Pod)) *example.Pod {
-	t.Helper()
-	out := &example.Pod{}
-	require.NoError(t, s.GuaranteedUpdate(c.ctx, c.prefix+name, out, false, nil, storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
-		change(obj.(*example.Pod))
-		return obj, nil
-	}), nil))
 	return out
 }
 
@@ -74,12 +61,6 @@ func version(t *testing.T, rv string) uint64 {
 // most recent one.
 func from(rv string) storage.ListOptions {
 	return storage.ListOptions{Recursive: true, Predicate: storage.Everything, ResourceVersion: rv}
-}
-
-func exactly(rv string) storage.ListOptions {
-	opts := from(rv)
-	opts.ResourceVersionMatch = metav1.ResourceVersionMatchExact
-	return opts
 }
 
 // list lists under a namespace; "" for all.

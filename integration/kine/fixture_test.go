@@ -9,14 +9,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 	apietcd3 "k8s.io/apiserver/pkg/storage/etcd3"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
-	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/integration/internal/counting"
@@ -40,7 +38,7 @@ var (
 )
 
 // noProgress has a cache ask nothing of kine's progress reports, which can't
-// be relied on: see TestVersionFallsBehind and TestProgressOvertakesEvents.
+// be relied on: see docs/adopting.md.
 var noProgress = cacher.Configure(func(c *cacher.Config) { c.WatchProgress = func() bool { return false } })
 
 // fixture is a kine, and a cache of Pods on it.
@@ -52,20 +50,13 @@ type fixture struct {
 	backend, direct *etcd3.Backend
 	requests        *counting.Requests
 	registry        *prometheus.Registry
-	between         func(storage.Interface) storage.Interface
 }
 
 func newFixture(t *testing.T, kine *process, options ...cacher.Option) *fixture {
 	t.Helper()
-	return newFixtureThrough(t, kine, func(s storage.Interface) storage.Interface { return s }, options...)
-}
-
-// newFixtureThrough puts something between the caches and their storage.
-func newFixtureThrough(t *testing.T, kine *process, between func(storage.Interface) storage.Interface, options ...cacher.Option) *fixture {
-	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
-	f := &fixture{kine: kine, between: between, requests: counting.Of(keys + pods.prefix), registry: prometheus.NewRegistry()}
+	f := &fixture{kine: kine, requests: counting.Of(keys + pods.prefix), registry: prometheus.NewRegistry()}
 	f.direct = open(t, ctx, kine)
 	f.backend = open(t, ctx, kine, f.requests.DialOptions()...)
 	f.cached = f.cache(t, ctx, pods, options...)
@@ -106,14 +97,7 @@ func (f *fixture) cache(t *testing.T, ctx context.Context, r resource, options .
 	t.Helper()
 	m, err := metrics.New(f.registry)
 	require.NoError(t, err)
-	raw := func(config *storagebackend.ConfigForResource, newFunc, newListFunc func() runtime.Object, prefix string) (storage.Interface, factory.DestroyFunc, error) {
-		s, destroy, err := f.backend.RawStorage(config, newFunc, newListFunc, prefix)
-		if err != nil {
-			return nil, nil, err
-		}
-		return f.between(s), destroy, nil
-	}
-	options = append([]cacher.Option{cacher.WithRawStorage(raw), cacher.WithMetrics(m)}, options...)
+	options = append([]cacher.Option{cacher.WithRawStorage(f.backend.RawStorage), cacher.WithMetrics(m)}, options...)
 	s, destroy, err := cacher.Decorator(options...)(r.config(), r.prefix, r.key,
 		poddata.New, poddata.NewList, poddata.Attrs, poddata.Triggers(), nil)
 	require.NoError(t, err)
@@ -122,9 +106,6 @@ func (f *fixture) cache(t *testing.T, ctx context.Context, r resource, options .
 	require.NoError(t, c.Wait(ctx))
 	return &cached{resource: r, ctx: ctx, cacher: c, stored: r.raw(t, f.direct)}
 }
-
-// client goes past caches and counter.
-func (f *fixture) client() *clientv3.Client { return f.direct.Client() }
 
 // metric is the sum of a counter over the series that have all the label values.
 func (f *fixture) metric(t *testing.T, name string, labels ...string) float64 {

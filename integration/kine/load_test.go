@@ -5,8 +5,6 @@ package kine
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -60,60 +58,6 @@ func (w *worker) object(ctx context.Context, i int) {
 	case 2:
 		w.count(w.storage.Delete(ctx, key, &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}))
 	}
-}
-
-// TestBurst: a few thousand writes as fast as kine takes them, and a hundred
-// watches that each see all of them.
-func TestBurst(t *testing.T) { onEach(t, testBurst) }
-
-func testBurst(t *testing.T, db database) {
-	const workers, objects, watches = 8, 240, 100
-	f := newFixture(t, startKine(t, db), noProgress)
-	first := f.create(t, f.stored, "ns/first")
-	f.reached(t, first.ResourceVersion)
-	all := f.follow(t, watches, first.ResourceVersion, "ns/last")
-	var done, failed atomic.Int64
-	var group sync.WaitGroup
-	for i := range workers {
-		w := worker{storage: f.cacher, prefix: f.prefix, name: strconv.Itoa(i), done: &done, failed: &failed}
-		group.Go(func() {
-			for i := range objects {
-				w.object(f.ctx, i)
-			}
-		})
-	}
-	group.Wait()
-	require.Zero(t, failed.Load())
-	f.create(t, f.stored, "ns/last")
-	require.EqualValues(t, workers*objects*5/3+1, all.compare(t))
-	f.sameAsStored(t)
-	require.EqualValues(t, 1, f.metric(t, "relists_total"))
-}
-
-// TestCutOff: kine ends a watch whose client does not read, without a reason.
-// The cache takes it up where it was, and its own watches don't notice.
-func TestCutOff(t *testing.T) { onEach(t, testCutOff) }
-
-func testCutOff(t *testing.T, db database) {
-	t.Parallel()
-	f := newFixture(t, startKine(t, db), noProgress)
-	first := f.create(t, f.stored, "ns/first")
-	f.reached(t, first.ResourceVersion)
-	all := f.follow(t, 3, first.ResourceVersion, "ns/last")
-	thaw := f.requests.Freeze()
-	defer thaw()
-	// More than the connection and kine's buffers hold, one after the other:
-	// kine's buffers hold batches.
-	filler := "filler=" + strings.Repeat("x", 2<<10)
-	for i := range 1500 {
-		f.create(t, f.stored, "ns/pod-"+strconv.Itoa(i), filler)
-	}
-	f.create(t, f.stored, "ns/last")
-	thaw()
-	require.Equal(t, 1501, all.compare(t))
-	require.NotZero(t, f.metric(t, "storage_watches_broken_total"), "kine has not ended the watch")
-	require.EqualValues(t, 1, f.metric(t, "relists_total"))
-	f.sameAsStored(t)
 }
 
 // TestRestart: kine is killed in the middle of writes, twice, and started again

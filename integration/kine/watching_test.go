@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 )
@@ -84,16 +83,6 @@ func (c *cached) next(t *testing.T, w watch.Interface) watch.Event {
 		require.FailNow(t, "no event came")
 		return watch.Event{}
 	}
-}
-
-// streamed asks for the initial state as a stream, with a mark at its end.
-func streamed(rv string) storage.ListOptions {
-	opts := from(rv)
-	opts.Predicate.AllowWatchBookmarks = true
-	opts.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
-	opts.SendInitialEvents = new(bool)
-	*opts.SendInitialEvents = true
-	return opts
 }
 
 // history is what has happened after a version, up to the first change of the
