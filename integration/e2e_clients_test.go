@@ -181,9 +181,10 @@ func testInformers(t *testing.T, s *apiserver) {
 	for kind, synced := range factory.WaitForCacheSync(within(t).Done()) {
 		require.True(t, synced, kind)
 	}
-	list, err := stable.Lister().List(labels.Everything())
-	require.NoError(t, err)
-	require.Len(t, list, len(first))
+	eventually(t, "the informer does not get its initial objects", func(context.Context) (bool, error) {
+		list, err := stable.Lister().List(labels.Everything())
+		return len(list) == len(first), err
+	})
 
 	more := create(t, client, "informed", "late", 10)
 	create(t, client, "not-informed", "late", 3)

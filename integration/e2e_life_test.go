@@ -4,7 +4,6 @@ package integration
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -136,6 +135,3 @@ func testSecondServer(t *testing.T, s *apiserver, runDir string) {
 		})
 	}
 }
-
-// encodeToken writes a continue token as the API does.
-func encodeToken(raw []byte) string { return base64.RawURLEncoding.EncodeToString(raw) }

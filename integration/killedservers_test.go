@@ -5,7 +5,6 @@ package integration
 import (
 	"context"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -82,7 +81,7 @@ func TestKilledServers(t *testing.T) {
 	require.NoError(t, err)
 	noLeaks(t)
 	etcd := etcdserver.Start(t, etcdserver.Config{Sync: true})
-	perServer := informersPerServer(t)
+	const perServer = 8
 	args := []string{"--standalone", "--etcd-servers=" + strings.Join(etcd.Endpoints(), ","), "--secure-port=0", "-v=2"}
 	var servers [3]*apiserver
 	var all [3]fleet
@@ -162,8 +161,8 @@ func TestKilledServers(t *testing.T) {
 		begin(i)
 		started := time.Since(began)
 		synced(fmt.Sprintf("after server %d was killed", i))
-		t.Logf("server %d was killed: %v until another one served, %v until its %d clients watched; %s",
-			i, started.Round(time.Millisecond), time.Since(began).Round(time.Millisecond), perServer, memoryOf(servers[i]))
+		t.Logf("server %d was killed: %v until another one served, %v until its %d clients watched",
+			i, started.Round(time.Millisecond), time.Since(began).Round(time.Millisecond), perServer)
 	}
 	for i := range clients {
 		for n, c := range clients[i] {
@@ -194,32 +193,4 @@ func TestKilledServers(t *testing.T) {
 	refused := openWatch(t, only, quiet+first.ResourceVersion).next(t)
 	require.Equal(t, string(watch.Error), refused.Type)
 	require.Contains(t, string(refused.Object.Raw), "Expired")
-}
-
-// informersPerServer is how many clients each server of TestKilledServers has:
-// RESTARTED_INFORMERS, or a few.
-func informersPerServer(t *testing.T) int {
-	asked := os.Getenv("RESTARTED_INFORMERS")
-	if asked == "" {
-		return 8
-	}
-	n, err := strconv.Atoi(asked)
-	require.NoError(t, err)
-	return n
-}
-
-// memoryOf is what a server's process takes now and has taken at most, where the
-// system tells it.
-func memoryOf(s *apiserver) string {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
-	if err != nil {
-		return "its memory is not known: " + err.Error()
-	}
-	var out []string
-	for line := range strings.Lines(string(status)) {
-		if strings.HasPrefix(line, "VmHWM:") || strings.HasPrefix(line, "VmRSS:") {
-			out = append(out, strings.Join(strings.Fields(line), " "))
-		}
-	}
-	return strings.Join(out, ", ")
 }

@@ -3,12 +3,14 @@
 package integration
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/storage"
 	storagetesting "k8s.io/apiserver/pkg/storage/testing"
 	"k8s.io/component-base/featuregate"
 
@@ -23,6 +25,16 @@ type suite struct {
 	variant string
 	needs   setup
 	run     func(t *testing.T, f *fixture)
+}
+
+// plain is a suite that takes nothing but a cacher.
+func plain(function string, run func(context.Context, *testing.T, storage.Interface)) suite {
+	return suite{function: function, run: func(t *testing.T, f *fixture) { run(f.ctx, t, f.cacher) }}
+}
+
+func (s suite) with(needs setup) suite {
+	s.needs = needs
+	return s
 }
 
 // unsafeDeletion is the gate of all that deletes objects that can't be read.
@@ -65,42 +77,18 @@ var writeSuites = []suite{
 	{function: "RunTestCreate", run: func(t *testing.T, f *fixture) {
 		storagetesting.RunTestCreate(f.ctx, t, f.cacher, f.check)
 	}},
-	{function: "RunTestCreateWithTTL", run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestCreateWithTTL(f.ctx, t, f.cacher)
-	}},
-	{function: "RunTestCreateWithKeyExist", run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestCreateWithKeyExist(f.ctx, t, f.cacher)
-	}},
-	{function: "RunTestUnconditionalDelete", run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestUnconditionalDelete(f.ctx, t, f.cacher)
-	}},
-	{function: "RunTestConditionalDelete", run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestConditionalDelete(f.ctx, t, f.cacher)
-	}},
-	{function: "RunTestDeleteWithSuggestion", run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestDeleteWithSuggestion(f.ctx, t, f.cacher)
-	}},
-	{function: "RunTestDeleteWithSuggestionAndConflict", run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestDeleteWithSuggestionAndConflict(f.ctx, t, f.cacher)
-	}},
-	{function: "RunTestDeleteWithConflict", run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestDeleteWithConflict(f.ctx, t, f.cacher)
-	}},
-	{function: "RunTestDeleteWithSuggestionOfDeletedObject", run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestDeleteWithSuggestionOfDeletedObject(f.ctx, t, f.cacher)
-	}},
-	{function: "RunTestValidateDeletionWithSuggestion", run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestValidateDeletionWithSuggestion(f.ctx, t, f.cacher)
-	}},
-	{function: "RunTestValidateDeletionWithOnlySuggestionValid", run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestValidateDeletionWithOnlySuggestionValid(f.ctx, t, f.cacher)
-	}},
-	{function: "RunTestPreconditionalDeleteWithSuggestion", run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestPreconditionalDeleteWithSuggestion(f.ctx, t, f.cacher)
-	}},
-	{function: "RunTestPreconditionalDeleteWithOnlySuggestionPass", run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestPreconditionalDeleteWithOnlySuggestionPass(f.ctx, t, f.cacher)
-	}},
+	plain("RunTestCreateWithTTL", storagetesting.RunTestCreateWithTTL),
+	plain("RunTestCreateWithKeyExist", storagetesting.RunTestCreateWithKeyExist),
+	plain("RunTestUnconditionalDelete", storagetesting.RunTestUnconditionalDelete),
+	plain("RunTestConditionalDelete", storagetesting.RunTestConditionalDelete),
+	plain("RunTestDeleteWithSuggestion", storagetesting.RunTestDeleteWithSuggestion),
+	plain("RunTestDeleteWithSuggestionAndConflict", storagetesting.RunTestDeleteWithSuggestionAndConflict),
+	plain("RunTestDeleteWithConflict", storagetesting.RunTestDeleteWithConflict),
+	plain("RunTestDeleteWithSuggestionOfDeletedObject", storagetesting.RunTestDeleteWithSuggestionOfDeletedObject),
+	plain("RunTestValidateDeletionWithSuggestion", storagetesting.RunTestValidateDeletionWithSuggestion),
+	plain("RunTestValidateDeletionWithOnlySuggestionValid", storagetesting.RunTestValidateDeletionWithOnlySuggestionValid),
+	plain("RunTestPreconditionalDeleteWithSuggestion", storagetesting.RunTestPreconditionalDeleteWithSuggestion),
+	plain("RunTestPreconditionalDeleteWithOnlySuggestionPass", storagetesting.RunTestPreconditionalDeleteWithOnlySuggestionPass),
 	{
 		function: "RunTestDeleteWithConflictAndMissingExpectedTransformOrDecodeError", variant: "transformer",
 		needs: setup{gates: unsafeDeletion(true), failing: transformerFails},
@@ -131,25 +119,17 @@ var writeSuites = []suite{
 	{function: "RunTestGuaranteedUpdate", needs: setup{watched: watchedApart}, run: func(t *testing.T, f *fixture) {
 		storagetesting.RunTestGuaranteedUpdate(f.ctx, t, f.exchangeable(), f.check)
 	}},
-	{function: "RunTestGuaranteedUpdateWithTTL", run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestGuaranteedUpdateWithTTL(f.ctx, t, f.cacher)
-	}},
+	plain("RunTestGuaranteedUpdateWithTTL", storagetesting.RunTestGuaranteedUpdateWithTTL),
 	{function: "RunTestGuaranteedUpdateChecksStoredData", needs: setup{watched: watchedApart}, run: func(t *testing.T, f *fixture) {
 		storagetesting.RunTestGuaranteedUpdateChecksStoredData(f.ctx, t, f.exchangeable())
 	}},
-	{function: "RunTestGuaranteedUpdateWithConflict", run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestGuaranteedUpdateWithConflict(f.ctx, t, f.cacher)
-	}},
-	{function: "RunTestGuaranteedUpdateWithSuggestionAndConflict", run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestGuaranteedUpdateWithSuggestionAndConflict(f.ctx, t, f.cacher)
-	}},
+	plain("RunTestGuaranteedUpdateWithConflict", storagetesting.RunTestGuaranteedUpdateWithConflict),
+	plain("RunTestGuaranteedUpdateWithSuggestionAndConflict", storagetesting.RunTestGuaranteedUpdateWithSuggestionAndConflict),
 	{function: "RunTestTransformationFailure", needs: setup{watched: watchedApart}, run: func(t *testing.T, f *fixture) {
 		storagetesting.RunTestTransformationFailure(f.ctx, t, f.exchangeable())
 	}},
 	// Its objects have no names, so that their keys can't be told from them.
-	{function: "RunTestKeySchema", needs: configured(fromStorage), run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestKeySchema(f.ctx, t, f.cacher)
-	}},
+	plain("RunTestKeySchema", storagetesting.RunTestKeySchema).with(configured(fromStorage)),
 }
 
 func deleteWithConflictOfUnreadable(t *testing.T, f *fixture) {
@@ -161,9 +141,7 @@ func deleteOfUnreadable(t *testing.T, f *fixture) {
 }
 
 var readSuites = []suite{
-	{function: "RunTestGet", run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestGet(f.ctx, t, f.cacher)
-	}},
+	plain("RunTestGet", storagetesting.RunTestGet),
 	{
 		// The suite looks at the keys that etcd is asked for.
 		function: "RunTestList", needs: setup{keys: "/registry"},
@@ -177,9 +155,7 @@ var readSuites = []suite{
 	{function: "RunTestGetListNonRecursive", run: func(t *testing.T, f *fixture) {
 		storagetesting.RunTestGetListNonRecursive(f.ctx, t, f.increase, f.cacher)
 	}},
-	{function: "RunTestGetListRecursivePrefix", run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestGetListRecursivePrefix(f.ctx, t, f.cacher)
-	}},
+	plain("RunTestGetListRecursivePrefix", storagetesting.RunTestGetListRecursivePrefix),
 	{
 		// The cache has the objects from before they became unreadable; what
 		// is judged is what a read from storage says of them.
@@ -223,12 +199,8 @@ var readSuites = []suite{
 			storagetesting.RunTestListResourceVersionMatch(f.ctx, t, f.exchangeable())
 		},
 	},
-	{function: "RunTestListPaging", run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestListPaging(f.ctx, t, f.cacher)
-	}},
-	{function: "RunTestNamespaceScopedList", needs: configured(indexed), run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestNamespaceScopedList(f.ctx, t, f.cacher)
-	}},
+	plain("RunTestListPaging", storagetesting.RunTestListPaging),
+	plain("RunTestNamespaceScopedList", storagetesting.RunTestNamespaceScopedList).with(configured(indexed)),
 	{function: "RunTestCompactRevision", run: func(t *testing.T, f *fixture) {
 		storagetesting.RunTestCompactRevision(f.ctx, t, f.cacher, f.increase, f.compact)
 	}},
@@ -241,23 +213,15 @@ var readSuites = []suite{
 }
 
 var watchSuites = []suite{
-	{function: "RunTestWatch", run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestWatch(f.ctx, t, f.cacher)
-	}},
+	plain("RunTestWatch", storagetesting.RunTestWatch),
 	// The cache goes on to serve watches from what storage has compacted, as
 	// long as its window reaches: the suite's "too old" is that of the window.
 	{function: "RunTestWatchFromZero", needs: configured(tinyWindow), run: func(t *testing.T, f *fixture) {
 		storagetesting.RunTestWatchFromZero(f.ctx, t, f.cacher, f.compactAndFlush)
 	}},
-	{function: "RunTestDeleteTriggerWatch", run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestDeleteTriggerWatch(f.ctx, t, f.cacher)
-	}},
-	{function: "RunTestWatchFromNonZero", run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestWatchFromNonZero(f.ctx, t, f.cacher)
-	}},
-	{function: "RunTestDelayedWatchDelivery", run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestDelayedWatchDelivery(f.ctx, t, f.cacher)
-	}},
+	plain("RunTestDeleteTriggerWatch", storagetesting.RunTestDeleteTriggerWatch),
+	plain("RunTestWatchFromNonZero", storagetesting.RunTestWatchFromNonZero),
+	plain("RunTestDelayedWatchDelivery", storagetesting.RunTestDelayedWatchDelivery),
 	{function: "RunTestWatchError", needs: setup{watched: watchedHeld}, run: func(t *testing.T, f *fixture) {
 		storagetesting.RunTestWatchError(f.ctx, t, f.exchangeable())
 	}},
@@ -273,36 +237,22 @@ var watchSuites = []suite{
 			storagetesting.RunTestWatchWithUnsafeDelete(f.ctx, t, store, corruptError(f.ctx))
 		},
 	},
-	{function: "RunTestWatchContextCancel", run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestWatchContextCancel(f.ctx, t, f.cacher)
-	}},
-	{function: "RunTestWatcherTimeout", run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestWatcherTimeout(f.ctx, t, f.cacher)
-	}},
-	{function: "RunTestWatchDeleteEventObjectHaveLatestRV", run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestWatchDeleteEventObjectHaveLatestRV(f.ctx, t, f.cacher)
-	}},
-	{function: "RunTestWatchInitializationSignal", run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestWatchInitializationSignal(f.ctx, t, f.cacher)
-	}},
+	plain("RunTestWatchContextCancel", storagetesting.RunTestWatchContextCancel),
+	plain("RunTestWatcherTimeout", storagetesting.RunTestWatcherTimeout),
+	plain("RunTestWatchDeleteEventObjectHaveLatestRV", storagetesting.RunTestWatchDeleteEventObjectHaveLatestRV),
+	plain("RunTestWatchInitializationSignal", storagetesting.RunTestWatchInitializationSignal),
 	{function: "RunOptionalTestProgressNotify", needs: configured(frequentBookmarks), run: func(t *testing.T, f *fixture) {
 		storagetesting.RunOptionalTestProgressNotify(f.ctx, t, f.cacher, f.increase)
 	}},
-	{function: "RunTestClusterScopedWatch", needs: configured(clusterScoped, indexed), run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestClusterScopedWatch(f.ctx, t, f.cacher)
-	}},
-	{function: "RunTestNamespaceScopedWatch", needs: configured(indexed), run: func(t *testing.T, f *fixture) {
-		storagetesting.RunTestNamespaceScopedWatch(f.ctx, t, f.cacher)
-	}},
+	plain("RunTestClusterScopedWatch", storagetesting.RunTestClusterScopedWatch).with(configured(clusterScoped, indexed)),
+	plain("RunTestNamespaceScopedWatch", storagetesting.RunTestNamespaceScopedWatch).with(configured(indexed)),
 	{function: "RunTestWatchDispatchBookmarkEvents", run: func(t *testing.T, f *fixture) {
 		storagetesting.RunTestWatchDispatchBookmarkEvents(f.ctx, t, f.cacher, true)
 	}},
 	{function: "RunTestOptionalWatchBookmarksWithCorrectResourceVersion", run: func(t *testing.T, f *fixture) {
 		storagetesting.RunTestOptionalWatchBookmarksWithCorrectResourceVersion(f.ctx, t, unhurried{f.cacher, f})
 	}},
-	{function: "RunSendInitialEventsBackwardCompatibility", run: func(t *testing.T, f *fixture) {
-		storagetesting.RunSendInitialEventsBackwardCompatibility(f.ctx, t, f.cacher)
-	}},
+	plain("RunSendInitialEventsBackwardCompatibility", storagetesting.RunSendInitialEventsBackwardCompatibility),
 	// The suite begins at resourceVersion 1.
 	{function: "RunWatchSemantics", needs: setup{server: true}, run: func(t *testing.T, f *fixture) {
 		storagetesting.RunWatchSemantics(f.ctx, t, settling{f.cacher})
