@@ -25,7 +25,6 @@ import (
 var (
 	requests = flag.Int64("requests", 5000, "how many requests to ask of both sides, unless E2E_DURATION says for how long")
 	pairs    = flag.Int("pairs", 3, "how many pairs of servers are asked at a time")
-	shrink   = flag.Bool("shrink", true, "stop at a difference and look for the shortest list of steps that shows it")
 )
 
 // enough requests use each rule.
@@ -80,40 +79,6 @@ func (r *run) perform(steps []step) (found []string) {
 	return nil
 }
 
-// shortest leaves out steps as long as a difference remains, for some minutes at most.
-func (r *run) shortest(steps []step) ([]step, []string) {
-	found := r.perform(steps)
-	deadline := time.Now().Add(5 * patience)
-	for size := len(steps) / 2; size > 0 && found != nil; size /= 2 {
-		for at := 0; at+size <= len(steps) && time.Now().Before(deadline); {
-			less := slices.Delete(slices.Clone(steps), at, at+size)
-			if differs := r.perform(less); differs != nil {
-				steps, found = less, differs
-			} else {
-				at += size
-			}
-		}
-	}
-	return steps, found
-}
-
-// report fails the test for the difference that a program has shown.
-func (r *run) report(t *testing.T, seed uint64, found []string) {
-	for _, difference := range found {
-		assert.Fail(t, difference, "seed %d", seed)
-	}
-	if *shrink {
-		steps, found := r.shortest(program(seed))
-		t.Logf("seed %d, the shortest list of steps (they show no difference when repeated: %v):", seed, found == nil)
-		for _, s := range steps {
-			t.Log("  ", s)
-		}
-		for _, difference := range found {
-			t.Log(difference)
-		}
-	}
-}
-
 // The same requests to both caches have the same answers.
 func TestBeside(t *testing.T) {
 	n := &counts{ruled: map[string]int{}}
@@ -131,10 +96,10 @@ func TestBeside(t *testing.T) {
 	for range *pairs {
 		r := newRun(t, n)
 		group.Go(func() {
-			for more() && !(*shrink && t.Failed()) {
+			for more() && !t.Failed() {
 				s := seed.Add(1)
-				if found := r.perform(program(s)); found != nil {
-					r.report(t, s, found)
+				for _, difference := range r.perform(program(s)) {
+					assert.Fail(t, difference, "seed %d", s)
 				}
 			}
 		})

@@ -4,11 +4,11 @@
 // cache, one on the cacher that k8s.io/apiserver ships. Requests are drawn from a grammar
 // by a seed; between them objects, definitions, keys of encryption and servers change. The
 // answers must be equal, but for the rows of COMPATIBILITY.md that a request may show: each
-// of these is a rule, by its name. A difference without a rule fails, and the shortest list
-// of steps that shows it is printed.
+// of these is a rule, by its name. A difference without a rule fails, with the seed and the
+// changes before it.
 //
 //	make e2e SUITE=beside RUN=TestBeside SEED=7 DURATION=10m
-//	go test -C integration/beside -run TestBeside -args -requests 100000 -shrink=false
+//	go test -C integration/beside -run TestBeside -args -requests 100000
 //
 // The package is a module of its own, so that nobody's dependencies grow.
 package beside

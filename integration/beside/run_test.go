@@ -21,8 +21,7 @@ import (
 	"github.com/kube-watchcache/watchcache/storage/etcd3/embedded"
 )
 
-// step is one thing that happens. It asks the run for all that it needs of earlier steps,
-// so that a program goes on meaning something when steps are left out.
+// step is one thing that happens. It asks the run for all that it needs of earlier steps.
 type step interface {
 	fmt.Stringer
 	do(*run)

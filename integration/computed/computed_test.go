@@ -5,13 +5,10 @@
 package computed
 
 import (
-	"bufio"
-	"context"
 	"encoding/json"
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
@@ -172,51 +169,4 @@ func number(t *testing.T, version string) uint64 {
 	n, err := strconv.ParseUint(version, 10, 64)
 	require.NoError(t, err)
 	return n
-}
-
-// TestKubectl runs the page's command, and others.
-func TestKubectl(t *testing.T) {
-	if _, err := exec.LookPath("kubectl"); err != nil {
-		t.Skip("there is no kubectl to speak to the server with")
-	}
-	s := start(t, t.TempDir(), "0")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	home := append(os.Environ(), "HOME="+t.TempDir()) // for kubectl's own cache
-	kubectl := func(args ...string) *exec.Cmd {
-		cmd := exec.CommandContext(ctx, "kubectl", args...)
-		cmd.Dir, cmd.Env = s.dir, home
-		return cmd
-	}
-	args, err := said("kubectl")
-	require.NoError(t, err)
-	watching := kubectl(args...)
-	out, err := watching.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, watching.Start())
-	defer func() {
-		cancel()
-		_ = watching.Wait()
-	}()
-	p := startProcess(t)
-	lines, header := bufio.NewScanner(out), ""
-	row := regexp.MustCompile(`^` + p.name + ` +\d+ +cat$`)
-	for lines.Scan() && !row.MatchString(lines.Text()) {
-		if header == "" {
-			header = lines.Text()
-		}
-	}
-	require.NoError(t, lines.Err())
-	require.Regexp(t, row, lines.Text())
-	require.Equal(t, []string{"NAME", "PERCENT", "COMMAND"}, strings.Fields(header))
-
-	for want, args := range map[string][]string{
-		"^load.loads.example.com/cpu-0\n":       {"get", "loads", "-l", "kind=cpu", "-o", "name"},
-		`(?m)^ *Name: +` + p.name + `$`:         {"describe", "load", p.name},
-		"does not allow this method":            {"delete", "load", "cpu-0"},
-		"(?s)does not allow this method|method": {"annotate", "load", "cpu-0", "a=b"},
-	} {
-		out, _ := kubectl(append([]string{"--kubeconfig", ".run/kubeconfig"}, args...)...).CombinedOutput() // two of them fail
-		require.Regexp(t, want, string(out), "%v", args)
-	}
 }

@@ -175,31 +175,6 @@ func testServerThatEnds(t *testing.T, dir string, up *process) {
 	require.Empty(t, running)
 }
 
-// TestFlagsOfAClusterByHand starts nothing: each flag is wrong.
-func TestFlagsOfAClusterByHand(t *testing.T) {
-	binary, err := kubernetes.Path()
-	require.NoError(t, err)
-	for args, want := range map[string]string{
-		"up --implementation=theirs":               `"theirs" is not a watch cache: want "watchcache" or "shipped"`,
-		"kube-apiserver --watch-cache-shadow=2":    "--watch-cache-shadow is 2: want a share of the requests",
-		"up --nodes=-1":                            "--nodes=-1: must not be negative",
-		"up --nodes=many":                          `invalid argument "many"`,
-		"up --watches=none":                        `"none" is no way to watch: choose "node" or "shared"`,
-		"up --dir=/dev/null/here":                  "/dev/null",
-		"load --implementations=watchcache,theirs": `"theirs" is not one of`,
-		"load --pods=0":                            "--pods=0: must be positive",
-		"up here":                                  `unknown command "here"`,
-		"down":                                     `unknown command "down"`,
-		"nodes --nodes=0 --kubeconfig=/none":       "/none",
-	} {
-		t.Run(args, func(t *testing.T) {
-			out, err := exec.Command(binary, strings.Fields(args)...).CombinedOutput()
-			require.Error(t, err)
-			require.Contains(t, string(out), want)
-		})
-	}
-}
-
 // TestLoad puts a small load on both caches: every figure is there.
 func TestLoad(t *testing.T) {
 	binary, err := kubernetes.Path()

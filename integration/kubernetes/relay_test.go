@@ -17,7 +17,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -232,13 +231,8 @@ func TestRelay(t *testing.T) {
 			c.sh(t, "kubectl -n lab wait --for=condition=Available deployment/web --timeout=3m")
 			t.Run("informers", func(t *testing.T) { testInformers(t, c) })
 			t.Run("kubectl", func(t *testing.T) { testKubectl(t, c) })
-			t.Run("refused", func(t *testing.T) { testRefused(t, c) })
 			t.Run("controller-runtime", func(t *testing.T) { testControllerRuntime(t, c) })
-			t.Run("rights", func(t *testing.T) { testRelayRights(t, c) })
-			t.Run("definition", func(t *testing.T) { testDefinition(t, c) })
 			require.NotContains(t, c.relay.log.String(), "forbidden", "the rights of the page don't suffice")
-			t.Run("another server", func(t *testing.T) { testAnotherServer(t, c) })
-			t.Run("restart", func(t *testing.T) { testRestart(t, c) })
 			c.relay.interrupt(t)
 		})
 	}
@@ -469,31 +463,6 @@ func testKubectl(t *testing.T, c *relayed) {
 	c.apply(t, gated)
 }
 
-// testRefused asks for what a relay does not do.
-func testRefused(t *testing.T, c *relayed) {
-	ask := "ask the upstream, https://" + c.network.Address()
-	require.NoError(t, os.WriteFile(filepath.Join(c.dir, "pod.yaml"), []byte(strings.ReplaceAll(gated, "gated", "refused")), 0o600))
-	for command, want := range map[string]string{
-		"logs gated":                                 "this relay does not serve pods/log: " + ask,
-		"exec gated -- ls":                           ask,
-		"create -f pod.yaml":                         `this relay only reads, "create" of pods in version "v1" is not for it: ` + ask,
-		"apply -f pod.yaml":                          ask,
-		"run refused --image=i":                      ask,
-		"create configmap refused":                   `this relay does not serve configmaps in version "v1": ` + ask,
-		"create deployment refused --image=i":        `this relay does not serve deployments.apps in version "v1": ` + ask,
-		"delete pod gated":                           `this relay only reads, "delete" of pods in version "v1" is not for it: ` + ask,
-		"label pod gated a=b":                        ask,
-		"scale deployment web --replicas=1":          "the server doesn't have a resource type",
-		"get pod gated --subresource=status -o name": ask,
-		"auth can-i list pods":                       ask,
-	} {
-		out, err := c.through.try("kubectl -n lab " + command)
-		require.Error(t, err, command)
-		require.Contains(t, out, want, command)
-	}
-	require.NotContains(t, c.sh(t, "kubectl -n lab get pods,configmaps,deployments -o name"), "refused")
-}
-
 // change is what happened to an object.
 type happened struct{ what, key, version string }
 
@@ -616,163 +585,6 @@ func (c *relayed) history(t *testing.T, prefix string, from, to int64) (all []ha
 	}
 	t.Fatal("etcd's history ends")
 	return nil
-}
-
-// testRelayRights asks both the same as users with different rights.
-func testRelayRights(t *testing.T, c *relayed) {
-	c.sh(t, `kubectl -n lab create serviceaccount bot && kubectl -n lab create serviceaccount named
-		kubectl create clusterrole pods-reader --verb=get,list,watch --resource=pods
-		kubectl -n lab create role one-pod --verb=get,list,watch --resource=pods --resource-name=gated
-		kubectl -n lab create rolebinding viewer --clusterrole=pods-reader --user=viewer
-		kubectl create clusterrolebinding bot --clusterrole=pods-reader --serviceaccount=lab:bot
-		kubectl -n lab create rolebinding named --role=one-pod --serviceaccount=lab:named`)
-	const certificate = "{client-certificate: viewer.crt, client-key: viewer.key}"
-	token := func(account string) string {
-		return fmt.Sprintf("{token: %q}", strings.TrimSpace(c.sh(t, "kubectl -n lab create token "+account)))
-	}
-	gone := token("named")
-	both := func(user, credentials, command string) (out string, err error) {
-		t.Helper()
-		want, wrong := c.try("kubectl "+command, "KUBECONFIG="+c.writeKubeconfig(t, "direct-"+user, credentials))
-		out, err = c.through.try("kubectl "+command, "KUBECONFIG="+c.through.writeKubeconfig(t, "through-"+user, credentials))
-		require.Equal(t, wrong == nil, err == nil, "%s: %s\ndirect: %s\nthrough the relay: %s", user, command, want, out)
-		require.Equal(t, ages.ReplaceAllString(want, "AGE"), ages.ReplaceAllString(out, "AGE"), "%s: %s", user, command)
-		return out, err
-	}
-	allowed := func(user, credentials, command string) {
-		t.Helper()
-		out, err := both(user, credentials, command)
-		require.NoError(t, err, "%s: %s: %s", user, command, out)
-	}
-	refused := func(user, credentials, command, want string) {
-		t.Helper()
-		out, err := both(user, credentials, command)
-		require.Error(t, err, "%s: %s", user, command)
-		require.Contains(t, out, want)
-	}
-	for _, user := range []struct{ name, credentials string }{{"viewer", certificate}, {"bot", token("bot")}, {"named", token("named")}} {
-		allowed(user.name, user.credentials, "-n lab get pod gated -o name")
-		refused(user.name, user.credentials, "get nodes", "Forbidden")
-		refused(user.name, user.credentials, "-n lab get gadgets", "Forbidden")
-		for _, of := range []string{"-n lab get pods", "-n lab get pods -o name"} {
-			if user.name == "named" {
-				refused(user.name, user.credentials, of, "Forbidden")
-			} else {
-				allowed(user.name, user.credentials, of)
-			}
-		}
-		if user.name == "bot" {
-			allowed(user.name, user.credentials, "get pods -A -o name")
-		} else {
-			refused(user.name, user.credentials, "get pods -A -o name", "Forbidden")
-		}
-	}
-	allowed("named", token("named"), "-n lab get pods --field-selector metadata.name=gated -o name")
-	refused("mallory", "{token: none}", "-n lab get pods", "Unauthorized")
-	refused("nobody", "{}", "-n lab get pods --username=none --password=none", "")
-	refused("viewer", certificate, "-n lab get pods --as=admin --as-group=system:masters", "Forbidden")
-
-	// A revoked right ends when the relay's cached decision expires.
-	c.sh(t, "kubectl -n lab delete rolebinding viewer && kubectl -n lab delete serviceaccount named")
-	for user, credentials := range map[string]string{"viewer": certificate, "gone": gone} {
-		path := c.through.writeKubeconfig(t, "through-"+user, credentials)
-		until(t, user+" is refused", func() bool {
-			_, err := c.through.try("kubectl -n lab get pod gated -o name", "KUBECONFIG="+path)
-			return err != nil
-		})
-		refused(user, credentials, "-n lab get pod gated -o name", "")
-	}
-}
-
-// testDefinition deletes a custom resource's definition under informers, and creates it
-// again.
-func testDefinition(t *testing.T, c *relayed) {
-	f := c.follow(t)
-	c.sh(t, "kubectl delete crd gadgets.zoo.example.com --timeout=3m")
-	c.through.eventually(t, "kubectl -n lab get gadgets 2>&1 || true", "the upstream has no resource gadgets.zoo.example.com any more")
-	require.Contains(t, c.through.sh(t, "kubectl -n lab get pods -o name"), "pod/", "the others are served")
-	c.apply(t, gadgetsDefinition)
-	c.sh(t, "kubectl wait --for=condition=Established crd/gadgets.zoo.example.com --timeout=3m")
-	c.eventually(t, "kubectl -n lab get gadgets 2>&1", "No resources found")
-	c.apply(t, gadget("g1", "red")+gadget("again", "blue"))
-	c.through.eventually(t, "kubectl -n lab get gadgets --field-selector spec.color=blue -o name", "gadget.zoo.example.com/again\n")
-	c.level(t, f)
-	lists, _, _ := f.typed.counts()
-	require.Equal(t, map[string]int{"pods": 1, "nodes": 1, "services": 1, "endpointslices": 1}, lists, "informers of other resources notice nothing")
-}
-
-// relists returns how often the relay has listed, by the resource.
-func (c *relayed) relists(t *testing.T) map[string]int {
-	t.Helper()
-	all := map[string]int{}
-	for _, line := range regexp.MustCompile(`(?m)^watchcache_relists_total\{.*resource="(\w+)"} (\d+)$`).FindAllStringSubmatch(c.through.sh(t, "kubectl get --raw /metrics"), -1) {
-		n, err := strconv.Atoi(line[2])
-		require.NoError(t, err)
-		all[line[1]] += n
-	}
-	require.Len(t, all, 5)
-	return all
-}
-
-// testAnotherServer leads the relay to a second kube-apiserver, and back: neither it nor
-// informers list again.
-func testAnotherServer(t *testing.T, c *relayed) {
-	port := freePort(t, "127.0.0.1")
-	c.run(t, kubernetes, append([]string{"kube-apiserver"}, c.local.APIServerFlags(port)...)...)
-	other := &cluster{dir: c.dir, url: fmt.Sprintf("https://127.0.0.1:%d", port)}
-	other.kubeconfig = other.writeKubeconfig(t, "second-admin", "{client-certificate: admin.crt, client-key: admin.key}")
-	other.eventually(t, "kubectl get --raw /readyz", "ok")
-	other.eventually(t, "kubectl get gadgets -A -o name", "gadget.zoo") // its cache of custom resources begins now
-	f := c.follow(t)
-	before := c.relists(t)
-	for round, target := range []string{other.url, c.url} {
-		c.change(t, fmt.Sprintf("d%d", round)) // of all that is served, so that both servers have a history
-		c.level(t, f)
-		c.sh(t, fmt.Sprintf("kubectl -n lab create configmap unrelated-%d", round))
-		c.network.Forward(strings.TrimPrefix(target, "https://"))
-		require.Positive(t, c.network.Cut())
-		c.change(t, fmt.Sprintf("e%d", round))
-		c.level(t, f)
-	}
-	require.Equal(t, before, c.relists(t))
-	for _, asked := range []*requests{f.typed, f.custom} {
-		lists, watches, _ := asked.counts()
-		for resource, n := range lists {
-			require.Equal(t, []int{1, 1}, []int{n, watches[resource]}, "the informer of %s has the watch that it began with", resource)
-		}
-	}
-}
-
-// testRestart kills the kube-apiserver and starts it again under informers.
-func testRestart(t *testing.T, c *relayed) {
-	f := c.follow(t)
-	c.level(t, f)
-	before := c.relists(t)
-	c.sh(t, "kubectl -n lab create configmap unrelated") // a version that the relay has not heard of
-	require.NoError(t, syscall.Kill(c.local.Server("kube-apiserver").PID(), syscall.SIGKILL))
-	<-c.local.Server("kube-apiserver").Exited()
-	require.ErrorContains(t, c.local.StopServer("kube-apiserver"), "killed")
-	until(t, "the relay says that the upstream is gone", func() bool {
-		out, err := c.through.try("kubectl get --raw /readyz/upstream")
-		return err != nil && strings.Contains(out, "InternalError")
-	})
-	require.NoError(t, c.local.StartAPIServer(within(t)))
-	c.change(t, "c")
-	c.level(t, f)
-	c.through.eventually(t, "kubectl get --raw /readyz", "ok")
-	again, lists := c.relists(t), f.lists()
-	_, watches, _ := f.typed.counts()
-	if c.on == ours { // a server on this cache reads of etcd what was before its restart
-		for resource, n := range before {
-			if resource != "gadgets" { // custom resources have no such history
-				require.Equal(t, n, again[resource], "the relay has listed %s again", resource)
-				require.Equal(t, []int{1, 1}, []int{lists[resource], watches[resource]}, "the informer of %s has the watch that it began with", resource)
-			}
-		}
-	}
-	for resource, n := range lists {
-		require.LessOrEqual(t, n-1, again[resource]-before[resource], "informers list %s again where the relay had to", resource)
-	}
 }
 
 // TestRelayDemo runs what make relay-demo does, twice in one folder, and all that it says

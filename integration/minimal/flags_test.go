@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -62,20 +61,4 @@ func TestBadFlags(t *testing.T) {
 			require.Empty(t, left)
 		})
 	}
-}
-
-var notCode = regexp.MustCompile(`^\s*(//.*)?$`)
-
-// TestLines: the page says how much there is to copy.
-func TestLines(t *testing.T) {
-	files, lines := read(t, example), 0
-	for _, name := range []string{"main.go", "server.go", "storage.go"} {
-		for line := range strings.Lines(files[name]) {
-			if !notCode.MatchString(strings.TrimSuffix(line, "\n")) {
-				lines++
-			}
-		}
-	}
-	require.Contains(t, files["README.md"], "200 lines of Go")
-	require.LessOrEqual(t, lines, 200)
 }

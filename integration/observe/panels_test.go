@@ -4,7 +4,6 @@ package observe
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/url"
@@ -21,77 +20,9 @@ import (
 	"github.com/kube-watchcache/watchcache/dashboards"
 )
 
-// shown is data that a query of a panel must have: a series with the label values,
-// and a value in it that holds.
-type shown struct {
-	labels map[string]string
-	holds  func(float64) bool
-}
-
-func positive(v float64) bool { return v > 0 }
-
-// is returns whether a value is the wanted one.
-func is(want float64) func(float64) bool { return func(v float64) bool { return v == want } }
-
-// of is a value above 0 of the scenario's server; labels are names and values.
-func of(scenario string, labels ...string) shown {
-	s := shown{labels: map[string]string{"instance": scenario}, holds: positive}
-	for i := 0; i < len(labels); i += 2 {
-		s.labels[labels[i]] = labels[i+1]
-	}
-	return s
-}
-
-// at is a certain value of the scenario's server.
-func at(scenario string, value float64) shown {
-	return shown{labels: map[string]string{"instance": scenario}, holds: is(value)}
-}
-
-// panelData is what the queries show that do not have a value above 0 of the server
-// in good order, or have more than that, by dashboard, title and query.
-var panelData = map[string][]shown{
-	"overview/State/A": {at(goodOrder, 1), at(notReady, 0), at(notReady, 3), at(undecodable, 2)},
-	"overview/Alerts that fire/A": {
-		of(notReady, "alertname", dashboards.AlertNotReady), of(silent, "alertname", dashboards.AlertStale),
-		of(inconsistent, "alertname", dashboards.AlertConsistencyFailed), of(shortWindow, "alertname", dashboards.AlertWindowShort),
-	},
-	"overview/Relists/A":                         {of(relisting, "cause", "expired"), of(inconsistent, "cause", "inconsistent")},
-	"overview/Storage troubles/A":                {of(relisting)},
-	"overview/Storage troubles/B":                {of(undecodable)},
-	"overview/Consistency checks/A":              {of(goodOrder, "result", "passed"), of(inconsistent, "result", "failed")},
-	"overview/Shadow/A":                          {of(inShadow, "kind", "get"), of(inShadow, "kind", "list"), of(inShadow, "kind", "watch")},
-	"overview/Shadow/B":                          {}, // nothing differs
-	"overview/Shadow/C":                          {},
-	"overview/Storage silence/A":                 {of(goodOrder), of(silent)},
-	"overview/Versions behind storage/A":         {of(undecodable)},
-	"overview/Version requests/A":                {of(goodOrder, "result", "ok"), of(silent, "result", "unanswered")},
-	"overview/Version requests: time/A":          {of(goodOrder), of(slowEtcd)},
-	"overview/Span of the window/B":              {of(shortWindow)},
-	"overview/Memory/A":                          {part("objects"), part("window"), part("encodings"), part("indexes"), part("snapshots")},
-	"overview/Events from storage/A":             {of(goodOrder, "type", "ADDED"), of(goodOrder, "type", "MODIFIED"), of(goodOrder, "type", "DELETED"), of(goodOrder, "type", "BOOKMARK")},
-	"overview/Time by stage/A":                   {of(goodOrder, "stage", "feed"), of(goodOrder, "stage", "queue"), of(goodOrder, "stage", "dispatch")},
-	"overview/Woken up/A":                        {of(notReady)},
-	"watchers/The slowest watcher, in seconds/A": {of(expiring, "watcher", "worst"), of(goodOrder, "watcher", "worst")},
-	"watchers/The slowest watcher, in events/A":  {of(expiring, "watcher", "worst"), of(goodOrder, "watcher", "worst")},
-	"watchers/Watchers/A":                        {of(goodOrder, "state", "live"), of(goodOrder, "state", "parked"), of(expiring, "state", "parked")},
-	"watchers/Expired/A":                         {of(expiring)},
-	"watchers/Expired/B":                         {of(expiring)},
-	"watchers/Watches ended/A":                   {of(expiring, "reason", "expired"), of(relisting, "reason", "relist"), of(undecodable, "reason", "failed")},
-	"watchers/Memory held for watchers/A":        {of(goodOrder, "part", "window")},
-	"reads/Reads by decision/A": {
-		of(goodOrder, "verb", "get", "decision", "consistent"), of(goodOrder, "verb", "list", "decision", "consistent"),
-		of(goodOrder, "verb", "list", "decision", "latest"), of(goodOrder, "verb", "list", "decision", "continue"),
-		of(late, "decision", "refuse"), of(late, "decision", "delegate"),
-	},
-	"reads/Refused/A":         {of(late)},
-	"reads/Stale reads/A":     {of(late, "answer", "refused"), of(late, "answer", "storage")},
-	"reads/Indexes/A":         {of(goodOrder, "index", "keys"), of(goodOrder, "index", "f:spec.zone")},
-	"reads/Indexes/B":         {at(goodOrder, 0)}, // all its lists have a declared one
-	"reads/Storage silence/A": {of(silent)},
-}
-
-// part is a value above 0 of one part of the memory of all caches.
-func part(name string) shown { return shown{map[string]string{"part": name}, positive} }
+// empty is the queries of panels that have nothing to show in TestAlerts: no answer in the
+// shadow differs.
+var empty = []string{"overview/Shadow/B", "overview/Shadow/C"}
 
 // checkPanels runs the queries of all panels, of the variables and of the
 // annotations, as Grafana does, over the time since began.
@@ -105,16 +36,14 @@ func checkPanels(t *testing.T, ctx context.Context, prometheus *Prometheus, bega
 			for _, target := range panel.Targets {
 				key := fmt.Sprintf("%s/%s/%s", name, panel.Title, target.RefID)
 				known[key] = true
-				wanted := panelData[key]
-				if wanted == nil {
-					wanted = []shown{of(goodOrder)}
+				if !slices.Contains(empty, key) {
+					t.Run(key, func(t *testing.T) { page.check(t, ctx, target.Expr) })
 				}
-				t.Run(key, func(t *testing.T) { page.check(t, ctx, target.Expr, wanted) })
 			}
 		}
 		for _, note := range dashboard.Annotations.List {
 			t.Run(name+"/annotations", func(t *testing.T) {
-				page.check(t, ctx, note.Expr, []shown{of(silent, "alertname", dashboards.AlertStale)})
+				page.check(t, ctx, note.Expr)
 			})
 		}
 		for _, variable := range dashboard.Templating.List {
@@ -123,7 +52,7 @@ func checkPanels(t *testing.T, ctx context.Context, prometheus *Prometheus, bega
 			}
 		}
 	}
-	for key := range panelData {
+	for _, key := range empty {
 		require.True(t, known[key], "there is no query %s", key)
 	}
 }
@@ -159,24 +88,12 @@ func (p *page) expand(t *testing.T, expr string) string {
 	})
 }
 
-// check runs a query and requires the data that it must show.
-func (p *page) check(t *testing.T, ctx context.Context, expr string, wanted []shown) {
+// check runs a query and requires that it shows data.
+func (p *page) check(t *testing.T, ctx context.Context, expr string) {
 	expr = p.expand(t, expr)
 	got, err := p.rangeOf(ctx, expr)
 	require.NoError(t, err, expr)
-	for _, want := range wanted {
-		assert.True(t, slices.ContainsFunc(got, want.in), "no value that is wanted of %v in %s\nwhich has %v", want.labels, expr, got)
-	}
-}
-
-// in reports whether a series is the wanted one.
-func (s shown) in(series series) bool {
-	for label, value := range s.labels {
-		if series.Metric[label] != value {
-			return false
-		}
-	}
-	return slices.ContainsFunc(series.Values, func(v sampled) bool { return s.holds(float64(v)) })
+	assert.NotEmpty(t, got, "%s has no data", expr)
 }
 
 // checkVariable finds the values of a variable, and narrows a query to one of them.
@@ -201,24 +118,7 @@ func (p *page) checkVariable(t *testing.T, ctx context.Context, v dashboards.Var
 }
 
 // series is a series of a query's result over time.
-type series struct {
-	Metric map[string]string
-	Values []sampled
-}
-
-// sampled is a value of a series. Its time is dropped.
-type sampled float64
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (s *sampled) UnmarshalJSON(data []byte) error {
-	var pair [2]any // time, and the value as a string
-	if err := json.Unmarshal(data, &pair); err != nil {
-		return err
-	}
-	value, err := strconv.ParseFloat(fmt.Sprint(pair[1]), 64)
-	*s = sampled(value)
-	return err
-}
+type series struct{ Metric map[string]string }
 
 // rangeOf runs a query over the time of the test.
 func (p *page) rangeOf(ctx context.Context, expr string) ([]series, error) {

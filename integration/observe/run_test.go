@@ -5,17 +5,14 @@ package observe
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"regexp"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -85,25 +82,4 @@ func TestRun(t *testing.T) {
 		}
 		require.ErrorIs(t, err, syscall.ECONNREFUSED, address)
 	}
-}
-
-// A soak ends by itself, with a table for each figure.
-func TestSoak(t *testing.T) {
-	needs.Program(t, "prometheus", "prometheus")
-	var report strings.Builder
-	require.NoError(t, Run(t.Context(), Config{
-		Command: command(), Env: []string{serverVariable + "=true"}, Dir: t.TempDir(), Interval: time.Second, Scale: 1, Out: io.Discard,
-		Soak: 10 * time.Second, Report: &report,
-	}))
-	for _, table := range soakedTables {
-		require.Regexp(t, `(?m)^## `+table.heading+`\n\n\| minutes \| `+table.column+` \|\n\|---\|---\|\n(\| [\d.e-]+ \| [1-9][\d.e+]* \|\n)+`, report.String())
-	}
-}
-
-// A child that ends by itself ends the others, and is named.
-func TestRunWithoutServer(t *testing.T) {
-	err := Run(t.Context(), Config{Command: []string{"/does/not/exist"}, Dir: t.TempDir(), Interval: 1, Scale: 1, Out: os.Stdout})
-	require.ErrorContains(t, err, "the server example")
-	err = Run(t.Context(), Config{Command: []string{"false"}, Dir: t.TempDir(), Interval: 1, Scale: 1, Out: os.Stdout})
-	require.ErrorContains(t, err, "the server example ended before it served")
 }

@@ -39,7 +39,7 @@ const (
 // docs/adopting.md says with a checkout, builds it and runs it with the flags of the page,
 // on an etcd and beside a stand-in for the kube-apiserver.
 func TestAdoptingPage(t *testing.T) {
-	_, replace := getCommands(t)
+	replace := replaceCommand(t)
 	checkout, err := filepath.Abs(root)
 	require.NoError(t, err)
 	require.Contains(t, replace, "../watchcache")
@@ -49,15 +49,13 @@ func TestAdoptingPage(t *testing.T) {
 	serveAsCluster(t, dir, run, check)
 }
 
-// getCommands returns the page's commands that get the cache for the minor of go.mod: of a
-// published version, and of a checkout.
-func getCommands(t *testing.T) (get, replace string) {
+// replaceCommand returns the page's command that gets the cache of a checkout.
+func replaceCommand(t *testing.T) string {
 	t.Helper()
 	blocks, err := pages.Section(page, "Adopting the cache")
 	require.NoError(t, err)
 	require.Len(t, blocks, 2)
-	get, _, _ = strings.Cut(blocks[0].Text, " #")
-	return get, strings.TrimSpace(blocks[1].Text)
+	return strings.TrimSpace(blocks[1].Text)
 }
 
 // followPage returns the sample API server with the changes of the page, and the page's

@@ -5,9 +5,6 @@
 package load
 
 import (
-	"bytes"
-	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -72,55 +69,4 @@ func TestAuditedRequests(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(path, []byte("{\n"), 0o600))
 	require.ErrorContains(t, addAudited(path, phases), path)
-}
-
-func TestReport(t *testing.T) {
-	phase := func(cpu, resident float64) []Phase {
-		return []Phase{{Name: "steady", Figures: map[string]float64{"cpu": cpu, "resident": resident, "nodes gone": 0}}}
-	}
-	config := valid()
-	config.Implementations = []string{"shipped", "watchcache"}
-	r := Report{Config: config, Rounds: []Round{
-		{Implementation: "watchcache", Phases: phase(1, 4e8)}, {Implementation: "shipped", Phases: phase(4, 5e8)},
-		{Implementation: "watchcache", Phases: phase(2, 4e8)}, {Implementation: "shipped", Phases: phase(2, 5.5e8)},
-	}}
-	var b bytes.Buffer
-	require.NoError(t, r.Write(&b))
-	require.Equal(t, `| work | ours | shipped | ours / shipped |
-|---|---|---|---|
-| steady: CPU of the kube-apiserver | 1.5 s (1 s..2 s) | 3 s (2 s..4 s) | 0.50 |
-| – resident memory of the kube-apiserver, at most | 400 MB | 525 MB (500 MB..550 MB) | 0.76 |
-| – 410s that nodes were sent in watches | 0 | 0 | – |
-`, b.String())
-}
-
-func TestQuantiles(t *testing.T) {
-	p := Phase{Figures: map[string]float64{}}
-	var all []time.Duration
-	for i := range 200 {
-		all = append(all, time.Duration(199-i)*time.Second)
-	}
-	p.quantiles("x", all)
-	p.quantiles("y", nil)
-	require.Equal(t, map[string]float64{"x, count": 200, "x, p50": 100, "x, p99": 198, "y, count": 0}, p.Figures)
-}
-
-// An observer notes each change once, in order.
-func TestObserver(t *testing.T) {
-	var o observer
-	for _, written := range []string{"1000", "nothing", "2000", "1000", "2000", "3000"} {
-		o.note(written)
-	}
-	require.Len(t, o.mu.heard, 3)
-}
-
-func TestGroup(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	broken := errors.New("broken")
-	var g group
-	g.run(cancel, func() error { return broken })
-	g.run(cancel, func() error { <-ctx.Done(); return ctx.Err() })
-	require.Equal(t, "broken", g.wait().Error())
-	require.NoError(t, g.wait(), "an error is returned once")
 }

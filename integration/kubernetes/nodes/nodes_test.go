@@ -102,13 +102,3 @@ func testNodes(t *testing.T, watches Watches, count int) {
 	cancel()
 	<-ended
 }
-
-func TestNames(t *testing.T) {
-	require.Equal(t, "node-0007", Name(7))
-	for name, want := range map[string]int{"node-0007": 7, "node-12345": 12345, "node-": 0, "worker": 0, "node--1": 0} {
-		require.Equal(t, want, indexOf(name), name)
-	}
-	require.ErrorContains(t, Run(t.Context(), Config{}, &Counts{}, nil), "0 nodes")
-	var w Watches
-	require.ErrorContains(t, w.Set("none"), `"none" is no way to watch`)
-}

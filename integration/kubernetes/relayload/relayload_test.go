@@ -5,7 +5,6 @@
 package relayload
 
 import (
-	"bytes"
 	"encoding/pem"
 	"fmt"
 	"net/http"
@@ -79,38 +78,4 @@ func TestInformer(t *testing.T) {
 	defer w.mu.Unlock()
 	require.Equal(t, []string{"", "7", ""}, []string{w.asked[0].Get("resourceVersion"), w.asked[1].Get("resourceVersion"), w.asked[2].Get("resourceVersion")})
 	require.Equal(t, []string{"true", "", "true"}, []string{w.asked[0].Get("sendInitialEvents"), w.asked[1].Get("sendInitialEvents"), w.asked[2].Get("sendInitialEvents")})
-}
-
-func TestHistogram(t *testing.T) {
-	var h histogram
-	for i := range 200 {
-		h.add(time.Duration(i+1) * time.Millisecond)
-	}
-	count, p50, p99 := h.read(true)
-	require.EqualValues(t, 200, count)
-	require.InEpsilon(t, 100*time.Millisecond, p50, 0.05)
-	require.InEpsilon(t, 198*time.Millisecond, p99, 0.05)
-	count, _, _ = h.read(false)
-	require.Zero(t, count)
-}
-
-func TestReport(t *testing.T) {
-	r := Report{Config: Config{Informers: 10, Controls: 20}, Turns: []Turn{
-		{Name: none, Figures: map[string]float64{"window: kube-apiserver cpu": 2}},
-		{Name: onRelay, Figures: map[string]float64{"window: kube-apiserver cpu": 3, "window: relay cpu": 1, "window: events": 1000, "wrong in the end": 1}},
-		{Name: direct, Figures: map[string]float64{"window: kube-apiserver cpu": 8, "window: events": 1000, "wrong in the end": 0}},
-	}}
-	var b bytes.Buffer
-	require.NoError(t, r.Write(&b))
-	require.Contains(t, b.String(), `
-| work | no informers | on the relay | on the kube-apiserver | relay / none | relay / kube-apiserver |
-|---|---|---|---|---|---|
-| window: CPU of the kube-apiserver | 2 s | 3 s | 8 s | 1.50 | 0.38 |
-| CPU of the relay | – | 1 s | – | – | – |
-| CPU of the kube-apiserver and the relay | 2 s | 4 s | 8 s | 2.00 | 0.50 |
-| events that came to informers | – | 1000 | 1000 | – | 1.00 |
-| CPU of the kube-apiserver and the relay, for each event to an informer | – | 4000 µs | 8000 µs | – | 0.50 |
-| informers with a wrong state, before the kill | – | – | – | – | – |
-| informers with a wrong state, in the end | – | 1 | 0 | – | – |
-`)
 }
