@@ -58,22 +58,6 @@ func TestEveryRow(t *testing.T) {
 	require.Equal(t, exact, asserted, "figures that are counted")
 }
 
-func TestSpread(t *testing.T) {
-	require.Equal(t, spread{N: 3, Median: 2, Min: 1, Max: 9}, spreadOf([]float64{9, 1, math.NaN(), 2}))
-	require.Equal(t, spread{N: 4, Median: 2.5, Min: 1, Max: 4}, spreadOf([]float64{4, 3, 2, 1}))
-	require.Equal(t, spread{}, spreadOf([]float64{math.NaN()}))
-}
-
-func TestUnits(t *testing.T) {
-	for want, got := range map[string]string{
-		"1.5 s": nanoseconds.text(1.5e9), "-2.1 µs": nanoseconds.text(-2100), "0 ns": nanoseconds.text(0),
-		"1/20": ratio.text(0.05), "1.25": ratio.text(1.25), "0.00": ratio.text(0),
-		"12 B": octets.text(12.3), "3": count.text(3), "3.5": count.text(3.5), "–": count.text(math.NaN()),
-	} {
-		require.Equal(t, want, got)
-	}
-}
-
 // A ratio is judged by the median of the pairs' own ratios, an absolute goal
 // by the worst measurement.
 func TestGoals(t *testing.T) {

@@ -4,13 +4,9 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/kube-watchcache/watchcache/bench/boundary"
 )
 
 // toyBoundary is a size at which a row of the boundary takes seconds.
@@ -95,34 +91,6 @@ func TestBoundary(t *testing.T) {
 		require.InEpsilon(t, 3600, wire.Ours.Median, 0.1, "a delivery is an object")
 		require.InEpsilon(t, wire.Ours.Median, wire.Floor.Median, 0.1, "the floor sends the same")
 	})
-	t.Run("lists of the floor", func(t *testing.T) {
-		s.subjects = []subject{ours, shipped, floor}
-		wire := byFigure(measured(t, "LIST rv=0, JSON, gzip"), figureWire)
-		require.InEpsilon(t, wire.Ours.Median, wire.Floor.Median, 0.1, "the floor sends the same")
-	})
-	t.Run("compressed events", func(t *testing.T) {
-		results := measured(t, "an event to 200 watchers that began with the state of a label, gzip, 20/s")
-		require.Less(t, byFigure(results, figureWire).Shipped.Median, 2500.0, "the server has compressed nothing")
-	})
-	t.Run("servers that are killed", func(t *testing.T) {
-		s.subjects = []subject{ours}
-		results, _, err := measureRow(t.Context(), boundaryRow(t, o, "three servers killed one by one, 30 informers"), s)
-		require.NoError(t, err)
-		require.Zero(t, byFigure(results, "lists of informers").Ours.Max, "informers have listed")
-		require.Zero(t, byFigure(results, "bytes that they list").Ours.Max)
-		require.Positive(t, byFigure(results, "heap that stays, most").Ours.Median)
-	})
-	t.Run("a server in use", func(t *testing.T) {
-		results, _, err := measureRow(t.Context(), inUseRows(o, toyBoundary)[0], s)
-		require.NoError(t, err)
-		for _, x := range results {
-			if x.Figure == "restart, lists of informers" {
-				require.Zero(t, x.Ours.Max, "informers have listed")
-				continue
-			}
-			require.Positive(t, x.Ours.Median, x)
-		}
-	})
 	t.Run("report", func(t *testing.T) {
 		var out bytes.Buffer
 		require.NoError(t, r.markdown(&out))
@@ -154,55 +122,4 @@ func TestBoundaryTable(t *testing.T) {
 	for _, n := range []string{"1,000", "5,000", "20,000", "100,000"} {
 		require.True(t, names["LIST rv=0 of "+n+" devices"], n)
 	}
-}
-
-func TestNoSuchRow(t *testing.T) {
-	for _, args := range [][]string{{"-rows", "nonsense"}, {"-boundary", "-rows", "nonsense"}} {
-		err := run(context.Background(), args, &bytes.Buffer{}, &bytes.Buffer{})
-		require.ErrorContains(t, err, `-rows "nonsense": there is no such row`)
-		want := "\n  GET rv=0"
-		if args[0] == "-boundary" {
-			want = "\n  LIST rv=0, Table\n"
-		}
-		require.ErrorContains(t, err, want)
-	}
-}
-
-func TestBoundaryFlags(t *testing.T) {
-	var errOut bytes.Buffer
-	s, err := parse([]string{"-boundary", "-flags", "--a=1  --b", "-repeats", "50", "-subjects", "plain"}, &errOut)
-	require.NoError(t, err)
-	require.Equal(t, fullBoundary.objects, s.size.objects)
-	require.Equal(t, 50, s.size.repeats)
-	require.Equal(t, []string{"--a=1", "--b"}, s.flags)
-	require.Equal(t, []subject{installed}, s.subjects)
-	for want, wrong := range map[string][]string{
-		`-flags is "--a"`: {"-flags", "--a"},
-		"-repeats is 0":   {"-repeats", "0"},
-		"-objects is 0":   {"-boundary", "-objects", "0"},
-	} {
-		_, err := parse(wrong, &errOut)
-		require.ErrorContains(t, err, want)
-	}
-}
-
-func TestThousands(t *testing.T) {
-	for n, want := range map[int]string{7: "7", 100: "100", 1000: "1,000", 20000: "20,000", 100000: "100,000", 1234567: "1,234,567"} {
-		require.Equal(t, want, thousands(n))
-	}
-}
-
-func TestShares(t *testing.T) {
-	s := sharesOf("work", ours, boundary.Breakdown{boundary.Encoding: 3e9, boundary.Rest: 1e9})
-	require.InDelta(t, 0.75, s.Of[boundary.Encoding], 1e-9)
-	require.InDelta(t, 4, s.Seconds, 1e-9)
-	var b strings.Builder
-	sharesTable(&b, []shares{s}, []result{{Work: "work", Figure: figureCPU, Ours: spread{N: 1, Median: 2e6}}})
-	require.Contains(t, b.String(), "| work | ours | 2 ms | 0 %, 0 ns | 0 %, 0 ns | 0 %, 0 ns | 75 %, 1.5 ms | 0 %, 0 ns | 0 %, 0 ns | 0 %, 0 ns | 25 %, 500 µs |\n")
-	b.Reset()
-	sharesTable(&b, []shares{sharesOf("work", ours, nil)}, nil)
-	require.Contains(t, b.String(), "| work | ours | – | 0 % |", "an empty profile")
-	b.Reset()
-	sharesTable(&b, nil, nil)
-	require.Empty(t, b.String())
 }

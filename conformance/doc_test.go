@@ -36,18 +36,3 @@ func TestClausesAreDocumented(t *testing.T) {
 	require.Len(t, rows, len(clauses), "a row is there twice, or missing")
 	require.ElementsMatch(t, clauses, rows)
 }
-
-// Names are what people put into Deviations: one clause, one name.
-func TestNamesAreUnique(t *testing.T) {
-	seen := map[string]bool{}
-	for _, g := range groups() {
-		for _, c := range g.clauses {
-			name := g.name + "/" + c.name
-			require.False(t, seen[name], "%s is there twice", name)
-			require.NotEmpty(t, c.rule, "%s has no rule", name)
-			require.NotNil(t, c.run, "%s does nothing", name)
-			seen[name] = true
-		}
-	}
-	require.Greater(t, len(seen), 100)
-}

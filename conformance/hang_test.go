@@ -108,29 +108,3 @@ func openHolding(close func(holdsOn)) func(t *testing.T) Backend {
 		return b
 	}
 }
-
-// A backend that can't be closed ends the process; what was judged before is
-// reported.
-func TestCloseHangs(t *testing.T) {
-	if !strings.HasPrefix(os.Getenv(childOf), t.Name()) {
-		output, failed, err := judgeInChild(t, 5*time.Minute)
-		require.NoError(t, err, output)
-		require.True(t, failed, output)
-		for _, word := range []string{"panic: conformance: the backend of Storage/Second has not been closed 4s after the clause was done",
-			": 1 clauses hold, 0 fail", "conformance: All goroutines:"} {
-			require.Contains(t, output, word)
-		}
-		return
-	}
-	announce(t, begun)
-	holds := func(*testing.T, *fixture) {}
-	opened := 0
-	r := &runner{test: t.Name(), all: []group{{"Storage", []clause{
-		{name: "First", rule: "it holds", alone: true, run: holds}, {name: "Second", rule: "it holds", alone: true, run: holds},
-	}}}, open: openHolding(func(holdsOn) {
-		if opened++; opened == 2 {
-			select {}
-		}
-	})}
-	r.judgeAll(t)
-}

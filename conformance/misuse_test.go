@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/apiserver/pkg/storage"
-	etcdfeature "k8s.io/apiserver/pkg/storage/feature"
 
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
@@ -120,27 +118,4 @@ func TestLacks(t *testing.T) {
 	require.Len(t, r.mu.skipped, want, r.report())
 	require.Contains(t, r.report(), "conformance: skipped: Compaction/StorageList: Backend.Compact is nil\n")
 	require.Contains(t, r.report(), "conformance: skipped: Storage/Progress: the backend does not claim to answer RequestWatchProgress\n")
-}
-
-// TestProgressClaim looks at where a claim of progress is read from.
-func TestProgressClaim(t *testing.T) {
-	m := newMemory()
-	require.True(t, Backend{Storage: m}.progress(), "the storage's own method")
-	require.False(t, Backend{Storage: m, WatchProgress: func() bool { return false }}.progress(), "the field counts more")
-	require.Equal(t, etcdfeature.DefaultFeatureSupportChecker.Supports(storage.RequestWatchProgress),
-		Backend{Storage: claimless{m}}.progress(), "else k8s.io/apiserver's checker is asked")
-}
-
-// claimless is a storage without a method WatchProgress.
-type claimless struct{ storage.Interface }
-
-// TestSkipped opens a backend that wants a clause left out: that is said.
-func TestSkipped(t *testing.T) {
-	r := &runner{test: t.Name(), all: only("Storage/CurrentVersion"), open: func(t *testing.T) Backend {
-		t.Skip("on purpose, to see what is said of it")
-		return Backend{}
-	}}
-	r.judgeAll(t)
-	require.Contains(t, r.report(), "0 clauses hold, 0 fail, 0 deviate as declared, 1 were skipped\n")
-	require.Contains(t, r.report(), "conformance: skipped: Storage/CurrentVersion: by the function that opens the backend\n")
 }

@@ -5,7 +5,6 @@ package devserver
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"net"
 	"os"
 	"path/filepath"
@@ -16,7 +15,6 @@ import (
 	"go.uber.org/goleak"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 func TestMain(m *testing.M) {
@@ -104,13 +102,6 @@ func replace(name string, content []byte) func(*testing.T, string) {
 	return func(t *testing.T, dir string) { require.NoError(t, writeFile(filepath.Join(dir, name), content)) }
 }
 
-func TestCredentialsErrors(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
-	require.NoError(t, writeFile(file, nil))
-	_, err := loadOrCreate(filepath.Join(file, "pki"), loopback, now)
-	require.ErrorContains(t, err, file)
-}
-
 // TestOnlyTheOwnerMayRead: whatever the umask and whatever was there before.
 func TestOnlyTheOwnerMayRead(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pki")
@@ -136,51 +127,6 @@ func TestTheAuthorityCannotSignAgain(t *testing.T) {
 		_, err := tls.X509KeyPair(creds.ca, key)
 		require.Error(t, err, name)
 	}
-}
-
-func TestWriteFile(t *testing.T) {
-	dir := t.TempDir()
-	name := filepath.Join(dir, "kubeconfig")
-	require.NoError(t, os.WriteFile(name, []byte("old"), 0o644))
-	require.NoError(t, writeFile(name, []byte("new")))
-	content, err := os.ReadFile(name)
-	require.NoError(t, err)
-	require.Equal(t, "new", string(content))
-	info, err := os.Stat(name)
-	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
-
-	require.NoError(t, os.Mkdir(filepath.Join(dir, "taken"), 0o700))
-	require.Error(t, writeFile(filepath.Join(dir, "taken"), []byte("x")))
-	require.Error(t, writeFile(filepath.Join(dir, "missing", "file"), nil))
-	entries, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	require.Len(t, entries, 2, "nothing half-written stays")
-}
-
-func TestKubeconfig(t *testing.T) {
-	creds, err := create(loopback, now)
-	require.NoError(t, err)
-	content, err := creds.kubeconfig("https://127.0.0.1:8443")
-	require.NoError(t, err)
-	config, err := clientcmd.RESTConfigFromKubeConfig(content)
-	require.NoError(t, err)
-	require.Equal(t, "https://127.0.0.1:8443", config.Host)
-	require.Equal(t, creds.ca, config.CAData)
-	require.Equal(t, creds.clientCert, config.CertData)
-	require.Equal(t, creds.clientKey, config.KeyData)
-	require.False(t, config.Insecure)
-}
-
-func TestServingCertificateFitsLoopback(t *testing.T) {
-	creds, err := create(net.ParseIP("127.0.0.9"), now)
-	require.NoError(t, err)
-	cert, err := leaf(creds.servingCert, creds.servingKey)
-	require.NoError(t, err)
-	for _, host := range []string{"localhost", "127.0.0.1", "::1", "127.0.0.9"} {
-		require.NoError(t, cert.VerifyHostname(host))
-	}
-	require.Equal(t, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, cert.ExtKeyUsage)
 }
 
 func TestAllowClient(t *testing.T) {

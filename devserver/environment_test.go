@@ -98,25 +98,3 @@ func TestOpenErrors(t *testing.T) {
 	require.NoError(t, env.watchEtcd(context.Background()), "there is no etcd to watch")
 	require.NoError(t, env.Close())
 }
-
-// endingEtcd is one that has ended by itself.
-type endingEtcd struct {
-	etcdServer
-	done chan struct{}
-	err  error
-}
-
-func (e endingEtcd) Done() <-chan struct{} { return e.done }
-func (e endingEtcd) Err() error            { return e.err }
-
-func TestWatchEtcd(t *testing.T) {
-	etcd := endingEtcd{done: make(chan struct{}), err: os.ErrPermission}
-	env := &Environment{dir: "run", etcd: etcd}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	require.NoError(t, env.watchEtcd(ctx))
-	close(etcd.done)
-	err := env.watchEtcd(context.Background())
-	require.ErrorIs(t, err, os.ErrPermission)
-	require.ErrorContains(t, err, "--run-dir run: etcd has ended")
-}

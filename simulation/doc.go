@@ -52,8 +52,8 @@
 // make verify runs deterministic schedules, and make soak both kinds, on a Go runtime in
 // which the seed decides which goroutine runs next, which case of a select is taken, and
 // the order of maps and of timers (hack/seeded). The same seed then gives the same
-// trace, byte for byte, in every process: TestSameSeedSameTrace and
-// TestSameTraceInEveryProcess hold the package to that. Memory is collected between
+// trace, byte for byte, in every process: TestSameSeedSameTrace holds the package to
+// that within one. Memory is collected between
 // schedules only, for a collection changes the order in which goroutines run. Without
 // that runtime one deterministic seed in some 700 has more than one trace. Racing
 // schedules run with the race detector, too, which picks the next goroutine at random;

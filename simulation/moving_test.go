@@ -31,7 +31,7 @@ import (
 )
 
 // movingSchedules is how many schedules of two servers run without -schedules; make verify
-// runs 20,000.
+// runs 12,000.
 const movingSchedules = 500
 
 // written is one change of an object, nil where there was or is none.

@@ -7,19 +7,14 @@
 package simulation_test
 
 import (
-	"crypto/sha256"
 	"flag"
 	"fmt"
 	"io"
 	"math/rand"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -41,8 +36,6 @@ var (
 	first     = flag.Uint64("first", 1, "the first seed")
 	last      = flag.Uint64("last", fewSchedules, "TestSchedules: the last seed")
 	list      = flag.Bool("list", false, "print one line for each schedule that fails, and go on")
-	traces    = flag.String("traces", "", "the file that TestTraces writes")
-	backwards = flag.Bool("backwards", false, "TestTraces begins with the last seed")
 	soak      = flag.Bool("soak", false, "TestSoak runs until it is interrupted")
 )
 
@@ -170,12 +163,12 @@ func check(t *testing.T, seed uint64, kind simulation.Kind, coverage *simulation
 }
 
 // make test runs fewRacing schedules, make quick fewSchedules, which find most bugs in
-// seconds. make verify runs 100,000 deterministic schedules and racingSchedules: two cores
-// need some three minutes. A racing one costs seven times as much, with the race detector.
+// seconds. make verify runs 60,000 deterministic schedules and racingSchedules: two cores
+// need some two minutes. A racing one costs seven times as much, with the race detector.
 const (
 	fewSchedules    = 4000
 	fewRacing       = 3000
-	racingSchedules = 20_000
+	racingSchedules = 12_000
 )
 
 func checkAll(t *testing.T, n int, kind simulation.Kind) {
@@ -262,71 +255,6 @@ func TestSameSeedSameTrace(t *testing.T) {
 			one, two := run(t, s, kind, operations, nil), run(t, s, kind, operations, nil)
 			require.Equal(t, one.Trace.String(), two.Trace.String(), "seed %d", s)
 		}
-	}
-}
-
-// hadTwoTraces are deterministic seeds whose traces followed from addresses, from the
-// time, or from a number that a process draws when it begins.
-var hadTwoTraces = []uint64{
-	624, 2218, 7065, 13589, 20007, 20412, 21103, 22614, 22713, 23927, 24520,
-	28666, 28830, 33567, 34732, 35094, 35559, 43687, 44166, 45318, 53739, 54466,
-	59028, 59302, 59431, 60270, 62603, 63953, 68569, 70444, 74270, 74709, 76405,
-	79103, 79681, 83959, 85702, 87454, 95705, 104044, 105847, 106105, 110048, 111233,
-	111512, 113405, 114782, 119912, 120019, 121502, 122805, 122968, 123632, 133018, 133896,
-}
-
-// TestSameTraceInEveryProcess has two processes run seeds, one of them backwards.
-func TestSameTraceInEveryProcess(t *testing.T) {
-	if !simulation.Seeded {
-		t.Skip("goroutines are scheduled by the seed only with the runtime of hack/seeded; make verify runs this in its step 'simulation'")
-	}
-	n := 200
-	if *schedules > 0 {
-		n = *schedules
-	}
-	var written [2][]byte
-	for i, order := range []string{"-backwards=false", "-backwards"} {
-		file := filepath.Join(t.TempDir(), "traces")
-		args := []string{"-test.run=^TestTraces$", "-test.timeout=0", "-traces=" + file, fmt.Sprintf("-schedules=%d", n), fmt.Sprintf("-first=%d", *first), order}
-		out, err := exec.CommandContext(t.Context(), os.Args[0], args...).CombinedOutput()
-		require.NoError(t, err, "%s", out)
-		written[i], err = os.ReadFile(file)
-		require.NoError(t, err)
-		lines := strings.Split(strings.TrimSuffix(string(written[i]), "\n"), "\n")
-		require.Len(t, lines, 2*n+len(hadTwoTraces))
-		slices.Sort(lines)
-		written[i] = []byte(strings.Join(lines, "\n"))
-	}
-	require.Equal(t, string(written[0]), string(written[1]))
-}
-
-// TestTraces writes a line for the trace of each schedule.
-func TestTraces(t *testing.T) {
-	if *traces == "" {
-		t.Skip("TestSameTraceInEveryProcess runs it, and who names a file by -traces")
-	}
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	type schedule struct {
-		seed uint64
-		kind simulation.Kind
-	}
-	var all []schedule
-	for _, s := range hadTwoTraces {
-		all = append(all, schedule{s, simulation.Deterministic})
-	}
-	for s := *first; s < *first+uint64(*schedules); s++ {
-		all = append(all, schedule{s, simulation.Deterministic}, schedule{s, simulation.Racing})
-	}
-	if *backwards {
-		slices.Reverse(all)
-	}
-	file, err := os.Create(*traces)
-	require.NoError(t, err)
-	defer file.Close()
-	for _, s := range all {
-		result := run(t, s.seed, s.kind, simulation.Generate(s.seed, s.kind), nil)
-		_, err := fmt.Fprintf(file, "%d %v %x\n", s.seed, s.kind == simulation.Racing, sha256.Sum256([]byte(result.Trace.String())))
-		require.NoError(t, err)
 	}
 }
 

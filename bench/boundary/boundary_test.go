@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -42,24 +41,6 @@ func TestDevices(t *testing.T) {
 		require.NoError(t, json.Unmarshal(first, &d))
 		require.Equal(t, fmt.Sprintf("/p/fleet.example.com/devices/%s/%s", d.Namespace, d.Name), key("/p", i))
 	}
-}
-
-// Changes come to all devices, and not in turn.
-func TestChanged(t *testing.T) {
-	const objects = 100
-	counts := make([]int, objects)
-	inTurn := 0
-	for n := range 10_000 {
-		i := changed(n, objects)
-		require.Equal(t, i, changed(n, objects))
-		counts[i]++
-		if i == (changed(n-1, objects)+1)%objects {
-			inTurn++
-		}
-	}
-	require.Greater(t, slices.Min(counts), 50)
-	require.Less(t, slices.Max(counts), 150)
-	require.Less(t, inTurn, 200)
 }
 
 // sample is a stack, the innermost function first, that was seen so many times.
@@ -131,46 +112,6 @@ func TestWatchEvents(t *testing.T) {
 	w = &Watch{events: strings.NewReader(`{"type":"BOOKMARK","object":{}}` + "\n" + `{"type":"ADDED"}` + "\n"), buffer: make([]byte, 16)}
 	require.NoError(t, w.Next())
 	require.Error(t, w.Next())
-}
-
-// The initial events are as many as there must be, with a bookmark behind them.
-func TestWatchBegins(t *testing.T) {
-	const added, end = `{"type":"ADDED"}` + "\n", `{"type":"BOOKMARK","object":{"annotations":{"k8s.io/initial-events-end":"true"}}}` + "\n"
-	begin := func(events string) error {
-		return (&Watch{events: strings.NewReader(events), buffer: make([]byte, 16)}).begin(2)
-	}
-	require.NoError(t, begin(added+added+end))
-	require.ErrorContains(t, begin(added+added+added+end), "after 2 initial events there is no bookmark")
-	require.ErrorContains(t, begin(added+end), "ended the watch")
-}
-
-func TestListMeta(t *testing.T) {
-	m, err := listMeta(strings.NewReader(`{"kind":"DeviceList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"abc"},"items":[`))
-	require.NoError(t, err)
-	require.Equal(t, meta{ResourceVersion: "7", Continue: "abc"}, m)
-	for _, wrong := range []string{"", `{}`, `{"kind":"Status"`, "not JSON"} {
-		_, err := listMeta(strings.NewReader(wrong))
-		require.ErrorContains(t, err, "a list without metadata", wrong)
-	}
-}
-
-func TestItems(t *testing.T) {
-	for content, want := range map[string]int{`{"items":[{},{}]}`: 2, `{"rows":[{}]}`: 1, `{"items":[]}`: 0} {
-		n, err := items(Request{Accept: JSON}, []byte(content))
-		require.NoError(t, err)
-		require.Equal(t, want, n, content)
-	}
-	_, err := items(Request{Accept: JSON}, []byte(`{"items":[`))
-	require.Error(t, err)
-}
-
-func TestKilobytes(t *testing.T) {
-	const status = "Name:\tserver\nVmHWM:\t  2048 kB\nVmRSS:\t    12 kB\n"
-	n, err := kilobytes(status, "VmHWM:")
-	require.NoError(t, err)
-	require.EqualValues(t, 2<<20, n)
-	_, err = kilobytes("Name:\tserver\nState:\tZ (zombie)\n", "VmRSS:")
-	require.ErrorContains(t, err, "VmRSS")
 }
 
 // Changes keep their rate, also behind a slow storage, and end with the first

@@ -33,18 +33,6 @@ var tuning = map[string]curves{
 		table: "Parkings in a burst for each 100 clients", title: "Parkings in a burst, for each 100 clients",
 		of: "WatchBuffer, events", legend: "bursts of",
 	},
-	"tuning-buffer-memory.svg": {
-		table: "Kilobytes of memory for each client", title: "Memory for each client: at rest, and the most in a burst",
-		of: "WatchBuffer, events", legend: "", unit: " KB",
-	},
-	"tuning-encodings-list.svg": {
-		table: "Milliseconds of CPU for a list", title: "CPU of a list of 6.3 MB of JSON, of which 1 % has changed",
-		of: "EncodingBytes, MiB", unit: " ms",
-	},
-	"tuning-encodings-event.svg": {
-		table: "Microseconds of CPU for an event and client", title: "CPU of an event for a client that is 1,000 events (3.2 MB) behind",
-		of: "EncodingBytes, MiB", unit: " µs",
-	},
 }
 
 // soak is the plots of bench/results/soak.md.

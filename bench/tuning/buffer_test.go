@@ -6,7 +6,6 @@ package tuning
 
 import (
 	"fmt"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,30 +34,10 @@ const (
 // buffers are the sizes of WatchBuffer.
 var buffers = []int{1, 4, 16, 64, 256, 1024}
 
-// burst is what a run of bursts has shown.
-type burst struct {
-	// parkings are those of a burst, for each hundred clients.
-	parkings float64
-	// resting and peak are kilobytes for each client: after the clients have
-	// connected, and the most at the end of a burst.
-	resting, peak float64
-}
-
-// bursts sends bursts of so many events to clients whose channels hold buffer. The
-// heap is measured if a collection may be made.
-func bursts(t *testing.T, buffer, events int, heap bool) (out burst) {
+// bursts sends bursts of so many events to clients whose channels hold buffer, and returns
+// the parkings of a burst for each hundred clients.
+func bursts(t *testing.T, buffer, events int) (parkings float64) {
 	t.Helper()
-	memory := func() float64 {
-		if !heap {
-			return 0
-		}
-		synctest.Wait()
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return float64(m.HeapAlloc+m.StackInuse) / 1024 / burstClients
-	}
 	synctest.Test(t, func(t *testing.T) {
 		store := cachetest.NewStore()
 		c := cachetest.Start(t, store, func(c *cacher.Config) {
@@ -66,27 +45,22 @@ func bursts(t *testing.T, buffer, events int, heap bool) (out burst) {
 		})
 		write := func() { cachetest.Put(store, poddata.Pod("a/pod")) }
 		write()
-		before := memory()
 		for i := range burstClients {
 			joins(t, c, fastest+time.Duration(i)*(slowest-fastest)/(burstClients-1))
 		}
 		<-time.After(betweenBursts)
-		out.resting = memory() - before
 		parked := c.Status().Totals.Parked
 		for range burstsOfRun {
 			for range events {
 				write()
 				<-time.After(burstPause)
 			}
-			busy := memory()
 			<-time.After(betweenBursts)
-			// The window and the storage still have the events of the burst.
-			out.peak = max(out.peak, out.resting+busy-memory())
 		}
-		out.parkings = 100 * float64(c.Status().Totals.Parked-parked) / burstClients / burstsOfRun
+		parkings = 100 * float64(c.Status().Totals.Parked-parked) / burstClients / burstsOfRun
 		require.Zero(t, c.Status().Totals.Expired, "every client catches up")
 	})
-	return out
+	return parkings
 }
 
 // joins opens the watch of a client that takes an event each pause. Its goroutine
@@ -119,39 +93,9 @@ func parkingsTable(t *testing.T, some bool) table {
 	for _, events := range sizes {
 		var parkings []float64
 		for _, buffer := range buffers {
-			parkings = append(parkings, bursts(t, buffer, events, false).parkings)
+			parkings = append(parkings, bursts(t, buffer, events))
 		}
 		out.add(fmt.Sprintf("%d events", events), parkings)
-	}
-	return out
-}
-
-// memoryTable is the runs about WatchBuffer and memory. The first run is not counted:
-// the runtime keeps what it has once got for stacks.
-func memoryTable(t *testing.T) table {
-	t.Helper()
-	const repeats = 5
-	out := newTable("Kilobytes of memory for each client", "WatchBuffer", buffers)
-	resting := make([][]float64, len(buffers))
-	peaks := make([][][]float64, len(burstEvents))
-	for i := range peaks {
-		peaks[i] = make([][]float64, len(buffers))
-	}
-	bursts(t, buffers[0], burstEvents[len(burstEvents)-1], true)
-	for range repeats {
-		for at, buffer := range buffers {
-			for i, events := range burstEvents {
-				got := bursts(t, buffer, events, true)
-				if i == 0 {
-					resting[at] = append(resting[at], got.resting)
-				}
-				peaks[i][at] = append(peaks[i][at], got.peak)
-			}
-		}
-	}
-	out.addSpread("at rest", resting)
-	for i, events := range burstEvents {
-		out.addSpread(fmt.Sprintf("%d events", events), peaks[i])
 	}
 	return out
 }

@@ -6,8 +6,6 @@
 //	CGO_ENABLED=0 go test -vet=off -count=1 ./bench/tuning -run TestFigures -rewrite && go run ./bench/plot
 //
 // A cache in the process, over a storage in memory, serves clients that are
-// goroutines. Where the outcome is a count, the run is in the virtual time of
-// testing/synctest, so that hours take seconds and the outcome is the same each
-// time: a test compares it with the page. CPU time and heap are measured, several
-// times, in a process without the race detector.
+// goroutines, in the virtual time of testing/synctest, so that hours take seconds and
+// the outcome is the same each time: a test compares it with the page.
 package tuning

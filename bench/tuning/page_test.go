@@ -5,7 +5,6 @@
 package tuning
 
 import (
-	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -51,16 +50,6 @@ func (t *table) add(name string, values []float64) {
 	}
 }
 
-// addSpread adds a series with several measurements for each row: the median, the
-// lowest and the highest.
-func (t *table) addSpread(name string, values [][]float64) {
-	t.head = append(t.head, name)
-	for i, measured := range values {
-		slices.SortFunc(measured, cmp.Compare[float64])
-		t.rows[i] = append(t.rows[i], fmt.Sprintf("%s (%s..%s)", number(measured[len(measured)/2]), number(measured[0]), number(measured[len(measured)-1])))
-	}
-}
-
 // number writes three digits, and no exponent.
 func number(value float64) string {
 	switch {
@@ -87,9 +76,9 @@ func (t table) String() string {
 
 const introduction = `# Figures for tuning
 
-The results of the runs behind the plots of [tuning](../../docs/tuning.md). The package comment of ` + "`bench/tuning`" + ` says how they are made; ` + "`go test ./bench/tuning -run TestFigures -rewrite && go run ./bench/plot`" + ` repeats them in one to two minutes, and writes this page and the plots.
+The results of the runs behind the plots of [tuning](../../docs/tuning.md). The package comment of ` + "`bench/tuning`" + ` says how they are made; ` + "`go test ./bench/tuning -run TestFigures -rewrite && go run ./bench/plot`" + ` repeats them in a minute, and writes this page and the plots.
 
-Counts come from virtual time and are the same in each run; a test compares them with this page. CPU time and memory were measured on two cores that other programs used as well.
+Counts come from virtual time and are the same in each run; a test compares them with this page.
 `
 
 // TestFigures runs a part of what can be counted, and compares it with the page; with
@@ -101,12 +90,11 @@ func TestFigures(t *testing.T) {
 		for _, table := range countedTables(t, true) {
 			table.requireIn(t, string(kept))
 		}
-		encodingTables(t, small)
 		return
 	}
 	var out strings.Builder
 	out.WriteString(introduction)
-	for _, table := range slices.Concat(countedTables(t, false), []table{memoryTable(t)}, encodingTables(t, full)) {
+	for _, table := range countedTables(t, false) {
 		out.WriteString("\n" + table.String())
 	}
 	require.NoError(t, os.WriteFile(page, []byte(out.String()), 0o644))

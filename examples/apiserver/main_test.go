@@ -232,26 +232,3 @@ func closedPort(t *testing.T) string {
 	defer listener.Close()
 	return listener.Addr().String()
 }
-
-// TestSecondServer: the first one keeps running.
-func TestSecondServer(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "run")
-	kubeconfig, _ := start(t, "--run-dir="+dir, "--secure-port=0")
-	before, err := os.ReadFile(kubeconfig)
-	require.NoError(t, err)
-	require.Contains(t, fails(t, "--run-dir="+dir, "--secure-port=0"), "--run-dir "+dir+": another server")
-	after, err := os.ReadFile(kubeconfig)
-	require.NoError(t, err)
-	require.Equal(t, before, after)
-	code, _ := request(t, load(t, kubeconfig), http.MethodGet, "/livez", "")
-	require.Equal(t, http.StatusOK, code)
-}
-
-func TestHelp(t *testing.T) {
-	var stdout, stderr buffer
-	require.Zero(t, run(context.Background(), []string{"--help"}, &stdout, &stderr))
-	for _, want := range []string{"--run-dir", "--standalone", "--etcd-servers", "--watch-cache-sizes"} {
-		require.Contains(t, stdout.String(), want)
-	}
-	require.Empty(t, stderr.String())
-}

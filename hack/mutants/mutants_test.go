@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,8 +13,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/kube-watchcache/watchcache/hack/internal/gotest"
 )
 
 const root = "../.."
@@ -109,57 +106,4 @@ func TestParse(t *testing.T) {
 		require.ErrorContains(t, err, want, "%q", text)
 		require.ErrorContains(t, err, "001-a")
 	}
-}
-
-// A failure counts as caught, and a hang where the header says so.
-func TestCaught(t *testing.T) {
-	t.Parallel()
-	patient := patch{name: "a", pkg: "./cacher", tests: "TestA", hang: true}
-	strict := patch{name: "b", pkg: "./cacher", tests: "TestA"}
-	for _, p := range []patch{patient, strict} {
-		require.NoError(t, p.caught(gotest.Result{Outcome: gotest.Failed}))
-		require.ErrorContains(t, p.caught(gotest.Result{Outcome: gotest.Passed}), "the bug survives")
-		require.ErrorContains(t, p.caught(gotest.Result{Outcome: gotest.Broken, Output: "syntax error"}), "syntax error")
-	}
-	require.NoError(t, patient.caught(gotest.Result{Outcome: gotest.Hung}))
-	require.ErrorContains(t, strict.caught(gotest.Result{Outcome: gotest.Hung}), "hangs")
-
-	var out bytes.Buffer
-	verdicts := []verdict{
-		{patch: patient, result: gotest.Result{Outcome: gotest.Hung}},
-		{patch: strict, result: gotest.Result{Outcome: gotest.Failed, Test: "TestA/sub"}},
-		{patch: strict, err: errors.New("it survives")},
-	}
-	require.Equal(t, 1, uncaught(verdicts))
-	show(&out, verdicts)
-	require.Contains(t, out.String(), "hang of TestA")
-	require.Contains(t, out.String(), "TestA/sub")
-	require.Contains(t, out.String(), "NOT CAUGHT")
-}
-
-// The tests of all patches run once without a bug, those of one package together.
-func TestTogether(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, []patch{
-		{pkg: "./a", tests: "TestA|TestB|TestC"},
-		{pkg: "./a", tests: "TestA", with: []string{"-race"}},
-		{pkg: "./b", tests: "TestA"},
-	}, together([]patch{
-		{pkg: "./a", tests: "TestA|TestC"},
-		{pkg: "./b", tests: "TestA"},
-		{pkg: "./a", tests: "TestA", with: []string{"-race"}},
-		{pkg: "./a", tests: "TestB"},
-	}))
-}
-
-func TestNamed(t *testing.T) {
-	t.Parallel()
-	all := []patch{{name: "001-a"}, {name: "002-b"}, {name: "003-ab"}}
-	for parts, want := range map[string][]patch{"": all, "002": all[1:2], "a": {all[0], all[2]}, "001 b": all} {
-		got, err := named(all, strings.Fields(parts))
-		require.NoError(t, err)
-		require.Equal(t, want, got, parts)
-	}
-	_, err := named(all, []string{"004"})
-	require.ErrorContains(t, err, "004")
 }

@@ -30,30 +30,6 @@ func TestModfilesFollowGoMod(t *testing.T) {
 	}
 }
 
-func TestCompare(t *testing.T) {
-	m := minor{tag: "k8s36", kubernetes: "v0.36.6"}
-	ours := []requirement{
-		{Path: "k8s.io/apiserver", Version: "v0.37.2"}, {Path: "k8s.io/kms", Version: "v0.37.2", Indirect: true},
-		{Path: "k8s.io/utils", Version: "v0.0.2"}, {Path: "go.etcd.io/etcd/client/v3", Version: "v3.7.3"}, {Path: "x.org/y", Version: "v1.0.0", Indirect: true},
-	}
-	good := func() []requirement {
-		return []requirement{
-			{Path: "k8s.io/apiserver", Version: "v0.36.6"}, {Path: "k8s.io/kms", Version: "v0.36.6", Indirect: true},
-			{Path: "k8s.io/utils", Version: "v0.0.1"}, {Path: "go.etcd.io/etcd/client/v3", Version: "v3.7.3"},
-		}
-	}
-	require.Empty(t, m.compare(ours, good()))
-	require.Empty(t, m.compare(ours, good()[:3]), "no package that is held needs it")
-	for name, change := range map[string]func([]requirement) []requirement{
-		"a requirement is not raised": func(r []requirement) []requirement { r[3].Version = "v3.7.2"; return r },
-		"a requirement is missing":    func(r []requirement) []requirement { return r[1:] },
-		"another patch version":       func(r []requirement) []requirement { r[0].Version = "v0.36.5"; return r },
-		"a module of the newest":      func(r []requirement) []requirement { r[1].Version = "v0.37.2"; return r },
-	} {
-		require.Len(t, m.compare(ours, change(good())), 1, name)
-	}
-}
-
 // A server on a minor that names it gets the tree of that minor, and is refused another
 // one; its requirement of Kubernetes stays as it is.
 func TestWrongMinorIsRefused(t *testing.T) {
@@ -90,29 +66,6 @@ func TestWrongMinorIsRefused(t *testing.T) {
 	}
 }
 
-func TestChoose(t *testing.T) {
-	m := minor{tag: "k8s36"}
-	for source, want := range map[string]string{
-		"package a\n": "package a\n",
-		"// License\n\n//go:build k8s36\n\npackage a\n":  "// License\n\npackage a\n",
-		"//go:build k8s36\n\n// Doc.\npackage a\n":       "// Doc.\npackage a\n",
-		"// License\n\n//go:build !k8s36\n\npackage a\n": "",
-		"//go:build invariants\n\npackage a\n":           "//go:build invariants\n\npackage a\n",
-		"package a\n\n//go:build k8s36\n":                "package a\n\n//go:build k8s36\n",
-	} {
-		got, has, err := m.choose([]byte(source))
-		require.NoError(t, err, source)
-		require.Equal(t, want != "", has, source)
-		if has {
-			require.Equal(t, want, string(got), source)
-		}
-	}
-	for _, source := range []string{"//go:build k8s36 && linux\n\npackage a\n", "//go:build linux || !k8s36\n\npackage a\n", "//go:build k8s36 &&\n\npackage a\n"} {
-		_, _, err := m.choose([]byte(source))
-		require.Error(t, err, source)
-	}
-}
-
 // The tree of a release needs no tag, and has the requirements of its minor.
 func TestTree(t *testing.T) {
 	t.Chdir("../..")
@@ -137,44 +90,6 @@ func TestTree(t *testing.T) {
 			return err
 		}))
 	}
-}
-
-// A release is a commit behind the one before it, and changes nothing else.
-func TestRelease(t *testing.T) {
-	dir := t.TempDir()
-	command := func(args ...string) string {
-		out, err := git(dir, nil, append([]string{"-c", "user.name=a", "-c", "user.email=a@example.com"}, args...)...)
-		require.NoError(t, err)
-		return out
-	}
-	write := func(name, text string) {
-		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
-	}
-	t.Setenv("GIT_AUTHOR_NAME", "a")
-	t.Setenv("GIT_AUTHOR_EMAIL", "a@example.com")
-	t.Setenv("GIT_COMMITTER_NAME", "a")
-	t.Setenv("GIT_COMMITTER_EMAIL", "a@example.com")
-	m := minor{tag: "k8s36", kubernetes: "v0.36.6"}
-	write("go.mod", "module a\n")
-	write("old.go", "//go:build k8s36\n\npackage a\n")
-	write("new.go", "//go:build !k8s36\n\npackage a\n")
-	write(m.modfile(), "module a // 36\n")
-	write(m.sums(), "sums\n")
-	command("init", "-q", "-b", "main")
-	require.Error(t, m.release(dir, "release-0.36"), "nothing is committed")
-	command("add", "--all")
-	command("commit", "-q", "-m", "first")
-	require.NoError(t, m.release(dir, "release-0.36"))
-	require.Equal(t, "go.mod\ngo.sum\nold.go", command("ls-tree", "-r", "--name-only", "release-0.36"))
-	require.Equal(t, "package a", command("show", "release-0.36:old.go"))
-	require.Equal(t, "module a // 36", command("show", "release-0.36:go.mod"))
-	first := command("rev-parse", "release-0.36")
-	require.NoError(t, m.release(dir, "release-0.36"))
-	require.Equal(t, first, command("rev-parse", "release-0.36^"))
-	require.Empty(t, command("status", "--porcelain"))
-	write("old.go", "package b\n")
-	require.ErrorContains(t, m.release(dir, "release-0.36"), "old.go")
 }
 
 // constraintOf returns the constraint of a file that mentions the tag.

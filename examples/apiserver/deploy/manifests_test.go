@@ -102,26 +102,6 @@ func get[T runtime.Object](t *testing.T, objects map[string]runtime.Object, name
 	return object
 }
 
-// Unknown fields, fields that are there twice, and kinds that no file here should
-// have are errors.
-func TestDecodeIsStrict(t *testing.T) {
-	const head = "apiVersion: v1\nkind: Service\nmetadata:\n  name: a\n"
-	found, err := decode([]byte(head + "spec:\n  ports: [{port: 443}]\n"))
-	require.NoError(t, err)
-	require.Contains(t, found, "Service/a")
-	for _, broken := range []string{
-		head + "spec:\n  prots: [{port: 443}]\n",
-		head + "spec:\n  type: ClusterIP\n  type: ClusterIP\n",
-		"apiVersion: v1\nkind: Servise\nmetadata:\n  name: a\n",
-		"apiVersion: monitoring.coreos.com/v1\nkind: ServiceMonitor\nmetadata:\n  name: a\nspec:\n  endpoint: []\n",
-		"apiVersion: apiregistration.k8s.io/v1\nkind: APIService\nmetadata:\n  name: a\nspec:\n  priority: 1\n",
-		"kind: Service\n",
-	} {
-		_, err := decode([]byte(broken))
-		require.Error(t, err, broken)
-	}
-}
-
 // Every object that has a namespace is in the one of namespace.yaml, but for the
 // RoleBinding that gives access to a ConfigMap of kube-system.
 func TestNamespaces(t *testing.T) {

@@ -3,18 +3,12 @@
 package deploy
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"io"
 	"log"
-	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -22,7 +16,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -149,35 +142,6 @@ func TestSecondCertificate(t *testing.T) {
 	for _, run := range []installed{first, second, third} {
 		require.NoError(t, connect(t, third.bundle, run.pair))
 	}
-}
-
-// An authority that has ended is not kept, one that has not is.
-func TestEndedAuthority(t *testing.T) {
-	openssl(t)
-	state := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(state, "kubectl"), []byte(kubectl), 0o700))
-	ended, kept := authority(t, -time.Hour), authority(t, time.Hour)
-	bundle := base64.StdEncoding.EncodeToString(append(ended, kept...))
-	require.NoError(t, os.WriteFile(filepath.Join(state, "bundle"), []byte(bundle), 0o600))
-	got := runScript(t, state)
-	require.Equal(t, 2, strings.Count(string(got.bundle), "BEGIN CERTIFICATE"))
-	require.Contains(t, string(got.bundle), string(kept))
-	require.NoError(t, connect(t, got.bundle, got.pair))
-}
-
-// authority returns the certificate of an authority, in PEM, that ends so much
-// later than now.
-func authority(t *testing.T, later time.Duration) []byte {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(later),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	require.NoError(t, err)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
 // The server reads the Secret from where tls.sh puts it.

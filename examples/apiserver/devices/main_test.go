@@ -69,10 +69,3 @@ func TestManifestHasTheFirstDevices(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, bytes.HasSuffix(manifest, manifests(t, len(kinds))), "go run ./examples/apiserver/devices %d prints other devices", len(kinds))
 }
-
-func TestCountIsRefused(t *testing.T) {
-	for _, args := range [][]string{nil, {"1", "2"}, {"-1"}, {"many"}} {
-		_, err := count(args)
-		require.Error(t, err, "%q", args)
-	}
-}

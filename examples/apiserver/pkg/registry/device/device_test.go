@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet"
@@ -23,38 +22,6 @@ func newDevice() *fleet.Device {
 		Spec: fleet.DeviceSpec{Zone: "lab-1", Owner: "network", Model: "Arbor S48",
 			Firmware: fleet.Firmware{Channel: fleet.FirmwareBeta, Version: "2.0"}},
 		Status: fleet.DeviceStatus{Phase: fleet.DeviceReady},
-	}
-}
-
-func TestAttributes(t *testing.T) {
-	labelSet, fieldSet, err := attributes(newDevice())
-	require.NoError(t, err)
-	require.Equal(t, labels.Set{"kind": "switch"}, labelSet)
-	require.Equal(t, fields.Set{
-		"metadata.name":         "a",
-		"metadata.namespace":    "lab",
-		"spec.zone":             "lab-1",
-		"spec.owner":            "network",
-		"spec.firmware.channel": "beta",
-		"status.phase":          "Ready",
-	}, fieldSet)
-	_, _, err = attributes(&fleet.DeviceList{})
-	require.ErrorContains(t, err, "DeviceList")
-}
-
-func TestPredicate(t *testing.T) {
-	for selector, want := range map[string]bool{
-		"":                                 true,
-		"spec.zone=lab-1":                  true,
-		"spec.zone=lab-1,spec.owner=other": false,
-		"status.phase!=Ready":              false,
-		"metadata.name=a":                  true,
-		"spec.firmware.channel=beta":       true,
-	} {
-		p := predicate(labels.Everything(), fields.ParseSelectorOrDie(selector))
-		got, err := p.Matches(newDevice())
-		require.NoError(t, err)
-		require.Equal(t, want, got, selector)
 	}
 }
 
@@ -76,45 +43,6 @@ func TestIndexers(t *testing.T) {
 	}
 	_, err := all[storage.FieldIndex("spec.zone")]("no device")
 	require.Error(t, err)
-}
-
-func TestPrepareForCreate(t *testing.T) {
-	device := newDevice()
-	strategy{}.PrepareForCreate(context.Background(), device)
-	require.Equal(t, fleet.DeviceStatus{Phase: fleet.DevicePending}, device.Status)
-	require.EqualValues(t, 1, device.Generation)
-}
-
-func TestPrepareForUpdate(t *testing.T) {
-	old, device := newDevice(), newDevice()
-	device.Status.Phase = fleet.DeviceOffline
-	device.Labels["kind"] = "router"
-	strategy{}.PrepareForUpdate(context.Background(), device, old)
-	require.Equal(t, old.Status, device.Status, "only the subresource changes the status")
-	require.EqualValues(t, 3, device.Generation, "labels don't make a generation")
-
-	device.Spec.Zone = "lab-2"
-	strategy{}.PrepareForUpdate(context.Background(), device, old)
-	require.EqualValues(t, 4, device.Generation)
-}
-
-func TestPrepareForStatusUpdate(t *testing.T) {
-	old, device := newDevice(), newDevice()
-	device.Status.Phase = fleet.DeviceOffline
-	device.Spec.Zone = "lab-2"
-	device.Labels = map[string]string{"kind": "router"}
-	device.Generation = 9
-	statusStrategy{}.PrepareForUpdate(context.Background(), device, old)
-	want := newDevice()
-	want.Status.Phase = fleet.DeviceOffline
-	require.Equal(t, want, device)
-}
-
-func TestResetFields(t *testing.T) {
-	for version, set := range (strategy{}).GetResetFields() {
-		require.Equal(t, ".status", set.String(), version)
-	}
-	require.Len(t, statusStrategy{}.GetResetFields(), 2)
 }
 
 func TestTable(t *testing.T) {
@@ -143,9 +71,4 @@ func TestTable(t *testing.T) {
 
 	_, err = convertor.ConvertToTable(context.Background(), &metav1.Status{}, nil)
 	require.Error(t, err)
-}
-
-func TestStorageNeedsOptions(t *testing.T) {
-	_, err := NewStorage(runtime.NewScheme(), nil)
-	require.ErrorContains(t, err, "opening the store of devices")
 }

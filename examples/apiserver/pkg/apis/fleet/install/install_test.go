@@ -71,18 +71,6 @@ func TestConversionBetweenServedVersions(t *testing.T) {
 	}
 }
 
-func TestFirmwareConversion(t *testing.T) {
-	scheme := newScheme(t)
-	internal := &fleet.Device{Spec: fleet.DeviceSpec{Firmware: fleet.Firmware{Channel: fleet.FirmwareBeta, Version: "2.1.0"}}}
-	var old v1beta1.Device
-	require.NoError(t, scheme.Convert(internal, &old, nil))
-	require.Equal(t, v1beta1.FirmwareBeta, old.Spec.FirmwareChannel)
-	require.Equal(t, "2.1.0", old.Spec.FirmwareVersion)
-	var stable v1.Device
-	require.NoError(t, scheme.Convert(internal, &stable, nil))
-	require.Equal(t, v1.Firmware{Channel: v1.FirmwareBeta, Version: "2.1.0"}, stable.Spec.Firmware)
-}
-
 func TestDefaults(t *testing.T) {
 	codecs := serializer.NewCodecFactory(newScheme(t))
 	for _, version := range []schema.GroupVersion{v1.SchemeGroupVersion, v1beta1.SchemeGroupVersion} {
@@ -126,9 +114,4 @@ func TestFieldLabels(t *testing.T) {
 			require.Equal(t, "x", value)
 		})
 	}
-}
-
-func TestVersionPriority(t *testing.T) {
-	require.Equal(t, []schema.GroupVersion{v1.SchemeGroupVersion, v1beta1.SchemeGroupVersion},
-		newScheme(t).PrioritizedVersionsForGroup(fleet.GroupName))
 }
