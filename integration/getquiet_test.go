@@ -31,7 +31,7 @@ func BenchmarkGetOfAQuietResource(b *testing.B) {
 		GroupResource: pods, ResourcePrefix: podPrefix, Codec: codec, NewFunc: poddata.New, NewListFunc: poddata.NewList,
 	})
 	require.NoError(b, err)
-	require.NoError(b, stored.Create(b.Context(), podPrefix+"ns/quiet", newLabelledPod("ns", "quiet", nil), nil, 0))
+	require.NoError(b, stored.Create(b.Context(), podPrefix+"ns/quiet", poddata.Pod("ns/quiet"), nil, 0))
 	c, err := cacher.New(podConfig(stored, codec))
 	require.NoError(b, err)
 	defer c.Stop()

@@ -6,6 +6,7 @@ package counting
 
 import (
 	"context"
+	"maps"
 	"strings"
 	"sync"
 
@@ -28,173 +29,99 @@ const (
 	Keys        Kind = "keys" // without values
 )
 
-// Request is one range request and its answer.
-type Request struct {
-	Kind     Kind
-	Revision int64 // that was asked for; 0: the latest
-	Returned int   // keys
-	Bytes    int   // of values
-}
-
 // Requests stands between a client of etcd and the network: it counts the range
-// requests for one resource, each attempt of a retried one by itself. Requests
-// keeps back answers, and what watches receive, when a test wants that. Its
-// methods are safe for concurrent use.
+// requests for one resource, each attempt of a retried one by itself. Its methods are
+// safe for concurrent use.
 type Requests struct {
 	prefix string
 	mu     struct {
 		sync.Mutex
-		seen []*Request
-		// held is where the next version request's answer is kept back.
-		held *Held
-		// frozen is closed when watches go on; nil: they do.
-		frozen chan struct{}
+		counts map[Kind]int
+		bytes  int
 	}
 }
 
-// Held is one answer that is kept back.
-type Held struct {
-	Arrived chan struct{} // closed when storage has answered
-	Release chan struct{} // for the test to close
-}
-
 // Of counts the requests for the keys below prefix, which ends with a slash.
-func Of(prefix string) *Requests { return &Requests{prefix: prefix} }
-
-// Prefix is the prefix of the keys whose requests are counted.
-func (r *Requests) Prefix() string { return r.prefix }
+func Of(prefix string) *Requests {
+	r := &Requests{prefix: prefix}
+	r.Reset()
+	return r
+}
 
 // DialOptions are for the client whose requests are counted.
 func (r *Requests) DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(r.unary), grpc.WithChainStreamInterceptor(r.stream)}
 }
 
-// Seen returns the requests since the last call of Reset.
-func (r *Requests) Seen() []Request {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	seen := make([]Request, len(r.mu.seen))
-	for i, request := range r.mu.seen {
-		seen[i] = *request
-	}
-	return seen
-}
-
 // Counts is how many requests of each kind there were since the last call of Reset;
 // kinds of which there were none are left out.
 func (r *Requests) Counts() map[Kind]int {
-	counts := map[Kind]int{}
-	for _, request := range r.Seen() {
-		counts[request.Kind]++
-	}
-	return counts
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.mu.counts)
 }
 
 // Bytes is how many bytes of values came back since the last call of Reset.
 func (r *Requests) Bytes() int {
-	n := 0
-	for _, request := range r.Seen() {
-		n += request.Bytes
-	}
-	return n
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.bytes
 }
 
 // Reset forgets all requests.
 func (r *Requests) Reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.mu.seen = nil
+	r.mu.counts, r.mu.bytes = map[Kind]int{}, 0
 }
 
-// Hold keeps back the answer to the next version request.
-func (r *Requests) Hold() *Held {
-	h := &Held{Arrived: make(chan struct{}), Release: make(chan struct{})}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.mu.held = h
-	return h
-}
-
-// Freeze lets nothing more through that watches receive, until thaw is called.
-func (r *Requests) Freeze() (thaw func()) {
-	frozen := make(chan struct{})
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.mu.frozen = frozen
-	return sync.OnceFunc(func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.mu.frozen = nil
-		close(frozen)
-	})
-}
-
-// note counts a request. note returns nil for one that is not about the
-// resource.
-func (r *Requests) note(sent *etcdserverpb.RangeRequest) *Request {
+// note counts a request, and tells whether it is about the resource.
+func (r *Requests) note(sent *etcdserverpb.RangeRequest) bool {
 	key := string(sent.Key)
 	if !strings.HasPrefix(key, r.prefix) {
-		return nil
+		return false
 	}
-	request := &Request{Revision: sent.Revision, Kind: List}
-	single := len(sent.RangeEnd) == 0
+	kind, single := List, len(sent.RangeEnd) == 0
 	switch {
 	case sent.CountOnly || single && key == r.prefix:
-		request.Kind = Version
+		kind = Version
 	case single && sent.KeysOnly:
-		request.Kind = KeyVersions
+		kind = KeyVersions
 	case single:
-		request.Kind = Object
+		kind = Object
 	case sent.KeysOnly:
-		request.Kind = Keys
+		kind = Keys
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.mu.seen = append(r.mu.seen, request)
-	return request
+	r.mu.counts[kind]++
+	return true
 }
 
-// answered notes an answer, or a part of it, and returns where to keep it back, if
-// the test wants that.
-func (r *Requests) answered(request *Request, reply *etcdserverpb.RangeResponse) *Held {
+// answered counts the bytes of an answer, or of a part of it.
+func (r *Requests) answered(reply *etcdserverpb.RangeResponse) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	request.Returned += len(reply.GetKvs())
 	for _, kv := range reply.GetKvs() {
-		request.Bytes += len(kv.Value)
+		r.mu.bytes += len(kv.Value)
 	}
-	if request.Kind != Version && request.Kind != KeyVersions {
-		return nil
-	}
-	h := r.mu.held
-	r.mu.held = nil
-	return h
 }
 
 func (r *Requests) unary(ctx context.Context, method string, sent, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	var request *Request
+	counted := false
 	switch sent := sent.(type) {
 	case *etcdserverpb.RangeRequest:
-		request = r.note(sent)
+		counted = r.note(sent)
 	case *etcdserverpb.TxnRequest:
 		if asked := sent.GetSuccess(); len(asked) > 0 && len(sent.GetCompare()) == 0 && asked[0].GetRequestRange() != nil {
-			request = r.note(asked[0].GetRequestRange()) // and others like it
+			counted = r.note(asked[0].GetRequestRange()) // and others like it
 		}
 	}
 	err := invoke(ctx, method, sent, reply, cc, opts...)
-	if request == nil || err != nil {
-		return err
+	if answer, ok := reply.(*etcdserverpb.RangeResponse); ok && counted {
+		r.answered(answer)
 	}
-	answer, _ := reply.(*etcdserverpb.RangeResponse)
-	if h := r.answered(request, answer); h != nil {
-		close(h.Arrived)
-		select {
-		case <-h.Release:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return nil
+	return err
 }
 
 func (r *Requests) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -209,44 +136,22 @@ func (r *Requests) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 type stream struct {
 	grpc.ClientStream
 	requests *Requests
-	request  *Request // nil if it is not one for the resource
+	counted  bool
 }
 
 // SendMsg implements grpc.ClientStream.
 func (s *stream) SendMsg(m any) error {
 	if sent, ok := m.(*etcdserverpb.RangeRequest); ok {
-		s.request = s.requests.note(sent)
+		s.counted = s.requests.note(sent)
 	}
 	return s.ClientStream.SendMsg(m)
 }
 
 // RecvMsg implements grpc.ClientStream.
 func (s *stream) RecvMsg(m any) error {
-	if err := s.ClientStream.RecvMsg(m); err != nil {
-		return err
+	err := s.ClientStream.RecvMsg(m)
+	if part, ok := m.(*etcdserverpb.RangeStreamResponse); ok && s.counted && err == nil {
+		s.requests.answered(part.RangeResponse)
 	}
-	switch m := m.(type) {
-	case *etcdserverpb.RangeStreamResponse:
-		if s.request != nil {
-			s.requests.answered(s.request, m.RangeResponse)
-		}
-	case *etcdserverpb.WatchResponse:
-		return s.pass()
-	}
-	return nil
-}
-
-// pass returns when the watch may go on.
-func (s *stream) pass() error {
-	s.requests.mu.Lock()
-	frozen := s.requests.mu.frozen
-	s.requests.mu.Unlock()
-	if frozen != nil {
-		select {
-		case <-frozen:
-		case <-s.Context().Done():
-			return s.Context().Err()
-		}
-	}
-	return nil
+	return err
 }
