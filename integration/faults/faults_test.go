@@ -4,8 +4,7 @@ package faults
 
 import (
 	"flag"
-	"os"
-	"sort"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -17,18 +16,18 @@ const (
 	// floorShare is the least share of reads, in percent of those that etcd itself
 	// answered in the same time, that the server must answer while the cluster has
 	// its majority. An election that takes long takes from both. The goal is
-	// higher, and the table shows what is reached; this is what even a busy
+	// higher, and the output shows what is reached; this is what even a busy
 	// machine leaves.
 	floorShare = 75
 )
 
-// both has the faults under the shipped cache as well, for the table.
+// both has the faults under the shipped cache as well, for the figures.
 var both = flag.Bool("shipped", false, "run the faults under the shipped cache as well")
 
-// TestFaults causes each fault once, under our cache, which must pass.
+// TestFaults causes each fault once, under our cache, which must pass, and prints what came
+// of it.
 func TestFaults(t *testing.T) {
 	noLeaks(t)
-	var done table
 	caches := []string{apiserver.Ours}
 	if *both {
 		caches = append(caches, apiserver.Shipped)
@@ -36,32 +35,17 @@ func TestFaults(t *testing.T) {
 	for _, cache := range caches {
 		t.Run(cache, func(t *testing.T) {
 			trial := newTrial(t, cache)
-			for i, f := range shortForm() {
-				t.Run(f.name, func(t *testing.T) { done.add(t, trial, cache, i, f) })
+			for _, f := range shortForm() {
+				t.Run(f.name, func(t *testing.T) {
+					r := trial.run(f)
+					fmt.Printf("%s, %s: %v\n", f.name, cache, r)
+					if cache == apiserver.Ours {
+						check(t, f, r)
+					}
+				})
 			}
 		})
 	}
-	done.print()
-}
-
-// table is the results of a run.
-type table struct{ rows []row }
-
-// add causes a fault, the one of that number, and notes what came of it.
-func (tb *table) add(t *testing.T, trial *trial, cache string, number int, f fault) {
-	t.Helper()
-	r := trial.run(f)
-	r.number = number
-	tb.rows = append(tb.rows, r)
-	if cache == apiserver.Ours {
-		check(t, f, r)
-	}
-}
-
-// print prints the results by fault, those of the caches beside each other.
-func (tb *table) print() {
-	sort.SliceStable(tb.rows, func(i, j int) bool { return tb.rows[i].number < tb.rows[j].number })
-	print(os.Stdout, tb.rows)
 }
 
 // check holds our cache to what must be.

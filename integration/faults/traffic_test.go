@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,7 +44,6 @@ type traffic struct {
 	tasks  sync.WaitGroup
 
 	writer   *writer
-	readers  *readers
 	gets     *probes
 	lists    *probes
 	health   []*healthProbe
@@ -56,14 +54,10 @@ func newTraffic(t *testing.T, s *apiserver.Process) *traffic {
 	ctx, cancel := context.WithCancel(t.Context())
 	tr := &traffic{server: s, cancel: cancel}
 	tr.writer = &writer{client: s.Devices(t), gate: make(chan struct{}, 1)}
-	tr.readers = &readers{client: s.Devices(t), writer: tr.writer}
 	tr.gets = &probes{client: s.Devices(t), interval: probeInterval, read: probeGet}
 	tr.lists = &probes{client: s.Devices(t), interval: listInterval, read: probeList}
 	t.Cleanup(tr.stop)
 	tr.tasks.Go(func() { tr.writer.run(ctx) })
-	for _, kind := range []string{anyList, notOlderList} {
-		tr.tasks.Go(func() { tr.readers.run(ctx, kind) })
-	}
 	tr.tasks.Go(func() { tr.gets.run(ctx) })
 	tr.tasks.Go(func() { tr.lists.run(ctx) })
 	for _, path := range []string{"/livez", "/readyz"} {
@@ -126,9 +120,7 @@ type writer struct {
 	client *versioned.Clientset
 	// gate holds the writer back while another goroutine has it.
 	gate chan struct{}
-	// reached is the highest resourceVersion that was acknowledged.
-	reached atomic.Int64
-	mu      struct {
+	mu   struct {
 		sync.Mutex
 		attempts []judge.Write
 	}
@@ -184,7 +176,6 @@ func (w *writer) write(ctx context.Context, n int, known map[string]int64) {
 	if err == nil {
 		attempt.Done, attempt.RV = time.Now(), judge.Version(device.ResourceVersion)
 		known[key] = attempt.RV
-		w.reached.Store(max(w.reached.Load(), attempt.RV))
 	}
 	w.note(attempt)
 }
@@ -200,45 +191,6 @@ func (w *writer) writes() []judge.Write {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return append([]judge.Write(nil), w.mu.attempts...)
-}
-
-// The kinds of lists.
-const (
-	anyList      = "LIST at 0"
-	notOlderList = "LIST not older than a write"
-)
-
-// readers list, each kind one request after the other.
-type readers struct {
-	client *versioned.Clientset
-	writer *writer
-	answers
-}
-
-func (r *readers) run(ctx context.Context, kind string) {
-	// A server that is asked twice must not go back. The server is one server
-	// for as long as its process lives, or longer: its state is etcd's.
-	last := int64(0)
-	every(ctx, listInterval, func() {
-		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-		defer cancel()
-		answer := judge.Read{Kind: kind, Begun: time.Now()}
-		options := metav1.ListOptions{}
-		switch kind {
-		case anyList:
-			answer.Least, options.ResourceVersion = last, "0"
-		case notOlderList:
-			answer.Least = r.writer.reached.Load()
-			options.ResourceVersion = strconv.FormatInt(answer.Least, 10)
-		}
-		list, err := r.client.FleetV1().Devices("").List(ctx, options)
-		if err != nil {
-			return
-		}
-		answer.RV, answer.Items = judge.Version(list.ResourceVersion), judge.ItemsOf(list)
-		last = answer.RV
-		r.note(answer)
-	})
 }
 
 // answers are what reads returned.

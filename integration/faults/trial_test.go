@@ -4,6 +4,7 @@ package faults
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"testing"
 	"time"
@@ -64,12 +65,17 @@ func newTrial(t *testing.T, cache string) *trial {
 
 // row is what one fault did to one server.
 type row struct {
-	number        int // of the fault, in the schedule
-	fault, cache  string
 	gets, lists   figure        // of consistent reads of the server
 	etcd          figure        // of etcd itself
 	livez, readyz time.Duration // the longest time without an answer
 	report
+}
+
+// String says which part of reads was answered within a second, and the longest time
+// without an answer.
+func (r row) String() string {
+	return fmt.Sprintf("GET %v, LIST %v, etcd itself %v; watches: %+v; without /livez %.1f s, without /readyz %.1f s; %d violations",
+		r.gets, r.lists, r.etcd, r.ends, r.livez.Seconds(), r.readyz.Seconds(), len(r.violations))
 }
 
 // report is what the judge found.
@@ -82,7 +88,7 @@ type report struct {
 // run lets one fault happen and returns what became of it.
 func (tr *trial) run(f fault) row {
 	tr.t.Helper()
-	r := row{fault: f.name, cache: tr.cache}
+	var r row
 	inject := f.prepare(tr)
 	from := time.Now()
 	undo := inject()
@@ -122,7 +128,6 @@ func (tr *trial) settle() (out report) {
 	out.violations = tr.awaitRecovery(ctx, upTo)
 
 	var reads []judge.Read
-	reads = append(reads, tr.traffic.readers.take()...)
 	reads = append(reads, tr.traffic.gets.answers.take()...)
 	reads = append(reads, tr.traffic.lists.answers.take()...)
 	var watched []judge.Stream
