@@ -42,6 +42,44 @@ func watching(change func() func(watch.Event) []watch.Event) func() broken {
 	}
 }
 
+// opening makes a storage that is asked for another watch than the one that was asked for.
+func opening(change func(m memory, key *string, opts *storage.ListOptions)) func() broken {
+	return func() broken {
+		return broken{memory: newMemory(), watch: func(m memory, ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+			change(m, &key, &opts)
+			return m.Watch(ctx, key, opts)
+		}}
+	}
+}
+
+// asking makes a storage that is asked for another list than the one that was asked for.
+func asking(change func(m memory, key string, opts storage.ListOptions) storage.ListOptions) func() broken {
+	return func() broken {
+		return broken{memory: newMemory(), list: func(m memory, ctx context.Context, key string, opts storage.ListOptions, out runtime.Object) error {
+			return m.GetList(ctx, key, change(m, key, opts), out)
+		}}
+	}
+}
+
+// answering makes a storage whose lists are changed before they are returned.
+func answering(change func(m memory, list *example.PodList)) func() broken {
+	return func() broken {
+		return broken{memory: newMemory(), list: func(m memory, ctx context.Context, key string, opts storage.ListOptions, out runtime.Object) error {
+			if err := m.GetList(ctx, key, opts, out); err != nil {
+				return err
+			}
+			change(m, out.(*example.PodList))
+			return nil
+		}}
+	}
+}
+
+// moved returns a resourceVersion so many revisions later.
+func moved(resourceVersion string, by int64) string {
+	rv, _ := versioner.ParseResourceVersion(resourceVersion)
+	return version(uint64(int64(rv) + by))
+}
+
 // nth calls change for the nth event of a watch, counted from 1, that is a
 // change of the given kind ("": of any).
 func nth(n int, kind watch.EventType, change func(watch.Event) []watch.Event) func() func(watch.Event) []watch.Event {
@@ -139,14 +177,11 @@ var watchBreaches = map[string]breach{
 	},
 	"tells a watch what was before its start": {
 		found: map[string]string{"Storage/WatchFromEachVersion": "is too much"},
-		make: func() broken {
-			return broken{memory: newMemory(), watch: func(m memory, ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-				if rv, _ := versioner.ParseResourceVersion(opts.ResourceVersion); rv > 1 {
-					opts.ResourceVersion = version(rv - 1)
-				}
-				return m.Watch(ctx, key, opts)
-			}}
-		},
+		make: opening(func(_ memory, _ *string, opts *storage.ListOptions) {
+			if rv, _ := versioner.ParseResourceVersion(opts.ResourceVersion); rv > 1 {
+				opts.ResourceVersion = version(rv - 1)
+			}
+		}),
 	},
 	"leaves out an initial event": {
 		found: map[string]string{
@@ -163,23 +198,17 @@ var watchBreaches = map[string]breach{
 	},
 	"ignores selectors": {
 		found: map[string]string{"Storage/LabelTransitions": "is too much", "Storage/FieldTransitions": "is too much"},
-		make: func() broken {
-			return broken{memory: newMemory(), watch: func(m memory, ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-				opts.Predicate.Label, opts.Predicate.Field = labels.Everything(), fields.Everything()
-				return m.Watch(ctx, key, opts)
-			}}
-		},
+		make: opening(func(_ memory, _ *string, opts *storage.ListOptions) {
+			opts.Predicate.Label, opts.Predicate.Field = labels.Everything(), fields.Everything()
+		}),
 	},
 	"takes a namespace for the prefix of another": {
 		found: map[string]string{"Storage/Scopes": "ADDED /pods/b/1"},
-		make: func() broken {
-			return broken{memory: newMemory(), watch: func(m memory, ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-				if opts.Recursive && strings.HasPrefix(key, Prefix+"a/") {
-					key = Prefix
-				}
-				return m.Watch(ctx, key, opts)
-			}}
-		},
+		make: opening(func(_ memory, key *string, opts *storage.ListOptions) {
+			if opts.Recursive && strings.HasPrefix(*key, Prefix+"a/") {
+				*key = Prefix
+			}
+		}),
 	},
 	"does not signal initialization": {
 		found: map[string]string{"Storage/InitializationSignal": "has not signalled within"},
@@ -236,71 +265,47 @@ func as(kind watch.EventType) func(watch.Event) []watch.Event {
 var readBreaches = map[string]breach{
 	"lists the latest for an exact version": {
 		found: map[string]string{"Storage/ExactList": "says that it is at"},
-		make: func() broken {
-			return broken{memory: newMemory(), list: func(m memory, ctx context.Context, key string, opts storage.ListOptions, out runtime.Object) error {
-				opts.ResourceVersion, opts.ResourceVersionMatch = "", ""
-				return m.GetList(ctx, key, opts, out)
-			}}
-		},
+		make: asking(func(_ memory, _ string, opts storage.ListOptions) storage.ListOptions {
+			opts.ResourceVersion, opts.ResourceVersionMatch = "", ""
+			return opts
+		}),
 	},
 	"leaves out what is deleted today": {
 		found: map[string]string{"Storage/ExactList": "object", "Storage/ExactPages": "object"},
-		make: func() broken {
-			return broken{memory: newMemory(), list: withoutDeleted}
-		},
+		make:  answering(withoutDeleted),
 	},
 	"pages through what is there now": {
 		found: map[string]string{"Storage/ExactPages": "the page from object 2"},
-		make: func() broken {
-			return broken{memory: newMemory(), list: func(m memory, ctx context.Context, key string, opts storage.ListOptions, out runtime.Object) error {
-				if next := opts.Predicate.Continue; next != "" {
-					from, _, err := storage.DecodeContinue(next, key)
-					if err != nil {
-						return err
-					}
-					opts.Predicate.Continue, _ = storage.EncodeContinue(from, key, -1)
-				}
-				return m.GetList(ctx, key, opts, out)
-			}}
-		},
+		make: asking(func(_ memory, key string, opts storage.ListOptions) storage.ListOptions {
+			if from, _, err := storage.DecodeContinue(opts.Predicate.Continue, key); err == nil {
+				opts.Predicate.Continue, _ = storage.EncodeContinue(from, key, -1)
+			}
+			return opts
+		}),
 	},
 	"counts wrong what remains": {
 		found: map[string]string{"Storage/ExactPages": "objects remain, it is"},
-		make: func() broken {
-			return broken{memory: newMemory(), list: func(m memory, ctx context.Context, key string, opts storage.ListOptions, out runtime.Object) error {
-				err := m.GetList(ctx, key, opts, out)
-				if list := out.(*example.PodList); err == nil && list.RemainingItemCount != nil {
-					*list.RemainingItemCount++
-				}
-				return err
-			}}
-		},
+		make: answering(func(_ memory, list *example.PodList) {
+			if list.RemainingItemCount != nil {
+				*list.RemainingItemCount++
+			}
+		}),
 	},
 	"lists nothing as of a moment later": {
 		found: map[string]string{"Storage/ConcurrentLists": "is missing"},
-		make: func() broken {
-			return broken{memory: newMemory(), list: func(m memory, ctx context.Context, key string, opts storage.ListOptions, out runtime.Object) error {
-				err := m.GetList(ctx, key, opts, out)
-				if list := out.(*example.PodList); err == nil && len(list.Items) == 0 {
-					rv, _ := versioner.ParseResourceVersion(list.ResourceVersion)
-					list.ResourceVersion = version(rv + 1)
-				}
-				return err
-			}}
-		},
+		make: answering(func(_ memory, list *example.PodList) {
+			if len(list.Items) == 0 {
+				list.ResourceVersion = moved(list.ResourceVersion, 1)
+			}
+		}),
 	},
 	"lists nothing as of a moment before": {
 		found: map[string]string{"Storage/ConcurrentVersions": "a LIST of /pods/nothing"},
-		make: func() broken {
-			return broken{memory: newMemory(), list: func(m memory, ctx context.Context, key string, opts storage.ListOptions, out runtime.Object) error {
-				err := m.GetList(ctx, key, opts, out)
-				if list := out.(*example.PodList); err == nil && len(list.Items) == 0 && list.ResourceVersion != "1" {
-					rv, _ := versioner.ParseResourceVersion(list.ResourceVersion)
-					list.ResourceVersion = version(rv - 1)
-				}
-				return err
-			}}
-		},
+		make: answering(func(_ memory, list *example.PodList) {
+			if len(list.Items) == 0 && list.ResourceVersion != "1" {
+				list.ResourceVersion = moved(list.ResourceVersion, -1)
+			}
+		}),
 	},
 	"gets what was": {
 		found: map[string]string{"Storage/ReadYourWrites": "a GET"},
@@ -323,16 +328,15 @@ var readBreaches = map[string]breach{
 	},
 	"lists what was": {
 		found: map[string]string{"Storage/ReadYourWrites": "a LIST after the write"},
-		make: func() broken {
-			return broken{memory: newMemory(), list: func(m memory, ctx context.Context, key string, opts storage.ListOptions, out runtime.Object) error {
-				if rv, _ := m.GetCurrentResourceVersion(ctx); opts.ResourceVersion == "" && opts.Predicate.Continue == "" && rv > 2 {
-					then := exactly(rv - 1).options()
-					then.Predicate = opts.Predicate
-					opts = then
-				}
-				return m.GetList(ctx, key, opts, out)
-			}}
-		},
+		make: asking(func(m memory, _ string, opts storage.ListOptions) storage.ListOptions {
+			rv, _ := m.GetCurrentResourceVersion(context.Background())
+			if opts.ResourceVersion != "" || opts.Predicate.Continue != "" || rv <= 2 {
+				return opts
+			}
+			then := exactly(rv - 1).options()
+			then.Predicate = opts.Predicate
+			return then
+		}),
 	},
 	"tells a stale version": {
 		found: map[string]string{"Storage/CurrentVersion": "GetCurrentResourceVersion is", "Storage/ConcurrentVersions": "GetCurrentResourceVersion is", "Cacher/CurrentVersion": "GetCurrentResourceVersion is"},

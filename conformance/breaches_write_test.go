@@ -5,6 +5,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -139,15 +140,12 @@ var compactionBreaches = map[string]breach{
 			"Compaction/StorageWatchAtDeletion": "there is a gap",
 			"Compaction/CacherAway":             "LIST",
 		},
-		make: func() broken {
-			return broken{memory: newMemory(), watch: func(m memory, ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-				rv, _ := versioner.ParseResourceVersion(opts.ResourceVersion)
-				if compacted := uint64(m.CompactRevision()); rv > 0 && rv < compacted {
-					opts.ResourceVersion = version(compacted)
-				}
-				return m.Watch(ctx, key, opts)
-			}}
-		},
+		make: opening(func(m memory, _ *string, opts *storage.ListOptions) {
+			rv, _ := versioner.ParseResourceVersion(opts.ResourceVersion)
+			if compacted := uint64(m.CompactRevision()); rv > 0 && rv < compacted {
+				opts.ResourceVersion = version(compacted)
+			}
+		}),
 	},
 	"fails a compacted watch with another error": {
 		found: map[string]string{"Compaction/StorageWatch": "want 410 Expired"},
@@ -167,11 +165,7 @@ var compactionBreaches = map[string]breach{
 			"Compaction/StorageContinue": "want 410 Expired",
 			"Compaction/CacherContinue":  "or 410 Expired",
 		},
-		make: func() broken {
-			return broken{memory: newMemory(), list: func(m memory, ctx context.Context, key string, opts storage.ListOptions, out runtime.Object) error {
-				return m.GetList(ctx, key, m.notCompacted(key, opts), out)
-			}}
-		},
+		make: asking(memory.notCompacted),
 	},
 	"has no way on from a compacted page": {
 		found: map[string]string{
@@ -223,18 +217,11 @@ func lagging() broken {
 	return s
 }
 
-// withoutDeleted lists an exact version without what is not there any more.
-func withoutDeleted(m memory, ctx context.Context, key string, opts storage.ListOptions, out runtime.Object) error {
-	if err := m.GetList(ctx, key, opts, out); err != nil {
-		return err
-	}
-	list, now := out.(*example.PodList), m.Objects()
-	var kept []example.Pod
-	for _, pod := range list.Items {
-		if key, _ := Key(&pod); now[key] != nil {
-			kept = append(kept, pod)
-		}
-	}
-	list.Items = kept
-	return nil
+// withoutDeleted leaves out what is not there any more.
+func withoutDeleted(m memory, list *example.PodList) {
+	now := m.Objects()
+	list.Items = slices.DeleteFunc(list.Items, func(pod example.Pod) bool {
+		key, _ := Key(&pod)
+		return now[key] == nil
+	})
 }

@@ -47,21 +47,8 @@ func (r reader) GuaranteedUpdate(context.Context, string, runtime.Object, bool, 
 	return errReadOnly
 }
 
-// A storage with keys of its own is judged by all clauses, with and without a cacher.
-func TestKeysOfTheStorage(t *testing.T) {
-	r := &runner{test: t.Name(), all: ours(), open: func(*testing.T) Backend {
-		m := memory{memstore.New(fleetPrefix, NewPod)}
-		b := m.backend(m)
-		b.Key = fleetKey
-		return b
-	}}
-	r.run(t)
-	assert.NotZero(t, r.mu.hold, "not everything was judged: %s", r.report())
-	assert.Empty(t, r.mu.skipped, "not everything was judged: %s", r.report())
-}
-
-// A storage that only reads is judged by all clauses but those about writes, and never asked
-// to write.
+// A storage that only reads, and has keys of its own, is judged by all clauses but those
+// about writes, with and without a cacher, and never asked to write.
 func TestReadOnlyStorage(t *testing.T) {
 	var refused atomic.Int64
 	r := &runner{test: t.Name(), all: ours(), open: func(*testing.T) Backend {
