@@ -123,7 +123,7 @@ func metered(t testing.TB) (func(*cacher.Config), func(series string) float64) {
 						found = append(found, fmt.Sprintf("%s=%q", label.GetName(), label.GetValue()))
 					}
 				}
-				if labels == "" || strings.Join(sorted(found), ",") == labels {
+				if slices.Sort(found); labels == "" || strings.Join(found, ",") == labels {
 					sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 				}
 			}

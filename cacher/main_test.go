@@ -4,7 +4,6 @@ package cacher_test
 
 import (
 	"context"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -139,8 +138,6 @@ func metaOf(t testing.TB, object runtime.Object) metav1.Object {
 	require.NoError(t, err)
 	return accessor
 }
-
-func sorted(s []string) []string { slices.Sort(s); return s }
 
 func everything(rv string) storage.ListOptions {
 	return storage.ListOptions{ResourceVersion: rv, Predicate: storage.Everything, Recursive: true}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -36,19 +35,15 @@ func miss(store *memstore.Store, write func()) {
 // same ones.
 type garbled struct {
 	*memstore.Store
-	mu    sync.Mutex
-	calls int
+	calls atomic.Int64
 	same  bool
 }
 
 func (g *garbled) Versions(ctx context.Context, prefix string, rv uint64, visit func(string, uint64) error) error {
-	g.mu.Lock()
-	g.calls++
-	key := fmt.Sprintf("%sghost/%d", prefix, g.calls)
+	key := fmt.Sprintf("%sghost/%d", prefix, g.calls.Add(1))
 	if g.same {
 		key = prefix + "ghost/one"
 	}
-	g.mu.Unlock()
 	if err := g.KeysAt(ctx, prefix, rv, visit); err != nil {
 		return err
 	}
@@ -260,4 +255,32 @@ func TestOldVersionInAnAnswer(t *testing.T) {
 		storage = pausedOnce{config.Storage.(*memstore.Store), make(chan uint64, 1)}
 		config.Storage = storage
 	})
+}
+
+// REGRESSIONS 128: a watch that waits for the end of a doubt begins with the state that
+// was listed then. One that resumes from the state in doubt gets a 410.
+func TestWatchesWaitForTheEndOfADoubt(t *testing.T) {
+	for name, w := range map[string]struct {
+		rv     string
+		change func(*storage.ListOptions)
+		want   []string
+	}{
+		"a watch-list":         {"", streaming, []string{"ADDED a/one@2", "ADDED a/two@4", "BOOKMARK@5 end of initial events"}},
+		"a watch-list, any":    {"0", streaming, []string{"ADDED a/one@2", "ADDED a/two@4", "BOOKMARK@5 end of initial events"}},
+		"a watch":              {"", withBookmarks, []string{"ADDED a/one@2", "ADDED a/two@4"}},
+		"a watch, any":         {"0", withBookmarks, []string{"ADDED a/one@2", "ADDED a/two@4"}},
+		"a watch that resumes": {"3", withBookmarks, []string{"ERROR 410 Expired", "closed"}},
+	} {
+		inBubble(t, onePod, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+			miss(store, func() { put(store, poddata.Pod("a/two")) })
+			expectList(t, c, "/pods/", "", "a/one@3") // nobody knows yet
+			time.AfterFunc(2*time.Second, store.Gate("watch"))
+			put(store, poddata.Pod("a/two"))
+			elapse(time.Second)
+			store.Touch()
+			got := received(watchPods(t, c, "/pods/", w.rv, w.change))
+			require.GreaterOrEqual(t, len(got), len(w.want), name)
+			assert.Equal(t, w.want, got[:len(w.want)], name) // a 410 may follow
+		})
+	}
 }
