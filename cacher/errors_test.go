@@ -119,7 +119,7 @@ func TestErrorsToMendAreLogged(t *testing.T) {
 		"an index function": {
 			withIndexers(cache.Indexers{storage.FieldIndex("spec.nodeName"): func(o any) ([]string, error) {
 				if o.(*example.Pod).Labels["poison"] != "" {
-					return nil, errors.New(`no node in {"password":"hunter2"}`)
+					return nil, errors.New(`no node in {password:hunter2}`)
 				}
 				return byNode(o)
 			}}),
