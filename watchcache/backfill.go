@@ -4,23 +4,18 @@ package watchcache
 
 import "fmt"
 
-// Backfill puts the changes of the source between the resourceVersion from and that of
-// at in front of the window, so that readers go on from earlier versions. at is the
-// oldest snapshot that the window allows, and changes are all changes above from and up
-// to at, in the order of the source. before has, for each key that they change first
-// otherwise than by adding it, its element at from. The elements of at may be among
-// those of the changes. Call PinOldest before at is taken, so that the window does not
-// move on meanwhile.
+// Backfill puts changes in front of the window, so that readers go on from earlier
+// versions: all changes of the source above from and up to at, in order. at is the oldest
+// snapshot that the window allows. before has the element at from of each key whose first
+// change is no addition. Call PinOldest before at is taken, so that the window does not
+// move on meanwhile. received is the time of the events, as Event.Received.
 //
 // Backfill believes nothing: the changes must lead, key by key, from before to what at
-// has, and all that at has above from must be of them. The error is otherwise ErrGap,
-// and the state as it was. The error is ErrExpired if at is not the oldest snapshot any
-// more. Changes that are too many, or too large, for the window leave it as the oldest
-// events do.
+// has, and all that at has above from must be of them. The error is otherwise ErrGap, and
+// the state as it was. The error is ErrExpired if at is not the oldest snapshot any more.
 //
-// Other than the methods of the writer, Backfill may be called on any goroutine. The
-// caller must not write to the elements any more. received is the time of the events;
-// see Event.Received.
+// Unlike the methods of the writer, Backfill may be called on any goroutine. The caller
+// must not write to the elements any more.
 func (s *State) Backfill(at *Snapshot, from uint64, changes []Change, before map[string]*Element, received int64) (Applied, error) {
 	events, err := backfilled(at, from, changes, before, received)
 	if err != nil {
@@ -38,8 +33,9 @@ func (s *State) Backfill(at *Snapshot, from uint64, changes []Change, before map
 		// Positions of events that have left the window, and come again, stay.
 		return Applied{}, fmt.Errorf("since resourceVersion %d other events have left the window than the source has: %w", w.listed, ErrGap)
 	}
-	applied := Applied{Resized: w.prepend(events, from)}
+	w.prepend(events, from)
 	s.mu.floors.base = min(s.mu.floors.base, from)
+	var applied Applied
 	s.trimLocked(&applied)
 	return applied, nil
 }
@@ -52,15 +48,14 @@ func above(events []*Event, rv uint64) int {
 	return n
 }
 
-// PinOldest keeps all events in the window while the ceiling allows, however old they
-// are, until unpin is called once.
+// PinOldest keeps all events in the window, up to the ceiling, until unpin is called once.
 func (s *State) PinOldest() (unpin func()) {
 	s.pinned.Add(1)
 	return func() { s.pinned.Add(-1) }
 }
 
-// backfilled makes the events of changes that lead from the elements before to those of
-// at. The last element of a key is the element of at, so that it is in memory once.
+// backfilled makes the events of changes that lead from before to at, with the elements of
+// at where it has them.
 func backfilled(at *Snapshot, from uint64, changes []Change, before map[string]*Element, received int64) ([]*Event, error) {
 	if from >= at.rv {
 		return nil, fmt.Errorf("a history from resourceVersion %d to %d: %w", from, at.rv, ErrGap)

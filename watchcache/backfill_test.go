@@ -147,7 +147,7 @@ func TestBackfill(t *testing.T) {
 			require.Equal(rt, contents(at(t, seen, v)), contents(at(t, filled, v)), "at %d", v)
 			require.Equal(rt, eventsAfter(seen, v, byName("a")), eventsAfter(filled, v, byName("a")), "after %d", v)
 		}
-		_, err = filled.PositionAfter(from - 1)
+		_, err = positionAfter(filled, from-1)
 		require.ErrorIs(rt, err, watchcache.ErrExpired)
 		one, other := seen.Stats(), filled.Stats()
 		require.Equal(rt, one.WindowBytes, other.WindowBytes)
@@ -348,33 +348,12 @@ func TestBackfillOfListedElements(t *testing.T) {
 	_, err := s.Backfill(s.Latest(), 10, changes, nil, 0)
 	require.NoError(t, err)
 	require.Same(t, key, unsafe.StringData(now.Key), "the listed element was written to")
-	p, err := s.PositionAfter(11)
+	p, err := positionAfter(s, 11)
 	require.NoError(t, err)
 	events, _, err := since(s, p, 10)
 	require.NoError(t, err)
 	require.Len(t, events, 1)
 	require.Same(t, now, events[0].Element)
-}
-
-// More events may come before the window than its ring has room for.
-func TestBackfillOfManyEvents(t *testing.T) {
-	s := watchcache.New(watchcache.Config{History: time.Hour, WindowBytes: 1 << 40, BackfillEvents: 1000})
-	s.Replace([]*watchcache.Element{element("a", 200, "1")}, 200)
-	listed := s.Latest()
-	apply(t, s, modified("a", 201, "1"))
-	changes := []watchcache.Change{added("a", 100, "1")}
-	for rv := uint64(101); rv <= 200; rv++ {
-		changes = append(changes, modified("a", rv, "1"))
-	}
-	applied, err := s.Backfill(listed, 99, changes, nil, 0)
-	require.NoError(t, err)
-	require.True(t, applied.Resized)
-	events, _, err := since(s, s.Stats().Oldest, 200)
-	require.NoError(t, err)
-	require.Len(t, events, 102)
-	for i, e := range events {
-		require.Equal(t, uint64(100+i), e.RV)
-	}
 }
 
 // A revision of the history may change several keys, and each of them once; a history

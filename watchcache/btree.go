@@ -8,12 +8,10 @@ import (
 	"strings"
 )
 
-// maxEntries is how many entries a node has at most. Larger nodes cost more to copy on
-// the first write after a snapshot, smaller nodes need more pointers.
+// maxEntries is how many entries a node has at most. Larger nodes cost more to copy.
 const maxEntries = 32
 
-// entry is an element's place in a btree: entries are in the order of hashes, and then
-// of the keys of their elements.
+// entry is an element's place in a btree: in the order of hashes, and then of keys.
 type entry struct {
 	hash    uint64 // of an index value; 0 in the tree of all keys
 	element *Element
@@ -34,8 +32,8 @@ type btree struct {
 	length int
 }
 
-// owner stands for the one tree that may write to a node. It has a field because
-// pointers to structs without one may be equal.
+// owner stands for the one tree that may write to a node. Pointers to structs without a
+// field may be equal.
 type owner struct{ _ byte }
 
 // node is a leaf, or has the first entry below each of its children.
@@ -43,18 +41,25 @@ type node struct {
 	owner    *owner
 	entries  []entry
 	children []*node // nil in a leaf, and otherwise parallel to entries
+	below    int     // how many entries the leaves below children have
 }
 
-// bytesPerEntry estimates the memory of a tree for one entry, in bytes, with the spare
-// room of its nodes: between a tree that was built from a list, whose nodes are full,
-// and one whose entries came in any order.
+// count returns how many entries the node's leaves have.
+func (n *node) count() int {
+	if n.children == nil {
+		return len(n.entries)
+	}
+	return n.below
+}
+
+// bytesPerEntry estimates the memory of a tree for one entry, in bytes: between a tree whose
+// nodes are full and one whose entries came in any order.
 const bytesPerEntry = 22
 
 // bytes estimates the memory of the tree, without the elements.
 func (t *btree) bytes() int64 { return int64(t.length) * bytesPerEntry }
 
-// newBtree returns the tree of entries, which must ascend. The tree is built from its
-// leaves, which are full.
+// newBtree returns the tree of entries, which must ascend. Its leaves are full.
 func newBtree(entries []entry) *btree {
 	t := &btree{owner: new(owner), length: len(entries)}
 	level := []*node{{owner: t.owner}}
@@ -79,6 +84,7 @@ func (t *btree) parent(children ...*node) *node {
 	n := &node{owner: t.owner, children: slices.Clone(children), entries: make([]entry, len(children))}
 	for i, child := range children {
 		n.entries[i] = child.entries[0]
+		n.below += child.count()
 	}
 	return n
 }
@@ -129,17 +135,25 @@ func (t *btree) get(hash uint64, key string) *Element {
 	return nil
 }
 
-// below estimates the part of the entries that are below the given one, from 0 to 1: as if
-// all nodes of a level had as many children.
-func (t *btree) below(hash uint64, key string) (part float64) {
-	n, each := t.root, 1.0
+// rank returns how many entries are below the given one.
+func (t *btree) rank(hash uint64, key string) (rank int) {
+	n := t.root
 	for n.children != nil {
 		i := n.child(hash, key)
-		each /= float64(len(n.children))
-		part, n = part+each*float64(i), n.children[i]
+		for _, child := range n.children[:i] {
+			rank += child.count()
+		}
+		n = n.children[i]
 	}
 	i, _ := n.find(hash, key)
-	return part + each*float64(i)/float64(max(1, len(n.entries)))
+	return rank + i
+}
+
+// count returns how many entries with the hash have a key that begins with the prefix and is
+// not below from. No key has a byte of 0xff, so all that begin with the prefix are below it
+// with that byte.
+func (t *btree) count(hash uint64, prefix, from string) int {
+	return max(0, t.rank(hash, prefix+"\xff")-t.rank(hash, max(prefix, from)))
 }
 
 // last returns the element of the last entry, nil if there is none.
@@ -154,8 +168,8 @@ func (t *btree) last() *Element {
 	return n.entries[len(n.entries)-1].element
 }
 
-// under calls yield for the elements with the hash, from the key on and in the order of
-// keys, until yield returns false.
+// under calls yield for the elements with the hash, from the key on, until yield returns
+// false.
 func (t *btree) under(hash uint64, from string, yield func(*Element) bool) {
 	t.root.under(hash, from, true, yield)
 }
@@ -196,13 +210,13 @@ func (t *btree) set(e entry) {
 	}
 }
 
-// insert puts an entry below a node, and returns the right half of the node if the node
-// has been split.
+// insert puts an entry below a node, and returns the right half of a node that was split.
 func (t *btree) insert(n *node, e entry) (right *node) {
 	if n.children != nil {
 		i := n.child(e.hash, e.element.Key)
-		child := t.ownChild(n, i)
+		child, length := t.ownChild(n, i), t.length
 		split := t.insert(child, e)
+		n.below += t.length - length
 		n.entries[i] = child.entries[0]
 		if split != nil {
 			n.entries = slices.Insert(n.entries, i+1, split.entries[0])
@@ -224,6 +238,10 @@ func (t *btree) insert(n *node, e entry) (right *node) {
 	if n.children != nil {
 		right.children = slices.Clone(n.children[half:])
 		n.children = slices.Clone(n.children[:half])
+		for _, child := range right.children {
+			right.below += child.count()
+		}
+		n.below -= right.below
 	}
 	return right
 }
@@ -249,8 +267,9 @@ func (t *btree) removeFrom(n *node, hash uint64, key string) {
 		return
 	}
 	i := n.child(hash, key)
-	child := t.ownChild(n, i)
+	child, length := t.ownChild(n, i), t.length
 	t.removeFrom(child, hash, key)
+	n.below += t.length - length
 	if len(child.entries) == 0 {
 		n.drop(i)
 		return
@@ -263,6 +282,7 @@ func (t *btree) removeFrom(n *node, hash uint64, key string) {
 			left := t.ownChild(n, i)
 			left.entries = append(left.entries, right.entries...)
 			left.children = append(left.children, right.children...)
+			left.below += right.below
 			n.drop(i + 1)
 			return
 		}
@@ -286,7 +306,7 @@ func (t *btree) own(n *node) *node {
 	if n.owner == t.owner {
 		return n
 	}
-	c := &node{owner: t.owner, entries: append(make([]entry, 0, len(n.entries)+1), n.entries...)}
+	c := &node{owner: t.owner, below: n.below, entries: append(make([]entry, 0, len(n.entries)+1), n.entries...)}
 	if n.children != nil {
 		c.children = append(make([]*node, 0, len(n.children)+1), n.children...)
 	}

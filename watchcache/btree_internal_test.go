@@ -76,6 +76,7 @@ func TestBtreeIsASortedSlice(t *testing.T) {
 			at, found := slices.BinarySearchFunc(c.want, e, compare)
 			got := c.tree.get(e.hash, e.element.Key)
 			require.Equal(rt, found, got != nil)
+			require.Equal(rt, at, c.tree.rank(e.hash, e.element.Key))
 			if found {
 				require.Same(rt, c.want[at].element, got)
 			}
@@ -102,10 +103,12 @@ func walk(t *rapid.T, n *node, yield func(entry)) {
 		return
 	}
 	require.Equal(t, len(n.entries), len(n.children))
+	below := 0
 	for i, child := range n.children {
 		require.Equal(t, n.entries[i], child.entries[0], "an inner node has the first entry of each child")
-		walk(t, child, yield)
+		walk(t, child, func(e entry) { below++; yield(e) })
 	}
+	require.Equal(t, below, n.below)
 }
 
 // A tree whose entries are removed one by one gives their nodes back.

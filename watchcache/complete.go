@@ -66,29 +66,14 @@ func (s *State) appliedLocked(c Change) bool {
 	return false
 }
 
-// latestLocked returns the snapshot at complete if there is no tail, so that
-// the snapshot needs no overlay. Otherwise it returns the newest snapshot and the
-// position of the tail, from which the snapshot is made.
-func (s *State) latestLocked() (latest, newest *Snapshot, tail Position) {
-	if latest := s.latest.Load(); latest != nil {
-		return latest, nil, 0
-	}
-	newest = s.newestLocked()
-	if s.mu.complete == s.mu.rv {
-		s.latest.Store(newest)
-		return newest, nil, 0
-	}
-	return nil, newest, s.mu.window.after(s.mu.complete)
-}
-
 // newestLocked returns the snapshot of the trees as they are.
 func (s *State) newestLocked() *Snapshot {
 	if newest := s.newest.Load(); newest != nil {
 		return newest
 	}
-	if !s.mu.cloned {
-		s.published = &base{trees: s.mu.trees.clone(), mark: s.markLocked()}
-		s.mu.cloned = true
+	if s.published == nil {
+		mark := Mark{Position: s.mu.window.next, bytes: s.mu.bytes, superseded: s.mu.window.superseded}
+		s.published = &base{trees: s.mu.trees.clone(), mark: mark}
 	}
 	// Without a clone only the resourceVersion has moved on.
 	newest := &Snapshot{
@@ -96,21 +81,4 @@ func (s *State) newestLocked() *Snapshot {
 	}
 	s.newest.Store(newest)
 	return newest
-}
-
-// before makes the snapshot at complete, without the tail. No lock is held:
-// the tail may be as long as a transaction of the source.
-func (s *State) before(newest *Snapshot, tail Position, complete uint64) (*Snapshot, error) {
-	older, err := s.overlay(newest, tail, complete, nil)
-	if err != nil {
-		return nil, err
-	}
-	snapshot := newest.under(older, complete, tail)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	// An index that is added meanwhile must not be missed until the next change.
-	if s.mu.complete == complete && s.mu.kept == newest.kept && len(s.mu.trees.indexes) == len(newest.base.trees.indexes) {
-		s.latest.Store(snapshot)
-	}
-	return snapshot, nil
 }

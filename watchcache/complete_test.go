@@ -3,7 +3,6 @@
 package watchcache_test
 
 import (
-	"fmt"
 	"sync"
 	"testing"
 
@@ -12,27 +11,6 @@ import (
 
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
-
-// While a resourceVersion is not complete, all readers share one snapshot of
-// the complete one before, however many of its events have come.
-func TestLatestIsSharedInATail(t *testing.T) {
-	s := watchcache.New(roomy)
-	s.Replace([]*watchcache.Element{element("a", 1, "1")}, 1)
-	applyPart(t, s, modified("a", 5, "2"))
-	latest := s.Latest()
-	require.Equal(t, "a=1@1", contents(latest))
-	require.Equal(t, uint64(4), latest.RV())
-	for i := range 10 {
-		applyPart(t, s, added(fmt.Sprint("b", i), 5, "1"))
-		require.Same(t, latest, s.Latest())
-		require.Same(t, latest, at(t, s, 4))
-	}
-	e, _ := s.Get("a")
-	require.Equal(t, "a=2@5", show(e), "of one object nothing can be missing")
-	require.NoError(t, s.Progress(5))
-	require.Equal(t, 11, s.Latest().Len())
-	require.Equal(t, "a=1@1", contents(latest))
-}
 
 // Regression 134: a change at a resourceVersion that was taken for complete is in the
 // next snapshot, also when the source has begun to tell where resourceVersions end.
@@ -93,18 +71,6 @@ func TestTransactionsAreWhole(t *testing.T) {
 	}
 	close(stop)
 	readers.Wait()
-}
-
-// A kept snapshot may be read up to when the source has compacted past it.
-func TestKeptUpToCompaction(t *testing.T) {
-	s := watchcache.New(roomy)
-	s.Replace([]*watchcache.Element{element("a", 1, "1")}, 1)
-	apply(t, s, modified("a", 5, "2"))
-	s.PinSnapshot(s.Latest())
-	s.Compacted(5)
-	require.True(t, s.HasSnapshot(5))
-	s.Compacted(6)
-	require.False(t, s.HasSnapshot(5))
 }
 
 // Unfinished names the version of which more changes may come.

@@ -21,38 +21,30 @@
 //
 // # Reading
 //
-// [State.Latest] returns the newest snapshot. The trees are cloned for the
-// first reader after a change, and the clone is shared until the next change,
-// so that a burst of writes costs one clone and not one for each write.
-// [State.At] returns the snapshot at an earlier resourceVersion: the newest
-// trees, without the elements written since then, merged with the elements that
-// the window's newer events have replaced. [State.PinSnapshot] keeps a snapshot for
-// clients that page through it. [State.Since] reads the window from a position,
-// [State.PositionAfter] finds the position at which a watch from a
-// resourceVersion continues.
+// [State.Latest] returns the newest snapshot, a clone of the trees that readers share
+// until the next change. [State.At] returns the snapshot at an earlier resourceVersion:
+// the newest trees without the elements written since, merged with the elements that the
+// window's newer events have replaced. [State.PinSnapshot] keeps a snapshot for clients
+// that page through it. [State.Since] reads the window from a position, and
+// [State.PositionFor] finds the position at which a watch from a resourceVersion
+// continues.
 //
 // # Complete versions
 //
-// A source may change several keys at one resourceVersion, one event at a time.
-// The state shows a resourceVersion once it is complete, that is, once no more
-// events at this resourceVersion can come: the source says so, by
-// [State.Progress] or a list, or an event at a later resourceVersion has come.
-// Until then snapshots, and every method that returns a resourceVersion, stay
-// at the last complete one; the events above it, the tail, can be read by
-// position only. For a source that never says so, set Whole of [Change]: its
-// changes are shown at once.
+// A source may change several keys at one resourceVersion, one event at a time. The state
+// shows a resourceVersion once no more events at it can come: the source says so, by
+// [State.Progress] or a list, or an event at a later one has come. Until then snapshots,
+// and every method that returns a resourceVersion, stay at the last complete one; the
+// events above it, the tail, can be read by position only. For a source that never says
+// so, set Whole of [Change].
 //
 // # Positions
 //
-// Every event has a position, one more than its predecessor's. Two events may
-// share a resourceVersion (a transaction over several keys), never a position.
-// A reader of a part of the history, a [Interest], goes on from below the window as
-// long as no event of interest to it has left the window: [State.PositionFor] and
-// [State.Resume] know the last event that has left it for each value of
-// [Config.Floors].
-//
-// Replace skips one position, so that a reader that waits at the old end of the
-// window finds its position gone instead of reading on over a gap.
+// Every event has a position, one more than its predecessor's. Two events may share a
+// resourceVersion, never a position. A reader of a part of the history, an [Interest],
+// goes on from below the window as long as no event of interest to it has left the
+// window. Replace skips one position, so that a reader at the old end of the window gets
+// an error instead of reading on over a gap.
 //
 // # Invariants
 //

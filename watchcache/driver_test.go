@@ -121,7 +121,6 @@ func (d *driver) applyChange(c watchcache.Change) {
 	c.Received = d.model.now + int64(d.choose("seconds later", 4))*int64(time.Second)
 	c.Whole = d.whole
 	want := d.model.refuses(c)
-	capacity := d.state.Stats().WindowCapacity
 	applied, err := d.state.Apply(c)
 	if want != nil {
 		if want != errApplied {
@@ -140,11 +139,6 @@ func (d *driver) applyChange(c watchcache.Change) {
 	req.Same(e.Previous, got.Previous)
 	d.model.events[len(d.model.events)-1] = got
 	req.Equal([]int{evicted, cut}, []int{applied.Evicted, applied.Cut})
-	if capacity != d.state.Stats().WindowCapacity {
-		req.True(applied.Resized)
-	} else if applied.Resized {
-		req.Positive(evicted, "it has grown for the change and shrunk for what left")
-	}
 }
 
 // operations are what can happen to a State, by name.
@@ -214,11 +208,9 @@ func (d *driver) dispatched() {
 
 func (d *driver) trim() {
 	now := d.model.now + int64(d.choose("seconds", 15))*int64(time.Second) - int64(3*time.Second)
-	capacity := d.state.Stats().WindowCapacity
 	applied := d.state.Trim(now)
 	var want watchcache.Applied
 	want.Evicted, want.Cut = d.model.trim(now)
-	want.Resized = capacity != d.state.Stats().WindowCapacity
 	d.t.require().Equal(want, applied)
 }
 
@@ -266,9 +258,7 @@ func (d *driver) leave() {
 		return
 	}
 	d.t.require().Same(copied, got)
-	if i >= d.model.kept {
-		d.model.left[e.Position] = copied
-	}
+	d.model.left[e.Position] = copied
 }
 
 // read moves the reader: the reader gets every event once and in order, or
@@ -335,6 +325,7 @@ func (d *driver) checkLatest() {
 	req, latest := d.t.require(), d.model.latest()
 	snapshot := d.state.Latest()
 	req.Same(snapshot, d.state.Latest())
+	d.model.asked[d.model.shown] = true // while it has a tail, the snapshot is a kept one
 	req.Equal(d.model.shown, snapshot.RV())
 	req.Equal(d.model.shown, d.state.RV())
 	req.Equal(d.late, snapshot.HasIndex("late"))
@@ -389,7 +380,7 @@ func (d *driver) checkAt(rv uint64) {
 func (d *driver) checkPositions() {
 	req, m := d.t.require(), d.model
 	rv := m.dropped - min(m.dropped, 3) + uint64(d.choose("after", 3+int(m.latest().rv+3-m.dropped)))
-	p, err := d.state.PositionAfter(rv)
+	p, err := positionAfter(d.state, rv)
 	if rv < m.dropped {
 		req.ErrorIs(err, watchcache.ErrExpired)
 	} else {
@@ -458,8 +449,8 @@ func (d *driver) checkRange(s *watchcache.Snapshot, want version, prefix, from s
 			same(byValue)
 		}
 	}
-	req.Equal(min(2, len(want.ranged(prefix, from, func(e *watchcache.Element) bool { return e.Labels["value"] == "1" }))),
-		s.CountIndex("value", []string{"1"}, prefix, from, 2))
+	req.GreaterOrEqual(s.CountIndex("value", []string{"1"}, prefix, from),
+		len(want.ranged(prefix, from, func(e *watchcache.Element) bool { return e.Labels["value"] == "1" })))
 	for _, word := range []string{"x", "y"} {
 		req.True(s.RangeIndex("words", word, prefix, from, collect))
 		same(want.ranged(prefix, from, func(e *watchcache.Element) bool { return slices.Contains(wordsOf(e), word) }))

@@ -14,9 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Element is one object as the cache holds it. An element is immutable once it
-// was handed to a State (W5): readers share it, and copy the object before they
-// change anything in it.
+// Element is one object as the cache holds it. An element is immutable once it was
+// handed to a State (W5).
 type Element struct {
 	// Key is the object's storage key, resource prefix included.
 	Key string
@@ -28,8 +27,7 @@ type Element struct {
 	Labels labels.Set
 	// Fields are the object's selectable fields.
 	Fields Fields
-	// Size is the memory that Object takes with all that it refers to, in bytes,
-	// as estimated by the caller. The window's byte budget counts this size.
+	// Size is the caller's estimate of the memory of Object, in bytes.
 	Size int64
 
 	sealed    seal // empty without -tags invariants, and free if not the last
@@ -46,9 +44,8 @@ func (e *Element) Encodings() *Encodings {
 	return e.encodings.Load()
 }
 
-// elementOverhead is the memory that an Element and its tree item take beyond
-// the object itself, in bytes: the struct, its key, its field values, the tree
-// item.
+// elementOverhead is the memory, in bytes, of an element beyond the object: the struct, its
+// key, its field values, the tree item.
 const elementOverhead = 320
 
 func (e *Element) bytes() int64 { return e.Size + elementOverhead }
@@ -59,9 +56,8 @@ func (e *Element) SelectsAs(other *Element) bool {
 	return e.Fields.equal(&other.Fields) && maps.Equal(e.Labels, other.Labels)
 }
 
-// share makes e use the memory of the element that it replaces where both are
-// equal: the key, and the field values, which most updates leave as they are.
-// Call share before e is published.
+// share makes e use the memory of the element that it replaces for the key, and for the
+// field values if they are equal. Call share before e is published.
 func (e *Element) share(previous *Element) {
 	e.Key = previous.Key
 	if e.Fields.equal(&previous.Fields) {
@@ -69,11 +65,8 @@ func (e *Element) share(previous *Element) {
 	}
 }
 
-// Fields are an object's selectable fields, held as one slice of values whose
-// names are shared by all objects with the same fields. A map for each object
-// would take several times the memory.
-//
-// *Fields implements fields.Fields.
+// Fields are an object's selectable fields: one slice of values, whose names are shared by
+// all objects with the same fields. A map would take several times the memory.
 type Fields struct {
 	names  []string // sorted; shared, never written
 	values []string // parallel to names
@@ -102,8 +95,7 @@ func (f *Fields) equal(other *Fields) bool {
 	return slices.Equal(f.values, other.values) && slices.Equal(f.names, other.names)
 }
 
-// index scans: resources have about ten fields, of mostly different lengths,
-// which is faster to compare in turn than to hash.
+// index scans: about ten names, of mostly different lengths, are compared sooner than hashed.
 func (f *Fields) index(name string) int {
 	for i, n := range f.names {
 		if n == name {
@@ -113,15 +105,13 @@ func (f *Fields) index(name string) int {
 	return -1
 }
 
-// FieldNames interns the names of Fields. A FieldNames belongs to the one
-// writer and is not safe for concurrent use.
+// FieldNames interns the names of Fields. It is not safe for concurrent use.
 type FieldNames struct {
 	last  []string
 	known map[string][]string
 }
 
-// Compact turns a field set into Fields. Compact allocates the values only,
-// unless the set of names is new.
+// Compact turns a field set into Fields.
 func (n *FieldNames) Compact(set fields.Set) Fields {
 	if len(set) == 0 {
 		return Fields{}
@@ -165,19 +155,17 @@ func valuesOf(set fields.Set, names []string) ([]string, bool) {
 	return values, true
 }
 
-// Encodings are the serializations of one element, by an identifier of version,
-// format and framing. Serializations are the only part of an element that is
-// made after the element was published: each is made once and shared by all
-// readers.
+// Encodings are the serializations of one element, by an identifier of version, format and
+// framing: the only part of an element that is made after it was published.
 type Encodings struct {
 	mu struct {
 		sync.Mutex
-		made []*Encoding // a handful at most
+		made []*encoding // a handful at most
 	}
 }
 
-// Encoding is one serialization. Bytes and Err never change once made.
-type Encoding struct {
+// encoding is one serialization. bytes and err never change once made.
+type encoding struct {
 	id    string
 	once  sync.Once
 	bytes []byte
@@ -189,43 +177,34 @@ type Encoding struct {
 // Concurrent callers wait for that one. An error of encode is kept and returned
 // like a result; call Drop to try again.
 func (e *Encodings) Get(id string, encode func() ([]byte, error)) (bytes []byte, created bool, err error) {
-	encoding := e.entry(id)
-	encoding.once.Do(func() {
-		encoding.err = errAbandoned // unless encode returns
-		encoding.bytes, encoding.err = encode()
+	made := e.entry(id)
+	made.once.Do(func() {
+		made.err = errAbandoned // unless encode returns
+		made.bytes, made.err = encode()
 		created = true
 	})
-	if encoding.err == errAbandoned {
+	if made.err == errAbandoned {
 		e.Drop(id)
 	}
-	return encoding.bytes, created, encoding.err
+	return made.bytes, created, made.err
 }
 
-func (e *Encodings) entry(id string) *Encoding {
+func (e *Encodings) entry(id string) *encoding {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, encoding := range e.mu.made {
-		if encoding.id == id {
-			return encoding
+	for _, made := range e.mu.made {
+		if made.id == id {
+			return made
 		}
 	}
-	encoding := &Encoding{id: id}
-	e.mu.made = append(e.mu.made, encoding)
-	return encoding
+	made := &encoding{id: id}
+	e.mu.made = append(e.mu.made, made)
+	return made
 }
 
-// Drop forgets the serialization with the identifier; the next Get makes it
-// again. Bytes that Get has returned stay valid.
+// Drop forgets the serialization with the identifier. Bytes that Get has returned stay valid.
 func (e *Encodings) Drop(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for i, encoding := range e.mu.made {
-		if encoding.id == id {
-			last := len(e.mu.made) - 1
-			e.mu.made[i] = e.mu.made[last]
-			e.mu.made[last] = nil
-			e.mu.made = e.mu.made[:last]
-			return
-		}
-	}
+	e.mu.made = slices.DeleteFunc(e.mu.made, func(made *encoding) bool { return made.id == id })
 }

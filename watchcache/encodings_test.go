@@ -14,22 +14,6 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-func TestEncodingIsMadeOnce(t *testing.T) {
-	e := element("a", 1, "1")
-	require.Same(t, e.Encodings(), e.Encodings())
-	for _, id := range []string{"json", "protobuf"} {
-		bytes, created, err := e.Encodings().Get(id, func() ([]byte, error) { return []byte(id), nil })
-		require.NoError(t, err)
-		require.True(t, created)
-		require.Equal(t, id, string(bytes))
-
-		again, created, err := e.Encodings().Get(id, func() ([]byte, error) { return nil, errors.New("made again") })
-		require.NoError(t, err)
-		require.False(t, created)
-		require.Same(t, &bytes[0], &again[0])
-	}
-}
-
 // Concurrent readers wait for one call of encode and share its result.
 func TestEncodingIsShared(t *testing.T) {
 	const readers, elements = 8, 50

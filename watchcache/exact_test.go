@@ -5,7 +5,6 @@ package watchcache_test
 import (
 	"fmt"
 	"runtime"
-	"sync"
 	"testing"
 	"time"
 	"weak"
@@ -14,135 +13,6 @@ import (
 
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
-
-func TestAtUndoes(t *testing.T) {
-	s := watchcache.New(roomy)
-	s.Replace([]*watchcache.Element{element("a", 1, "1"), element("z", 1, "1")}, 5)
-	apply(t, s,
-		added("b", 6, "1"), modified("a", 7, "2"), deleted("b", 8, "1"), added("b", 10, "2"), modified("b", 11, "3"),
-		deleted("a", 12, "2"), deleted("b", 12, "3"), added("c", 12, "1"), added("a", 13, "3"))
-	require.NoError(t, s.Progress(15))
-	want := map[uint64]string{
-		5: "a=1@1 z=1@1", 6: "a=1@1 b=1@6 z=1@1", 7: "a=2@7 b=1@6 z=1@1", 8: "a=2@7 z=1@1", 9: "a=2@7 z=1@1",
-		10: "a=2@7 b=2@10 z=1@1", 11: "a=2@7 b=3@11 z=1@1", 12: "c=1@12 z=1@1", 13: "a=3@13 c=1@12 z=1@1",
-		14: "a=3@13 c=1@12 z=1@1", 15: "a=3@13 c=1@12 z=1@1",
-	}
-	for rv, contained := range want {
-		snapshot := at(t, s, rv)
-		require.Equal(t, rv, snapshot.RV())
-		require.Equal(t, contained, contents(snapshot), "at %d", rv)
-		require.Equal(t, contained, showAll(snapshot), "at %d", rv)
-		p, err := s.PositionAfter(rv)
-		require.NoError(t, err)
-		require.Equal(t, p, snapshot.Next(), "a watch from the snapshot at %d continues there", rv)
-	}
-	for rv := range uint64(5) {
-		_, err := s.At(rv)
-		require.ErrorIs(t, err, watchcache.ErrExpired)
-		require.ErrorContains(t, err, fmt.Sprint(rv))
-	}
-	_, err := s.At(16)
-	require.ErrorIs(t, err, watchcache.ErrFuture)
-}
-
-// showAll is contents by Get.
-func showAll(s *watchcache.Snapshot) string {
-	out := ""
-	for _, key := range []string{"a", "b", "c", "z"} {
-		if e := s.Get(key); e != nil {
-			out += show(e) + " "
-		}
-	}
-	return out[:max(0, len(out)-1)]
-}
-
-// Paging at one resourceVersion makes the version once.
-func TestAtIsKeptForPaging(t *testing.T) {
-	s := watchcache.New(watchcache.Config{History: 10 * time.Second, WindowBytes: 1 << 40})
-	s.Replace(nil, 1)
-	for rv := uint64(2); rv < 20; rv++ {
-		apply(t, s, added(fmt.Sprint(rv), rv, "1"))
-	}
-	first := at(t, s, 7)
-	for rv := uint64(20); rv < 30; rv++ {
-		apply(t, s, added(fmt.Sprint(rv), rv, "1"))
-		require.Same(t, first, at(t, s, 7))
-	}
-
-	// Four others at a time leave it where it is; a dozen push it out.
-	for rv := uint64(10); rv < 14; rv++ {
-		at(t, s, rv)
-	}
-	require.Same(t, first, at(t, s, 7))
-	for rv := uint64(10); rv < 22; rv++ {
-		at(t, s, rv)
-	}
-	again := at(t, s, 7)
-	require.NotSame(t, first, again)
-	require.Equal(t, contents(first), contents(again))
-
-	// The version outlives the events that it was made of, as long as it is used.
-	s.Dispatched(s.Stats().Next)
-	now := int64(0)
-	for range 20 {
-		now += int64(5 * time.Second)
-		s.Trim(now)
-		require.Same(t, again, at(t, s, 7))
-	}
-	require.Zero(t, s.Stats().WindowEvents)
-	_, err := s.At(8)
-	require.ErrorIs(t, err, watchcache.ErrExpired)
-	s.Trim(now + int64(10*time.Second) + 1)
-	_, err = s.At(7)
-	require.ErrorIs(t, err, watchcache.ErrExpired)
-}
-
-// A version that is promised to page after page takes the room of one.
-func TestKeepOftenTakesOneRoom(t *testing.T) {
-	s := watchcache.New(roomy)
-	s.Replace(nil, 1)
-	for rv := uint64(2); rv < 9; rv++ {
-		apply(t, s, added(fmt.Sprint(rv), rv, "1"))
-	}
-	first, second := at(t, s, 6), at(t, s, 7)
-	s.PinSnapshot(first)
-	for range 20 {
-		s.PinSnapshot(second)
-	}
-	require.Same(t, first, at(t, s, 6))
-}
-
-// Concurrent readers of one resourceVersion share one call that makes the
-// version.
-func TestAtIsMadeOnce(t *testing.T) {
-	s := watchcache.New(roomy)
-	s.Replace(nil, 1)
-	for rv := uint64(2); rv < 500; rv++ {
-		apply(t, s, added(fmt.Sprint(rv), rv, "1"))
-	}
-	for rv := uint64(1); rv < 40; rv++ {
-		got := make([]*watchcache.Snapshot, 8)
-		var wg sync.WaitGroup
-		for i := range got {
-			wg.Go(func() { got[i], _ = s.At(rv) })
-		}
-		wg.Wait()
-		for _, snapshot := range got {
-			require.Same(t, got[0], snapshot)
-		}
-	}
-}
-
-func TestAtAfterFailureSucceedsLater(t *testing.T) {
-	s := watchcache.New(roomy)
-	s.Replace(nil, 1)
-	_, err := s.At(3)
-	require.ErrorIs(t, err, watchcache.ErrFuture)
-	_, err = s.At(0)
-	require.ErrorIs(t, err, watchcache.ErrExpired)
-	apply(t, s, added("a", 2, "1"), added("b", 3, "1"), added("c", 4, "1"))
-	require.Equal(t, "a=1@2 b=1@3", contents(at(t, s, 3)))
-}
 
 // Regression 19: what the source has compacted is refused also on a quiet
 // resource, and also if a snapshot is kept.
@@ -172,15 +42,6 @@ func TestAtRefusesWhatIsCompacted(t *testing.T) {
 	require.ErrorIs(t, err, watchcache.ErrCompacted)
 	_, err = s.At(101)
 	require.ErrorIs(t, err, watchcache.ErrFuture, "what is not there yet comes first")
-}
-
-func TestAtDoesNotCopyTheWholeState(t *testing.T) {
-	s := watchcache.New(roomy)
-	s.Replace([]*watchcache.Element{element("a", 1, "1")}, 1)
-	apply(t, s, added("b", 2, "1"))
-	require.Same(t, s.Latest().Get("a"), at(t, s, 1).Get("a"), "elements are shared")
-	e, _ := s.Get("a")
-	require.Same(t, e, at(t, s, 1).Get("a"))
 }
 
 // A server recovers from panics in its handlers. An index that panics while a
@@ -239,20 +100,18 @@ func TestKeep(t *testing.T) {
 		require.Same(t, earlier, at(t, s, 2))
 	}
 	require.Equal(t, uint64(5), s.Stats().OldestRV)
-	require.True(t, s.HasSnapshot(3))
-	require.False(t, s.HasSnapshot(4))
+	_, err := s.At(4)
+	require.ErrorIs(t, err, watchcache.ErrExpired)
 
 	// A compaction of the source ends it.
 	s.Compacted(3)
-	require.False(t, s.HasSnapshot(2))
-	_, err := s.At(2)
+	_, err = s.At(2)
 	require.ErrorIs(t, err, watchcache.ErrCompacted)
 	require.Same(t, latest, at(t, s, 3))
 
 	s.Trim(now + int64(10*time.Second) + 1)
-	require.False(t, s.HasSnapshot(3), "nobody has asked for it")
 	_, err = s.At(3)
-	require.ErrorIs(t, err, watchcache.ErrExpired)
+	require.ErrorIs(t, err, watchcache.ErrExpired, "nobody has asked for it")
 }
 
 // Snapshots whose readers never return, and versions that were not given to

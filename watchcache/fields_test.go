@@ -3,7 +3,6 @@
 package watchcache_test
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -69,19 +68,6 @@ func TestCompactAgreesWithAnySet(t *testing.T) {
 	})
 }
 
-// BenchmarkCompact is what the feed pays for each object.
-func BenchmarkCompact(b *testing.B) {
-	set := fields.Set{}
-	for i := range 9 {
-		set[fmt.Sprintf("spec.field%d", i)] = "value"
-	}
-	var names watchcache.FieldNames
-	b.ReportAllocs()
-	for b.Loop() {
-		names.Compact(set)
-	}
-}
-
 // Elements select alike if neither a label nor a field tells them apart.
 func TestSelectsAs(t *testing.T) {
 	var names watchcache.FieldNames
@@ -95,17 +81,6 @@ func TestSelectsAs(t *testing.T) {
 	require.True(t, none.SelectsAs(&watchcache.Element{Labels: map[string]string{"a": "1"}}))
 	require.False(t, none.SelectsAs(of("1", "1")))
 	require.False(t, of("1", "1").SelectsAs(none))
-}
-
-// The order in which a set has its names makes no difference.
-func TestSelectsAsInAnyOrder(t *testing.T) {
-	set := fields.Set{}
-	for i := range 10 {
-		set[fmt.Sprint(i)] = "1"
-	}
-	var one, other watchcache.FieldNames
-	e := &watchcache.Element{Fields: one.Compact(set)}
-	require.True(t, e.SelectsAs(&watchcache.Element{Fields: other.Compact(set)}))
 }
 
 // An element shares what is equal with the one that it replaces, and nothing else.

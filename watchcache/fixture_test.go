@@ -103,6 +103,12 @@ func applyAll(t testing.TB, s *watchcache.State, whole bool, changes []watchcach
 	return applied
 }
 
+// positionAfter returns where a reader of everything goes on that has seen all up to rv.
+func positionAfter(s *watchcache.State, rv uint64) (watchcache.Position, error) {
+	p, _, err := s.PositionFor(rv, &watchcache.Interest{})
+	return p, err
+}
+
 // at returns the snapshot at rv, which must be there.
 func at(t testing.TB, s *watchcache.State, rv uint64) *watchcache.Snapshot {
 	t.Helper()

@@ -3,21 +3,15 @@
 package watchcache_test
 
 import (
-	"fmt"
-	"sync"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// maxInNode is how many elements a node of a tree has at most.
-const maxInNode = 32
-
-// Count returns the same before and after All has built its slice, and Estimate about that.
+// Count returns how many elements Range yields.
 func TestCount(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := randomSnapshot(rt, t, 200)
@@ -33,8 +27,6 @@ func TestCount(t *testing.T) {
 			want := 0
 			s.Range(prefix, from, func(*watchcache.Element) bool { want++; return true })
 			require.Equal(rt, want, s.Count(prefix, from), "from %q under %q", from, prefix)
-			all := s.Count(prefix, "")
-			require.InDelta(rt, all, s.Estimate(prefix), float64(all)/2+maxInNode, "the estimate under %q", prefix)
 		}
 	})
 }
@@ -49,57 +41,6 @@ func TestCountOfAnEarlierVersion(t *testing.T) {
 	require.False(t, earlier.Covers("/a/"))
 	require.Equal(t, 1, earlier.Count("/a/", ""))
 	require.Equal(t, 2, earlier.Count("/", ""))
-}
-
-// Many clients page through one snapshot at a time.
-func TestCountOften(t *testing.T) {
-	const n = 20_000
-	s := watchcache.New(watchcache.Config{})
-	elements := make([]*watchcache.Element, n)
-	for i := range elements {
-		elements[i] = &watchcache.Element{Key: fmt.Sprintf("/pods/%05d", i), RV: 1}
-	}
-	s.Replace(elements, 1)
-	latest := s.Latest()
-	require.Equal(t, n, latest.Count("/pods/", ""))
-	require.Equal(t, n-15_000, latest.Count("/pods/", "/pods/15000"))
-	require.Equal(t, n-15_500, latest.Count("/pods/", "/pods/15500"))
-	require.Equal(t, n-3, latest.Count("/pods/", "/pods/00003"))
-	var clients sync.WaitGroup
-	for client := range 20 {
-		clients.Go(func() {
-			for at := client; at < n; at += 500 {
-				assert.Equal(t, n-at, latest.Count("/pods/", elements[at].Key))
-			}
-		})
-	}
-	clients.Wait()
-}
-
-// A walk in pages counts the rest for each page.
-func BenchmarkCountInAWalk(b *testing.B) {
-	const n, page = 20_000, 500
-	s := watchcache.New(watchcache.Config{})
-	elements := make([]*watchcache.Element, n)
-	for i := range elements {
-		elements[i] = &watchcache.Element{Key: fmt.Sprintf("/pods/ns-%03d/pod-%05d", i/200, i), RV: 1}
-	}
-	s.Replace(elements, 1)
-	rv := uint64(1)
-	for b.Loop() {
-		b.StopTimer()
-		rv++
-		require.NoError(b, s.Progress(rv)) // a new snapshot
-		latest := s.Latest()
-		b.StartTimer()
-		from := ""
-		for at := 0; at < n; at += page {
-			if got := latest.Count("/pods/", from); got != n-at {
-				b.Fatalf("got %d, want %d", got, n-at)
-			}
-			from = elements[min(at+page, n-1)].Key
-		}
-	}
 }
 
 // Regression 96: a progress report changes no element, so that the slice of all

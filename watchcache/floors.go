@@ -23,18 +23,14 @@ type Requirement struct {
 	Values []string
 }
 
-// floors remember of the events that have left the window which values they had:
-// for each value the last of these events. A reader whose interest has a later start
-// has missed nothing, although the window does not reach back as far as the reader
-// needs. Every event that is evicted raises the floors of its values, those before
-// the change included, because an object that leaves a selection is an event for
-// the watchers that select it.
+// floors remember, for each value of an attribute, the last event with it that has left
+// the window: a reader whose interest has a later start has missed nothing. An evicted
+// event raises the floors of its values, those before the change included, because an
+// object that leaves a selection is an event for the watchers that select it.
 //
-// A floor has no more than Config.FloorValues values. Forgetting others raises the
-// base of all values that the floor does not have: a reader may get ErrExpired although
-// its events are still there, and never the reverse.
-//
-// The lock of the State guards them.
+// A floor has at most Config.FloorValues values. Forgetting others raises the base of all
+// values that the floor does not have: a reader may get ErrExpired although it has missed
+// nothing, and never the reverse. The lock of the State guards them.
 type floors struct {
 	of []floor // parallel to Config.Floors
 	// base is the lowest resourceVersion such that everything above it that has left
@@ -49,8 +45,8 @@ type floor struct {
 	bytes  int64    // of the keys of values
 }
 
-// eviction is the last event that has left the window of those with some value: its
-// resourceVersion, and the position after it. The zero value stands for none.
+// eviction is an event that has left the window: its resourceVersion, and the position
+// after it. The zero value stands for none.
 type eviction struct {
 	rv    uint64
 	after Position
@@ -94,8 +90,7 @@ func (f *floor) raise(value string, at eviction, most int) {
 	f.bytes += int64(len(value))
 }
 
-// forget forgets the half of the values whose last events are the oldest, and
-// raises the base to the last of these events.
+// forget forgets the half of the values whose last events are the oldest.
 func (f *floor) forget() {
 	after := make([]Position, 0, len(f.values))
 	for _, at := range f.values {
@@ -126,9 +121,8 @@ func (f *floor) last(values []string) (last eviction) {
 	return last
 }
 
-// last returns the last event that has left the window and may be of interest:
-// the earliest that one of its requirements allows. ok is false if none of them
-// says anything.
+// last returns the last event that has left the window and may be of interest, as far as
+// the requirements say: each of them bounds it. ok is false if none of them says anything.
 func (f *floors) last(of *Interest) (last eviction, ok bool) {
 	for _, required := range of.Required {
 		if required.Floor >= len(f.of) {
@@ -153,9 +147,11 @@ func (f *floors) count() (values int, bytes int64) {
 	return values, bytes
 }
 
-// PositionFor is PositionAfter for a reader with an interest. If events after rv have left
-// the window, but none that is for the reader, the position is that of the oldest
-// event there is, and beyond is true; the reader must skip events at or below rv.
+// PositionFor returns the position of the first event above rv, or that of the next event
+// to come if there is none. If events after rv have left the window, but none that is for
+// a reader with this interest, the position is that of the oldest event there is, and
+// beyond is true; the reader must skip events at or below rv. Otherwise the error is
+// ErrExpired.
 func (s *State) PositionFor(rv uint64, of *Interest) (p Position, beyond bool, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -182,11 +178,8 @@ func (s *State) wholeLocked(rv uint64, of *Interest) bool {
 	return ok && last.rv <= rv
 }
 
-// Resume returns the position at which a reader with an interest that has seen everything
-// before p goes on: p, or, if p has left the window but no event from p on that is
-// for the reader, the position of the oldest event there is, and beyond is true. The
-// error is ErrExpired if events for the reader have left the window, or Replace was
-// called since p was given out.
+// Resume is PositionFor for a reader that has seen everything before the position p. The
+// error is also ErrExpired if Replace was called since p was given out.
 func (s *State) Resume(p Position, of *Interest) (at Position, beyond bool, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

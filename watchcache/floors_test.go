@@ -175,30 +175,6 @@ func TestFloors(t *testing.T) {
 	requirePosition(t, s, 13, &watchcache.Interest{Required: []watchcache.Requirement{{Floor: 7, Values: []string{"x"}}}}, false)
 }
 
-// A reader of one object that is there has missed nothing since its last change.
-func TestFloorOfAnObject(t *testing.T) {
-	s := quietState(t, 0, 1, added("/a", 2, "x"), modified("/a", 4, "x"), added("/noisy", 5, "noisy"))
-	flush(t, s, noise(6, 10)...)
-	of := &watchcache.Interest{Key: "/a"}
-	requirePosition(t, s, 3, of, false)
-	requirePosition(t, s, 4, of, true)
-	requirePosition(t, s, 5, &watchcache.Interest{Key: "/noisy"}, false)
-	requirePosition(t, s, 5, &watchcache.Interest{Key: "/none"}, false)
-}
-
-// After a list no position and no version from before it is of use.
-func TestFloorsEndWithAList(t *testing.T) {
-	s := quietState(t, 100, 5, added("/noisy", 6, "noisy"))
-	p := s.Stats().Next
-	flush(t, s, noise(7, 10)...)
-	s.Replace(nil, 30)
-	flush(t, s, added("/noisy", 31, "noisy"), modified("/noisy", 32, "noisy"))
-	requirePosition(t, s, 29, byValue("quiet"), false)
-	requirePosition(t, s, 30, byValue("quiet"), true)
-	_, _, err := s.Resume(p, byValue("quiet"))
-	require.ErrorIs(t, err, watchcache.ErrExpired)
-}
-
 // When there is no room for another value, the floors forget the half that was raised
 // first, and refuse its readers what may have been theirs.
 func TestFloorsForgetTheOldest(t *testing.T) {

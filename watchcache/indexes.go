@@ -11,12 +11,11 @@ import (
 // writer waits until they are in the index.
 const catchUpBatch = 64
 
-// AddIndex builds another index, and has the state keep it until DropIndex. Neither
-// readers nor the writer wait while the index is built: from a snapshot, and then from
-// the events since. Snapshots that are made afterwards have the index, and earlier ones go
-// without. AddIndex returns the memory that the index takes, in bytes. If that is more than
-// most, the error is ErrTooLarge, and the state as it was. The error is ErrExpired if Replace was
-// called meanwhile, or the window has moved on faster than the index could follow.
+// AddIndex builds another index, from a snapshot and then from the events since, and has the
+// state keep it until DropIndex. Nobody waits meanwhile. Snapshots that are made afterwards
+// have the index. AddIndex returns its memory, in bytes. If that is more than most, the
+// error is ErrTooLarge. The error is ErrExpired if Replace was called meanwhile, or the
+// window has moved on faster than the index could follow.
 //
 // AddIndex and DropIndex may be called on any goroutine, but one at a time.
 func (s *State) AddIndex(index Index, most int64) (bytes int64, err error) {
@@ -66,9 +65,10 @@ func (s *State) DropIndex(name string) {
 // indexLocked has the trees keep other indexes.
 func (s *State) indexLocked(indexes []Index, trees []*btree) {
 	s.mu.trees.indexes, s.mu.trees.byIndex = indexes, trees
-	s.mu.cloned, s.published = false, nil
+	s.published = nil
 	s.latest.Store(nil)
 	s.newest.Store(nil)
+	s.mu.kept.drop(func(k *keptSnapshot) bool { return k.rv == s.mu.complete }) // see Latest
 }
 
 // follow brings the index's tree up to the events.
@@ -79,8 +79,7 @@ func (i *Index) follow(tree *btree, events []*Event) {
 	}
 }
 
-// IndexBytes estimates the memory of an index, in bytes, without the strings; 0 if there is
-// none of that name.
+// IndexBytes estimates the memory of an index, in bytes, without the strings.
 func (s *State) IndexBytes(name string) int64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -41,7 +41,7 @@ type model struct {
 	now        int64
 	// since is when dropped was current.
 	since int64
-	// left are the copies that were made of events while they were in the window.
+	// left are the copies that were made of events.
 	left map[watchcache.Position]*watchcache.Element
 	// asked are the rvs that At has served since the last Replace.
 	asked map[uint64]bool
@@ -201,12 +201,13 @@ func (m *model) windowBytes() int64 {
 	for _, e := range m.latest().elements {
 		delete(only, e)
 	}
+	copies := int64(0) // for watchers whose selectors a change has left
 	for _, e := range m.window() {
-		if left := m.left[e.Position]; left != nil {
-			only[left] = true
+		if e.Type == watchcache.Modified && !e.Element.SelectsAs(e.Previous) {
+			copies += e.Previous.Size + m.overhead.element
 		}
 	}
-	return m.size(only) + int64(len(m.window()))*m.overhead.event
+	return copies + m.size(only) + int64(len(m.window()))*m.overhead.event
 }
 
 func (m *model) objectBytes() int64 {
@@ -257,7 +258,7 @@ func TestModel(t *testing.T) {
 	require.Equal(t, "2", m.at(5).elements["a"].Labels["value"])
 	require.Len(t, m.at(3).elements, 1)
 	require.Equal(t, m.start+1, m.after(5))
-	require.Equal(t, 2*m.overhead.event+m.overhead.element, m.windowBytes())
+	require.Equal(t, 2*m.overhead.event+2*m.overhead.element, m.windowBytes())
 	for n := range 2 { // the first of the two events is dispatched in between
 		evicted, cut := m.trim(100)
 		require.Equal(t, []int{n, 0}, []int{evicted, cut})

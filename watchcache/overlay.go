@@ -3,7 +3,6 @@
 package watchcache
 
 import (
-	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -36,7 +35,7 @@ func elementsFrom(elements []*Element, key string) []*Element {
 	return elements[sort.Search(len(elements), func(i int) bool { return elements[i].Key >= key }):]
 }
 
-// get returns the element with the key, nil if the overlay has none.
+// get returns the element with the key, nil if there is none.
 func (o *overlay) get(key string) *Element {
 	if from := elementsFrom(o.elements, key); len(from) > 0 && from[0].Key == key {
 		return from[0]
@@ -44,8 +43,7 @@ func (o *overlay) get(key string) *Element {
 	return nil
 }
 
-// indexed returns the elements that the i-th of the indexes has under value. An
-// index function that panics leaves nothing behind.
+// indexed returns the elements that the i-th of the indexes has under value.
 func (o *overlay) indexed(indexes []Index, i int, value string) []*Element {
 	o.byIndex.Lock()
 	defer o.byIndex.Unlock()
@@ -75,44 +73,8 @@ func byValue(elements []*Element, index Index) map[string][]*Element {
 	return byValue
 }
 
-// sortElements sorts elements by key, in steps of a few thousand comparisons between
-// which stopped is called. The result is false if stopped returned true.
-func sortElements(elements []*Element, stopped func() bool) ([]*Element, bool) {
-	for rest := elements; len(rest) > 0; {
-		chunk := rest[:min(len(rest), overlayBatch)]
-		slices.SortFunc(chunk, func(a, b *Element) int { return strings.Compare(a.Key, b.Key) })
-		rest = rest[len(chunk):]
-		if stopped() {
-			return nil, false
-		}
-	}
-	other := make([]*Element, len(elements))
-	for width := overlayBatch; width < len(elements); width *= 2 {
-		for start := 0; start < len(elements); start += 2 * width {
-			middle, end := min(start+width, len(elements)), min(start+2*width, len(elements))
-			mergeElements(other[start:end], elements[start:middle], elements[middle:end])
-			if stopped() {
-				return nil, false
-			}
-		}
-		elements, other = other, elements
-	}
-	return elements, true
-}
-
-// mergeElements merges two sorted slices into one that has room for exactly both.
-func mergeElements(into, a, b []*Element) {
-	for i := range into {
-		if len(b) == 0 || (len(a) > 0 && a[0].Key <= b[0].Key) {
-			into[i], a = a[0], a[1:]
-		} else {
-			into[i], b = b[0], b[1:]
-		}
-	}
-}
-
-// overlaid merges the rest of an overlay with the elements of a newer tree,
-// which are taken in key order. yield gets the elements at rv under the prefix.
+// overlaid merges the rest of an overlay with the elements of a newer tree, which are taken
+// in key order.
 type overlaid struct {
 	older   []*Element
 	rv      uint64

@@ -3,38 +3,11 @@
 package watchcache
 
 import (
-	"fmt"
-	"math/rand/v2"
-	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 
 	testify "github.com/stretchr/testify/assert" // the package has a function assert
 )
-
-func TestSortElements(t *testing.T) {
-	never := func() bool { return false }
-	some := func(n int) []*Element {
-		elements := make([]*Element, n)
-		for i, key := range rand.Perm(n) {
-			elements[i] = &Element{Key: fmt.Sprintf("%08d", key)}
-		}
-		return elements
-	}
-	for _, n := range []int{0, 1, 2, overlayBatch - 1, overlayBatch, overlayBatch + 1, 3*overlayBatch + 7, 5 * overlayBatch} {
-		elements := some(n)
-		got, ok := sortElements(slices.Clone(elements), never)
-		slices.SortFunc(elements, func(a, b *Element) int { return strings.Compare(a.Key, b.Key) })
-		testify.True(t, ok, "sorting %d elements was stopped", n)
-		testify.True(t, slices.Equal(elements, got), "%d elements are not sorted", n)
-	}
-	for asked := range 11 {
-		left := asked
-		_, ok := sortElements(some(5*overlayBatch), func() bool { left--; return left < 0 })
-		testify.False(t, ok, "sorting was stopped after %d questions, and has sorted all the same", asked)
-	}
-}
 
 // If the reader that makes a version gives up or panics, one of the readers
 // that wait for the version makes it.

@@ -2,9 +2,7 @@
 
 package watchcache
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // RV returns the resourceVersion that the state shows.
 func (s *State) RV() uint64 {
@@ -13,14 +11,10 @@ func (s *State) RV() uint64 {
 	return s.mu.complete
 }
 
-// Get returns the element with the key, nil if there is none, and the
-// resourceVersion of the state it was read from. This resourceVersion may be
-// above RV, and have more events to come: a source changes a key only once at a
-// resourceVersion, so one object is always complete.
-//
-// Get reads the newest snapshot if there is one, and otherwise takes the
-// writer's lock for reading: making a snapshot for one element would cost the
-// writer more.
+// Get returns the element with the key, nil if there is none, and the resourceVersion of
+// the state it was read from. This may be above RV: a source changes a key only once at a
+// resourceVersion, so one object is always complete. Get makes no snapshot, which would
+// cost the writer more than a lock for reading.
 func (s *State) Get(key string) (*Element, uint64) {
 	if newest := s.newest.Load(); newest != nil {
 		return newest.Get(key), newest.rv
@@ -38,37 +32,27 @@ func (s *State) Latest() *Snapshot {
 			return latest
 		}
 		s.mu.Lock()
-		complete := s.mu.complete
-		latest, newest, tail := s.latestLocked()
+		complete, kept := s.mu.complete, s.mu.kept
+		if complete == s.mu.rv {
+			latest := s.newestLocked()
+			s.latest.Store(latest)
+			s.mu.Unlock()
+			return latest
+		}
 		s.mu.Unlock()
-		if latest != nil {
-			return latest
-		}
 		// The tail leaves the window only once a later resourceVersion is complete.
-		if latest, err := s.before(newest, tail, complete); err == nil {
+		latest, err := kept.get(complete, s.now.Load(), nil, func() (*Snapshot, error) { return s.makeVersion(nil, complete) })
+		if err == nil {
 			return latest
 		}
 	}
 }
 
-// PositionAfter returns the position of the first event above rv, or that of
-// the next event to come if there is none yet. The error is ErrExpired if
-// events after rv have left the window.
-func (s *State) PositionAfter(rv uint64) (Position, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if rv < s.mu.window.dropped {
-		return 0, expired(rv, s.mu.window.dropped)
-	}
-	return s.mu.window.after(rv), nil
-}
-
-// Since copies events from position p on into buf, at most len(buf), and
-// returns their number. through is the last complete resourceVersion of which
-// nothing is missing once these events are processed; the last events may be
-// above it, at a resourceVersion that is not complete yet. The error is
-// ErrExpired if the event at p has left the window, or Replace was called since
-// p was given out, and ErrFuture if p was never given out.
+// Since copies events from position p on into buf, and returns their number. through is
+// the last resourceVersion that is complete once these events are processed; the last
+// events may be above it. The error is ErrExpired if the event at p
+// has left the window, or Replace was called since p was given out, and ErrFuture if p was
+// never given out.
 func (s *State) Since(p Position, buf []*Event) (n int, through uint64, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -116,24 +100,19 @@ type Stats struct {
 	// bytes.
 	Objects     int
 	ObjectBytes int64
-	// WindowEvents is the number of events in the window, WindowBytes the memory
-	// that the window keeps beyond the current state, in bytes, and WindowCapacity
-	// the number of slots in its ring.
+	// WindowEvents is the number of events in the window, WindowBytes its memory beyond the
+	// current state, and WindowCapacity the number of slots in its ring.
 	WindowEvents   int
 	WindowBytes    int64
 	WindowCapacity int
-	// Since is the time since when the window has all events: the time of the last
-	// event that has left it, or of the last Replace; see Event.Received for the
-	// unit.
+	// Since is the time, as Event.Received, of the last event that has left the window, or
+	// of the last Replace.
 	Since int64
-	// IndexBytes is an estimate of the memory of the trees of keys and of index
-	// values, in bytes, without the strings, which are the elements' own.
+	// IndexBytes estimates the trees of keys and of index values, without the strings.
 	IndexBytes int64
-	// Superseded is the sum, in bytes, of all elements that have ever left the
-	// state.
+	// Superseded is the sum, in bytes, of all elements that have ever left the state.
 	Superseded int64
-	// FloorValues is how many values the floors remember, and FloorBytes an estimate
-	// of the memory that they take, in bytes.
+	// FloorValues is how many values the floors remember, and FloorBytes an estimate.
 	FloorValues int
 	FloorBytes  int64
 	// Oldest and Next are the positions of the oldest kept event and of the next
@@ -151,7 +130,7 @@ func (s *State) Stats() Stats {
 		FloorValues: values, FloorBytes: floorBytes,
 		RV: s.mu.complete, OldestRV: w.dropped,
 		Objects: s.mu.trees.primary.length, ObjectBytes: s.mu.bytes,
-		WindowEvents: w.len(), WindowBytes: w.kept(), WindowCapacity: len(w.ring), Superseded: w.superseded,
+		WindowEvents: w.len(), WindowBytes: w.bytes, WindowCapacity: len(w.ring), Superseded: w.superseded,
 		Since: w.since, IndexBytes: s.mu.trees.bytes(),
 		Start: w.start, Oldest: w.first, Next: w.next,
 	}

@@ -120,9 +120,6 @@ func outcome(a watchcache.Applied) string {
 	if a.Evicted > 0 {
 		out += fmt.Sprintf(", %d evicted", a.Evicted)
 	}
-	if a.Resized {
-		out += ", resized"
-	}
 	return out
 }
 
@@ -281,7 +278,7 @@ func (s *scripted) after(c *script.Command) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	p, err := s.state.PositionAfter(rv)
+	p, err := positionAfter(s.state, rv)
 	if err != nil {
 		return refused(err), nil
 	}

@@ -3,16 +3,15 @@
 package watchcache
 
 import (
-	"math"
+	"container/heap"
 	"slices"
 	"sort"
 	"strings"
 	"sync/atomic"
 )
 
-// Snapshot is all elements at one resourceVersion, in the order of their keys.
-// A snapshot is immutable and safe for concurrent use (W2, W5); a reference to
-// it keeps its elements in memory.
+// Snapshot is all elements at one resourceVersion, in the order of their keys. A snapshot
+// is immutable (W2, W5); a reference to it keeps its elements in memory.
 type Snapshot struct {
 	rv    uint64
 	next  Position
@@ -24,21 +23,18 @@ type Snapshot struct {
 	flat atomic.Pointer[[]*Element]
 }
 
-// base holds the trees that one or more snapshots read, and that are not
-// written to any more.
+// base holds the trees of one or more snapshots, which are not written to any more.
 type base struct {
 	trees trees
 	mark  Mark
-	// flat is the result of Snapshot.All, nil before the first call. Like the
-	// encodings of an element, flat holds nothing that the trees do not.
+	// flat is the result of Snapshot.All, nil before the first call.
 	flat atomic.Pointer[[]*Element]
 }
 
 // RV returns the resourceVersion that the snapshot shows.
 func (s *Snapshot) RV() uint64 { return s.rv }
 
-// Next returns the position of the first event that the snapshot does not
-// contain: a watcher that was given the snapshot continues there.
+// Next returns the position of the first event that the snapshot does not contain.
 func (s *Snapshot) Next() Position { return s.next }
 
 // Len returns the number of elements.
@@ -68,8 +64,7 @@ func (s *Snapshot) Range(prefix, from string, yield func(*Element) bool) {
 	s.rangeTree(s.base.trees.primary, 0, older, prefix, from, yield)
 }
 
-// rangeTree is Range over the elements that a tree has under the hash. older has those that
-// an earlier version has beside them.
+// rangeTree is Range over the elements that a tree has under the hash, and over older.
 func (s *Snapshot) rangeTree(tree *btree, hash uint64, older []*Element, prefix, from string, yield func(*Element) bool) {
 	from = max(prefix, from)
 	if s.older == nil {
@@ -92,9 +87,8 @@ func (s *Snapshot) RangeIndex(index, value, prefix, from string, yield func(*Ele
 	return true
 }
 
-// Digest returns the digest of the snapshot's elements. The state updates the
-// digest with every change, so that reading it costs nothing; only for an
-// earlier version, made by State.At, all elements are walked over.
+// Digest returns the digest of the snapshot's elements. Only for an earlier version, made by
+// State.At, all elements are walked over.
 func (s *Snapshot) Digest() Digest {
 	digest := *s.base.trees.digest
 	if s.older == nil {
@@ -124,9 +118,7 @@ func (s *Snapshot) rangeIndex(index int, value, prefix, from string, yield func(
 	s.rangeTree(s.base.trees.byIndex[index], hashOf(value), older, prefix, from, yield)
 }
 
-// RangeIndexAny is Range over the elements that the named index has under any
-// of the values: each once, in key order. RangeIndexAny returns false, without
-// a call of yield, if there is no such index.
+// RangeIndexAny is RangeIndex over several values: each element once, in key order.
 func (s *Snapshot) RangeIndexAny(index string, values []string, prefix, from string, yield func(*Element) bool) bool {
 	if len(values) == 1 {
 		return s.RangeIndex(index, values[0], prefix, from, yield)
@@ -137,7 +129,10 @@ func (s *Snapshot) RangeIndexAny(index string, values []string, prefix, from str
 	}
 	var m merge
 	for _, value := range values {
-		m.add(&cursor{snapshot: s, index: i, value: value, prefix: prefix, next: max(prefix, from), chunk: firstChunk})
+		c := &cursor{snapshot: s, index: i, value: value, prefix: prefix, next: max(prefix, from), chunk: firstChunk}
+		if c.fill() {
+			heap.Push(&m, c)
+		}
 	}
 	last := ""
 	for len(m) > 0 {
@@ -150,33 +145,25 @@ func (s *Snapshot) RangeIndexAny(index string, values []string, prefix, from str
 	return true
 }
 
-// CountIndex returns the number of entries that the named index has under the
-// values, in the range that RangeIndexAny reads, but no more than most. An
-// element under two of the values counts twice.
-func (s *Snapshot) CountIndex(index string, values []string, prefix, from string, most int) int {
-	n := 0
+// CountIndex returns how many elements the named index has under the values at most, in
+// the range that RangeIndexAny reads. An element under two of the values counts twice, and
+// so does one that an earlier version has in another state than the latest one.
+func (s *Snapshot) CountIndex(index string, values []string, prefix, from string) (n int) {
+	i := s.base.trees.index(index)
+	if i < 0 {
+		return 0
+	}
 	for _, value := range values {
-		if n >= most {
-			break
+		n += s.base.trees.byIndex[i].count(hashOf(value), prefix, from)
+		if s.older != nil {
+			n += len(s.older.indexed(s.base.trees.indexes, i, value))
 		}
-		s.RangeIndex(index, value, prefix, from, func(*Element) bool { n++; return n < most })
 	}
 	return n
 }
 
-// CountUpTo returns the number of elements that Range would yield, but no more
-// than most.
-func (s *Snapshot) CountUpTo(prefix, from string, most int) int {
-	n := 0
-	if most > 0 {
-		s.Range(prefix, from, func(*Element) bool { n++; return n < most })
-	}
-	return n
-}
-
-// The number of elements that a cursor reads ahead grows from the first to the
-// last of these, so that a short range is not read far beyond its end, and a
-// long one costs few descents into the tree.
+// A cursor reads more and more elements ahead: a short range is not read far beyond its
+// end, and a long one costs few descents into the tree.
 const (
 	firstChunk = 8
 	lastChunk  = 256
@@ -219,57 +206,34 @@ func (c *cursor) fill() bool {
 // merge is a heap of cursors by the key of their heads; none is empty.
 type merge []*cursor
 
-func (m *merge) add(c *cursor) {
-	if !c.fill() {
-		return
-	}
-	*m = append(*m, c)
-	for i := len(*m) - 1; i > 0 && (*m).less(i, (i-1)/2); i = (i - 1) / 2 {
-		(*m)[i], (*m)[(i-1)/2] = (*m)[(i-1)/2], (*m)[i]
-	}
+func (m merge) Len() int           { return len(m) }
+func (m merge) Less(i, j int) bool { return m[i].read[0].Key < m[j].read[0].Key }
+func (m merge) Swap(i, j int)      { m[i], m[j] = m[j], m[i] }
+func (m *merge) Push(c any)        { *m = append(*m, c.(*cursor)) }
+
+// Pop implements heap.Interface.
+func (m *merge) Pop() any {
+	last := len(*m) - 1
+	c := (*m)[last]
+	(*m)[last], *m = nil, (*m)[:last]
+	return c
 }
 
 // take removes and returns the element with the lowest key.
 func (m *merge) take() *Element {
 	first := (*m)[0]
 	e := first.read[0]
-	first.read = first.read[1:]
-	if len(first.read) == 0 && !first.fill() {
-		last := len(*m) - 1
-		(*m)[0] = (*m)[last]
-		(*m)[last] = nil
-		*m = (*m)[:last]
+	if first.read = first.read[1:]; len(first.read) > 0 || first.fill() {
+		heap.Fix(m, 0)
+	} else {
+		heap.Pop(m)
 	}
-	m.down()
 	return e
 }
 
-// down moves the first cursor to where it belongs.
-func (m merge) down() {
-	for i := 0; ; {
-		child := 2*i + 1
-		if child+1 < len(m) && m.less(child+1, child) {
-			child++
-		}
-		if child >= len(m) || !m.less(child, i) {
-			return
-		}
-		m[i], m[child] = m[child], m[i]
-		i = child
-	}
-}
-
-func (m merge) less(i, j int) bool { return m[i].read[0].Key < m[j].read[0].Key }
-
-// farCount is the number of elements that Count walks over, from either end,
-// before it builds the slice of all elements with All, which spares the next
-// Count the walk.
-const farCount = 1024
-
-// All returns all elements in key order. The slice, 8 bytes an element, is
-// built by the first call and shared from then on, also by snapshots of other
-// resourceVersions with the same elements: the caller must not write or append
-// to it.
+// All returns all elements in key order. The slice is built by the first call and shared
+// from then on, also by snapshots of other resourceVersions with the same elements: the
+// caller must not write or append to it.
 func (s *Snapshot) All() []*Element {
 	if flat := s.row().Load(); flat != nil {
 		return *flat
@@ -292,9 +256,8 @@ func (s *Snapshot) row() *atomic.Pointer[[]*Element] {
 	return &s.base.flat
 }
 
-// Covers reports whether the keys of all elements begin with the prefix. For an
-// earlier version, made by State.At, Covers may return false because of
-// elements that were written later.
+// Covers reports whether the keys of all elements begin with the prefix. For an earlier
+// version, elements that were written later count.
 func (s *Snapshot) Covers(prefix string) bool {
 	covers := func(first, last *Element) bool {
 		return strings.HasPrefix(first.Key, prefix) && strings.HasPrefix(last.Key, prefix)
@@ -310,98 +273,38 @@ func (s *Snapshot) Covers(prefix string) bool {
 	return covers(older[0], older[len(older)-1])
 }
 
-// Count returns the number of elements that Range would yield, and never costs
-// more than Range does. A client that pages through a snapshot has the rest
-// counted for every page: counting is cheap for the first and last pages, and
-// from the second of the other pages on.
+// Count returns the number of elements that Range would yield. It walks over no elements,
+// except that the first count in an earlier version calls All.
 func (s *Snapshot) Count(prefix, from string) int {
-	from = max(prefix, from)
-	covers := s.Covers(prefix)
-	if covers && from == prefix {
-		return s.Len()
+	if s.older == nil {
+		return s.base.trees.primary.count(0, prefix, from)
 	}
-	if s.row().Load() == nil {
-		if !covers {
-			return s.CountUpTo(prefix, from, math.MaxInt)
-		}
-		if n := s.CountUpTo(prefix, from, farCount); n < farCount {
-			return n
-		}
-		below := 0
-		s.Range(prefix, "", func(e *Element) bool {
-			if e.Key >= from {
-				return false
-			}
-			below++
-			return below < farCount
-		})
-		if below < farCount {
-			return s.Len() - below
-		}
-	}
-	rest := s.All()
-	rest = rest[sort.Search(len(rest), func(i int) bool { return rest[i].Key >= from }):]
+	rest := elementsFrom(s.All(), max(prefix, from))
 	return sort.Search(len(rest), func(i int) bool { return !strings.HasPrefix(rest[i].Key, prefix) })
 }
 
-// Estimate estimates the result of Count from the start of the prefix, without a walk over
-// the elements.
-func (s *Snapshot) Estimate(prefix string) int {
-	if s.Covers(prefix) {
-		return s.Len()
-	}
-	t := s.base.trees.primary
-	return int((t.below(0, prefix+"\xff") - t.below(0, prefix)) * float64(t.length))
-}
-
-// Mark holds the numbers with which Retained estimates how much memory a snapshot
-// keeps once the state has moved on. A mark does not refer to its snapshot.
+// Mark is what Retained must know of a snapshot. It does not refer to the snapshot.
 type Mark struct {
-	// Position is the position of the first event that the trees of the snapshot
-	// do not contain. Snapshots with the same position share all their memory.
+	// Position is that of the first event that the snapshot's trees do not contain.
+	// Snapshots with the same position share all their memory.
 	Position Position
 
 	bytes      int64 // of the snapshot's elements
-	objects    int
 	superseded int64 // Stats.Superseded when the snapshot was made
 }
 
-// Estimates, in bytes: of the tree nodes that applying one event copies while a
-// snapshot shares them, and of the memory that the trees take for one element
-// at most.
-const (
-	copiedPerEvent = 4 << 10
-	treePerElement = 64
-)
-
-// Mark returns the snapshot's mark. The mark of an earlier version is that of
-// the trees that the version is made of.
+// Mark returns the mark of the trees that the snapshot is made of.
 func (s *Snapshot) Mark() Mark { return s.base.mark }
-
-// markLocked returns the mark of the trees as they are.
-func (s *State) markLocked() Mark {
-	return Mark{
-		Position: s.mu.window.next, bytes: s.mu.bytes, objects: s.mu.trees.primary.length,
-		superseded: s.mu.window.superseded,
-	}
-}
 
 // Retained estimates the memory that several snapshots together keep beyond the
 // state's. The zero value is the estimate for no snapshots.
-type Retained struct{ superseded, bytes, copied, trees int64 }
+type Retained struct{ superseded, bytes int64 }
 
-// With returns the estimate with one more snapshot, given by its mark. now are
-// the current statistics of the state.
+// With returns the estimate with one more snapshot. now are the state's statistics.
 func (k Retained) With(m Mark, now Stats) Retained {
-	return Retained{
-		superseded: max(k.superseded, now.Superseded-m.superseded),
-		bytes:      k.bytes + m.bytes,
-		copied:     max(k.copied, int64(now.Next-m.Position)*copiedPerEvent),
-		trees:      k.trees + int64(m.objects)*treePerElement,
-	}
+	return Retained{superseded: max(k.superseded, now.Superseded-m.superseded), bytes: k.bytes + m.bytes}
 }
 
 // Bytes returns the estimate in bytes: the elements that have left the state
-// since the oldest snapshot, but no more than all snapshots have, and the tree
-// nodes likewise.
-func (k Retained) Bytes() int64 { return min(k.superseded, k.bytes) + min(k.copied, k.trees) }
+// since the oldest snapshot, but no more than all snapshots have.
+func (k Retained) Bytes() int64 { return min(k.superseded, k.bytes) }

@@ -17,28 +17,23 @@ type Config struct {
 	// WindowBytes allows.
 	History time.Duration
 	// WindowBytes bounds the memory, in bytes, that the window keeps beyond the
-	// current state. Events that were not dispatched yet stay even above this
-	// bound, up to CeilingBytes (W6).
+	// current state, but for events that were not dispatched yet (W6).
 	WindowBytes int64
-	// HeldBytes takes the place of WindowBytes, if larger, for events that Hold
-	// asks for.
+	// HeldBytes is WindowBytes for events that Hold asks for, if larger.
 	HeldBytes int64
-	// CeilingBytes bounds the memory of the whole window, in bytes, if larger than
-	// WindowBytes: above the ceiling, events are evicted although they were not
-	// dispatched. Only the tail stays. 0 means no ceiling.
+	// CeilingBytes is WindowBytes for events that were not dispatched, if larger. Only the
+	// tail stays in any case. 0 means no ceiling.
 	CeilingBytes int64
 	// MinEvents is the number of events that stay however old they are, so that
 	// clients of a quiet resource can resume after a long time.
 	MinEvents int
 	// BackfillEvents is how many events Backfill may put in front of the window.
 	BackfillEvents int
-	// Indexes are the indexes that the state keeps, for reads by value. Their
-	// names must be unique.
+	// Indexes are for reads by value. Their names must be unique.
 	Indexes []Index
-	// Floors are the attributes by whose values the state remembers which events
-	// have left the window, so that a reader of a part of the history (Interest) goes on
-	// although other parts have filled the window. Their Values depend on keys, labels
-	// and fields only. FloorValues is how many values are remembered of each.
+	// Floors are the attributes by whose values the state remembers which events have
+	// left the window, for readers with an Interest. Their Values depend on keys, labels and
+	// fields only. FloorValues is how many values are remembered of each.
 	Floors      []Index
 	FloorValues int
 }
@@ -59,23 +54,17 @@ type State struct {
 		trees  trees
 		window window
 		floors floors
-		// rv is the highest resourceVersion that the source has reported. complete is
-		// the resourceVersion that the state shows: the source is known, or with
-		// Change.Whole assumed, to have reported everything up to it. complete is rv,
-		// or rv-1 while events at rv may follow: the events at rv in the window are
-		// then the tail. closed is the highest resourceVersion that the source
-		// declared complete: no event at or below it may come any more.
+		// rv is the highest resourceVersion that the source has reported, and complete the
+		// one that the state shows: rv, or rv-1 while events at rv may follow, which are
+		// then the tail. closed is the highest one that the source declared complete: no
+		// event at or below it may come any more.
 		rv, complete, closed uint64
 		// compacted is the highest resourceVersion that the source is known to have
 		// compacted: lower versions can't be read there.
 		compacted uint64
 		bytes     int64 // of all elements in trees
-		// cloned is true until a write leaves published behind.
-		cloned bool
-		// kept keeps the earlier versions that were asked for since the last Replace.
-		// Replace starts another one and leaves this one to the readers that already
-		// use it, so that no later reader gets a snapshot of a history that has
-		// ended.
+		// kept has the earlier versions that were asked for since the last Replace, which
+		// starts another one: no later reader gets a snapshot of a history that has ended.
 		kept *keptSnapshots
 		// scratch is where setElementLocked and floors gather values.
 		scratch [valuesRoom]string
@@ -85,7 +74,7 @@ type State struct {
 	// newest is the snapshot of the trees, with the tail, nil after any change of
 	// them.
 	latest, newest atomic.Pointer[Snapshot]
-	// published is a clone of the trees while mu.cloned; guarded by mu.
+	// published is a clone of the trees, nil after any change of them; guarded by mu.
 	published *base
 	// dispatched is the position after the last dispatched event.
 	dispatched atomic.Uint64
@@ -114,31 +103,23 @@ type Change struct {
 	Element  *Element
 	RV       uint64
 	Received int64
-	// Whole makes the state show the change's resourceVersion at once, because the
-	// source does not report where a resourceVersion ends. Further changes at the
-	// same resourceVersion are still accepted.
+	// Whole makes the state show the change's resourceVersion at once, because the source
+	// does not report where one ends. Further changes at it are still accepted.
 	Whole bool
 }
 
 // Applied is the effect of a change, or of a Trim, on the window.
 type Applied struct {
-	// Event is the event made of the change; nil for Trim, and for a change that
-	// was applied before.
+	// Event is made of the change; nil for Trim, and for a change that was applied before.
 	Event *Event
 	// Evicted is how many old events left the window, and Cut how many of them
 	// for their size, before they were as old as Config.History.
 	Evicted, Cut int
-	// Resized reports whether the window's ring grew or shrank.
-	Resized bool
 }
 
-// Apply takes one change. The state shows the change once its resourceVersion
-// is known to be complete: by Progress, or by a change at a later
-// resourceVersion. A change at the last resourceVersion that was applied
-// already is ignored: a source that is followed from the last complete
-// resourceVersion repeats such changes. Their events are in the window until their
-// resourceVersion is complete; a repetition of an event that has left the window
-// is a gap.
+// Apply takes one change, which the state shows once its resourceVersion is complete. A
+// change at the last resourceVersion that is in the window already is ignored: a source
+// that is followed from the last complete resourceVersion repeats such changes.
 //
 // Apply returns ErrBackwards for a resourceVersion below one already seen or
 // declared complete, and ErrGap for a change that does not fit its key's state;
@@ -169,7 +150,8 @@ func (s *State) Apply(c Change) (Applied, error) {
 	e.Late = c.RV == s.mu.complete
 	s.advanceLocked(c.RV, c.Whole)
 	s.setElementLocked(e)
-	applied := Applied{Event: e, Resized: s.mu.window.push(e)}
+	s.mu.window.push(e)
+	applied := Applied{Event: e}
 	s.tick(c.Received)
 	s.trimLocked(&applied)
 	return applied, nil
@@ -196,13 +178,12 @@ func (c Change) fits(previous *Element) error {
 // setElementLocked makes the event's outcome the current state of its key.
 func (s *State) setElementLocked(e *Event) {
 	s.mu.bytes += s.mu.trees.outcome(e, s.mu.scratch[:0])
-	s.mu.cloned, s.published = false, nil
+	s.published = nil
 	s.newest.Store(nil)
 }
 
-// Progress tells the state that the source will send no more changes at or
-// below rv. Progress returns ErrBackwards for a resourceVersion below the one
-// that the state shows.
+// Progress declares that the source will send no more changes at or below rv. The error
+// is ErrBackwards if rv is below the state's resourceVersion.
 func (s *State) Progress(rv uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,11 +197,10 @@ func (s *State) Progress(rv uint64) error {
 	return nil
 }
 
-// Replace makes elements the whole state, at rv, which may be lower than
-// before: the source may have been restored from a backup. The window is
-// emptied, every position given out before is gone, and Backfill may fill the window
-// with changes before rv. Of two elements with the same key the one with the higher
-// RV stays, of equal ones the last; duplicates is the number of elements left out.
+// Replace makes elements the whole state, at rv, which may be lower than before: the
+// source may have been restored from a backup. The window is emptied, and every position
+// given out before is gone. Of two elements with the same key the one with the higher RV
+// stays, of equal ones the last; duplicates is the number of elements left out.
 func (s *State) Replace(elements []*Element, rv uint64) (duplicates int) {
 	s.replacing.Lock()
 	defer s.replacing.Unlock()
@@ -232,7 +212,7 @@ func (s *State) Replace(elements []*Element, rv uint64) (duplicates int) {
 	s.mu.rv, s.mu.complete, s.mu.closed, s.mu.compacted = rv, rv, rv, 0
 	s.mu.window.reset(rv, s.now.Load(), s.config.BackfillEvents)
 	s.mu.floors = newFloors(len(s.config.Floors), rv)
-	s.mu.cloned, s.published = false, nil
+	s.published = nil
 	s.mu.kept = new(keptSnapshots)
 	s.latest.Store(nil)
 	s.newest.Store(nil)
@@ -240,8 +220,7 @@ func (s *State) Replace(elements []*Element, rv uint64) (duplicates int) {
 	return built.duplicates
 }
 
-// Compacted tells the state that the source has compacted the versions below
-// rv: from now on At returns ErrCompacted for them, as the source itself would.
+// Compacted makes At return ErrCompacted for the versions below rv, as the source does.
 func (s *State) Compacted(rv uint64) {
 	s.mu.Lock()
 	s.mu.compacted = max(s.mu.compacted, rv)
@@ -250,8 +229,7 @@ func (s *State) Compacted(rv uint64) {
 	kept.drop(func(e *keptSnapshot) bool { return e.rv < rv })
 }
 
-// ceiling is the number of bytes that the window may keep while events were not
-// dispatched.
+// ceiling is Config.CeilingBytes as it applies.
 func (s *State) ceiling() int64 {
 	if s.config.CeilingBytes == 0 {
 		return math.MaxInt64
@@ -259,13 +237,11 @@ func (s *State) ceiling() int64 {
 	return max(s.config.WindowBytes, s.config.CeilingBytes)
 }
 
-// Dispatched tells the state that all events before p were dispatched, and may
-// leave the window when they are old enough (W6).
+// Dispatched lets the events before p leave the window when they are old enough (W6).
 func (s *State) Dispatched(p Position) { s.dispatched.Store(uint64(p)) }
 
-// Trim evicts events that are older than Config.History at now; see
-// Event.Received for the unit. Call Trim from time to time, so that the window
-// shrinks also when no changes come.
+// Trim evicts events that are older than Config.History at now; see Event.Received for
+// the unit. Call Trim from time to time, also when no changes come.
 func (s *State) Trim(now int64) Applied {
 	var applied Applied
 	s.tick(now)
@@ -284,9 +260,8 @@ func (s *State) tick(now int64) {
 	}
 }
 
-// trimLocked evicts events that are too many or too old, but none of the tail:
-// the latest snapshot is made with the tail. Events that were not dispatched go
-// only above the ceiling.
+// trimLocked evicts events that are too many or too old, but none of the tail, with
+// which the latest snapshot is made.
 func (s *State) trimLocked(applied *Applied) {
 	w := &s.mu.window
 	aged := s.now.Load() - int64(s.config.History)
@@ -297,14 +272,12 @@ func (s *State) trimLocked(applied *Applied) {
 		expired := oldest.Received < aged
 		most, old := s.config.WindowBytes, expired && w.len() > s.config.MinEvents
 		switch {
-		case w.first >= dispatched:
-			most, old = s.ceiling(), false
-		case s.pinned.Load() > 0:
+		case w.first >= dispatched, s.pinned.Load() > 0:
 			most, old = s.ceiling(), false
 		case s.heldLocked():
 			most, old = max(most, s.config.HeldBytes), false
 		}
-		if tooMuch := w.kept() > most && w.len() > 1; !tooMuch && !old || oldest.RV > s.mu.complete {
+		if tooMuch := w.bytes > most && w.len() > 1; !tooMuch && !old || oldest.RV > s.mu.complete {
 			break
 		}
 		oldest.Element.checkSeal()
@@ -315,16 +288,15 @@ func (s *State) trimLocked(applied *Applied) {
 			applied.Cut++
 		}
 	}
-	if applied.Evicted > 0 && w.shrink() {
-		applied.Resized = true
+	if applied.Evicted > 0 {
+		w.shrink()
 	}
 }
 
 // The reasons why a read is refused. The errors that State returns wrap
 // these.
 var (
-	// ErrExpired: the window no longer has the events from the position or
-	// resourceVersion asked for.
+	// ErrExpired: the window no longer has the events asked for.
 	ErrExpired = errors.New("expired")
 	// ErrCompacted: the source has compacted the resourceVersion asked for.
 	ErrCompacted = errors.New("compacted")
@@ -332,23 +304,20 @@ var (
 	ErrTooLarge = errors.New("too large")
 	// ErrFuture: the resourceVersion or position asked for is above the state's.
 	ErrFuture = errors.New("in the future")
-	// ErrStopped: the done channel of the reader was closed before the read was
-	// complete.
+	// ErrStopped: the reader's done channel was closed before the read was complete.
 	ErrStopped = errors.New("no longer wanted")
 )
 
-// The reasons why a change is refused. Each means that the source and the
-// state differ; the writer must list the source again and call Replace.
+// The reasons why a change is refused: the source and the state differ, and the writer
+// must list the source again and call Replace.
 var (
 	// ErrGap: the change does not fit the state, so earlier changes were missed.
 	ErrGap = errors.New("changes were missed")
-	// ErrBackwards: the resourceVersion is one that the source had already
-	// declared complete, or is below one already seen.
+	// ErrBackwards: the resourceVersion was declared complete, or is below one already seen.
 	ErrBackwards = errors.New("resourceVersion goes backwards")
 )
 
-// errAbandoned is the error of readers that waited for a shared value whose
-// maker panicked. The next reader makes the value again.
+// errAbandoned is for readers that waited for a shared value whose maker panicked.
 var errAbandoned = errors.New("the call that was making the shared value has panicked")
 
 func expired(rv, oldest uint64) error {
@@ -366,14 +335,11 @@ func gap(c Change, why string) error {
 	return fmt.Errorf("%s of %q at resourceVersion %d: %s: %w", c.Type, c.Element.Key, c.RV, why, ErrGap)
 }
 
-// Hold keeps the events from p on in the window although they are older than
-// Config.History and take more than Config.WindowBytes, up to Config.HeldBytes,
-// for watchers that replay and have not reached them yet. A call replaces the
-// one before; ReleaseHold ends it.
+// Hold keeps the events from p on in the window, however old, up to Config.HeldBytes, for
+// watchers that replay and have not reached them yet. A call replaces the one before.
 func (s *State) Hold(p Position) { s.held.Store(uint64(p) + 1) }
 
-// ReleaseHold ends the effect of Hold: events are evicted when they are old
-// enough.
+// ReleaseHold ends the effect of Hold.
 func (s *State) ReleaseHold() { s.held.Store(0) }
 
 // heldLocked reports whether Hold keeps the oldest event in the window.

@@ -14,13 +14,12 @@ import (
 type Index struct {
 	// Name identifies the index.
 	Name string
-	// Values appends the element's values to dst and returns dst. Values must be a
-	// pure function of the element. A value that is appended twice counts once.
+	// Values appends the element's values to dst. It must be a pure function of the element.
+	// A value that is appended twice counts once.
 	Values func(e *Element, dst []string) []string
 }
 
-// trees hold the elements in key order, and once more for each index, so that a read by
-// index is ordered and pages too.
+// trees hold the elements in key order, and once more for each index.
 type trees struct {
 	primary *btree
 	indexes []Index  // never written
@@ -42,9 +41,8 @@ func (t trees) bytes() int64 {
 	return bytes
 }
 
-// clone shares all nodes with t; a write to t copies the nodes that it changes. Cloning
-// also writes to t's own bookkeeping, so only the trees that the state's lock guards
-// are cloned, and written to, never published ones.
+// clone shares all nodes with t; a write to t copies the nodes that it changes. Cloning also
+// writes to t itself, so published trees are never cloned.
 func (t trees) clone() trees {
 	c := trees{primary: t.primary.clone(), indexes: t.indexes, byIndex: make([]*btree, len(t.byIndex)), digest: new(*t.digest)}
 	for i := range t.byIndex {
@@ -60,9 +58,8 @@ const valuesRoom = 8
 // seed is that of hashOf.
 var seed = maphash.MakeSeed()
 
-// hashOf returns the hash by which indexes order values, which no read needs in their own
-// order. Elements of two values with one hash, which nobody will ever see, would
-// be found under both.
+// hashOf returns the hash by which indexes order values. Elements of two values with one
+// hash, which nobody will ever see, would be found under both.
 func hashOf(value string) uint64 { return maphash.String(seed, value) }
 
 // set replaces previous (nil: none) by e (nil: none) under the same key. Index
@@ -108,8 +105,8 @@ func (e *Event) after() *Element {
 	return e.Element
 }
 
-// outcome makes the event's outcome the current state of its key, and returns
-// the number of bytes by which the elements have grown, which may be negative.
+// outcome makes the event's outcome the current state of its key, and returns by how many
+// bytes the elements have grown.
 func (t trees) outcome(e *Event, scratch []string) (bytes int64) {
 	after := e.after()
 	if e.Previous != nil {
@@ -127,13 +124,11 @@ func (t trees) outcome(e *Event, scratch []string) (bytes int64) {
 type built struct {
 	trees trees
 	bytes int64 // of the elements
-	// duplicates is the number of elements that were left out because another one
-	// has the same key.
+	// duplicates is how many elements were left out for others with the same key.
 	duplicates int
 }
 
-// build makes the trees of elements, which are sealed. Of two elements with the same
-// key the one with the higher RV stays, of equal ones the last.
+// build makes the trees of elements, which are sealed.
 func build(indexes []Index, elements []*Element) built {
 	distinct := distinctOf(elements)
 	b := built{duplicates: len(elements) - len(distinct), trees: trees{indexes: indexes, digest: new(Digest)}}
@@ -191,7 +186,8 @@ func sortedByHash(entries []entry) []entry {
 	return sorted
 }
 
-// distinctOf returns elements in key order, of those with the same key one.
+// distinctOf returns elements in key order: of those with the same key the one with the
+// highest RV, of equal ones the last.
 func distinctOf(elements []*Element) []*Element {
 	if ascending(elements) {
 		return elements
@@ -222,13 +218,11 @@ func ascending(elements []*Element) bool {
 	return true
 }
 
-// Digest stands for a set of keys, each with the resourceVersion of its last
-// write. Two sets with equal digests are taken to be equal. The zero value is
-// the digest of the empty set.
+// Digest stands for a set of keys, each with the resourceVersion of its last write. Two
+// sets with equal digests are taken to be equal. Zero is the digest of the empty set.
 type Digest uint64
 
-// Toggle adds the key at rv to the set, or removes it if the set has it. The
-// order in which keys are added and removed does not matter.
+// Toggle adds the key at rv to the set, or removes it if the set has it, in any order.
 func (d *Digest) Toggle(key string, rv uint64) {
 	// FNV-1a, finished so that all bits of rv reach all bits of the sum: keys
 	// differ little from each other, and versions even less.

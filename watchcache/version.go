@@ -5,17 +5,17 @@ package watchcache
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 )
 
-// overlayBatch is the number of events that At looks at, or of elements that it
-// sorts, before it checks whether done was closed. The state's lock is held for
-// copying that many pointers.
+// overlayBatch is the number of events that At looks at before it checks whether done was
+// closed. The state's lock is held for copying that many pointers.
 const overlayBatch = 4096
 
-// At returns the snapshot at rv. The error is ErrFuture for a resourceVersion
-// above the state's, ErrCompacted for one that the source has compacted, and
-// ErrExpired for one that is older than the window and has no kept snapshot.
+// At returns the snapshot at rv. The error is ErrFuture above the state's resourceVersion,
+// ErrCompacted for one that the source has compacted, and ErrExpired for one that is older
+// than the window and has no kept snapshot.
 func (s *State) At(rv uint64) (*Snapshot, error) { return s.AtUntil(nil, rv) }
 
 // AtUntil is At for a caller that may give up: soon after done is closed,
@@ -39,10 +39,9 @@ func (s *State) AtUntil(done <-chan struct{}, rv uint64) (*Snapshot, error) {
 	return kept.get(rv, s.now.Load(), done, func() (*Snapshot, error) { return s.makeVersion(done, rv) })
 }
 
-// PinSnapshot keeps the snapshot for At, however far the window has moved on, as long
-// as it is read at least once within Config.History; but not after the source
-// has compacted its resourceVersion, not after a Replace, and no more than
-// eight snapshots. Callers use PinSnapshot for a snapshot that a continue token names.
+// PinSnapshot keeps a snapshot that a continue token names, however far the window has
+// moved on, as long as it is read at least once within Config.History; but not after its
+// compaction, not after a Replace, and no more than eight snapshots.
 func (s *State) PinSnapshot(snapshot *Snapshot) { snapshot.kept.promise(snapshot, s.now.Load()) }
 
 // HasSnapshot reports whether At has the snapshot at rv, even if the window no longer
@@ -54,9 +53,8 @@ func (s *State) HasSnapshot(rv uint64) bool {
 	return rv >= compacted && kept.has(rv)
 }
 
-// makeVersion makes the snapshot at rv from the newest trees and the window.
-// The checks of At are repeated under the lock: Replace may have been called
-// since, with a resourceVersion below rv.
+// makeVersion makes the snapshot at rv from the newest trees and the window. It repeats the
+// checks of At under the lock: Replace may have been called since.
 func (s *State) makeVersion(done <-chan struct{}, rv uint64) (*Snapshot, error) {
 	s.mu.Lock()
 	w := &s.mu.window
@@ -76,34 +74,22 @@ func (s *State) makeVersion(done <-chan struct{}, rv uint64) (*Snapshot, error) 
 	if err != nil {
 		return nil, err
 	}
-	return newest.under(older, rv, next), nil
-}
-
-// under returns the version at rv that the overlay makes of s.
-func (s *Snapshot) under(older *overlay, rv uint64, next Position) *Snapshot {
-	snapshot := &Snapshot{rv: rv, next: next, base: s.base, older: older, kept: s.kept}
+	snapshot := &Snapshot{rv: rv, next: next, base: newest.base, older: older, kept: newest.kept}
 	snapshot.checkRV()
-	return snapshot
+	return snapshot, nil
 }
 
-// overlay returns the overlay that turns newest into the version at rv; next is
-// the position of the first event after rv. The events are read in batches, so
-// that the writer never waits for long. If one of them leaves the window
-// meanwhile, the version has expired.
+// overlay returns the overlay that turns newest into the version at rv; next is the
+// position of the first event after rv. The events are read in batches, so that the writer
+// never waits for long.
 func (s *State) overlay(newest *Snapshot, next Position, rv uint64, done <-chan struct{}) (*overlay, error) {
-	stopped := func() bool {
-		select {
-		case <-done:
-			return true
-		default:
-			return false
-		}
-	}
 	older := &overlay{length: newest.Len()}
 	events := make([]*Event, min(overlayBatch, int(newest.next-next)))
 	for next < newest.next {
-		if stopped() {
+		select {
+		case <-done:
 			return nil, ErrStopped
+		default:
 		}
 		n, _, err := s.Since(next, events[:min(len(events), int(newest.next-next))])
 		if err != nil {
@@ -112,10 +98,8 @@ func (s *State) overlay(newest *Snapshot, next Position, rv uint64, done <-chan 
 		older.add(events[:n], rv)
 		next += Position(n)
 	}
-	var ok bool
-	if older.elements, ok = sortElements(slices.Clip(older.elements), stopped); !ok {
-		return nil, ErrStopped
-	}
+	older.elements = slices.Clip(older.elements)
+	slices.SortFunc(older.elements, func(a, b *Element) int { return strings.Compare(a.Key, b.Key) })
 	return older, nil
 }
 
@@ -135,15 +119,11 @@ func (o *overlay) add(events []*Event, rv uint64) {
 	}
 }
 
-// maxKept bounds the kept snapshots of each kind, made by At or given to
-// PinSnapshot. Each holds the tree nodes in which it
-// differs from the other snapshots, and the elements in them.
+// maxKept bounds the kept snapshots of each kind: made by At, or given to PinSnapshot.
 const maxKept = 8
 
-// keptSnapshots keeps the snapshots of earlier versions that are likely to be
-// asked for again, most recently used first, so that paging through a list at
-// one resourceVersion makes it once, and goes on when the window no longer
-// reaches it.
+// keptSnapshots keeps the snapshots of earlier versions, most recently used first, so that
+// paging through a list at one resourceVersion makes it once.
 type keptSnapshots struct {
 	mu struct {
 		sync.Mutex
@@ -162,9 +142,9 @@ type keptSnapshot struct {
 	err      error
 }
 
-// get returns the snapshot at rv, and calls build if there is none. Concurrent
-// callers with the same rv share one call of build, unless its caller gives up;
-// no lock is held during the call. done ends the wait of this caller.
+// get returns the snapshot at rv, and calls build, with no lock held, if there is none.
+// Concurrent callers share one call of build, unless its caller gives up. done ends the wait
+// of this caller.
 func (k *keptSnapshots) get(rv uint64, now int64, done <-chan struct{}, build func() (*Snapshot, error)) (*Snapshot, error) {
 	for {
 		entry, mine := k.entry(rv, now)
@@ -187,8 +167,7 @@ func (k *keptSnapshots) get(rv uint64, now int64, done <-chan struct{}, build fu
 	}
 }
 
-// fill calls build and sets the entry's result. An entry whose build failed is
-// removed: only the callers that were waiting for it get the error.
+// fill calls build and sets the entry's result. An entry whose build failed is removed.
 func (k *keptSnapshots) fill(entry *keptSnapshot, build func() (*Snapshot, error)) {
 	entry.err = errAbandoned // unless build returns
 	defer func() {
@@ -229,8 +208,7 @@ func (k *keptSnapshots) promise(s *Snapshot, now int64) {
 	k.insertLocked(&keptSnapshot{rv: s.rv, used: now, promised: true, snapshot: s, made: closed})
 }
 
-// insertLocked puts the entry first, as the one used last. If there are more
-// than maxKept of its kind, the least recently used one is removed.
+// insertLocked puts the entry first, and removes the last of its kind beyond maxKept.
 func (k *keptSnapshots) insertLocked(entry *keptSnapshot) {
 	k.mu.entries = slices.Insert(k.mu.entries, 0, entry)
 	alike := 0

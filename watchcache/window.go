@@ -26,20 +26,14 @@ type window struct {
 	// since is the time since when the window has all events, in the unit of
 	// Event.Received.
 	since int64
-	// bytes is the memory that the window alone keeps, without copies, which
-	// counts the copies that Event.DeletedView has made.
-	bytes  int64
-	copies *atomic.Int64
-	// superseded is the sum of all that was ever added to bytes.
-	superseded int64
+	// bytes is the memory that the window alone keeps, and superseded the sum, in bytes, of
+	// all elements that have ever left the state.
+	bytes, superseded int64
 }
 
 func newWindow(first Position, rv uint64) window {
-	return window{ring: make([]*Event, minRing), first: first, next: first, dropped: rv, copies: new(atomic.Int64)}
+	return window{ring: make([]*Event, minRing), first: first, next: first, dropped: rv}
 }
-
-// kept is the memory that the window alone keeps, in bytes.
-func (w *window) kept() int64 { return w.bytes + w.copies.Load() }
 
 // minRing is the number of slots that the ring never shrinks below.
 const minRing = 64
@@ -50,19 +44,20 @@ func (w *window) at(p Position) *Event { return w.ring[uint64(p)&uint64(len(w.ri
 
 func (w *window) slot(p Position) **Event { return &w.ring[uint64(p)&uint64(len(w.ring)-1)] }
 
-// push appends the event at position next, and reports whether the ring grew.
-func (w *window) push(e *Event) bool {
-	grew := false
+// push appends the event at position next.
+func (w *window) push(e *Event) {
 	if w.len() == len(w.ring) {
 		w.resize(max(minRing, 2*len(w.ring)))
-		grew = true
 	}
-	e.Position, e.copies = w.next, w.copies
-	*w.slot(w.next) = e
+	w.put(w.next, e)
 	w.next++
-	w.bytes += e.retained()
-	w.superseded += e.retained()
-	return grew
+	w.superseded += e.superseded()
+}
+
+func (w *window) put(p Position, e *Event) {
+	e.Position, e.bytes = p, e.retained()
+	*w.slot(p) = e
+	w.bytes += e.bytes
 }
 
 // evict drops the oldest event. The slot is cleared, so that the ring does not
@@ -74,22 +69,18 @@ func (w *window) evict() {
 	w.first++
 	w.dropped = max(w.dropped, e.RV)
 	w.since = max(w.since, e.Received)
-	w.bytes -= e.retained()
-	e.evicted()
+	w.bytes -= e.bytes
 }
 
-// shrink halves the ring while it is no more than a quarter full, and reports
-// whether it did.
-func (w *window) shrink() bool {
+// shrink halves the ring while it is no more than a quarter full.
+func (w *window) shrink() {
 	size := len(w.ring)
 	for size > minRing && w.len() <= size/4 {
 		size /= 2
 	}
-	if size == len(w.ring) {
-		return false
+	if size < len(w.ring) {
+		w.resize(size)
 	}
-	w.resize(size)
-	return true
 }
 
 func (w *window) resize(size int) {
@@ -101,30 +92,25 @@ func (w *window) resize(size int) {
 }
 
 // prepend puts events before the oldest one, so that the window can be continued
-// from rv, and reports whether the ring grew. Elements of these events have left the
-// state before: superseded does not count them.
-func (w *window) prepend(events []*Event, rv uint64) bool {
+// from rv. Elements of these events have left the state before: superseded does not count
+// them.
+func (w *window) prepend(events []*Event, rv uint64) {
 	size := len(w.ring)
 	for size < w.len()+len(events) {
 		size *= 2
 	}
-	grew := size > len(w.ring)
-	if grew {
+	if size > len(w.ring) {
 		w.resize(size)
 	}
 	for _, e := range slices.Backward(events) {
 		w.first--
-		e.Position, e.copies = w.first, w.copies
-		*w.slot(w.first) = e
-		w.bytes += e.retained()
+		w.put(w.first, e)
 	}
 	w.start, w.dropped = min(w.start, w.first), rv
-	return grew
 }
 
-// reset empties the window and skips one position, so that a reader that waits
-// at the old end gets ErrExpired, and room more, which prepend may use. A watch may
-// continue from rv onwards, which was at the time now.
+// reset empties the window and skips one position, so that a reader that waits at the old
+// end gets ErrExpired, and room more for prepend. A watch may continue from rv onwards.
 func (w *window) reset(rv uint64, now int64, room int) {
 	superseded := w.superseded
 	*w = newWindow(w.next+1+Position(room), rv)
@@ -147,9 +133,7 @@ func (w *window) copyFrom(p Position, buf []*Event) int {
 	return n
 }
 
-// Position is the number of an event in the sequence of all changes that a
-// State has seen. Positions grow by one with every event; resourceVersions may
-// repeat and skip.
+// Position is the number of an event in the sequence of all changes of a State.
 type Position uint64
 
 // EventType is the kind of a change: the key was added, modified or deleted.
@@ -191,62 +175,47 @@ type Event struct {
 	Element *Element
 	// Previous is the object before the change; nil for Added, and only then.
 	Previous *Element
-	// Received is when the cache got the change, in nanoseconds since a start that
-	// the caller chooses, the same for every Change and Trim. The window
-	// keeps an event for Config.History from this time on.
+	// Received is when the cache got the change, in nanoseconds since a start that the
+	// caller chooses, the same for every Change and Trim.
 	Received int64
 
 	deletedView atomic.Pointer[Element]
-	// copies counts the bytes of the copies that DeletedView has made for the events of a
-	// window; nil for an event in no window.
-	copies *atomic.Int64
+	bytes       int64 // retained, once the event is in the window
 }
 
-// DeletedView returns the element for the DELETED event of a watcher whose selector no
-// longer selects the object: the previous state, with the resourceVersion of
-// the change. DeletedView calls build for the first caller, shares the result from
-// then on, and counts it in the bytes of the window. For an event that left the
-// window before any call, DeletedView calls build for each caller alone.
+// DeletedView returns the element for the DELETED event of a watcher whose selector the
+// object has left: the previous state, with the resourceVersion of the change. build is
+// called for the first caller, and its result shared from then on.
 func (e *Event) DeletedView(build func(e *Event) *Element) *Element {
-	shared := e.deletedView.Load()
-	if shared != nil && shared != noDeletedView {
+	if shared := e.deletedView.Load(); shared != nil {
 		return shared
 	}
 	left := build(e)
 	left.seal()
-	switch {
-	case e.deletedView.CompareAndSwap(nil, left):
-		if e.copies != nil {
-			e.copies.Add(left.bytes())
-		}
-	case e.deletedView.Load() != noDeletedView:
-		return e.deletedView.Load()
+	if e.deletedView.CompareAndSwap(nil, left) {
+		return left
 	}
-	return left
-}
-
-// noDeletedView stands, in an event that was evicted, for the copy that DeletedView would
-// have made: copies of such an event do not count in the window any more.
-var noDeletedView = new(Element)
-
-// evicted takes the copy that DeletedView has made out of the window's bytes. The
-// caller of DeletedView may not have added them yet.
-func (e *Event) evicted() {
-	if !e.deletedView.CompareAndSwap(nil, noDeletedView) {
-		e.copies.Add(-e.deletedView.Load().bytes())
-	}
+	return e.deletedView.Load()
 }
 
 // eventOverhead is the memory that an Event and its slot in the window take, in
 // bytes.
 const eventOverhead = 96
 
-// retained is the memory that the window alone keeps for this event, in bytes:
-// elements that are in the current state are not counted. A superseded element
-// is the Previous of exactly one event, a deletion's last state the Element of
-// one.
+// retained is the memory that the window alone keeps for this event, in bytes: elements
+// that are in the current state are not counted, and the copy that DeletedView makes is,
+// if there may be one.
 func (e *Event) retained() int64 {
-	n := int64(eventOverhead)
+	n := int64(eventOverhead) + e.superseded()
+	if e.Type == Modified && !e.Element.SelectsAs(e.Previous) {
+		n += e.Previous.bytes()
+	}
+	return n
+}
+
+// superseded is the memory of the elements that only the event has, in bytes. A superseded
+// element is the Previous of exactly one event, a deletion's last state the Element of one.
+func (e *Event) superseded() (n int64) {
 	if e.Previous != nil {
 		n += e.Previous.bytes()
 	}

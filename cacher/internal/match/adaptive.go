@@ -117,7 +117,7 @@ func (x *Indexes) countMissed(q *Query, b *blame) {
 	defer mu.Unlock()
 	for i := range q.equalities[:min(len(q.equalities), maxBlamed)] {
 		at := q.equalities[i].attribute
-		if b[i] == 0 || x.declared[at] != nil || earned[at] != nil || at == (attribute{byField, namespaceField}) {
+		if b[i] == 0 || x.declared[at] != nil || earned[at] != nil {
 			continue
 		}
 		m, known := mu.missed[at]
@@ -145,11 +145,6 @@ func evictRarest(all map[attribute]miss) {
 		}
 	}
 	delete(all, rarest)
-}
-
-// countSaved counts the elements that a read has not looked at, of those with the prefix.
-func (i *earnedIndex) countSaved(snapshot *watchcache.Snapshot, prefix string, evaluated int) {
-	i.saved.Add(max(0, int64(snapshot.Estimate(prefix)-evaluated)))
 }
 
 // Adapted is an index that Adapt has built or dropped, or could not build.

@@ -89,13 +89,12 @@ func TestAdaptBuildsWhatIsMissed(t *testing.T) {
 	}
 }
 
-// No index is built for keys that change all the time, for one that is declared, for
-// what a namespace answers, or beside so many writes that the index would cost more.
+// No index is built for keys that change all the time, for one that is declared, or beside
+// so many writes that the index would cost more.
 func TestAdaptBuildsNothing(t *testing.T) {
 	for name, list := range map[string]func(t *testing.T, a *adapted, i int){
 		"changing keys": func(t *testing.T, a *adapted, i int) { a.list(t, "/pods/", fmt.Sprintf("key-%d=x", i), "") },
 		"declared":      func(t *testing.T, a *adapted, _ int) { a.list(t, "/pods/", "declared=7", "") },
-		"namespace":     func(t *testing.T, a *adapted, _ int) { a.list(t, "/pods/", "", "metadata.namespace=a") },
 		"negative":      func(t *testing.T, a *adapted, _ int) { a.list(t, "/pods/", "app!=7", "") },
 		"everything":    func(t *testing.T, a *adapted, _ int) { a.list(t, "/pods/", "", "") },
 		"writes": func(t *testing.T, a *adapted, _ int) {
@@ -273,22 +272,6 @@ func TestAdaptKeepsWhatSavesMost(t *testing.T) {
 	a.state.Replace(small, 2)
 	require.Len(t, a.x.Adapt(a.state, payWithin+time.Second), 1)
 	require.Equal(t, []string{"l:app"}, a.x.Adaptive())
-}
-
-// An index counts its savings within the namespace of each LIST, in whatever order clients
-// list namespaces.
-func TestSavedByNamespace(t *testing.T) {
-	for empty := range 16 {
-		a, index := newAdapted(8, 100), new(earnedIndex)
-		for i := range 160 {
-			key := "/pods/a/"
-			if i%16 == empty {
-				key = "/pods/none/"
-			}
-			index.countSaved(a.state.Latest(), key, 10)
-		}
-		require.InEpsilon(t, 150*(adaptedPods/2), index.saved.Load(), 0.25)
-	}
 }
 
 // The counts keep names, and not the selectors that these were parts of.

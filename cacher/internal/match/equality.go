@@ -81,16 +81,6 @@ func isEquality(operator selection.Operator) bool {
 	return operator == selection.Equals || operator == selection.DoubleEquals || operator == selection.In
 }
 
-// namespace returns the namespace that the query's fields require, "" if none.
-func (q *Query) namespace() string {
-	for i := range q.equalities {
-		if e := &q.equalities[i]; e.attribute == (attribute{byField, namespaceField}) {
-			return e.values[0]
-		}
-	}
-	return ""
-}
-
 // The ranks of the equalities that a query can be filed under, the rarest last.
 const (
 	byNoEquality = iota

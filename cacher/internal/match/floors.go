@@ -30,13 +30,7 @@ func (x *Indexes) Floors() []watchcache.Index {
 	all := make([]watchcache.Index, len(x.floors))
 	for i, at := range x.floors {
 		all[i] = watchcache.Index{Name: at.name, Values: func(e *watchcache.Element, dst []string) []string {
-			if at.kind == byScope {
-				x.scopesOf(e.Key, func(prefix string) { dst = append(dst, prefix) })
-				return dst
-			}
-			if value, ok := x.value(at, e); ok {
-				dst = append(dst, value)
-			}
+			x.values(at, e, nil, func(value string) { dst = append(dst, value) })
 			return dst
 		}}
 	}

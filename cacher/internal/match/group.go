@@ -39,9 +39,7 @@ type Groups[M any] struct {
 
 // NewGroups returns empty Groups, which file queries by the indexes.
 func NewGroups[M any](indexes *Indexes) *Groups[M] {
-	all := &Groups[M]{indexes: indexes, byName: make(map[Name][]*Group[M])}
-	all.filed.scopes.kind = byScope
-	return all
+	return &Groups[M]{indexes: indexes, byName: make(map[Name][]*Group[M])}
 }
 
 // Name is the parts of a query by the names that they give themselves. Queries

@@ -12,18 +12,9 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-const (
-	// strayIndex has the elements whose key is not the one of their namespace,
-	// which are none for an API server's usual keys. As long as it is empty,
-	// and takes no memory, a namespace can be read by its key prefix.
-	strayIndex = "\x00stray"
-
-	// unindexed is where an index has the elements that its function failed
-	// for: they are among the candidates for every value.
-	unindexed = "\x00unindexed"
-)
-
-var strayValues = []string{""}
+// unindexed is where an index has the elements that its function failed for: they are among
+// the candidates for every value.
+const unindexed = "\x00unindexed"
 
 // Config names the indexes of a resource. The fields are those of the same
 // meaning in the cacher's own configuration.
@@ -70,7 +61,6 @@ type declaredIndex struct {
 func NewIndexes(config Config) *Indexes {
 	x := &Indexes{prefix: config.Prefix, triggers: config.Triggers, declared: make(map[attribute]*declaredIndex)}
 	x.adaptive = newAdaptive(config.Adaptive, config.AdaptivePercent)
-	x.ofState = append(x.ofState, watchcache.Index{Name: strayIndex, Values: strayFrom(config.Prefix)})
 	for name, values := range config.Indexers {
 		x.ofState = append(x.ofState, watchcache.Index{Name: name, Values: indexBy(name, values, config.Failed)})
 		if at, ok := attributeOf(name); ok {
@@ -93,9 +83,7 @@ func (x *Indexes) OfState() []watchcache.Index { return x.ofState }
 func (x *Indexes) Names() []string {
 	var names []string
 	for _, index := range x.ofState {
-		if index.Name != strayIndex {
-			names = append(names, index.Name)
-		}
+		names = append(names, index.Name)
 	}
 	slices.Sort(names)
 	return names
@@ -113,7 +101,7 @@ func attributeOf(index string) (at attribute, ok bool) {
 // rangeOf returns the range of the index that holds all elements that can have
 // one of the values.
 func (i *declaredIndex) rangeOf(snapshot *watchcache.Snapshot, values []string) indexRange {
-	if i.fails && snapshot.CountIndex(i.name, []string{unindexed}, "", "", 1) > 0 {
+	if i.fails && snapshot.CountIndex(i.name, []string{unindexed}, "", "") > 0 {
 		values = append(values, unindexed)
 	}
 	return indexRange{index: i.name, values: values}
@@ -138,22 +126,5 @@ func indexByLabel(label string) func(*watchcache.Element, []string) []string {
 			return append(dst, value)
 		}
 		return dst
-	}
-}
-
-// strayFrom finds elements that have a namespace but not its key. An element
-// without a namespace matches no query for one.
-func strayFrom(prefix string) func(*watchcache.Element, []string) []string {
-	return func(e *watchcache.Element, dst []string) []string {
-		namespace := e.Fields.Get(namespaceField)
-		if namespace == "" {
-			return dst
-		}
-		rest, resource := strings.CutPrefix(e.Key, prefix)
-		rest, namespaced := strings.CutPrefix(rest, namespace)
-		if resource && namespaced && strings.HasPrefix(rest, "/") {
-			return dst
-		}
-		return append(dst, strayValues...)
 	}
 }

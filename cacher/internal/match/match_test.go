@@ -192,7 +192,6 @@ func TestCandidates(t *testing.T) {
 	}
 	expect("after some have gone", pod("a/one", 2, "app=2"), pod("a/one", 3, "app=1", "spec.nodeName=n1"), "not", "missing")
 	assert.Len(t, all.filed.inUse, 1, "the only table that is kept is that of the missing field")
-	assert.Empty(t, all.filed.scopes.buckets, "scopes are kept")
 	all.File(groups["set"])
 	expect("filed again", nil, pod("a/one", 4, "app=1"), "not", "missing", "set")
 }
@@ -338,7 +337,7 @@ func TestScan(t *testing.T) {
 		{"not", "/pods/", "app!=a1", "", 51, 101},
 		{"a field, and what its index could not place", "/pods/", "", "spec.restartPolicy=r3", 5, 6},
 		{"the field narrower than the label", "/pods/", "app=a1", "spec.restartPolicy=r3", 5, 6},
-		{"a namespace", "/pods/", "", "metadata.namespace=ns2", 10, 10},
+		{"a namespace", "/pods/", "", "metadata.namespace=ns2", 10, 101},
 		{"the namespace of the prefix", "/pods/ns2/", "", "metadata.namespace=ns2", 10, 10},
 		{"another namespace than that of the prefix", "/pods/ns3/", "", "metadata.namespace=ns2", 0, 10},
 		{"no index", "/pods/", "", "metadata.name=p11", 1, 101},
@@ -379,30 +378,6 @@ func TestScan(t *testing.T) {
 		q, matches := ask(t, "/pods/", label, field), 0
 		scanned := x.Scan(state.Latest(), &q, "", nil, func(*watchcache.Element) bool { matches++; return true })
 		assert.Equal(t, want, [2]int{matches, scanned.Evaluated}, "%s and %s: matches, and elements that were looked at", label, field)
-	}
-	elements = elements[:101]
-
-	// Reads find the namespace of an element under another key by its field, not by
-	// the prefix of keys.
-	state.Replace(append(elements, &watchcache.Element{Key: "/pods/elsewhere", RV: 201, Object: elements[0].Object, Fields: elements[2].Fields}), 201)
-	q = ask(t, "/pods/", "", "metadata.namespace=ns2")
-	matches := 0
-	looks := x.Scan(state.Latest(), &q, "", nil, func(*watchcache.Element) bool { matches++; return true }).Evaluated
-	assert.Equal(t, 11, matches, "the elements that match, with a stray one")
-	assert.Equal(t, 102, looks, "the elements that were looked at, with a stray one")
-}
-
-// An element is read by its namespace's prefix only if its key has that prefix.
-func TestStray(t *testing.T) {
-	stray := strayFrom("/pods/")
-	for key, want := range map[string]bool{
-		"/pods/a/one": false, "/pods/a/": false, "/pods/a": true, "/pods/aa/one": true, "/pods/b/one": true,
-		"/pods//one": true, "/other/a/one": true, "a/one": true,
-	} {
-		e := &watchcache.Element{Key: key, Fields: names.Compact(fields.Set{namespaceField: "a"})}
-		assert.Equal(t, want, len(stray(e, nil)) > 0, key)
-		e.Fields = names.Compact(fields.Set{nameField: "one"})
-		assert.Empty(t, stray(e, nil), "%s, without a namespace", key)
 	}
 }
 

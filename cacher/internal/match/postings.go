@@ -27,8 +27,8 @@ func (x *Indexes) Rarest(q *Query) (e Equality, ok bool) {
 // value of an attribute, the events that have it before or after. A watch that resumes
 // far back looks at these only, so its cost depends on the matches.
 //
-// The postings of an attribute are made from the window's events when they are first
-// needed, and later continued. Applying and dispatching an event cost nothing for them.
+// The postings of an attribute are made from the window's events when they are needed,
+// and later continued. Applying and dispatching an event cost nothing for them.
 // The caller guards Postings with a lock.
 type Postings struct {
 	indexes *Indexes
@@ -40,10 +40,8 @@ type Postings struct {
 // postings are those of one attribute, from first on and up to next.
 type postings struct {
 	first, next watchcache.Position
-	positions   map[string][]watchcache.Position // ascending; nil until they are made
+	positions   map[string][]watchcache.Position // ascending
 	entries     int
-	// wanted is how many events were walked for want of these postings.
-	wanted int
 }
 
 // NewPostings returns the postings of a state's window: none yet.
@@ -53,29 +51,20 @@ func NewPostings(x *Indexes, state *watchcache.State) *Postings {
 
 // Find returns in found the positions from a position on of the first events that
 // have one of the values, at most len(found), and their number. All events below
-// the position to that are not among them have none of the values.
-//
-// If ok is false, the caller must walk the window: the postings do not reach back to
-// from, or were not worth making yet. They are made once as many events were walked
-// without them as the window has.
+// the position to that are not among them have none of the values. If ok is false, the
+// caller must walk the window.
 func (p *Postings) Find(e Equality, from watchcache.Position, found []watchcache.Position) (n int, to watchcache.Position, ok bool) {
-	stats := p.state.Stats()
+	p.Trim()
 	of := p.of[e.attribute]
-	switch {
-	case of == nil && len(p.of) == maxPostings:
-		return 0, 0, false
-	case of == nil, of.first > stats.Oldest: // State.Backfill has put events before them
-		of = &postings{first: stats.Oldest, next: stats.Oldest}
-		p.of[e.attribute] = of
-	}
-	if of.positions == nil {
-		of.wanted += int(max(stats.Next, from) - from)
-		if of.wanted <= stats.WindowEvents {
+	if of == nil {
+		if len(p.of) == maxPostings {
 			return 0, 0, false
 		}
+		oldest := p.state.Stats().Oldest
+		of = &postings{first: oldest, next: oldest, positions: make(map[string][]watchcache.Position)}
+		p.of[e.attribute] = of
 	}
-	p.extend(e.attribute, of)
-	if from < of.first {
+	if !p.extend(e.attribute, of) || from < of.first {
 		return 0, 0, false
 	}
 	n = of.find(e.values, from, found)
@@ -85,43 +74,39 @@ func (p *Postings) Find(e Equality, from watchcache.Position, found []watchcache
 	return n, max(from, of.next), true
 }
 
-// extend adds the events that there are.
-func (p *Postings) extend(at attribute, of *postings) {
+// extend adds the events that have come. It returns false if some in between are gone.
+func (p *Postings) extend(at attribute, of *postings) bool {
 	defer clear(p.scratch[:])
 	for {
 		n, _, err := p.state.Since(of.next, p.scratch[:])
-		if err != nil || of.positions == nil {
-			// Events in between are gone, or there are no postings yet: they begin
-			// with the oldest event that there is.
-			oldest := p.state.Stats().Oldest
-			*of = postings{first: oldest, next: oldest, positions: make(map[string][]watchcache.Position)}
-			continue
-		}
 		if n == 0 {
-			return
+			return err == nil
 		}
 		for _, e := range p.scratch[:n] {
-			p.indexes.values(at, e, func(value string) { of.add(value, e.Position) })
+			p.indexes.values(at, e.Element, e.Previous, func(value string) {
+				of.positions[value] = append(of.positions[value], e.Position)
+				of.entries++
+			})
 		}
 		of.next += watchcache.Position(n)
 	}
 }
 
-// values calls yield with each value of the attribute that an event has before or
-// after.
-func (x *Indexes) values(at attribute, e *watchcache.Event, yield func(value string)) {
+// values calls yield with each value of the attribute that an element has, and with those
+// that the one before it had, which may be nil.
+func (x *Indexes) values(at attribute, e, previous *watchcache.Element, yield func(value string)) {
 	if at.kind == byScope {
-		x.scopesOf(e.Element.Key, yield)
+		x.scopesOf(e.Key, yield)
 		return
 	}
-	value, ok := x.value(at, e.Element)
+	value, ok := x.value(at, e)
 	if ok {
 		yield(value)
 	}
-	if e.Previous == nil {
+	if previous == nil {
 		return
 	}
-	if before, had := x.value(at, e.Previous); had && (!ok || before != value) {
+	if before, had := x.value(at, previous); had && (!ok || before != value) {
 		yield(before)
 	}
 }
@@ -139,11 +124,6 @@ func (x *Indexes) scopesOf(key string, yield func(prefix string)) {
 		end += next + 1
 		yield(key[:end])
 	}
-}
-
-func (of *postings) add(value string, at watchcache.Position) {
-	of.positions[value] = append(of.positions[value], at)
-	of.entries++
 }
 
 // find merges the lists of the values.
@@ -166,36 +146,15 @@ func after(list []watchcache.Position, from watchcache.Position) []watchcache.Po
 	return list[i:]
 }
 
-// Trim forgets postings that nobody has asked for since the window has moved past
-// them, and lists that do not reach back as far as the window since State.Backfill; and
-// from time to time the positions that have left the window.
+// Trim forgets postings that do not begin or end in the window any more, or are mostly of
+// events that have left it. They are made again when they are needed.
 func (p *Postings) Trim() {
-	if len(p.of) == 0 {
-		return
-	}
 	oldest := p.state.Stats().Oldest
 	for at, of := range p.of {
-		switch {
-		case of.next < oldest, of.first > oldest:
+		if of.next < oldest || of.first > oldest || oldest-of.first > (of.next-of.first)/2 {
 			delete(p.of, at)
-		case of.positions != nil && oldest-of.first > (of.next-of.first)/2:
-			of.trim(oldest)
 		}
 	}
-}
-
-func (of *postings) trim(oldest watchcache.Position) {
-	of.entries = 0
-	for value, list := range of.positions {
-		rest := after(list, oldest)
-		if len(rest) == 0 {
-			delete(of.positions, value)
-			continue
-		}
-		of.positions[value] = slices.Clone(rest)
-		of.entries += len(rest)
-	}
-	of.first = oldest
 }
 
 // Bytes estimates the memory of the postings, in bytes.

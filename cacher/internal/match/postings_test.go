@@ -125,8 +125,7 @@ func eventsFrom(t require.TestingT, s *watchcache.State, from watchcache.Positio
 	return events
 }
 
-// Postings are made once the events that were walked for want of them are as many
-// as the window has, and let go when the window has moved past them.
+// Postings are made when they are needed, and let go when the window has moved past them.
 func TestPostingsAreMadeOnDemand(t *testing.T) {
 	x := podIndexes()
 	state := watchcache.New(watchcache.Config{History: time.Hour, WindowBytes: 1 << 40, Indexes: x.OfState()})
@@ -144,11 +143,9 @@ func TestPostingsAreMadeOnDemand(t *testing.T) {
 	postings, first := NewPostings(x, state), state.Stats().Oldest
 	var found [events]watchcache.Position
 
-	_, _, ok = postings.Find(rarest, first, found[:])
-	require.False(t, ok, "the first watch has the postings made")
 	require.Zero(t, postings.Bytes())
 	n, to, ok := postings.Find(rarest, first, found[:])
-	require.True(t, ok, "the second watch walks the window, too")
+	require.True(t, ok)
 	require.Equal(t, events/10, n)
 	require.Equal(t, state.Stats().Next, to)
 	require.Equal(t, int64(events*12+10*80), postings.Bytes())
@@ -172,7 +169,6 @@ func TestPostingsAreMadeOnDemand(t *testing.T) {
 		other := ask(t, "/pods/", fmt.Sprintf("label-%d=1", i), "")
 		rarest, _ := x.Rarest(&other)
 		postings.Find(rarest, first, found[:])
-		postings.Find(rarest, first, found[:])
 	}
 	require.LessOrEqual(t, len(postings.of), maxPostings)
 
@@ -186,59 +182,6 @@ func TestPostingsAreMadeOnDemand(t *testing.T) {
 	postings.Trim()
 	require.Empty(t, postings.of, "postings that the window has moved past")
 	require.Zero(t, postings.Bytes())
-}
-
-// Postings are trimmed when most of their positions have left the window, and then
-// are what new ones would be.
-func TestTrimmedPostings(t *testing.T) {
-	x := podIndexes()
-	state := watchcache.New(watchcache.Config{History: 1000, WindowBytes: 1 << 40, Indexes: x.OfState()})
-	state.Replace(nil, 1)
-	q := ask(t, "/pods/", "app in (early,late)", "")
-	rarest, ok := x.Rarest(&q)
-	require.True(t, ok)
-	made := func() *Postings {
-		postings := NewPostings(x, state)
-		found := make([]watchcache.Position, 1)
-		for range 3 {
-			if _, _, ok := postings.Find(rarest, state.Stats().Oldest, found); ok {
-				return postings
-			}
-		}
-		require.Fail(t, "there are no postings")
-		return nil
-	}
-	rv := uint64(1)
-	add := func(events int, app string) {
-		for range events {
-			rv++
-			_, err := state.Apply(watchcache.Change{Type: watchcache.Added, Element: pod(fmt.Sprintf("a/%d", rv), rv, "app="+app), RV: rv, Received: int64(rv), Whole: true})
-			require.NoError(t, err)
-		}
-		state.Dispatched(state.Stats().Next)
-	}
-	// The window has the events after the one that was received at until.
-	trim := func(postings *Postings, until uint64) int64 {
-		before := postings.Bytes()
-		state.Trim(int64(until) + 1001)
-		require.Equal(t, rv-until, uint64(state.Stats().WindowEvents))
-		postings.Trim()
-		return before - postings.Bytes()
-	}
-	add(60, "early")
-	add(40, "late")
-	postings := made()
-	require.Zero(t, trim(postings, 1+50), "half of the positions are in the window")
-	require.Positive(t, trim(postings, 1+61))
-	require.Equal(t, made().Bytes(), postings.Bytes())
-	found := make([]watchcache.Position, 100)
-	n, _, ok := postings.Find(rarest, state.Stats().Oldest, found)
-	require.True(t, ok)
-	require.Equal(t, 39, n)
-	require.Equal(t, state.Stats().Oldest, found[0])
-	require.Zero(t, trim(postings, 1+70), "most of the positions are in the window")
-	require.Positive(t, trim(postings, 1+85))
-	require.Equal(t, made().Bytes(), postings.Bytes())
 }
 
 // Events that State.Backfill has put before those that postings have are not passed
@@ -257,14 +200,10 @@ func TestPostingsOfBackfilledEvents(t *testing.T) {
 		rarest, ok := x.Rarest(&q)
 		require.True(t, ok)
 		found := make([]watchcache.Position, 20)
-		find := func() (n int) {
-			for range 3 { // made once as many events were walked for want of them
-				if n, _, ok = postings.Find(rarest, state.Stats().Oldest, found); ok {
-					return n
-				}
-			}
-			require.Fail(t, "there are no postings")
-			return 0
+		find := func() int {
+			n, _, ok := postings.Find(rarest, state.Stats().Oldest, found)
+			require.True(t, ok)
+			return n
 		}
 		require.Equal(t, 9, find())
 		_, err := state.Backfill(listed, 10, []watchcache.Change{

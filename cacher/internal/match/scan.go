@@ -3,7 +3,7 @@
 package match
 
 import (
-	"strings"
+	"math"
 
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
@@ -58,36 +58,21 @@ func (x *Indexes) Scan(snapshot *watchcache.Snapshot, q *Query, from string, eno
 	case q.nothing:
 		return scanned
 	}
-	prefix := x.prefixFor(snapshot, q)
 	var few [4]indexRange
-	r := narrowest(snapshot, x.ranges(snapshot, q, few[:0]), prefix, from)
+	r := narrowest(snapshot, x.ranges(snapshot, q, few[:0]), q.key, from)
 	if r.index == "" {
-		snapshot.Range(prefix, from, look)
+		snapshot.Range(q.key, from, look)
 	} else {
 		scanned.Index = r.index
-		snapshot.RangeIndexAny(r.index, r.values, prefix, from, look)
+		snapshot.RangeIndexAny(r.index, r.values, q.key, from, look)
 	}
 	if r.earned != nil && from == "" {
-		r.earned.countSaved(snapshot, prefix, scanned.Evaluated)
+		r.earned.saved.Add(max(0, int64(snapshot.Count(q.key, "")-scanned.Evaluated)))
 	}
 	if vain >= x.adaptive.every {
 		x.countMissed(q, &blamed)
 	}
 	return scanned
-}
-
-// prefixFor returns the prefix of all keys that can match: the query's own, or
-// the one of the namespace that its fields require.
-func (x *Indexes) prefixFor(snapshot *watchcache.Snapshot, q *Query) string {
-	namespace := q.namespace()
-	if namespace == "" {
-		return q.key
-	}
-	prefix := x.prefix + namespace + "/"
-	if !strings.HasPrefix(prefix, q.key) || snapshot.CountIndex(strayIndex, strayValues, "", "", 1) > 0 {
-		return q.key
-	}
-	return prefix
 }
 
 // ranges appends a range for each equality that an index serves. The
@@ -107,26 +92,15 @@ func (x *Indexes) ranges(snapshot *watchcache.Snapshot, q *Query, found []indexR
 }
 
 // narrowest returns the shortest of the ranges, all keys if there is none.
-// narrowest counts a few entries of each, then more: when one range ends, the
-// longer ones need not be counted to their ends. Ranges that are all long are
-// as good as each other.
-func narrowest(snapshot *watchcache.Snapshot, ranges []indexRange, prefix, from string) indexRange {
-	switch len(ranges) {
-	case 0:
-		return indexRange{}
-	case 1:
+func narrowest(snapshot *watchcache.Snapshot, ranges []indexRange, prefix, from string) (best indexRange) {
+	if len(ranges) == 1 {
 		return ranges[0]
 	}
-	for most := 32; most <= 2048; most *= 8 {
-		best, least := indexRange{}, most
-		for _, r := range ranges {
-			if n := snapshot.CountIndex(r.index, r.values, prefix, from, least); n < least {
-				best, least = r, n
-			}
-		}
-		if least < most {
-			return best
+	least := math.MaxInt
+	for _, r := range ranges {
+		if n := snapshot.CountIndex(r.index, r.values, prefix, from); n < least {
+			best, least = r, n
 		}
 	}
-	return ranges[0]
+	return best
 }

@@ -17,8 +17,6 @@ type tables[M any] struct {
 	// inUse are the tables that have groups, by attribute. An event is looked up
 	// in each.
 	inUse []*table[M]
-	// scopes holds groups by key prefix, such as a namespace's.
-	scopes table[M]
 	// rest holds the groups that every event is for.
 	rest bucket[M]
 }
@@ -59,9 +57,6 @@ func (t *tables[M]) file(g *Group[M], under equality) {
 		b := of.buckets[value]
 		if b == nil {
 			b = &bucket[M]{}
-			if of.buckets == nil {
-				of.buckets = make(map[string]*bucket[M])
-			}
 			of.buckets[value] = b
 		}
 		g.filed[i] = filing[M]{table: of, value: value, bucket: b}
@@ -70,15 +65,12 @@ func (t *tables[M]) file(g *Group[M], under equality) {
 }
 
 func (t *tables[M]) table(at attribute) *table[M] {
-	if at.kind == byScope {
-		return &t.scopes
-	}
 	for _, of := range t.inUse {
 		if of.attribute == at {
 			return of
 		}
 	}
-	of := &table[M]{attribute: at}
+	of := &table[M]{attribute: at, buckets: make(map[string]*bucket[M])}
 	t.inUse = append(t.inUse, of)
 	return of
 }
@@ -92,7 +84,7 @@ func (t *tables[M]) remove(g *Group[M]) {
 			continue
 		}
 		delete(at.table.buckets, at.value)
-		if len(at.table.buckets) == 0 && at.table != &t.scopes {
+		if len(at.table.buckets) == 0 {
 			t.inUse = slices.DeleteFunc(t.inUse, func(of *table[M]) bool { return of == at.table })
 		}
 	}
@@ -128,10 +120,7 @@ func (all *Groups[M]) Candidates(e *watchcache.Event, visit func(*Group[M])) {
 	}
 	x := all.indexes
 	for _, of := range all.filed.inUse {
-		x.values(of.attribute, e, func(value string) { look(of.buckets[value]) })
-	}
-	if scopes := all.filed.scopes.buckets; len(scopes) > 0 {
-		x.scopesOf(e.Element.Key, func(prefix string) { look(scopes[prefix]) })
+		x.values(of.attribute, e.Element, e.Previous, func(value string) { look(of.buckets[value]) })
 	}
 	look(&all.filed.rest)
 }
