@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
 
-	"github.com/kube-watchcache/watchcache/cacher/internal/match"
 	"github.com/kube-watchcache/watchcache/cacher/internal/timeline"
 	"github.com/kube-watchcache/watchcache/internal/rounds"
 	"github.com/kube-watchcache/watchcache/metrics"
@@ -21,12 +20,9 @@ import (
 // batch is how many events are read from the window at a time.
 const batch = 128
 
-// dispatcher follows the window with a cursor of its own and feeds the live
-// watchers. It is one goroutine, the caller of Fanout.Run.
-//
-// The dispatcher never waits for a watcher for longer than its time budget, and
-// the feed never waits for the dispatcher. If events were handed over through a
-// channel, the feed would wait as soon as the channel is full.
+// dispatcher follows the window with a cursor of its own and feeds the live watchers, on
+// one goroutine, the caller of Fanout.Run. The feed never waits for it: if events were
+// handed over through a channel, the feed would wait as soon as the channel is full.
 type dispatcher struct {
 	state    *watchcache.State
 	registry *registry
@@ -52,30 +48,24 @@ type dispatcher struct {
 	// failure is the error that ends watchers that are live, or become so; nil if
 	// there is none.
 	failure atomic.Pointer[storageFailure]
-	// everyone is closed, and nil again, once all watchers were sent a bookmark that
-	// Fanout.Bookmark wants.
+	// everyone is closed once all watchers were sent a bookmark for Fanout.Bookmark.
 	everyone atomic.Pointer[chan struct{}]
 	cursor   watchcache.Position
-	// last is the resourceVersion of the last dispatched event. through is the
-	// resourceVersion up to which everything was dispatched; it is below last while more
-	// events of last's revision may come.
+	// last is the resourceVersion of the last dispatched event, and through the one up to
+	// which everything was dispatched, below last while more events of its revision may come.
 	last, through uint64
-	// late is true while bookmarks are due and wait for the end of a revision,
-	// which will wake up the dispatcher.
+	// late: bookmarks are due and wait for the end of a revision.
 	late   atomic.Bool
 	budget timeBudget
-	// limits say when events go to watchers in rounds; matched is how many watchers
-	// the last event was for, or those of the last round on average.
+	// limits say when rounds have several events; matched is how many watchers the events of
+	// the last round were for, on average.
 	limits  rounds.Limits
 	matched int
 
-	// Scratch, so that an event costs no allocation here. The round is nil until there
-	// is one, and given up once a second.
-	round   *round
-	events  [batch]*watchcache.Event
-	to      []delivery
-	blocked []delivery
-	marked  []*watcher
+	// Scratch, so that an event costs no allocation here. The round is given up once a second.
+	round  *round
+	events [batch]*watchcache.Event
+	marked []*watcher
 }
 
 // wakeUp wakes the dispatcher up for new events. It never blocks.
@@ -102,16 +92,13 @@ type storageFailure struct {
 	sent, over atomic.Bool
 }
 
-// fail ends the watchers, each once it is live and has everything before it,
-// with the error that the storage gives instead of the next event, until follow
-// is called. It never blocks.
+// fail is Fanout.Fail.
 func (d *dispatcher) fail(failure watch.Event) {
 	d.failure.Store(&storageFailure{event: failure})
 	d.wakeUp()
 }
 
-// follow undoes fail: the state follows the storage again. An error that was not sent yet
-// still is.
+// follow is Fanout.Follow.
 func (d *dispatcher) follow() {
 	failure := d.failure.Load()
 	if failure == nil {
@@ -198,8 +185,7 @@ func (d *dispatcher) advance() bool {
 	return true
 }
 
-// dispatchBatch dispatches events and records the duration. The clock is read twice for
-// a batch, because reading it for each event would distort the measurement.
+// dispatchBatch dispatches events and records the duration.
 func (d *dispatcher) dispatchBatch(events []*watchcache.Event) {
 	if len(events) == 0 {
 		return
@@ -211,11 +197,7 @@ func (d *dispatcher) dispatchBatch(events []*watchcache.Event) {
 		if together && d.matched >= d.limits.Watchers {
 			n = min(len(rest), d.limits.Events)
 		}
-		if n > 1 {
-			d.dispatchRound(rest[:n])
-		} else {
-			d.dispatch(rest[0])
-		}
+		d.dispatchRound(rest[:n])
 		rest = rest[n:]
 	}
 	ended := d.time.Now()
@@ -228,8 +210,7 @@ func (d *dispatcher) dispatchBatch(events []*watchcache.Event) {
 
 // skip goes on at the oldest event of the window, because the one at the cursor is gone.
 // If the state was listed again, the live watchers end. If the window has reached its
-// ceiling before the event was dispatched, they are parked where they are, and get a 410
-// like all watchers whose position has left the window.
+// ceiling, they are parked where they are, and get a 410.
 func (d *dispatcher) skip() {
 	stats, lost := d.state.Stats(), d.cursor
 	d.cursor, d.last, d.through = stats.Oldest, 0, 0
@@ -247,50 +228,6 @@ func (d *dispatcher) skip() {
 			d.park(w, lost, 0)
 		}
 	}
-}
-
-// dispatch brings one event to all live watchers that it affects.
-func (d *dispatcher) dispatch(e *watchcache.Event) {
-	to, candidates, groups := d.registry.begin(e, d.to[:0])
-	d.metrics.Dispatched(candidates, groups, len(to))
-	var events [match.Outcomes]watch.Event
-	for i := range to {
-		event := &events[to[i].outcome]
-		if event.Object == nil {
-			*event = d.convert.event(e, to[i].outcome)
-		}
-		select {
-		case to[i].watcher.result <- *event:
-			to[i].watcher.delivered.event(e)
-		default:
-			d.blocked = append(d.blocked, to[i])
-		}
-	}
-	d.metrics.Delivered(len(to) - len(d.blocked))
-	if len(d.blocked) > 0 {
-		d.waitFor(d.blocked, e, &events)
-		clear(d.blocked)
-		d.blocked = d.blocked[:0]
-	}
-	d.registry.finish()
-	d.matched = len(to)
-	clear(to)
-	d.to = to[:0]
-}
-
-// waitFor gives watchers with full channels the time that the budget has left,
-// and then parks the ones with still no room.
-func (d *dispatcher) waitFor(blocked []delivery, e *watchcache.Event, events *[match.Outcomes]watch.Event) {
-	wait := d.beginWait()
-	for _, b := range blocked {
-		if wait.send(b.watcher, events[b.outcome]) {
-			b.watcher.delivered.event(e)
-			d.metrics.Delivered(1)
-		} else {
-			d.park(b.watcher, e.Position, 1)
-		}
-	}
-	wait.end()
 }
 
 // tick does the work of every second.
@@ -347,9 +284,8 @@ func (d *dispatcher) send(due []*watcher, rv uint64) {
 	d.marked = due[:0]
 }
 
-// sendFailure ends all live watchers with the failure: each with a copy of its own,
-// because encoders write into it. A watcher without room receives it once there is
-// some. The clients resume or list, as after any error of the storage's own watch.
+// sendFailure ends all live watchers with the failure, each with a copy of its own, because
+// encoders write into it. A watcher without room receives it once there is some.
 func (d *dispatcher) sendFailure(failure watch.Event) {
 	live := d.registry.beginAll(d.marked[:0])
 	for _, w := range live {

@@ -2,12 +2,11 @@
 
 // Package dispatch brings the events of one state machine to its watchers.
 //
-// The package owns the watchers, with their queries, positions and channels. A live
-// watcher is fed by the dispatcher, which follows the window of events with a cursor of
-// its own and never waits for a watcher for longer than its time budget. A watcher that
-// begins, or that is too slow, is parked: a replayer sends it any initial events, then
-// the window's, until it is level with the dispatcher. A parked watcher has no queue,
-// only its position.
+// A live watcher is fed by the dispatcher, which follows the window of events with a
+// cursor of its own and never waits for a watcher for longer than its time budget. A
+// watcher that begins, or that is too slow, is parked: a replayer sends it any initial
+// events, then the window's, until it is level with the dispatcher. A parked watcher has
+// no queue, only its position.
 //
 // Goroutines, all counted in the caller's tasks.Group and awaited there: the
 // dispatcher (Run, which the caller starts), a replay for each watcher that

@@ -20,8 +20,7 @@ type encodings struct {
 
 	mu struct {
 		sync.Mutex
-		kept []keptEncoding // in the order of their making, from head on
-		head int
+		kept []keptEncoding // in the order of their making
 	}
 }
 
@@ -85,17 +84,12 @@ func (e *encodings) shrink() {
 
 // tooMany removes the oldest encodings from the list while the share is exceeded.
 func (e *encodings) tooMany() (drop []keptEncoding) {
-	for e.mu.head < len(e.mu.kept) && e.share.Over() {
-		oldest := &e.mu.kept[e.mu.head]
+	for len(e.mu.kept) > 0 && e.share.Over() {
+		oldest := &e.mu.kept[0]
 		drop = append(drop, *oldest)
 		e.share.Add(-oldest.bytes)
 		*oldest = keptEncoding{}
-		e.mu.head++
-	}
-	if e.mu.head > len(e.mu.kept)/2 {
-		n := copy(e.mu.kept, e.mu.kept[e.mu.head:])
-		clear(e.mu.kept[n:])
-		e.mu.kept, e.mu.head = e.mu.kept[:n], 0
+		e.mu.kept = e.mu.kept[1:]
 	}
 	return drop
 }

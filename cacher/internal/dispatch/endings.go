@@ -27,30 +27,17 @@ type ending struct {
 // endings keeps the watches that have ended last. Watches ended by their clients or by
 // their deadline are kept apart: they are many, and would drive out the others, which
 // help to diagnose. The registry's lock guards it.
-type endings struct{ usual, unusual latest }
+type endings struct{ usual, unusual []ending }
 
 func (e *endings) add(ended ending) {
-	switch ended.reason {
-	case metrics.EndStopped, metrics.EndDeadline:
-		e.usual.add(ended)
-	default:
-		e.unusual.add(ended)
+	of := &e.unusual
+	if ended.reason == metrics.EndStopped || ended.reason == metrics.EndDeadline {
+		of = &e.usual
 	}
-}
-
-// latest is a ring that grows up to endingsKept.
-type latest struct {
-	ring []ending
-	next int // the slot of the next ending, once the ring is full
-}
-
-func (l *latest) add(e ending) {
-	if len(l.ring) < endingsKept {
-		l.ring = append(l.ring, e)
-		return
+	if len(*of) == endingsKept {
+		*of = slices.Delete(*of, 0, 1)
 	}
-	l.ring[l.next] = e
-	l.next = (l.next + 1) % endingsKept
+	*of = append(*of, ended)
 }
 
 // endsLocked records the ending of w, which is about to end.
@@ -78,13 +65,12 @@ func (f *Fanout) Endings() []status.Ended {
 func (r *registry) endings() []ending {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Concat(r.mu.history.usual.ring, r.mu.history.unusual.ring)
+	return slices.Concat(r.mu.history.usual, r.mu.history.unusual)
 }
 
-// conclude ends a watcher that does not go live and closes its channel. Only the events
-// in the channel stay in memory. If the client must receive an error, conclude waits
-// until the client reads, or is gone: a client must not take the end of its channel for
-// the end of the initial events.
+// conclude ends a watcher that does not go live and closes its channel. If the client must
+// receive an error, conclude waits until the client reads, or is gone: a client must not
+// take the end of its channel for the end of the initial events.
 func (r *replayer) conclude() {
 	r.supervisor.remove(r)
 	select { // one of them is closed, or about to be

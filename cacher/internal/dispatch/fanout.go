@@ -122,8 +122,7 @@ type Start struct {
 	// Snapshot has the objects of the initial events, nil if there are none.
 	Snapshot *watchcache.Snapshot
 	// Position is that of the first event to look at. Events at or below the
-	// resourceVersion After are not for the watch wherever they are, because its
-	// client has them from elsewhere; 0 if that can't be.
+	// resourceVersion After are not for the watch, because its client has them.
 	Position watchcache.Position
 	After    uint64
 	// Shown is the resourceVersion that the client knows or is shown first; no

@@ -165,9 +165,8 @@ func (r *registry) unliveLocked(w *watcher) {
 	r.mu.live--
 }
 
-// end ends w, from any goroutine and any number of times. The channel is closed
-// by whichever goroutine feeds w: by w's replayer, or by the dispatcher when it
-// is done sending; if neither is sending it is closed at once.
+// end ends w, from any goroutine and any number of times. The goroutine that feeds w closes
+// the channel, the dispatcher when it is done sending; if nobody is sending, end does.
 func (r *registry) end(w *watcher, reason metrics.EndReason) {
 	now := r.clock.Now()
 	r.mu.Lock()
@@ -252,38 +251,6 @@ func (r *registry) close() {
 	}
 }
 
-// delivery is an event on its way to one watcher, with its outcome there.
-type delivery struct {
-	watcher *watcher
-	outcome match.Outcome
-}
-
-// begin appends a delivery for each live watcher that an event affects. From here to
-// finish the dispatcher is sending. groups is how many groups were evaluated, and
-// candidates how many watchers they have.
-func (r *registry) begin(e *watchcache.Event, to []delivery) (out []delivery, candidates, groups int) {
-	alike := match.Alike(e)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.mu.sending = true
-	r.mu.cursor = e.Position + 1
-	r.mu.groups.Candidates(e, func(g *match.Group[*watcher]) {
-		groups++
-		candidates += len(g.Members)
-		o := g.Outcome(e, alike)
-		if o == match.Unaffected {
-			return
-		}
-		for _, w := range g.Members {
-			if e.RV > w.after && e.Position >= w.position {
-				w.sent++
-				to = append(to, delivery{watcher: w, outcome: o})
-			}
-		}
-	})
-	return to, candidates, groups
-}
-
 // beginAll returns all live watchers: from here to finish the dispatcher is
 // sending.
 func (r *registry) beginAll(to []*watcher) []*watcher {
@@ -317,11 +284,9 @@ func (r *registry) dispatched(rv uint64) {
 	r.mu.rv = rv
 }
 
-// restart moves the cursor to where the window begins now, because the events
-// at the dispatcher's cursor are gone, and returns the live watchers that would
-// have needed them. Watchers that have begun in the new window stay. The
-// resourceVersion that was dispatched before is forgotten: it may be of another
-// history.
+// restart moves the cursor to where the window begins now, because the events at it are
+// gone, and returns the live watchers that would have needed them. The resourceVersion that
+// was dispatched before is forgotten: it may be of another history.
 func (r *registry) restart(cursor watchcache.Position) (behind []*watcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -356,10 +321,9 @@ func (r *registry) reached() (live int, cursor watchcache.Position) {
 	return r.mu.live, r.mu.cursor
 }
 
-// bookmarksDue takes the watchers whose bookmark is due, and schedules their next one.
-// It returns the live watchers among them that are not ahead of the dispatcher: they have
-// everything up to rv, in their channels at least, and nothing after it (W4). From here
-// to finish the dispatcher is sending.
+// bookmarksDue takes the watchers whose bookmark is due, and schedules their next one. It
+// returns the live ones that are not ahead of the dispatcher: they have everything up to
+// rv and nothing after it (W4). From here to finish the dispatcher is sending.
 func (r *registry) bookmarksDue(now time.Duration, to []*watcher) (out []*watcher, rv uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -373,8 +337,7 @@ func (r *registry) bookmarksDue(now time.Duration, to []*watcher) (out []*watche
 	return to, r.mu.rv
 }
 
-// bookmarksOfAll is bookmarksDue for all watchers that have asked for bookmarks,
-// whether one is due or not. Their next ones come when they are due.
+// bookmarksOfAll is bookmarksDue for all watchers that have asked for bookmarks.
 func (r *registry) bookmarksOfAll(to []*watcher) (out []*watcher, rv uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,13 +17,11 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// replayer brings one watcher up to date: from a snapshot, from a position in
-// the window, or both, until it is level with the dispatcher and goes live. The
-// replayer sends with nothing locked.
-//
-// A replayer is a goroutine, started when the watcher begins or is parked; the owner
-// of the tasks awaits it. The goroutine ends when the watcher goes live or ends. It
-// waits while the watcher's channel is full; the supervisor may end it meanwhile.
+// replayer brings one watcher up to date, from a snapshot, from a position in the window,
+// or both, until it is level with the dispatcher and goes live. It is a goroutine, started
+// when the watcher begins or is parked, and awaited by the owner of the tasks. It ends
+// when the watcher goes live or ends, and sends with nothing locked; while the watcher's
+// channel is full, the supervisor may end it.
 type replayer struct {
 	*replays
 	watcher *watcher
@@ -44,9 +42,8 @@ type replayer struct {
 	verdict chan struct{}
 	reason  metrics.EndReason
 
-	// Written by the goroutine and read by the supervisor: the position after the
-	// goroutine's batch, the position of the current event, how many events were sent,
-	// and whether they are initial ones.
+	// Written by the goroutine and read by the supervisor: the position after its batch, that
+	// of the current event, how many events were sent, and whether they are initial ones.
 	next    atomic.Uint64
 	at      atomic.Uint64
 	taken   atomic.Uint64

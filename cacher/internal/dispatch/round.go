@@ -13,12 +13,13 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// round is several events on their way to the live watchers that they affect: each
+// round is one or more events on their way to the live watchers that they affect: each
 // watcher is sent all of its events before the next watcher is sent any.
 //
 // A client that waits for an event is woken up by the first one. If another core is
 // free, the client runs at once, takes that one event and waits again, so that each
-// event costs each client a wake-up. In a round the client finds the others as well.
+// event costs each client a wake-up. In a round of several the client finds the others
+// as well.
 type round struct {
 	events []*watchcache.Event
 	// shares are the groups that the events affect. A group's Slot is the index of its
@@ -50,21 +51,21 @@ type turn struct {
 	steps   []step
 }
 
-// inRounds reports whether to send events in rounds, after one went to queued watchers.
+// inRounds reports whether to send so many queued events in rounds of several.
 // On one core nothing else runs while the dispatcher sends, so clients find several
 // events anyway.
 func (d *dispatcher) inRounds(queued int) bool {
 	return queued >= d.limits.Queued && d.limits.Events > 1 && (d.limits.OneCore || runtime.GOMAXPROCS(0) > 1)
 }
 
-// dispatchRound brings several events to all live watchers that they affect.
+// dispatchRound brings events to all live watchers that they affect.
 func (d *dispatcher) dispatchRound(events []*watchcache.Event) {
 	if d.round == nil {
-		d.round = &round{made: make([][match.Outcomes]watch.Event, d.limits.Events)}
+		d.round = &round{made: make([][match.Outcomes]watch.Event, max(1, d.limits.Events))}
 	}
 	r := d.round
 	r.events = events
-	d.registry.beginRound(r)
+	d.registry.begin(r)
 	d.metrics.Dispatched(r.candidates, r.groups, r.matched)
 	for range events[1:] {
 		d.metrics.Dispatched(0, 0, 0) // which the sums above have
@@ -109,8 +110,8 @@ func (r *round) sent(t *turn) {
 	t.steps = t.steps[1:]
 }
 
-// waitForTurns is waitFor for a round: a watcher that is not ready in time is parked
-// at the first event that it was not sent.
+// waitForTurns gives watchers with full channels the time that the budget has left. A
+// watcher that is not ready in time is parked at the first event that it was not sent.
 func (d *dispatcher) waitForTurns(r *round) {
 	wait := d.beginWait()
 	for i := range r.turns {
@@ -131,14 +132,17 @@ func (d *dispatcher) waitForTurns(r *round) {
 // reset keeps the memory for the next round, and nothing of this one.
 func (r *round) reset() {
 	clear(r.made[:len(r.events)])
-	clear(r.shares)
+	for i := range r.shares {
+		r.shares[i].group = nil
+	}
 	clear(r.turns)
 	r.events, r.shares, r.turns = nil, r.shares[:0], r.turns[:0]
 	r.candidates, r.groups, r.matched = 0, 0, 0
 }
 
-// beginRound is begin for the events of a round.
-func (r *registry) beginRound(o *round) {
+// begin fills a round with the turns of all live watchers that its events affect. From here
+// to finish the dispatcher is sending.
+func (r *registry) begin(o *round) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.sending = true
@@ -169,7 +173,12 @@ func (r *registry) beginRound(o *round) {
 func (r *round) share(g *match.Group[*watcher]) *share {
 	if g.Slot >= len(r.shares) || r.shares[g.Slot].group != g {
 		g.Slot = len(r.shares)
-		r.shares = append(r.shares, share{group: g, steps: make([]step, 0, len(r.events))})
+		if g.Slot == cap(r.shares) {
+			r.shares = append(r.shares, share{})
+		}
+		r.shares = r.shares[:g.Slot+1]
+		s := &r.shares[g.Slot]
+		s.group, s.steps = g, s.steps[:0] // which an earlier round has left
 	}
 	return &r.shares[g.Slot]
 }

@@ -19,13 +19,11 @@ import (
 // progress: longer than the pauses of a client that is merely slow.
 const holdFor = 3 * time.Second
 
-// supervisor looks at the watchers that catch up, once a second while there are
-// any, and ends watchers that make no progress, or that keep too much memory for too
-// long. A replayer cannot do this for itself, because it may be blocked in a send.
-//
-// A look is one goroutine, started by the dispatcher's tick, which does not wait
-// for it; the owner of tasks awaits it. supervisor.mu is held to add or remove one
-// replayer, to copy the list, and to pin the window, never with another lock.
+// supervisor looks at the watchers that catch up, once a second while there are any, and
+// ends watchers that make no progress, or keep too much memory. A replayer can't do this
+// for itself, because it may be blocked in a send. A look is one goroutine, started by the
+// dispatcher's tick and awaited by the owner of tasks. supervisor.mu is never held with
+// another lock.
 type supervisor struct {
 	state    *watchcache.State
 	registry *registry
@@ -232,10 +230,8 @@ func (s *supervisor) bound(stats watchcache.Stats) {
 	s.metrics.SetBytes(metrics.BytesSnapshots, kept.Bytes())
 }
 
-// measure sets the metrics of the watchers that catch up: how many there are, and
-// how far the worst and the median of all watchers are behind the dispatcher.
-// Live watchers are not behind, so its time depends on the others only. It holds no lock
-// meanwhile.
+// measure sets the metrics of the watchers that catch up: how many there are, and how far
+// the worst and the median of all watchers are behind the dispatcher.
 func (s *supervisor) measure(stats watchcache.Stats, now time.Duration) {
 	live, cursor := s.registry.reached()
 	parked, starting := 0, 0
@@ -258,19 +254,8 @@ func (s *supervisor) measure(stats watchcache.Stats, now time.Duration) {
 			s.metrics.SetWatcherLag(rank, 0, 0)
 			return
 		}
-		s.metrics.SetWatcherLag(rank, uint64(cursor-behind[i]), s.age(behind[i], stats, now))
+		s.metrics.SetWatcherLag(rank, uint64(cursor-behind[i]), ageOf(s.state, behind[i], stats, now))
 	}
 	lag(metrics.WatcherWorst, 0)
 	lag(metrics.WatcherMedian, (live+parked+starting)/2)
-}
-
-// age returns how long ago the cache got the event at a position, or the oldest
-// one that it still has.
-func (s *supervisor) age(at watchcache.Position, stats watchcache.Stats, now time.Duration) time.Duration {
-	var event [1]*watchcache.Event
-	n, _, err := s.state.Since(max(at, stats.Oldest), event[:])
-	if err != nil || n == 0 {
-		return 0
-	}
-	return max(0, now-time.Duration(event[0].Received))
 }

@@ -15,13 +15,10 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// watcher is one watch. A watcher is a position in the sequence of events, and
-// a channel.
-//
-// Either the dispatcher feeds it (live) or its replayer, a goroutine that replays from
-// the window until it is level with the dispatcher (catching up). Only the goroutine
-// that feeds it sends on its channel and closes it; the registry's lock guards the
-// changes from one to the other.
+// watcher is one watch: a position in the sequence of events, and a channel. Either the
+// dispatcher feeds it (live) or its replayer (catching up). Only the goroutine that feeds
+// it sends on its channel and closes it; the registry's lock guards the changes from one
+// to the other.
 type watcher struct {
 	registry *registry
 	// id counts the watches of a Fanout from 1 on.
@@ -78,9 +75,9 @@ var _ watch.Interface = (*watcher)(nil)
 // ResultChan implements watch.Interface.
 func (w *watcher) ResultChan() <-chan watch.Event { return w.result }
 
-// Stop implements watch.Interface: the client wants no more. A server has a timer
-// of its own for the end of a request, and stops the watch when that fires, before
-// or after the watch has seen its context end: both are the deadline.
+// Stop implements watch.Interface. A server has a timer of its own for the end of a
+// request, and stops the watch when that fires, before or after its context ends: both are
+// the deadline.
 func (w *watcher) Stop() {
 	reason := metrics.EndStopped
 	if w.deadline > 0 && w.registry.time.Now() >= w.deadline {

@@ -5,7 +5,6 @@ package dispatch
 import (
 	"reflect"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -65,44 +64,24 @@ func (w *watcher) settle() {
 	}
 }
 
-// rowsAtOnce is how many watchers are described while the lock is held: this
-// takes no longer than one event does that many watchers get.
+// rowsAtOnce is how many watchers are described while the lock is held: this takes no longer
+// than an event for so many watchers.
 const rowsAtOnce = 256
 
-// rows describes all watchers, with their channels or without. Watchers that come or go
-// meanwhile may be missing.
-func (r *registry) rows(channels bool, stats watchcache.Stats) []row {
+// rows describes all watchers. Watchers that come or go meanwhile may be missing.
+func (r *registry) rows(stats watchcache.Stats) []row {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := make([]row, 0, len(r.mu.all))
 	inTurns(&r.mu, r.mu.all, func(w *watcher) {
 		if !w.expelled && !w.ended {
 			row := r.rowLocked(w)
-			if channels {
-				row.channelLocked(stats)
-			}
+			row.queued = len(w.result)
+			row.bytes = w.bytesLocked(row.queued, stats)
 			out = append(out, row)
 		}
 	})
 	return out
-}
-
-// channels describes the channels of some rows.
-func (r *registry) channels(of []row, stats watchcache.Stats) {
-	for some := range slices.Chunk(of, rowsAtOnce) {
-		r.mu.Lock()
-		for i := range some {
-			some[i].channelLocked(stats)
-		}
-		r.mu.Unlock()
-	}
-}
-
-// channelLocked describes the watcher's channel, which is not in a processor's cache when
-// there are 100,000 watchers: other orders look at the channels of one page.
-func (r *row) channelLocked(stats watchcache.Stats) {
-	r.queued = len(r.watcher.result)
-	r.bytes = r.watcher.bytesLocked(r.queued, stats)
 }
 
 // inTurns visits the members of a set that a lock guards, which the caller holds.
@@ -122,9 +101,8 @@ func inTurns[M any](lock sync.Locker, all map[uint64]M, visit func(M)) {
 	}
 }
 
-// bytesLocked estimates the memory that is there for the watch alone: its
-// channel, the objects of the events in it, and the state that it is sent, which
-// watches that began at the same time share.
+// bytesLocked estimates the memory that is there for the watch: its channel, the objects of
+// the events in it, and the state that it is sent.
 func (w *watcher) bytesLocked(queued int, stats watchcache.Stats) int64 {
 	bytes := int64(cap(w.result)) * int64(reflect.TypeFor[watch.Event]().Size())
 	if stats.Objects > 0 {
@@ -140,8 +118,7 @@ func (w *watcher) bytesLocked(queued int, stats watchcache.Stats) int64 {
 // holds the registry's lock no longer than an event does.
 func (f *Fanout) Watches(p status.Query) ([]status.Watcher, status.Counts) {
 	stats := f.replays.state.Stats()
-	channels := orders[p.Sort].channels
-	rows := f.registry.rows(channels, stats)
+	rows := f.registry.rows(stats)
 	var counts status.Counts
 	worst := watchcache.Position(0)
 	for i := range rows {
@@ -158,18 +135,9 @@ func (f *Fanout) Watches(p status.Query) ([]status.Watcher, status.Counts) {
 		}
 	}
 	if counts.WorstLag > 0 {
-		counts.WorstLagSeconds = f.since(worst, stats).Seconds()
+		counts.WorstLagSeconds = ageOf(f.replays.state, worst, stats, f.time.Now()).Seconds()
 	}
-	if p.Limit == 0 || p.Offset >= len(rows) {
-		return []status.Watcher{}, counts
-	}
-	page := make([]row, 0, max(0, min(p.Limit, len(rows))))
-	for _, i := range pageOf(rows, p) {
-		page = append(page, rows[i])
-	}
-	if !channels {
-		f.registry.channels(page, stats)
-	}
+	page := pageOf(rows, p)
 	out := make([]status.Watcher, len(page))
 	for i := range page {
 		out[i] = f.describe(&page[i], stats)
@@ -185,18 +153,18 @@ func (f *Fanout) describe(r *row, stats watchcache.Stats) status.Watcher {
 		Queued: r.queued, Capacity: cap(w.result), Delivered: r.delivered, HeldBytes: r.bytes, Started: w.started,
 	}
 	if r.lag > 0 {
-		s.LagSeconds = f.since(r.at, stats).Seconds()
+		s.LagSeconds = ageOf(f.replays.state, r.at, stats, f.time.Now()).Seconds()
 	}
 	return s
 }
 
-// since returns how long ago the cache got the event at a position, or the oldest
+// ageOf returns how long ago the cache got the event at a position, or the oldest
 // one that it still has.
-func (f *Fanout) since(at watchcache.Position, stats watchcache.Stats) time.Duration {
+func ageOf(state *watchcache.State, at watchcache.Position, stats watchcache.Stats, now time.Duration) time.Duration {
 	var event [1]*watchcache.Event
-	n, _, err := f.replays.state.Since(max(at, stats.Oldest), event[:])
+	n, _, err := state.Since(max(at, stats.Oldest), event[:])
 	if err != nil || n == 0 {
 		return 0
 	}
-	return max(0, f.time.Now()-time.Duration(event[0].Received))
+	return max(0, now-time.Duration(event[0].Received))
 }

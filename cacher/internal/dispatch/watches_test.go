@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-watchcache/watchcache/cacher/status"
+	"github.com/kube-watchcache/watchcache/metrics"
 )
 
 // turnLock counts how many members are visited between taking and giving up.
@@ -60,14 +61,16 @@ func TestWatchersAreVisitedInTurns(t *testing.T) {
 	}
 }
 
-// The rings of endings keep the latest of each kind.
+// Endings keep the latest of each kind.
 func TestEndingsAreKeptByKind(t *testing.T) {
-	var l latest
+	var e endings
+	e.add(ending{reason: metrics.EndStopped})
 	for i := range 3 * endingsKept {
-		l.add(ending{Ended: status.Ended{ID: uint64(i)}})
+		e.add(ending{reason: metrics.EndExpired, Ended: status.Ended{ID: uint64(i)}})
 	}
-	require.Len(t, l.ring, endingsKept, "the endings that are kept")
-	for _, e := range l.ring {
+	require.Len(t, e.usual, 1, "one that its client has ended")
+	require.Len(t, e.unusual, endingsKept, "the endings that are kept")
+	for _, e := range e.unusual {
 		assert.GreaterOrEqual(t, e.ID, uint64(2*endingsKept), "ending %d is kept, although later ones are not", e.ID)
 	}
 }
