@@ -16,10 +16,10 @@ import (
 // the same formats; and for lists as Tables, whose cells are made for every request.
 // Encoded as before are YAML and CBOR, indented JSON, Tables with includeObject=Object or
 // None or of meta.k8s.io/v1beta1, Tables and metadata that an audit log has at level
-// RequestResponse, lists that storage has answered, lists of fewer than four items,
-// and lists whose items a registry's Decorator has changed.
+// RequestResponse, lists that storage has answered, lists of fewer than four items or of
+// unstructured objects, and lists whose items a registry's Decorator has changed.
 //
-// Clients that accept gzip get lists over 128 KiB, and watches with sendInitialEvents,
+// Clients that accept gzip get lists over 128 KiB, but for Tables, and watches with sendInitialEvents,
 // compressed as ever, from bytes that are kept compressed: they read the same, while the
 // compressed bytes are others. Initial events are encoded once for all watches, unless a
 // registry's Decorator or a filter reads them. All this is done by the handlers that

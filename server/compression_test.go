@@ -107,7 +107,7 @@ func TestCompressedLists(t *testing.T) {
 				require.False(t, isKept(want.body))
 				require.Equal(t, string(gunzip(t, want.body)), string(gunzip(t, got.body)))
 				require.Less(t, len(got.body), len(want.body)*3/2+1000)
-				if round > 0 {
+				if round > 0 && accept != asTable { // the server compresses Tables itself
 					require.True(t, isKept(got.body), "round %d as %s", round, accept)
 				}
 			}

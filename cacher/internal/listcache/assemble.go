@@ -13,8 +13,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// errFrame leaves a list to the server's own encoder, because that encoder does not write
-// the same frame around all items.
+// errFrame: the server's own encoder does not write the same frame around all items.
 var errFrame = errors.New("the encoder does not put items next to each other as expected")
 
 // assembly is a list about to be written: its frame, and the chunks with its items.
@@ -54,7 +53,7 @@ func (f *format) assemble(noted *listing, t *templateEncoder, whole func(io.Writ
 	}
 	parts := cut(noted.elements)
 	t.store, t.compressed = noted.store, noted.compressed
-	noted.store.lookUp(f, parts, t.compressed)
+	noted.store.lookUp(f, parts)
 	later := t.later && f.laterPossible(parts)
 	if passing(parts) > len(noted.elements)/2 && !later {
 		return nil
@@ -63,13 +62,11 @@ func (f *format) assemble(noted *listing, t *templateEncoder, whole func(io.Writ
 	switch {
 	case errors.Is(err, errFrame):
 		f.refuse(err)
-		noted.store.forget(f)
 		return nil
 	case err != nil:
 		return nil // and the encoder says so itself, unless there is no room
 	case !f.proven.Load() || checkEach:
 		if !f.prove(a.writePlain, whole) {
-			noted.store.forget(f)
 			return nil
 		}
 	}
@@ -100,35 +97,28 @@ func (f *format) refuse(why error) {
 // prove compares the assembled list with the output of the server's own encoder, and
 // refuses the format if they differ.
 func (f *format) prove(kept, whole func(io.Writer) error) bool {
-	if !f.sameAs(kept, whole) {
-		return false
-	}
-	f.proven.Store(true)
-	return true
-}
-
-// sameAs is prove for a part of a list.
-func (f *format) sameAs(kept, whole func(io.Writer) error) bool {
 	c, stop := comparisonAlong(kept)
 	defer stop()
 	if err := whole(c); (err != nil && !c.differs) || c.failed != nil {
 		return false
 	}
-	if same := c.same(); c.failed != nil {
+	same := c.same()
+	if c.failed != nil {
 		return false
-	} else if !same {
+	}
+	if !same {
 		f.refuse(errors.New("a list put together of kept bytes differs from the same list as the encoder writes it"))
 		if checkEach {
 			panic("a list put together of kept bytes differs from the encoder's")
 		}
-		return false
 	}
-	return true
+	f.proven.Store(same)
+	return same
 }
 
-// streamingWrite is the size of the first write of k8s.io/apimachinery's
-// streaming encoders at most, in bytes. By that size the server's response writer
-// decides to look at the whole length, before it compresses or not.
+// streamingWrite is the size of the first write of k8s.io/apimachinery's streaming encoders
+// at most, in bytes. After so short a write the server's response writer waits for more
+// before it compresses or not.
 const streamingWrite = 4
 
 // beginning returns the bytes before the items, and the length of the whole list.
@@ -145,9 +135,8 @@ func (a *assembly) beginning() (begin []byte, length int) {
 
 // write writes the list, compressed if the response to w must be.
 func (a *assembly) write(w io.Writer) error {
-	begin, length := a.beginning()
 	a.once = !checkEach
-	return a.response.write(w, begin, length, a)
+	return a.response.write(w, a)
 }
 
 // writePlain writes the list. The first write is that of a streaming encoder, so
@@ -217,16 +206,15 @@ var errDiffers = errors.New("the bytes differ")
 // comparison is a writer that compares its input with expected bytes, piece by piece, and
 // keeps neither: a list may be large.
 type comparison struct {
-	rest [][]byte
-	// more returns the next expected bytes, and false at the end; nil if rest is all.
+	rest []byte
+	// more returns the next expected bytes, and false at the end.
 	more    func() ([]byte, bool)
 	failed  error // why more has ended too early
 	differs bool
 }
 
 // comparisonAlong returns a comparison with the output of write, which runs only as far
-// as the comparison has come: a list that is decompressed or encoded for the comparison
-// is never in memory as a whole. Call stop in the end.
+// as the comparison has come. Call stop in the end.
 func comparisonAlong(write func(io.Writer) error) (c *comparison, stop func()) {
 	c = &comparison{}
 	c.more, stop = iter.Pull(func(yield func([]byte) bool) {
@@ -242,28 +230,9 @@ func comparisonAlong(write func(io.Writer) error) (c *comparison, stop func()) {
 
 // pull makes rest have something, if anything is left.
 func (c *comparison) pull() {
-	if len(c.rest) == 0 && c.more != nil {
-		if p, ok := c.more(); ok {
-			c.rest = append(c.rest, p)
-		}
+	if len(c.rest) == 0 {
+		c.rest, _ = c.more()
 	}
-}
-
-// comparisonWith returns a comparison with the output of write. It keeps the slices, which
-// must not change any more.
-func comparisonWith(write func(io.Writer) error) (*comparison, error) {
-	c := &comparison{}
-	return c, write(c.expecting())
-}
-
-// expecting returns a writer that appends to the expected bytes.
-func (c *comparison) expecting() io.Writer {
-	return writeTo(func(p []byte) (int, error) {
-		if len(p) > 0 {
-			c.rest = append(c.rest, p)
-		}
-		return len(p), nil
-	})
 }
 
 type writeTo func([]byte) (int, error)
@@ -274,18 +243,13 @@ func (w writeTo) Write(p []byte) (int, error) { return w(p) }
 func (c *comparison) Write(p []byte) (int, error) {
 	written := len(p)
 	for len(p) > 0 {
-		n := 0
-		if c.pull(); len(c.rest) > 0 {
-			n = min(len(p), len(c.rest[0]))
-		}
-		if n == 0 || !bytes.Equal(p[:n], c.rest[0][:n]) {
+		c.pull()
+		n := min(len(p), len(c.rest))
+		if n == 0 || !bytes.Equal(p[:n], c.rest[:n]) {
 			c.differs = true
 			return 0, errDiffers
 		}
-		p = p[n:]
-		if c.rest[0] = c.rest[0][n:]; len(c.rest[0]) == 0 {
-			c.rest = c.rest[1:]
-		}
+		p, c.rest = p[n:], c.rest[n:]
 	}
 	return written, nil
 }

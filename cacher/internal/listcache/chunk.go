@@ -27,8 +27,8 @@ const (
 // seed makes hashes of keys that no client can foresee.
 var seed = maphash.MakeSeed()
 
-// identity identifies an element without a reference to it, by its address, key and
-// resourceVersion. The address alone would not do, because a later element may have it.
+// identity identifies an element without a reference to it. The address alone would not do,
+// because a later element may have it.
 type identity struct {
 	address  uintptr
 	key      uint64
@@ -47,11 +47,10 @@ type part struct {
 	first    int // the position of the first element in the list
 	// chunk has the bytes of exactly these elements, nil if there are none yet.
 	chunk *chunk
-	// previous has the bytes of other elements from the same key on, some of which
-	// may be in this part as well. It may be nil.
+	// previous has the bytes of other elements from the same key on; it may be nil.
 	previous *chunk
-	// from has for each element its position in previous, -1 if previous does not
-	// have it. from is nil without previous. lacks is how many items must be encoded.
+	// from has for each element its position in previous, or -1; it is nil without
+	// previous. lacks is how many items must be encoded.
 	from  []int
 	lacks int
 	// keep: the chunk is worth keeping once it is made.
@@ -78,9 +77,8 @@ func (p *part) compare(previous *chunk) {
 	}
 }
 
-// isOther reports whether a part has so little in common with the chunk at its
-// place that encoding the whole again costs less than a new chunk. The limits
-// were measured: bytes are copied about as quickly as protobuf is encoded.
+// isOther reports whether a part has so little in common with the chunk at its place that
+// encoding all of it costs less than a new chunk. The limits were measured.
 func (p *part) isOther(s syntax) bool {
 	limit := len(p.elements) / 3
 	if s == protobufSyntax {
@@ -99,9 +97,9 @@ func (p *part) hash() uint64 {
 	return h
 }
 
-// cut divides the elements of a list into parts. Whether a part begins at an
-// element is decided by that element's key, so that elements which come and go
-// move no other boundary, and lists that overlap have parts in common.
+// cut divides the elements of a list into parts. The key of an element decides whether a part
+// begins at it, so that elements which come and go move no other boundary, and lists that
+// overlap have parts in common.
 func cut(elements []*watchcache.Element) []part {
 	ids := make([]identity, len(elements))
 	parts := make([]part, 0, len(elements)/chunkItems*5/4+1)
@@ -155,20 +153,14 @@ type chunk struct {
 	// its compressed ones.
 	used, usedPlain, usedCompressed atomic.Int64
 
-	// rows are those of the Table that was last sent compressed. rows is replaced
-	// under Store.mu only. usedRows is the count of lists when rows were last used.
-	rows     atomic.Pointer[keptRows]
-	usedRows atomic.Int64
-
-	// useful: a list has used items of the chunk since it was kept. misses is how many
-	// lists have found nearly all items changed since then; at patience, the chunk is
-	// replaced. Store.mu guards misses and patience.
+	// useful: a list has used items of the chunk. misses is how many lists have found nearly
+	// all items changed; at patience, the chunk is replaced. Store.mu guards misses and
+	// patience.
 	useful           atomic.Bool
 	misses, patience int
 
-	// queued is the chunk's place in the eviction queue, nil if the chunk is not kept.
-	// twice is its place in the queue for dropping plain bytes, nil unless the chunk is
-	// kept both plain and compressed. Store.mu guards them.
+	// queued is the chunk's place in the eviction queue, nil if the chunk is not kept, and
+	// twice its place in Store.mu.twice, nil if it has none. Store.mu guards them.
 	queued, twice *list.Element
 }
 
@@ -181,8 +173,8 @@ type content struct {
 }
 
 // minPatience and maxPatience bound how many lists may find nearly all items of a chunk
-// changed before the chunk is replaced. The successor of a chunk that was of no use is
-// replaced half as soon, so lists that change altogether are hardly ever kept in vain.
+// changed before it is replaced. The successor of a chunk that was of no use is replaced
+// half as soon.
 const (
 	minPatience = 2
 	maxPatience = 64
@@ -195,7 +187,6 @@ func emptyChunk(at place, ids []identity) *chunk {
 	c := &chunk{at: at, ids: slices.Clone(ids), ends: make([]int, len(ids)), patience: minPatience}
 	c.usedPlain.Store(never)
 	c.usedCompressed.Store(never)
-	c.usedRows.Store(never)
 	return c
 }
 
@@ -207,7 +198,6 @@ func (c *chunk) follow(previous *chunk) {
 	}
 	c.usedPlain.Store(previous.usedPlain.Load())
 	c.usedCompressed.Store(previous.usedCompressed.Load())
-	c.usedRows.Store(previous.usedRows.Load())
 }
 
 // length is how many plain bytes the chunk has.
@@ -224,7 +214,7 @@ type place struct {
 const chunkOverhead = 256
 
 func (c *chunk) size() int64 {
-	return c.content.Load().size() + c.rows.Load().size() + int64(cap(c.ids))*identityBytes + int64(cap(c.ends))*8 + chunkOverhead
+	return c.content.Load().size() + int64(cap(c.ids))*identityBytes + int64(cap(c.ends))*8 + chunkOverhead
 }
 
 func (c *content) size() int64 { return int64(cap(c.plain)) + c.deflated.size() }
@@ -282,8 +272,7 @@ func (c *chunk) position(id identity, from int) int {
 }
 
 // newChunk makes the chunk of a part from the items of the previous chunk, and from the
-// next ones of missing. It returns nil if missing does not have enough items, or
-// the previous chunk can't be read.
+// next ones of missing; nil if these are too few, or the previous chunk can't be read.
 func newChunk(f *format, p *part, missing *cutter) *chunk {
 	made := emptyChunk(place{f, p.elements[0].Key}, p.ids)
 	var previous []byte

@@ -2,21 +2,19 @@
 
 // Package listcache answers lists from bytes that were made for earlier lists.
 //
-// Listings.Serve gives each LIST a request (requests.go), which the context carries to
-// the cache. The cache fills a list and records its elements with the request
-// ([Listings.Note]). The server's encoder, wrapped by [Listings.Serializer], finds the
-// record by the list that it is given, as long as the request lasts. If the items are
-// still those elements, it writes chunks (chunk.go): the joined serializations of some
-// twenty consecutive items. Keys decide where chunks begin, so one changed object makes
-// one chunk stale, whatever was listed: everything, a namespace, a page.
+// The context of a LIST carries a request (requests.go) to the cache, which records the
+// elements that it has filled the list with ([Listings.Note]). The server's encoder,
+// wrapped by [Listings.Serializer], finds the record by the list. If the items are still
+// those elements, it writes chunks (chunk.go): the joined serializations of some twenty
+// consecutive items. Keys decide where chunks begin, so one changed object makes one chunk
+// stale, whatever was listed: everything, a namespace, a page.
 //
-// The frame of a list is everything around its items. It comes from the server's own
-// encoder for each list (template.go, frame.go), which also encodes missing items, many
-// at once. The first list of each format is compared with that of the server's encoder
-// (assemble.go); the server encodes a format that differs for good. It also encodes
-// everything else that does not fit: other formats, short lists, changed items, and lists
-// that hardly share anything with earlier ones. Chunks without room in the budget are
-// made while the list is written (serializer.go).
+// The frame of a list, everything around its items, comes from the server's own encoder
+// (template.go, frame.go), which also encodes missing items, many at once. The first list
+// of each format is compared with that of the server's encoder (assemble.go); a format that
+// differs is left to it for good, like other formats, short lists, changed items, and
+// lists that hardly share anything with earlier ones. Chunks without room in the budget
+// are made while the list is written (serializer.go).
 //
 // Clients that accept gzip get chunks that are kept compressed (gzip.go), if the
 // response leads to the encoder's bytes unchanged (response.go).
@@ -31,8 +29,8 @@
 // once for all watches (stream.go).
 //
 // Kept bytes hold no element in memory, have a budget (package bytebudget), are kept
-// when they are requested for a second time, and are dropped after ten minutes without
-// use.
+// when they are requested for a second time, and are dropped after ten to twenty minutes
+// without use.
 //
 // The package owns the locks Listings.mu, Store.mu, customRequest.mu, Run.mu, Event.mu
 // and chunk.compressing, and no goroutine.

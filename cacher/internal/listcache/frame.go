@@ -17,8 +17,7 @@ const (
 	protobufSyntax
 )
 
-// frame holds the bytes that an encoder writes around the items of one list. It is learnt
-// from two encodings of the list: one without items, and one with one item.
+// frame holds the bytes that an encoder writes around the items of one list.
 type frame struct {
 	syntax syntax
 	// head is before the items, tail after them. In protobuf, the items end a field:
@@ -26,9 +25,8 @@ type frame struct {
 	envelope, head, tail []byte
 }
 
-// newFrame returns the frame of a list, and the bytes of its item, from the
-// list's encodings without items and with one; false if they do not look like
-// that. The frame refers to the bytes of empty, the item to those of one.
+// newFrame returns the frame of a list, and the bytes of its item, both parts of the list's
+// encodings without items and with one; false if these do not look like that.
 func newFrame(s syntax, empty, one []byte) (f *frame, item []byte, ok bool) {
 	if s == protobufSyntax {
 		envelope, head, tail, ok := openEnvelope(empty)
@@ -156,8 +154,8 @@ func lengthOfField(b []byte) int {
 	return length
 }
 
-// lengthOfJSON returns how long the JSON object is that b begins with, and 0 if
-// there is none. The object is one that an encoder wrote: only its end is looked for.
+// lengthOfJSON returns how long the JSON object is that b begins with, and 0 if there is
+// none. An encoder wrote it, so only its end is looked for.
 func lengthOfJSON(b []byte) int {
 	if len(b) == 0 || b[0] != '{' {
 		return 0

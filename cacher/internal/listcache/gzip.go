@@ -15,9 +15,8 @@ import (
 	"sync"
 )
 
-// deflated is bytes as DEFLATE blocks (RFC 1951) that end at a byte, refer to
-// nothing before them, and are not the last: such blocks can be put together in
-// any order. It never changes.
+// deflated is bytes as DEFLATE blocks (RFC 1951) that end at a byte, refer to nothing before
+// them, and are not the last: they can be put together in any order. It never changes.
 type deflated struct {
 	blocks []byte
 	// length is the number of bytes that the blocks stand for, checksum their
@@ -178,25 +177,18 @@ func appendedChecksum(checksum, others, shift uint32) uint32 {
 	return product(checksum, shift) ^ others
 }
 
-// member is the rest of a compressed list after its beginning, which stands for
-// gzipHeader and a stored block. The whole is one member of gzip (RFC 1952), as many
-// clients stop after the first: separators are stored blocks, chunks are the blocks
-// that are kept of them, and the last block has the end of the frame. The checksum
-// of the whole is combined of those of the parts.
-type member struct {
-	begin, separator, tail []byte
-	// chunks is how many there are; deflated makes it fewer if a chunk is all the rest.
-	chunks   int
-	deflated func(chunk int) (*deflated, error)
-}
-
 // memberWrites is the size of writes in bytes, which HTTP/2 cuts into frames of
 // 16 KiB: small writes would each wake up the goroutine of the connection.
 const memberWrites = 64 << 10
 
 var memberWriters = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, memberWrites) }}
 
-func (m *member) write(w io.Writer) (err error) {
+// writeMember writes the list after its beginning, compressed. gzipBeginning and what it
+// writes are one member of gzip (RFC 1952), as many clients stop after the first:
+// separators are stored blocks, chunks are the blocks that are kept of them, and the last
+// block has the end of the frame. The checksum is combined of those of the parts.
+func (a *assembly) writeMember(w io.Writer, begin []byte) (err error) {
+	defer a.store.share.Settle()
 	out := memberWriters.Get().(*bufio.Writer)
 	defer func() {
 		// When a Write fails because the client has ended the stream, HTTP/2 may still
@@ -207,17 +199,17 @@ func (m *member) write(w io.Writer) (err error) {
 		}
 	}()
 	out.Reset(w)
-	separator := appendStored(nil, m.separator, false)
-	checksum, length := crc32.ChecksumIEEE(m.begin), len(m.begin)
-	for i := 0; i < m.chunks; i++ { // which deflated may lower
-		if i > 0 && len(m.separator) > 0 {
-			checksum = crc32.Update(checksum, crc32.IEEETable, m.separator)
-			length += len(m.separator)
+	separator := appendStored(nil, a.separator, false)
+	checksum, length := crc32.ChecksumIEEE(begin), len(begin)
+	for i := range a.parts {
+		if i > 0 && len(a.separator) > 0 {
+			checksum = crc32.Update(checksum, crc32.IEEETable, a.separator)
+			length += len(a.separator)
 			if _, err := out.Write(separator); err != nil {
 				return err
 			}
 		}
-		d, err := m.deflated(i)
+		d, last, err := a.deflatedPart(i, length)
 		if err != nil {
 			return err
 		}
@@ -226,42 +218,33 @@ func (m *member) write(w io.Writer) (err error) {
 		if _, err := out.Write(d.blocks); err != nil {
 			return err
 		}
+		if last {
+			break
+		}
 	}
-	checksum = crc32.Update(checksum, crc32.IEEETable, m.tail)
-	length += len(m.tail)
-	end := appendStored(nil, m.tail, true)
+	checksum = crc32.Update(checksum, crc32.IEEETable, a.frame.tail)
+	length += len(a.frame.tail)
+	end := appendStored(nil, a.frame.tail, true)
 	if _, err := out.Write(appendGzipTrailer(end, checksum, length)); err != nil {
 		return err
 	}
 	return out.Flush()
 }
 
-// writeMember writes the list after its beginning, compressed.
-func (a *assembly) writeMember(w io.Writer, begin []byte) error {
-	m := a.member(begin)
-	defer a.store.share.Settle()
-	return m.write(w)
-}
-
-func (a *assembly) member(begin []byte) *member {
-	m := &member{begin: begin, separator: a.separator, tail: a.frame.tail, chunks: len(a.parts)}
-	written := 0
-	m.deflated = func(i int) (*deflated, error) {
-		p := &a.parts[i]
-		if p.chunk == nil && a.rest.make(a, i) != nil {
-			m.chunks = i + 1
-			return a.rest.deflatedFrom(len(begin)+written, a.frame.tail)
-		}
-		written += p.chunk.length()
-		defer a.release(p)
-		return a.deflated(p), nil
+// deflatedPart returns a part, which begins at a byte of the list, compressed; or, if its
+// chunk can't be made, all the rest of the items.
+func (a *assembly) deflatedPart(i, begin int) (d *deflated, last bool, err error) {
+	p := &a.parts[i]
+	if p.chunk == nil && a.rest.make(a, i) != nil {
+		d, err = a.rest.deflatedFrom(begin, a.frame.tail)
+		return d, true, err
 	}
-	return m
+	defer a.release(p)
+	return a.deflated(p), false, nil
 }
 
-// deflated returns the chunk of a part without its last separator, compressed. The
-// compressed form is kept from the second list on that needs it, and at once if
-// there was no room for the plain bytes.
+// deflated returns the chunk of a part without its last separator, compressed. This is kept
+// from the second list on that needs it, and at once if the plain bytes have no room.
 func (a *assembly) deflated(p *part) *deflated {
 	again := a.store.usedCompressed(p.chunk)
 	has := p.chunk.content.Load()

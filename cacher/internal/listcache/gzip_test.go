@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -93,7 +92,7 @@ func FuzzMember(f *testing.F) {
 		require.NoError(t, a.writePlain(&want))
 		begin, length := a.beginning()
 		require.Equal(t, length, want.Len())
-		require.NoError(t, a.member(begin).write(&blocks))
+		require.NoError(t, a.writeMember(&blocks, begin))
 		member := appendStored(append([]byte{}, gzipHeader[:]...), begin, false)
 		require.Equal(t, want.String(), string(unzip(t, append(member, blocks.Bytes()...))))
 	})
@@ -265,46 +264,10 @@ func TestCompressedFormsAreKept(t *testing.T) {
 	r.respond(t, directly)
 	require.Equal(t, 2, r.encoded, "only what has changed is encoded")
 	require.InDelta(t, both, r.store.Bytes(), 1000, "what replaces a compressed chunk is kept compressed")
-	for minute := range 12 {
-		r.store.Age(time.Duration(minute+1) * time.Minute)
-	}
+	r.store.Age(agingPeriod)
+	r.store.Age(2 * agingPeriod)
 	require.Zero(t, r.store.Bytes())
 	require.Zero(t, r.store.mu.twice.Len())
-}
-
-// Of a chunk that is kept twice, the form goes that no list has used for ten minutes.
-func TestUnusedFormsGo(t *testing.T) {
-	if checkEach {
-		t.Skip("with invariants each list is encoded for comparison")
-	}
-	for _, compressed := range []bool{true, false} {
-		r := newResource(1<<22, 500)
-		use := func() {
-			if compressed {
-				r.respond(t, directly)
-			} else {
-				r.list(t, r.elements)
-			}
-		}
-		for range 3 {
-			r.list(t, r.elements)
-			r.respond(t, directly)
-		}
-		both := r.store.Bytes()
-		for minute := range 12 {
-			require.Equal(t, both, r.store.Bytes(), "after %d minutes", minute)
-			use()
-			r.store.Age(time.Duration(minute+1) * time.Minute)
-			if r.store.Bytes() < both {
-				require.GreaterOrEqual(t, minute, agingPeriods-1)
-				break
-			}
-		}
-		require.Less(t, r.store.Bytes(), both)
-		require.Zero(t, r.store.mu.twice.Len())
-		require.Equal(t, 1, r.list(t, r.elements), "and both kinds of lists are made of the other")
-		require.Equal(t, "gzip", r.respond(t, directly).Header().Get("Content-Encoding"))
-	}
 }
 
 // Where there is no room for plain bytes, compressed ones are kept without them,
@@ -347,13 +310,16 @@ func TestComparison(t *testing.T) {
 		"something and not nothing": {nil, []string{"a"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			compared, err := comparisonWith(func(w io.Writer) error {
+			compared, stop := comparisonAlong(func(w io.Writer) error {
 				for _, p := range c.want {
-					_, _ = w.Write([]byte(p))
+					if _, err := w.Write([]byte(p)); err != nil {
+						return err
+					}
 				}
 				return nil
 			})
-			require.NoError(t, err)
+			defer stop()
+			var err error
 			for _, p := range c.got {
 				n, failed := compared.Write([]byte(p))
 				if err = errors.Join(err, failed); failed == nil {
@@ -377,7 +343,7 @@ func TestAFailedWriteKeepsItsBytes(t *testing.T) {
 		c.ends[0] = len(item)
 		c.content.Store(&content{plain: item})
 		a.parts = []part{{chunk: c}}
-		return a.member(a.frame.head).write(w)
+		return a.writeMember(w, a.frame.head)
 	}
 	gone := errors.New("the client has gone")
 	for range 100 { // a pool gives a buffer back most of the time

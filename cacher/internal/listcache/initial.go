@@ -16,11 +16,10 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Initial divides the initial events of one watch into runs of consecutive ones,
-// at the keys at which lists are divided, and where their objects take more than
-// bigElement: an event that a client leaves unread holds its run. The events of a run are encoded
-// together, to a chunk of the Store. Watches that begin with the same state, or
-// nearly the same, share it. Add and End are for one goroutine.
+// Initial divides the initial events of one watch into runs, at the keys at which lists
+// are divided, and where their objects take more than bigElement: an event that a client
+// leaves unread holds its run. A run is encoded to a chunk of the Store, which watches that
+// begin with nearly the same state share. Add and End are for one goroutine.
 type Initial struct {
 	store *Store
 	// stream is the response that every event comes to, in order; nil if there is none.
@@ -94,9 +93,9 @@ type Encode func(*watchcache.Element, io.Writer) error
 var errOrder = errors.New("the response to a watch has not received the event that was written to it")
 
 // Write writes one of the run's events in the format that id names, in one call of
-// w.Write, as framers need it. It writes the same bytes as encode, which must not depend
-// on earlier events. known: the event was not encoded for this run. ok is false, with
-// nothing written, if the events can't be shared.
+// w.Write, as framers need it: the bytes of encode, which must not depend on earlier events.
+// known: the event was not encoded for this run. ok is false, with nothing written, if the
+// events can't be shared.
 func (r *Run) Write(at int, id string, encode Encode, w io.Writer) (known, ok bool, err error) {
 	if len(r.part.elements) < minItems || r.of.store.share.None() {
 		return false, false, nil
@@ -337,17 +336,16 @@ func (l *Listings) ShareInitialEvents(ctx context.Context) context.Context {
 	return context.WithValue(ctx, sharedKey{}, true)
 }
 
-// SharesInitialEvents reports whether a watch that is opened with the context may share
-// its initial events with others. It may not if a registry's Decorator could read them,
-// which changes objects and recognizes them by their Go type. Servers of custom
-// resources have no Decorator.
+// SharesInitialEvents reports whether a watch that is opened with the context may share its
+// initial events. It may not if a registry's Decorator could read them, which changes
+// objects. Servers of custom resources have no Decorator.
 func (l *Listings) SharesInitialEvents(ctx context.Context) bool {
 	return (l != nil && l.custom.Load()) || ctx.Value(sharedKey{}) != nil
 }
 
-// Probe is a watch without events, which a cache returns at once to a caller whose
-// context has it. A caller that gets this very watch back from a registry reads the
-// registry's watches as the cache returns them: nothing changes or filters their events.
+// Probe is a watch without events, which a cache returns to a caller whose context has it.
+// A caller that gets this very watch back from a registry knows that nothing in between
+// changes or filters events.
 type Probe struct{ ended chan watch.Event }
 
 var _ watch.Interface = (*Probe)(nil)

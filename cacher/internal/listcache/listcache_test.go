@@ -254,7 +254,6 @@ func TestUnexpectedFormats(t *testing.T) {
 				r.list(t, r.elements)
 			}
 			require.Equal(t, 50, r.list(t, r.elements))
-			require.Zero(t, r.store.Bytes())
 		})
 	}
 }
@@ -283,7 +282,7 @@ func TestBudgetOfLists(t *testing.T) {
 		large.list(t, large.elements)
 		require.LessOrEqual(t, large.store.Bytes(), int64(budget))
 	}
-	require.Equal(t, 2000, large.list(t, large.elements))
+	require.Less(t, large.list(t, large.elements), 2000+batchItems)
 
 	none := newResource(-1, 100)
 	for range 3 {
@@ -298,7 +297,7 @@ func TestUnusedChunksGo(t *testing.T) {
 		r.list(t, r.elements)
 	}
 	require.Positive(t, r.store.Bytes())
-	for minute := range 11 {
+	for minute := range 20 {
 		require.Positive(t, r.store.Bytes())
 		r.store.Age(time.Duration(minute+1) * time.Minute)
 	}

@@ -162,16 +162,12 @@ func FuzzForms(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		in := choices(data)
-		one, newList := pod, podList
-		if in.of(3) == 0 {
-			one, newList = unstructuredPod, unstructuredList
-		}
-		lists := newFormed([]int{0, 1, 20, 70}[in.of(4)], one, newList)
+		lists := newFormed([]int{0, 1, 20, 70}[in.of(4)], pod, podList)
 		for step := 2; step < 30 && len(in) > 0; step++ {
 			lists.now = in.of(4)
 			if n := len(lists.elements); n > 0 && in.of(2) == 0 {
 				at := in.of(n)
-				changed := one(at, step)
+				changed := pod(at, step)
 				m := changed.Object.(metav1.Object)
 				labels := maps.Clone(m.GetLabels())
 				if labels == nil {

@@ -15,8 +15,7 @@ import (
 )
 
 // Representation is how a client asks for one list, if not as the list itself: as the
-// metadata of its objects, or as a Table with a row for each, which has its metadata.
-// Both are of meta.k8s.io/v1.
+// metadata of its objects, or as a Table of rows with metadata, of meta.k8s.io/v1.
 type Representation struct {
 	// Serializer is that of the API server for such representations,
 	// apihelpers.GetMetaInternalVersionCodecs().
@@ -36,8 +35,7 @@ const (
 	refused       // an encoder was given the list, and has written nothing
 )
 
-// Unused reports whether the encoder was given no list that was filled for the request. If
-// anything was written, it is not in the representation.
+// Unused reports whether the encoder was given no list that was filled for the request.
 func (r *Representation) Unused() bool { return r.outcome.Load() == unused }
 
 // Written reports whether an encoder has begun to write the list in the representation.

@@ -95,10 +95,9 @@ func (r *listRequest) filled(list runtime.Object, made *listing) {
 	r.of.mu.lists[list] = made
 }
 
-// Serve returns a handler that serves requests as next does, and lists from kept bytes.
-// asks reports whether a request is a LIST, and whether next, of itself, would compress
-// a long response with gzip; such a list is sent from bytes that are kept compressed.
-// Put the handler within everything that looks at the response.
+// Serve returns a handler that serves lists from kept bytes. asks reports whether a request
+// is a LIST, and whether next, of itself, would compress a long response with gzip. Put the
+// handler within everything that looks at the response.
 func (l *Listings) Serve(next http.Handler, asks func(*http.Request) (list, compressed bool)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !l.on.Load() {
@@ -136,9 +135,8 @@ func (l *Listings) Note(ctx context.Context, list runtime.Object, elements []*wa
 	}
 }
 
-// Read records that a list was read for the request of the context, so that the
-// encoder can write it in the representation that the client asks for, whether Note
-// was called or not.
+// Read records that a list was read for the request of the context, so that the encoder
+// can write it in another representation, whether Note was called or not.
 func (l *Listings) Read(ctx context.Context, list runtime.Object) {
 	if l == nil || !l.on.Load() {
 		return

@@ -12,12 +12,9 @@ import (
 
 // compressedWriter is the response to a LIST that may be compressed. The list's encoder
 // does not know its writer, which may be an audit log's or one that compresses. So it
-// offers the beginning of the list to the compressedWriter, and writes it. If exactly
-// these bytes arrive here meanwhile, nothing between the two has changed them. Then the
-// beginning of a compressed body is sent in their place, and the encoder goes on with
-// compressed bytes.
-//
-// The goroutine that serves the request is the only one that uses it.
+// offers the beginning of the list here, and writes it. If exactly these bytes arrive,
+// nothing between the two has changed them: the beginning of a compressed body is sent in
+// their place, and the encoder goes on with compressed bytes. All on one goroutine.
 type compressedWriter struct {
 	http.ResponseWriter
 	// offered is the beginning that an encoder is writing now; nil if none is.
@@ -32,21 +29,14 @@ type compressedWriter struct {
 // does not compress.
 const compressedFrom = 128 << 10
 
-// body is a response about to be written: plain as a whole, plain from the first item
-// on, or compressed from there on.
-type body interface {
-	writePlain(w io.Writer) error
-	writeItems(w io.Writer) error
-	writeMember(w io.Writer, begin []byte) error
-}
-
-// write writes a body of the given beginning and length to w: compressed, if the server
-// would compress it and w leads to the response. c may be nil.
-func (c *compressedWriter) write(w io.Writer, begin []byte, length int, b body) error {
+// write writes a list to w: compressed, if the server would compress it and w leads to the
+// response. c may be nil.
+func (c *compressedWriter) write(w io.Writer, list *assembly) error {
+	begin, length := list.beginning()
 	// The server's writer holds back a first write that is as short as that of a
 	// streaming encoder, and compresses a long one itself.
 	if c == nil || length <= compressedFrom || len(begin) <= streamingWrite || len(begin) > compressedFrom {
-		return b.writePlain(w)
+		return list.writePlain(w)
 	}
 	c.offered, c.taken = begin, false
 	_, err := w.Write(begin)
@@ -55,9 +45,9 @@ func (c *compressedWriter) write(w io.Writer, begin []byte, length int, b body) 
 	case err != nil:
 		return err
 	case c.taken:
-		return b.writeMember(w, begin)
+		return list.writeMember(w, begin)
 	}
-	return b.writeItems(w)
+	return list.writeItems(w)
 }
 
 var _ responsewriter.UserProvidedDecorator = (*compressedWriter)(nil)

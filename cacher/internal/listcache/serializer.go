@@ -11,7 +11,6 @@ import (
 	"unsafe"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -156,19 +155,11 @@ func itemsOf(list runtime.Object) (reflect.Value, bool) {
 // unchanged reports whether the items are the elements' objects, as a cache
 // copies them: their top level, with everything below shared. A registry that
 // has changed, added, removed or sorted items makes it false. Nobody may write
-// below the top level, which the cache shares with all readers.
+// below the top level, which the cache shares with all readers. Unstructured objects are
+// maps, so it is false for them.
 func unchanged(items reflect.Value, elements []*watchcache.Element) bool {
 	if items.Len() != len(elements) {
 		return false
-	}
-	if list, ok := items.Interface().([]unstructured.Unstructured); ok {
-		for i, e := range elements {
-			object, ok := e.Object.(*unstructured.Unstructured)
-			if !ok || !sameContent(list[i].Object, object.Object) {
-				return false
-			}
-		}
-		return true
 	}
 	item := items.Type().Elem()
 	if item.Kind() != reflect.Struct || reflect.PointerTo(item).Implements(reflect.TypeFor[runtime.Unstructured]()) {
@@ -189,43 +180,8 @@ func unchanged(items reflect.Value, elements []*watchcache.Element) bool {
 	return true
 }
 
-// sameContent reports whether two unstructured contents have the same values,
-// and their metadata too.
-func sameContent(a, b map[string]any) bool {
-	return sameValues(a, b, func(key string, x, y any) bool {
-		if key != "metadata" {
-			return false
-		}
-		inX, okX := x.(map[string]any)
-		inY, okY := y.(map[string]any)
-		return okX && okY && sameValues(inX, inY, nil)
-	})
-}
-
-// sameValues reports whether two maps have the same value under each key: the same in
-// memory, or accepted by or.
-func sameValues(a, b map[string]any, or func(key string, x, y any) bool) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for key, x := range a {
-		y, ok := b[key]
-		if !ok || (!sameValue(x, y) && (or == nil || !or(key, x, y))) {
-			return false
-		}
-	}
-	return true
-}
-
-// sameValue reports whether two interface values are one value in memory: have
-// one type and one address. Equal values elsewhere in memory don't count.
-func sameValue(x, y any) bool {
-	return *(*[2]unsafe.Pointer)(unsafe.Pointer(&x)) == *(*[2]unsafe.Pointer)(unsafe.Pointer(&y))
-}
-
-// deferred is the missing part of a list that is about to be written. Its chunks are made
-// in batches when their turn comes: only one batch of a list that does not fit into the
-// budget is in memory, and kept chunks are not encoded again.
+// deferred makes the missing chunks of a list in batches when their turn to be written
+// comes: only one batch of a list that does not fit into the budget is in memory.
 type deferred struct {
 	encoder *templateEncoder
 	// whole is the server's own encoder, for the case that a batch can't be made: the
@@ -241,7 +197,7 @@ type encodeTo = func(io.Writer) error
 const leastKept = 16
 
 // laterPossible reports whether the chunks that parts lack can be made while the list is
-// written. The format needs no length of the whole before the first item, the server
+// written: the format needs no length of the whole before the first item, the server
 // compresses the list whatever the rest's length, and enough is there to be worth it.
 func (f *format) laterPossible(parts []part) bool {
 	if f.syntax != jsonSyntax || !f.proven.Load() || checkEach {
@@ -259,9 +215,8 @@ func (f *format) laterPossible(parts []part) bool {
 	return length > compressedFrom && there >= items/leastKept
 }
 
-// proveSome compares the first parts of a list, which have chunks, with the output of the
-// server's own encoder for a list of their items: a list that does not fit is never in
-// memory as a whole.
+// proveSome is prove for the first parts of a list, which have chunks: a list that does not
+// fit is never in memory as a whole.
 func (t *templateEncoder) proveSome(a *assembly, parts int) {
 	if a.format.proven.Load() {
 		return

@@ -18,16 +18,13 @@ const (
 	// maxVariants is how many chunks are kept that begin at one place: those of a
 	// namespace and of a page, say.
 	maxVariants = 4
-	// protected is for how many lists of the cache a chunk stays kept after its
-	// last use, whatever else wants its place. Lists that are larger than the
-	// budget would otherwise make each other's chunks go before they are used.
+	// protected is for how many lists a chunk stays kept after its last use. Lists larger
+	// than the budget would otherwise drive out each other's chunks before they are used.
 	protected = 8
 	// maxSeen bounds how many places are remembered that only one list has requested.
 	maxSeen = 1 << 16
-	// agingPeriod and agingPeriods: a chunk goes when it was not used for ten
-	// minutes.
-	agingPeriod  = time.Minute
-	agingPeriods = 10
+	// agingPeriod is how often chunks are dropped that no list has used since the time before.
+	agingPeriod = 10 * time.Minute
 )
 
 // Store keeps the chunks of one cache. Its methods are safe for concurrent use.
@@ -44,19 +41,14 @@ type Store struct {
 		chunks map[place][]*chunk // the newest first
 		making map[place]*making  // the chunks of initial events that are being made
 		queue  *list.List         // of *chunk, about in the order of their last use
-		// twice are the chunks that are kept both plain and compressed, about in the
-		// order of the last use of their plain bytes.
+		// twice are the chunks that are kept plain and compressed, about in the order of the
+		// last use of their plain bytes.
 		twice *list.List
-		// seen and before are the places that lists have asked for, lately and
-		// before that.
+		// seen and before are what lists have asked for, lately and before that.
 		seen, before map[uint64]struct{}
-		// crowded is the list that last found no room for a chunk, and full the one that
-		// found none for a compressed chunk.
-		crowded, full int64
-		// marks are the counts of lists at the beginning of each of the last
-		// periods, the oldest first.
-		marks []int64
-		aged  time.Duration
+		// mark is the count of lists when chunks were last dropped for their age, at aged.
+		mark int64
+		aged time.Duration
 	}
 }
 
@@ -95,9 +87,8 @@ func (s *Store) clear() {
 //   - a chunk that a list has requested before;
 //   - a chunk in place of one that had nothing in common with several lists.
 //
-// A list that changes nearly completely each time is not worth keeping. compressed: the
-// list is likely to be sent compressed, so chunks need less room.
-func (s *Store) lookUp(f *format, parts []part, compressed bool) {
+// A list that changes nearly completely each time is not worth keeping.
+func (s *Store) lookUp(f *format, parts []part) {
 	now := s.lists.Add(1)
 	s.mu.RLock()
 	missing := false
@@ -126,18 +117,13 @@ func (s *Store) lookUp(f *format, parts []part, compressed bool) {
 				p.compare(p.previous)
 			}
 		}
-		s.admit(f, parts, now, compressed)
+		s.admit(f, parts)
 	}
 }
 
-func (s *Store) admit(f *format, parts []part, now int64, compressed bool) {
+func (s *Store) admit(f *format, parts []part) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	crowded := s.mu.crowded
-	if compressed {
-		crowded = s.mu.full
-	}
-	room := crowded == 0 || now > crowded+protected
 	for i := range parts {
 		p := &parts[i]
 		if p.chunk != nil {
@@ -157,7 +143,7 @@ func (s *Store) admit(f *format, parts []part, now int64, compressed bool) {
 		if !lately {
 			s.mu.seen[id] = struct{}{}
 		}
-		p.keep = (lately || before) && (room || p.previous != nil)
+		p.keep = lately || before
 		if p.previous != nil && !p.keep {
 			if p.lacks <= len(p.ids)/3 {
 				p.previous.useful.Store(true)
@@ -192,23 +178,9 @@ func (s *Store) has(c *chunk) bool {
 	return c.queued != nil
 }
 
-// forget drops the chunks of a format that was refused.
-func (s *Store) forget(f *format) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for e := s.mu.queue.Front(); e != nil; {
-		c := e.Value.(*chunk)
-		e = e.Next()
-		if c.at.format == f {
-			s.drop(c)
-		}
-	}
-}
-
 // put keeps a chunk, unless one with the same items is kept. It returns false if
 // there is no room. compressed: the chunk has its compressed form only.
 func (s *Store) put(c *chunk, compressed bool) bool {
-	now := s.lists.Load()
 	variants := s.mu.chunks[c.at]
 	for _, other := range variants {
 		if slices.Equal(other.ids, c.ids) {
@@ -221,14 +193,9 @@ func (s *Store) put(c *chunk, compressed bool) bool {
 		}
 	}
 	if !s.makeRoom(c.size(), compressed) {
-		if compressed {
-			s.mu.full = now
-		} else {
-			s.mu.crowded = now
-		}
 		return false
 	}
-	c.used.Store(now)
+	c.used.Store(s.lists.Load())
 	c.queued = s.mu.queue.PushBack(c)
 	s.mu.chunks[c.at] = append([]*chunk{c}, s.mu.chunks[c.at]...)
 	s.share.Add(c.size())
@@ -236,9 +203,8 @@ func (s *Store) put(c *chunk, compressed bool) bool {
 }
 
 // complete adds the plain or the compressed form to a chunk, as far as there is room. The
-// compressed form replaces the plain bytes if there is no room for both, or nobody needs
-// the plain ones: no list has written them lately, and no change has used them for the
-// next chunk.
+// compressed form replaces plain bytes that have no room beside it, or that no list has
+// written lately and no change has used.
 func (s *Store) complete(c *chunk, more content) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -286,23 +252,20 @@ func (s *Store) replace(c *chunk, has *content) {
 		s.mu.twice.Remove(c.twice)
 		c.twice = nil
 	}
-	if has.plain == nil {
-		s.mu.crowded, s.mu.full = 0, 0 // there is room again
-	}
 }
 
 // usedPlain records that a list has written the plain bytes of a chunk.
 func (s *Store) usedPlain(c *chunk) { c.usedPlain.Store(s.lists.Load()) }
 
-// usedCompressed records that a list was made of the compressed bytes of a chunk,
-// and reports whether it was not the first.
+// usedCompressed records that a list has needed the compressed bytes of a chunk, and reports
+// whether it was not the first.
 func (s *Store) usedCompressed(c *chunk) bool {
 	return c.usedCompressed.Swap(s.lists.Load()) != never
 }
 
 // makeRoom makes room for so many bytes by dropping chunks that the last lists have not
-// used. For a compressed form it also drops plain bytes that are kept compressed as well,
-// used or not: a list whose chunks are all kept in some form need not be encoded.
+// used, and, for a compressed form, any plain bytes that are kept compressed as well: a
+// list whose chunks are all kept in some form need not be encoded.
 func (s *Store) makeRoom(bytes int64, compressed bool) bool {
 	for unused := s.lists.Load() - protected; s.share.Kept()+bytes > s.share.Allowance(); {
 		if !s.giveUp(unused) && !s.evict(unused) && (!compressed || !s.giveUp(math.MaxInt64)) {
@@ -312,8 +275,8 @@ func (s *Store) makeRoom(bytes int64, compressed bool) bool {
 	return true
 }
 
-// giveUp drops the plain bytes of a chunk that is kept compressed as well, unless
-// a list has written them after the given one. It returns false if it drops nothing.
+// giveUp drops the plain bytes of a chunk that is kept compressed as well, and that no list
+// after the given one has written. It returns false if it drops nothing.
 func (s *Store) giveUp(after int64) bool {
 	for range s.mu.twice.Len() {
 		front := s.mu.twice.Front()
@@ -327,8 +290,8 @@ func (s *Store) giveUp(after int64) bool {
 	return false
 }
 
-// evict drops the chunk that was not used for longest, unless a list has used
-// it after the given one. It returns false if it drops nothing.
+// evict drops a chunk that no list after the given one has used. It returns false if it
+// drops nothing.
 func (s *Store) evict(after int64) bool {
 	for range s.mu.queue.Len() {
 		front := s.mu.queue.Front()
@@ -371,37 +334,21 @@ func (s *Store) shrink() {
 // Bytes returns the size of the chunks.
 func (s *Store) Bytes() int64 { return s.share.Kept() }
 
-// Age drops chunks that no list has used for ten minutes, and the unused form of chunks
-// that are kept twice. Call it from time to time, with the time since some beginning.
+// Age drops chunks that no list has used for ten minutes or more. Call it from time to time,
+// with the time since some beginning.
 func (s *Store) Age(now time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now < s.mu.aged+agingPeriod {
 		return
 	}
-	s.mu.aged = now
-	s.mu.marks = append(s.mu.marks, s.lists.Load())
-	if len(s.mu.marks) <= agingPeriods {
-		return
-	}
-	oldest := s.mu.marks[0]
-	s.mu.marks = slices.Delete(s.mu.marks, 0, 1)
+	oldest := s.mu.mark
+	s.mu.aged, s.mu.mark = now, s.lists.Load()
 	for e := s.mu.queue.Front(); e != nil; {
 		c := e.Value.(*chunk)
 		e = e.Next()
-		s.ageRows(c, oldest)
 		if c.used.Load() <= oldest {
 			s.drop(c)
-		}
-	}
-	for e := s.mu.twice.Front(); e != nil; {
-		c := e.Value.(*chunk)
-		e = e.Next()
-		switch has := c.content.Load(); {
-		case c.usedPlain.Load() <= oldest:
-			s.replace(c, &content{deflated: has.deflated})
-		case c.usedCompressed.Load() <= oldest:
-			s.replace(c, &content{plain: has.plain})
 		}
 	}
 	s.mu.seen, s.mu.before = map[uint64]struct{}{}, s.mu.seen

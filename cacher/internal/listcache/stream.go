@@ -18,13 +18,11 @@ import (
 	"k8s.io/apiserver/pkg/server/routine"
 )
 
-// Stream connects the response to a watch with the cache that sends its events, as
-// response does for lists: the context of the request carries the Stream to the
-// cache. Initial events are collected, so that the connection gets many at once.
-// The body of a watch that the server would compress is one member of gzip, of
-// blocks that were made once for all watches that are sent the same (gzip.go).
-//
-// A Stream is for the goroutine that serves the watch.
+// Stream connects the response to a watch with the cache that sends its events, to which
+// the context carries it. Initial events are collected, so that the connection gets many
+// at once. The body of a watch that the server would compress is one member of gzip, of
+// blocks that were made once for all watches that are sent the same (gzip.go). A Stream is
+// for the goroutine that serves the watch.
 type Stream struct {
 	// to is nil until the response has begun.
 	to *streamWriter
@@ -89,9 +87,8 @@ func (s *Stream) write(r *Run, c *chunk, at int, w io.Writer) (err error) {
 }
 
 // Stream wraps next in a handler that gives each watch a Stream. asks reports whether a
-// request is a watch, and whether next would compress the response by itself. Other
-// requests go to next unchanged. Put the handler inside everything that looks at the
-// response's header or counts its bytes.
+// request is a watch, and whether next would compress the response by itself. Put the
+// handler inside everything that looks at the response's header or counts its bytes.
 func (l *Listings) Stream(next http.Handler, asks func(*http.Request) (watch, compressed bool)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		if !l.on.Load() {
@@ -189,9 +186,7 @@ func (w *streamWriter) write(p []byte) error {
 	return err
 }
 
-// Flush implements http.Flusher. Within a run, Flush leaves the events to the next
-// one: the rest of the run is on its way to the watch's channel, or the end of the
-// watch.
+// Flush implements http.Flusher. Within a run, Flush leaves the events to the next one.
 func (w *streamWriter) Flush() {
 	if w.within {
 		return
@@ -403,9 +398,8 @@ func (m *streamMember) end(out *collected) error {
 	return out.add(appendGzipTrailer(appendStored(nil, nil, true), m.checksum, m.length))
 }
 
-// Events finds the compressed form of watch events by their bytes. The encoder of an
-// event keeps it here ([Events.Keep]), and the response of each compressed watch looks
-// up the bytes that it must write. The zero value has no events.
+// Events finds the compressed form of watch events by their bytes, for the responses of
+// compressed watches. The encoder of an event keeps it here ([Events.Keep]).
 type Events struct {
 	// on: there was a watch that is compressed.
 	on atomic.Bool
@@ -427,9 +421,9 @@ type Event struct {
 	}
 }
 
-// Keep keeps the bytes of an event, which must not change any more, until Drop. add is
-// called, with no lock held, when the event takes more or less memory, with the difference
-// in bytes. Keep returns nil as long as no watch is compressed, and on nil.
+// Keep keeps the bytes of an event until Drop. add is called, with no lock held, with the
+// difference when the event takes more or less memory. Keep returns nil as long as no watch
+// is compressed, and on nil.
 func (e *Events) Keep(plain []byte, add func(int64)) *Event {
 	if e == nil || !e.on.Load() || len(plain) == 0 {
 		return nil

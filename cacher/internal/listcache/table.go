@@ -8,7 +8,6 @@ import (
 	"errors"
 	"io"
 	"reflect"
-	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -42,10 +41,11 @@ func (m *representer) table() (func(io.Writer) error, error) {
 	case err != nil || made == nil:
 		return whole, nil // which says so itself
 	case !f.proven.Load() || checkEach:
-		if !m.proveTable(f, table, made) {
+		if !f.prove(made.write, whole) {
 			return whole, nil
 		}
 	}
+	made.metadata.once = !checkEach
 	return made.write, nil
 }
 
@@ -86,29 +86,6 @@ func (m *representer) wholeTable(table *metav1.Table, w io.Writer) error {
 	return m.stock(&made, w)
 }
 
-// proveTable compares the table with the output of the server's own encoder, some rows at
-// a time: the encoder needs several times the memory of its input. A format that differs
-// is refused.
-func (m *representer) proveTable(f *format, table *metav1.Table, made *keptTable) bool {
-	parts := made.metadata.parts
-	for len(parts) > 0 {
-		n, rows := 0, 0
-		for n < len(parts) && rows < batchItems {
-			rows += len(parts[n].elements)
-			n++
-		}
-		some, first := *table, parts[0].first
-		some.Rows = table.Rows[first : first+rows]
-		kept := func(w io.Writer) error { return made.writeRows(w, made.frame.head, parts[:n]) }
-		if !f.sameAs(kept, func(w io.Writer) error { return m.wholeTable(&some, w) }) {
-			return false
-		}
-		parts = parts[n:]
-	}
-	f.proven.Store(true)
-	return true
-}
-
 // keptTable is a Table about to be written: its frame, cells, and the chunks with the
 // metadata.
 type keptTable struct {
@@ -119,7 +96,6 @@ type keptTable struct {
 	cells    []byte
 	ends     []int
 	metadata *assembly
-	response *compressedWriter // nil if the table is not for one that may be compressed
 }
 
 // noObject is how a row ends that has no object.
@@ -135,7 +111,7 @@ func (m *representer) keptTable(table *metav1.Table, items reflect.Value) (*kept
 		return nil, nil
 	}
 	parts := cut(m.noted.elements)
-	m.noted.store.lookUp(metadata, parts, false)
+	m.noted.store.lookUp(metadata, parts)
 	metadataEncoder := m.itemEncoder(items)
 	metadataEncoder.store, metadataEncoder.whole = m.noted.store, true
 	filled, err := metadataEncoder.assemble(metadata, parts, false)
@@ -157,7 +133,7 @@ func (m *representer) keptTable(table *metav1.Table, items reflect.Value) (*kept
 		return nil, err
 	}
 	filled.store = m.noted.store
-	made := &keptTable{frame: frame, separator: separator, metadata: filled, response: m.noted.response}
+	made := &keptTable{frame: frame, separator: separator, metadata: filled}
 	return made, made.encodeCells(table.Rows)
 }
 
@@ -187,46 +163,18 @@ func (t *keptTable) encodeCells(rows []metav1.TableRow) error {
 // tableBuffer is about how much of a Table is written at once, in bytes.
 const tableBuffer = 64 << 10
 
-// write writes the table, compressed if the response to w must be.
+// write writes the table. The first write is as short as that of a streaming
+// encoder (streamingWrite), so that the server compresses the response if it is long.
 func (t *keptTable) write(w io.Writer) error {
-	begin, length := t.beginning()
-	t.metadata.once = !checkEach
-	return t.response.write(w, begin, length, t)
-}
-
-// beginning returns the bytes before the rows, and the length of the whole table.
-func (t *keptTable) beginning() (begin []byte, length int) { return t.frame.head, t.length() }
-
-// length is how long the whole table is, in bytes.
-func (t *keptTable) length() int {
-	rows := len(t.ends)
-	length := len(t.frame.head) + len(t.cells) + len(t.frame.tail) + (rows-1)*len(t.separator)
-	for i := range t.metadata.parts {
-		length += t.metadata.parts[i].chunk.length()
-	}
-	return length + rows*(len(endOfRow)-len(t.metadata.separator))
-}
-
-// writePlain writes the table. The first write is as short as that of a streaming
-// encoder (streamingWrite), so that the response is compressed if it is long.
-func (t *keptTable) writePlain(w io.Writer) error {
 	head := t.frame.head
 	first := min(1, len(head))
 	if _, err := w.Write(head[:first]); err != nil {
 		return err
 	}
-	return t.writeRows(w, head[first:], t.metadata.parts)
-}
-
-// writeItems writes the table after its beginning.
-func (t *keptTable) writeItems(w io.Writer) error { return t.writeRows(w, nil, t.metadata.parts) }
-
-// writeRows writes the rows of parts and the end of the table, after the rest of the beginning.
-func (t *keptTable) writeRows(w io.Writer, before []byte, parts []part) error {
 	buffer := bytes.NewBuffer(make([]byte, 0, tableBuffer+tableBuffer/4))
-	buffer.Write(before)
-	for i := range parts {
-		p := &parts[i]
+	buffer.Write(head[first:])
+	for i := range t.metadata.parts {
+		p := &t.metadata.parts[i]
 		plain, err := t.metadata.plain(p)
 		if err != nil {
 			return err
@@ -264,108 +212,4 @@ func (t *keptTable) appendRow(to *bytes.Buffer, p *part, at int, plain []byte) {
 	item := p.chunk.item(plain, at)
 	to.Write(item[:len(item)-len(t.metadata.separator)])
 	to.WriteString(endOfRow)
-}
-
-// keptRows holds the compressed rows of a Table, with the metadata of one chunk. Cells
-// are made for each list, but hardly ever differ from the list before: an age of hours
-// changes once an hour. The rows are used only for a list whose cells are equal to the
-// byte, so nothing can be stale. keptRows never changes.
-type keptRows struct {
-	// cells has the rows up to where their objects are, next to each other; ends has
-	// where each of them ends.
-	cells []byte
-	ends  []int
-	// deflated has the rows with separators between them.
-	deflated *deflated
-}
-
-// has reports whether the rows have these cells; ends count from base.
-func (r *keptRows) has(cells []byte, ends []int, base int) bool {
-	return r != nil && bytes.Equal(r.cells, cells) && slices.EqualFunc(r.ends, ends, func(own, other int) bool { return own == other-base })
-}
-
-// rowsOverhead is the size of the struct keptRows alone, in bytes.
-const rowsOverhead = 56
-
-// size is the memory that r takes, in bytes.
-func (r *keptRows) size() int64 {
-	if r == nil {
-		return 0
-	}
-	return rowsOverhead + int64(cap(r.cells)) + int64(cap(r.ends))*8 + r.deflated.size()
-}
-
-// writeMember writes the table after its beginning, compressed.
-func (t *keptTable) writeMember(w io.Writer, begin []byte) error {
-	var rows bytes.Buffer
-	m := &member{
-		begin: begin, separator: t.separator, tail: t.frame.tail, chunks: len(t.metadata.parts),
-		deflated: func(i int) (*deflated, error) {
-			defer t.metadata.release(&t.metadata.parts[i])
-			return t.deflated(&t.metadata.parts[i], &rows)
-		},
-	}
-	defer t.metadata.store.share.Settle()
-	return m.write(w)
-}
-
-// deflated returns the rows of a part, compressed. They are kept from the second
-// Table on that needs them so, with the cells that they have now.
-func (t *keptTable) deflated(p *part, rows *bytes.Buffer) (*deflated, error) {
-	begin, ends := 0, t.ends[p.first:p.first+len(p.elements)]
-	if p.first > 0 {
-		begin = t.ends[p.first-1]
-	}
-	cells := t.cells[begin:ends[len(ends)-1]]
-	store := t.metadata.store
-	again := store.usedRows(p.chunk)
-	if kept := p.chunk.rows.Load(); kept.has(cells, ends, begin) {
-		return kept.deflated, nil
-	}
-	plain, err := t.metadata.plain(p)
-	if err != nil {
-		return nil, err
-	}
-	rows.Reset()
-	for at := range p.elements {
-		if at > 0 {
-			rows.Write(t.separator)
-		}
-		t.appendRow(rows, p, at, plain)
-	}
-	made := &keptRows{deflated: deflate(rows.Bytes())}
-	if again {
-		made.cells, made.ends = bytes.Clone(cells), slices.Clone(ends)
-		for i := range made.ends {
-			made.ends[i] -= begin
-		}
-		store.keepRows(p.chunk, made)
-	}
-	return made.deflated, nil
-}
-
-// usedRows records that a list was made of the rows of a chunk, and reports whether
-// it was not the first.
-func (s *Store) usedRows(c *chunk) bool { return c.usedRows.Swap(s.lists.Load()) != never }
-
-// keepRows keeps rows with a chunk, in place of earlier ones, if there is room.
-func (s *Store) keepRows(c *chunk, r *keptRows) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c.queued == nil {
-		return
-	}
-	more := r.size() - c.rows.Load().size()
-	if s.makeRoom(more, false) && c.queued != nil {
-		s.share.Add(more)
-		c.rows.Store(r)
-	}
-}
-
-// ageRows drops the rows of a chunk if no list after the given one has used them.
-func (s *Store) ageRows(c *chunk, oldest int64) {
-	if r := c.rows.Load(); r != nil && c.usedRows.Load() <= oldest {
-		c.rows.Store(nil)
-		s.share.Add(-r.size())
-	}
 }

@@ -28,11 +28,9 @@ type templateEncoder struct {
 	// is likely to be sent compressed.
 	store      *Store
 	compressed bool
-	// whole: all chunks have their bytes in one piece, and the list is written of them
-	// whether there is room to keep them or not.
+	// whole: the list is written of chunks whether there is room to keep them or not.
 	whole bool
-	// later: the list is written once, right after it was assembled, so that chunks may
-	// be made while it is written.
+	// later: the list is written once, so that chunks may be made meanwhile.
 	later bool
 	// buffer and positions are reused for each batch.
 	buffer    bytes.Buffer
@@ -177,13 +175,12 @@ func (t *templateEncoder) batch(a *assembly, begin int) (end, homeless int, err 
 	return end, homeless, nil
 }
 
-// errRoom is why a list is left to the server's own encoder: there is no room to keep
-// most of it, and the list would be in memory as a whole until the client has read it.
+// errRoom: there is no room to keep most of a list, which would be in memory as a whole until
+// the client has read it.
 var errRoom = errors.New("there is no room for the bytes of a list")
 
 // keep keeps the chunks that were just made, and returns how many items there is no room
-// for. For a compressed list, chunks that replace no other one, or whose plain bytes have
-// no room, are kept compressed only.
+// for. For a compressed list, new chunks, and those without room, are kept compressed only.
 func (t *templateEncoder) keep(parts []part, separator int) (homeless int) {
 	if t.store == nil {
 		return 0
