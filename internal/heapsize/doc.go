@@ -6,7 +6,7 @@
 //
 // [Of] makes a plan of each type once, by reflection: at which offsets the
 // type has strings, and at which it has other references. Sizing an object is
-// then a walk over those places in memory. The walk allocates nothing and needs no
+// then a walk over those places in memory, which hardly allocates and needs no
 // method of the object, so that internal types, which have no serialization
 // of their own, are counted as exactly as versioned ones.
 //

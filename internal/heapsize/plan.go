@@ -3,11 +3,9 @@
 package heapsize
 
 import (
-	"maps"
 	"reflect"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"unsafe"
 )
 
@@ -53,28 +51,19 @@ const (
 // that holds it; a longer one is walked in a loop.
 const flattened = 64
 
-// plans are those of all types met so far. The map is copied to add to it:
-// there are few types, and each is met for the first time once.
-var plans struct {
-	published atomic.Pointer[map[reflect.Type]*plan]
-	adding    sync.Mutex
-}
+// plans are those of all types met so far, *plan by reflect.Type.
+var plans sync.Map
 
 // planOf returns the plan of a type and makes it if there is none.
 func planOf(t reflect.Type) *plan {
-	if known := plans.published.Load(); known != nil {
-		if p := (*known)[t]; p != nil {
-			return p
-		}
+	if p, ok := plans.Load(t); ok {
+		return p.(*plan)
 	}
-	plans.adding.Lock()
-	defer plans.adding.Unlock()
 	c := compiler{plans: make(map[reflect.Type]*plan)}
-	if known := plans.published.Load(); known != nil {
-		maps.Copy(c.plans, *known)
-	}
 	p := c.plan(t)
-	plans.published.Store(&c.plans)
+	for t, p := range c.plans {
+		plans.LoadOrStore(t, p)
+	}
 	return p
 }
 

@@ -5,7 +5,6 @@ package heapsize
 import (
 	"math/bits"
 	"reflect"
-	"sync"
 	"unsafe"
 )
 
@@ -160,9 +159,7 @@ type mapPlan struct {
 	// key and elem are the plans of both.
 	key, elem *plan
 	walks     mapWalk
-	// scratch is where reflection copies entries to, one *scratch for each
-	// walk at a time.
-	scratch *sync.Pool
+	typ       reflect.Type // of maps that are walked by reflection
 }
 
 type mapWalk uint8
@@ -171,8 +168,8 @@ const (
 	noEntries     mapWalk = iota // nothing in them refers to anything
 	stringEntries                // laid out as a map[string]string
 	anyEntries                   // laid out as a map[string]any
-	slices                       // laid out as a map[string][]byte
-	quantities                   // laid out as a map[string]resource.Quantity
+	threeWords                   // laid out as a map[string][]byte
+	sevenWords                   // laid out as a map[string]resource.Quantity
 	otherEntries                 // by reflection
 )
 
@@ -250,23 +247,29 @@ func (c *compiler) table(t reflect.Type) *mapPlan {
 		m.walks = stringEntries
 	case text && elem.Kind() == reflect.Interface && elem.NumMethod() == 0:
 		m.walks = anyEntries
-	case text && elem.Size() == unsafe.Sizeof(threeWords{}) && uintptr(elem.Align()) == wordSize:
-		m.walks = slices
-	case text && elem.Size() == unsafe.Sizeof(sevenWords{}) && uintptr(elem.Align()) == wordSize:
-		m.walks = quantities
+	case text && elem.Size() == 3*wordSize && uintptr(elem.Align()) == wordSize:
+		m.walks = threeWords
+	case text && elem.Size() == 7*wordSize && uintptr(elem.Align()) == wordSize:
+		m.walks = sevenWords
 	default:
 		m.walks = otherEntries
-		m.scratch = &sync.Pool{New: func() any { return newScratch(t) }}
+		m.typ = t
 	}
 	return m
 }
 
-// threeWords and sevenWords stand for any values that are laid out so. The
-// copies of them keep nothing alive, the map does.
-type (
-	threeWords [3]uintptr
-	sevenWords [7]uintptr
-)
+// laidOut counts the map at v, whose values are laid out as V is. The copies of them keep
+// nothing alive, the map does.
+func laidOut[V any](w *walk, v unsafe.Pointer, m *mapPlan) {
+	entries := *(*map[string]V)(v)
+	w.bytes += m.memory(len(entries))
+	var value V // outside of the loop, or it would be allocated
+	for key, entry := range entries {
+		w.text(key)
+		value = entry
+		w.value(unsafe.Pointer(&value), m.elem)
+	}
+}
 
 // table counts the map at v, which is not nil.
 func (w *walk) table(v unsafe.Pointer, m *mapPlan) {
@@ -281,66 +284,30 @@ func (w *walk) table(v unsafe.Pointer, m *mapPlan) {
 		w.visits -= len(entries)
 	case anyEntries:
 		w.object(*(*map[string]any)(v))
-	case slices:
-		entries := *(*map[string]threeWords)(v)
-		w.bytes += m.memory(len(entries))
-		var value threeWords // outside of the loop, or it would be allocated
-		for key, entry := range entries {
-			w.text(key)
-			value = entry
-			w.value(unsafe.Pointer(&value), m.elem)
-		}
-	case quantities:
-		entries := *(*map[string]sevenWords)(v)
-		w.bytes += m.memory(len(entries))
-		var value sevenWords // outside of the loop, or it would be allocated
-		for key, entry := range entries {
-			w.text(key)
-			value = entry
-			w.value(unsafe.Pointer(&value), m.elem)
-		}
+	case threeWords:
+		laidOut[[3]uintptr](w, v, m)
+	case sevenWords:
+		laidOut[[7]uintptr](w, v, m)
 	default:
 		// The length of every map type is found alike.
 		n := len(*(*map[string]string)(v))
 		w.bytes += m.memory(n)
 		if n > 0 && m.walks == otherEntries {
-			s := m.scratch.Get().(*scratch)
-			s.entries(w, v, m)
-			m.scratch.Put(s)
+			w.entries(v, m)
 		}
 	}
 }
 
-// scratch is a map variable, and a key and a value to copy entries to: what
-// reflection needs to walk a map without allocating. A scratch holds nothing between
-// two walks.
-type scratch struct {
-	table, key, elem reflect.Value
-	iter             *reflect.MapIter
-	// at are the addresses of the three.
-	at [3]unsafe.Pointer
-}
-
-func newScratch(t reflect.Type) *scratch {
-	table, key, elem := reflect.New(t), reflect.New(t.Key()), reflect.New(t.Elem())
-	s := &scratch{table: table.Elem(), key: key.Elem(), elem: elem.Elem()}
-	s.at = [3]unsafe.Pointer{table.UnsafePointer(), key.UnsafePointer(), elem.UnsafePointer()}
-	s.iter = s.table.MapRange()
-	return s
-}
-
-// entries counts what the entries of the map at v refer to.
-func (s *scratch) entries(w *walk, v unsafe.Pointer, m *mapPlan) {
-	*(*unsafe.Pointer)(s.at[0]) = *(*unsafe.Pointer)(v)
-	for s.iter.Reset(s.table); w.visits > 0 && s.iter.Next(); {
+// entries counts what the entries of the map at v refer to, by reflection, which allocates:
+// few types have such maps.
+func (w *walk) entries(v unsafe.Pointer, m *mapPlan) {
+	key, elem := reflect.New(m.typ.Key()), reflect.New(m.typ.Elem())
+	table := *(*unsafe.Pointer)(v) // or what v points at would be allocated
+	for iter := reflect.NewAt(m.typ, unsafe.Pointer(&table)).Elem().MapRange(); w.visits > 0 && iter.Next(); {
 		w.visits--
-		s.key.SetIterKey(s.iter)
-		w.value(s.at[1], m.key)
-		s.elem.SetIterValue(s.iter)
-		w.value(s.at[2], m.elem)
+		key.Elem().SetIterKey(iter)
+		w.value(key.UnsafePointer(), m.key)
+		elem.Elem().SetIterValue(iter)
+		w.value(elem.UnsafePointer(), m.elem)
 	}
-	s.iter.Reset(reflect.Value{})
-	s.table.SetZero()
-	s.key.SetZero()
-	s.elem.SetZero()
 }
