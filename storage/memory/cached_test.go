@@ -22,9 +22,8 @@ import (
 
 // A burst of changes at full speed reaches all watchers that read, once and in order;
 // those that never read cost the others nothing.
-func TestBurst(t *testing.T) { burst(t, 2000, 200, 10) }
-
-func burst(t *testing.T, changes, watchers, silent int) {
+func TestBurst(t *testing.T) {
+	const changes, watchers, silent = 2000, 200, 10
 	s := open(t)
 	// A machine that others use takes longer for the burst than events are kept.
 	c := cachetest.Start(t, s, func(c *cacher.Config) { c.EventsHistoryWindow = time.Hour })

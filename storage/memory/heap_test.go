@@ -16,14 +16,6 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/race"
 )
 
-// TestBurstInFull is TestBurst with 20,000 changes and 1,000 watchers.
-func TestBurstInFull(t *testing.T) {
-	if race.Enabled {
-		t.Skip("twenty million events take too long with the race detector")
-	}
-	burst(t, 20_000, 1000, 10)
-}
-
 // heapOf returns the heap in use, in bytes.
 func heapOf() int64 {
 	var stats runtime.MemStats
