@@ -18,7 +18,7 @@ type Cacher struct {
 	config    Config
 	metrics   *metrics.Resource
 	errors    errorLog
-	lifecycle *lifecycle[engine]
+	lifecycle *lifecycle
 	stats     atomic.Pointer[storage.Stats] // storage's last ones, for while the cache sleeps
 	// estimates: storage estimates the sizes of objects.
 	estimates atomic.Bool
@@ -37,11 +37,7 @@ func New(config Config) (*Cacher, error) {
 		return nil, err
 	}
 	c := &Cacher{config: config}
-	c.lifecycle = newLifecycle(lifecycleConfig[engine]{
-		clock: config.Clock, idleTimeout: config.IdleTimeout,
-		start: c.startEngine, stopped: c.stoppedEngine, end: (*engine).stop, watched: func(e *engine) bool { return e.fanout.Watched() },
-		idle: c.rememberStats, slept: c.slept,
-	})
+	c.lifecycle = newLifecycle(c)
 	handles := config.Metrics.For
 	if config.LazyStart {
 		handles = config.Metrics.ForAsleep

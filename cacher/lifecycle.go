@@ -6,9 +6,6 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
-	"time"
-
-	"k8s.io/utils/clock"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
 )
@@ -24,8 +21,8 @@ const asleep = -1
 // An engine is started and ended without any lock held: while one goroutine does
 // so, mu.changing is set, and everyone else who needs that waits for the channel to
 // be closed. So there is at most one engine at a time.
-type lifecycle[E any] struct {
-	config lifecycleConfig[E]
+type lifecycle struct {
+	of *Cacher
 	// ctx ends when stop is called, and tasks has the follower of use.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -33,7 +30,7 @@ type lifecycle[E any] struct {
 
 	// engine is nil while the cache sleeps. Once the cache is stopped it is the
 	// last engine, which refuses every request.
-	engine atomic.Pointer[E]
+	engine atomic.Pointer[engine]
 	// users is how many calls use the engine now, or asleep; without an idle timeout
 	// nobody counts. Only the goroutine that has set mu.changing changes users from
 	// and to asleep.
@@ -51,41 +48,21 @@ type lifecycle[E any] struct {
 	}
 }
 
-// lifecycleConfig configures a lifecycle. The functions are called with no lock held.
-type lifecycleConfig[E any] struct {
-	clock       clock.Clock
-	idleTimeout time.Duration // after which an unused engine is ended; 0: never
-	// start makes an engine and starts it, for the request with the context, or for
-	// begin with the context of the lifecycle.
-	start func(context.Context) *E
-	// stopped makes an engine that refuses every request.
-	stopped func() *E
-	// end ends an engine and everything that it has started. It may be called more
-	// than once, and by many at a time.
-	end func(*E)
-	// watched reports whether a watch is open, which is a use of the engine.
-	watched func(*E) bool
-	// idle is called before an engine that nobody uses is ended, and slept after
-	// that.
-	idle  func(context.Context)
-	slept func()
-}
-
-func newLifecycle[E any](config lifecycleConfig[E]) *lifecycle[E] {
-	l := &lifecycle[E]{config: config}
+func newLifecycle(of *Cacher) *lifecycle {
+	l := &lifecycle{of: of}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.users.Store(asleep)
 	return l
 }
 
 // current returns the engine, nil while the cache sleeps. The engine may end at any time.
-func (l *lifecycle[E]) current() *E { return l.engine.Load() }
+func (l *lifecycle) current() *engine { return l.engine.Load() }
 
 // acquire returns the engine, after starting one if there is none. The engine stays
 // until release is called. If ctx ends while another goroutine starts or ends an
 // engine, acquire returns nil, and release must not be called.
-func (l *lifecycle[E]) acquire(ctx context.Context) *E {
-	if l.config.idleTimeout == 0 {
+func (l *lifecycle) acquire(ctx context.Context) *engine {
+	if l.of.config.IdleTimeout == 0 {
 		if e := l.engine.Load(); e != nil {
 			return e
 		}
@@ -104,29 +81,29 @@ func (l *lifecycle[E]) acquire(ctx context.Context) *E {
 }
 
 // release ends the use of an engine. The idle timeout counts from here.
-func (l *lifecycle[E]) release() {
-	if l.config.idleTimeout != 0 {
+func (l *lifecycle) release() {
+	if l.of.config.IdleTimeout != 0 {
 		l.use()
 		l.users.Add(-1)
 	}
 }
 
 // begin starts an engine before any request needs it.
-func (l *lifecycle[E]) begin() {
+func (l *lifecycle) begin() {
 	if l.wake(l.ctx) != nil {
 		l.release()
 	}
 }
 
 // use notes that the cache is used. Many goroutines read the note: it is written once.
-func (l *lifecycle[E]) use() {
+func (l *lifecycle) use() {
 	if !l.used.Load() {
 		l.used.Store(true)
 	}
 }
 
 // wake returns the engine as acquire does.
-func (l *lifecycle[E]) wake(ctx context.Context) *E {
+func (l *lifecycle) wake(ctx context.Context) *engine {
 	if !l.lockUnchanging(ctx) {
 		return nil
 	}
@@ -139,7 +116,7 @@ func (l *lifecycle[E]) wake(ctx context.Context) *E {
 	l.beginChange()
 	l.mu.Unlock()
 
-	var e *E
+	var e *engine
 	defer func() {
 		l.mu.Lock()
 		if e != nil { // start has not panicked
@@ -150,11 +127,11 @@ func (l *lifecycle[E]) wake(ctx context.Context) *E {
 		l.mu.Unlock()
 	}()
 	if stopped {
-		e = l.config.stopped()
+		e = l.of.stoppedEngine()
 		return e
 	}
-	started := l.config.start(ctx)
-	if l.config.idleTimeout != 0 {
+	started := l.of.startEngine(ctx)
+	if l.of.config.IdleTimeout != 0 {
 		// Ends when it has put the cache to sleep, or with stop, which awaits it.
 		l.tasks.Run(func() { l.followUse(started) })
 	}
@@ -164,7 +141,7 @@ func (l *lifecycle[E]) wake(ctx context.Context) *E {
 
 // lockUnchanging takes mu while no engine starts or ends. It returns false, without
 // mu, if the context ends before.
-func (l *lifecycle[E]) lockUnchanging(ctx context.Context) bool {
+func (l *lifecycle) lockUnchanging(ctx context.Context) bool {
 	l.mu.Lock()
 	for l.mu.changing != nil {
 		changing := l.mu.changing
@@ -180,25 +157,25 @@ func (l *lifecycle[E]) lockUnchanging(ctx context.Context) bool {
 }
 
 // beginChange and endChange are called with mu held.
-func (l *lifecycle[E]) beginChange() { l.mu.changing = make(chan struct{}) }
+func (l *lifecycle) beginChange() { l.mu.changing = make(chan struct{}) }
 
-func (l *lifecycle[E]) endChange() {
+func (l *lifecycle) endChange() {
 	close(l.mu.changing)
 	l.mu.changing = nil
 }
 
 // followUse puts the cache to sleep once nobody has used it for the idle timeout.
-func (l *lifecycle[E]) followUse(e *E) {
+func (l *lifecycle) followUse(e *engine) {
 	for {
 		select {
-		case <-l.config.clock.After(l.config.idleTimeout):
+		case <-l.of.config.Clock.After(l.of.config.IdleTimeout):
 		case <-l.ctx.Done():
 			return
 		}
 		if l.busy(e) {
 			continue
 		}
-		l.config.idle(l.ctx)
+		l.of.rememberStats(l.ctx)
 		if l.endIdle(e) {
 			return
 		}
@@ -206,9 +183,9 @@ func (l *lifecycle[E]) followUse(e *E) {
 }
 
 // busy reports whether the cache is in use, or was since busy was last called.
-func (l *lifecycle[E]) busy(e *E) bool {
+func (l *lifecycle) busy(e *engine) bool {
 	used := l.used.Swap(false)
-	if l.config.watched(e) {
+	if e.fanout.Watched() {
 		l.used.Store(true)
 		return true
 	}
@@ -216,7 +193,7 @@ func (l *lifecycle[E]) busy(e *E) bool {
 }
 
 // endIdle ends the engine if nobody uses it, and reports whether it did.
-func (l *lifecycle[E]) endIdle(e *E) bool {
+func (l *lifecycle) endIdle(e *engine) bool {
 	l.lockUnchanging(context.Background())
 	if l.mu.stopped || !l.users.CompareAndSwap(0, asleep) {
 		l.mu.Unlock()
@@ -227,11 +204,11 @@ func (l *lifecycle[E]) endIdle(e *E) bool {
 
 	// Nobody can acquire the engine any more. Users who came since the cache was found
 	// idle have opened a watch, or are gone; both is a use.
-	ends := !l.used.Load() && !l.config.watched(e)
+	ends := !l.used.Load() && !e.fanout.Watched()
 	if ends {
 		l.engine.Store(nil)
-		l.config.end(e)
-		l.config.slept()
+		e.stop()
+		l.of.slept()
 	}
 
 	l.mu.Lock()
@@ -245,7 +222,7 @@ func (l *lifecycle[E]) endIdle(e *E) bool {
 
 // stop is final: no engine is started any more, the last one is ended, and so is
 // everything that the lifecycle has started. It returns true to the first caller.
-func (l *lifecycle[E]) stop() (first bool) {
+func (l *lifecycle) stop() (first bool) {
 	l.cancel()
 	l.mu.Lock()
 	first = !l.mu.stopped
@@ -255,7 +232,7 @@ func (l *lifecycle[E]) stop() (first bool) {
 	e := l.engine.Load()
 	l.mu.Unlock()
 	if e != nil {
-		l.config.end(e)
+		e.stop()
 	}
 	l.tasks.Close()
 	return first
