@@ -333,6 +333,47 @@ func (tl *timeline) addIndex() {
 	}
 }
 
+// A snapshot from before a Replace is never given to a reader that has seen
+// the state after it, also in the moment in which Replace ends.
+func TestNoSnapshotFromBeforeReplace(t *testing.T) {
+	const base = timelineStart + 10
+	s := watchcache.New(roomy)
+	tl := &timeline{t: t, state: s}
+	var readers sync.WaitGroup
+	for range 3 {
+		readers.Go(func() {
+			for !tl.pause() && !t.Failed() {
+				generation, _ := tl.generation()
+				for rv := uint64(base + 1); rv < base+4; rv++ {
+					snapshot, err := s.At(rv)
+					if err != nil {
+						continue
+					}
+					if g, ok := checkTimeline(t, snapshot); ok && g < generation {
+						t.Errorf("at %d: generation %d after %d was seen", rv, g, generation)
+					}
+				}
+			}
+		})
+	}
+	for generation := range 2500 {
+		// The list of every other generation is too new for the versions that
+		// are asked for: these are in the window of the one before.
+		listed := uint64(base + generation%2*20)
+		s.Replace(timelineList(listed, generation), listed)
+		for rv := listed + 1; rv < listed+6; rv++ {
+			if _, err := s.Apply(timelineChange(rv, generation)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if t.Failed() {
+			break
+		}
+	}
+	tl.done.Store(true)
+	readers.Wait()
+}
+
 // Regression 48: trees are cloned only where nobody else can be: readers of all
 // kinds of snapshots, of the trees themselves and of the indexes go on while the
 // writer changes them, clones them for the next snapshot and carries them over a
