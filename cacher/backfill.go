@@ -114,7 +114,7 @@ func (e *engine) joinPiece(rv uint64) *piece {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch f := b.mu.fetching; {
-	case e.trust.lists.Load() > 1: // events may have been missed, and the clients list as well
+	case e.listedAgain():
 		return nil
 	case rv < b.mu.refused && e.time.Now() < b.mu.retry:
 		return nil
@@ -133,6 +133,11 @@ func (e *engine) joinPiece(rv uint64) *piece {
 	b.mu.running = true
 	return p
 }
+
+// listedAgain reports whether the state was listed more than once. Events may have been
+// missed before without a trace, so clients from before the list must list as well, and
+// the window must not reach back over it.
+func (e *engine) listedAgain() bool { return e.trust.lists.Load() > 1 }
 
 // fetchPieces gathers requests and fetches their piece, as long as there are any.
 func (e *engine) fetchPieces() {
@@ -170,8 +175,8 @@ func (e *engine) fetchPiece(wanted uint64) {
 	for from := wanted; ; {
 		_, oldest, _ := e.state.Reach()
 		switch {
-		case from >= oldest && err == nil:
-			return // it is there
+		case e.listedAgain(), from >= oldest && err == nil:
+			return // no piece is of use, or it is there
 		case from < oldest:
 			err = e.backfillAfter(ctx, oldest, from)
 		}
@@ -184,7 +189,7 @@ func (e *engine) fetchPiece(wanted uint64) {
 		}
 		refused, from = from+1, from+(oldest-from+1)/2
 	}
-	if e.ctx.Err() != nil {
+	if e.ctx.Err() != nil || e.listedAgain() {
 		return
 	}
 	if refused > 0 {
@@ -217,6 +222,9 @@ func (e *engine) backfillAfter(ctx context.Context, oldest, from uint64) error {
 	// then no event was missing from the watch.
 	if err := e.readBefore(ctx, p, from, at.Len()); err != nil {
 		return err
+	}
+	if e.listedAgain() { // of an at from before the list, Backfill says the same
+		return watchcache.ErrExpired
 	}
 	_, err = e.state.Backfill(at, from, p.changes, p.before, int64(e.time.Now()))
 	return err
