@@ -3,10 +3,7 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"math"
-	"regexp"
 	"testing"
 	"time"
 
@@ -82,50 +79,6 @@ func TestGoals(t *testing.T) {
 	}
 	require.Nil(t, figure{goal: noGoal()}.result("work", values).Met)
 	require.Nil(t, figure{goal: ofFloor(1)}.result("work", map[subject][]float64{ours: {1}}).Met, "nothing to judge by")
-}
-
-func TestFlags(t *testing.T) {
-	var errOut bytes.Buffer
-	s, err := parse([]string{"-rows", "get", "-pairs", "7", "-objects", "400", "-subjects", "ours,floor", "-out", "json"}, &errOut)
-	require.NoError(t, err)
-	require.True(t, s.rows.MatchString("GET rv=0"))
-	require.Equal(t, 7, s.pairs)
-	require.Equal(t, 400, s.size.objects)
-	require.Equal(t, []subject{ours, floor}, s.subjects)
-	for _, wrong := range [][]string{
-		{"-rows", "("}, {"-pairs", "0"}, {"-objects", "150"}, {"-objects", "0"}, {"-out", "xml"}, {"-subjects", "theirs"}, {"rest"},
-	} {
-		_, err := parse(wrong, &errOut)
-		require.ErrorContains(t, err, wrong[len(wrong)-1])
-	}
-}
-
-func TestReport(t *testing.T) {
-	met := true
-	r := report{
-		Environment: machine{Command: "go run ./bench", Cores: 2},
-		Results: []result{
-			{Work: "a", Figure: "one", Unit: nanoseconds, Ours: spread{N: 1, Median: 1500, Min: 1500, Max: 1500}, Goal: "≤ 1", Met: &met},
-			{Work: "a", Figure: "two", Unit: count},
-		},
-	}
-	var out bytes.Buffer
-	measured := report{Environment: machine{Platform: "linux/amd64"}, Results: []result{
-		{Work: "one event, 10,000 watchers: all", Figure: "CPU less pacing", Unit: nanoseconds, samples: map[subject][]float64{ours: {213, 195.5}, shipped: {math.NaN()}}},
-	}}
-	require.NoError(t, measured.benchfmt(&out))
-	require.Contains(t, out.String(), "goos: linux\ngoarch: amd64\n")
-	require.Contains(t, out.String(), "\n\nBenchmarkOne_event,_10,000_watchers_all/figure=CPU_less_pacing/cache=ours 1 213 ns/op\n"+
-		"BenchmarkOne_event,_10,000_watchers_all/figure=CPU_less_pacing/cache=ours 1 195.5 ns/op\n")
-	require.NotContains(t, out.String(), "NaN")
-	out.Reset()
-	require.NoError(t, r.markdown(&out))
-	require.Regexp(t, regexp.MustCompile(`(?m)^\| a: one \| 1\.5 µs \| – \| – \| – \| – \| ≤ 1 \| met \|\n\| – two \| – `), out.String())
-	out.Reset()
-	require.NoError(t, r.json(&out))
-	var back report
-	require.NoError(t, json.Unmarshal(out.Bytes(), &back))
-	require.Equal(t, r, back)
 }
 
 // The rows of growth say what they measure at other numbers than these.

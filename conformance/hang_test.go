@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 )
 
@@ -42,12 +41,6 @@ var hangs = map[string]struct {
 		run:   func(t *testing.T, f *fixture) { f.get(t, f.raw, Prefix+"a/one", "") },
 		close: func(h holdsOn) { close(h.closed) },
 		says:  []string{"closed"}, // the clause says so in time
-	},
-	"a test of its own": {
-		run: func(t *testing.T, f *fixture) {
-			t.Run("inner", func(t *testing.T) { _ = f.raw.Get(f.ctx, Prefix+"a/one", storage.GetOptions{}, &example.Pod{}) })
-		},
-		close: func(holdsOn) {},
 	},
 	"a clause that goes on when its test is over": {
 		run: func(t *testing.T, _ *fixture) {

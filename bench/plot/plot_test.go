@@ -40,20 +40,3 @@ func TestPlotsAreFresh(t *testing.T) {
 		}
 	}
 }
-
-// A table as bench prints it, in a page with other tables.
-const page = "# Figures\n\n| work | before | after |\n|---|---|---|\n| one event | 1 | 2 |\n\n" +
-	"| work | ours | shipped | floor | ours / shipped | ours / floor | goal | |\n|---|---|---|---|---|---|---|---|\n" +
-	"| one event: at 60/s: CPU | 226 µs (218 µs..272 µs) | 24.1 ms (18.8 ms..26.3 ms) | – | 1/90 | – | ≤ 1 | met |\n" +
-	"| – closed | 0 | 100 | 2 | – | – | – | – |\n" +
-	"| GET | -133 ns (-101 µs..11.2 µs) | 1.5 s | | | | | |\n\n| a | 1 |\n"
-
-func TestParse(t *testing.T) {
-	require.Equal(t, figures{
-		"one event: at 60/s": {
-			"CPU":    {ours: {226e3, 218e3, 272e3}, shipped: {24.1e6, 18.8e6, 26.3e6}},
-			"closed": {ours: {0, 0, 0}, shipped: {100, 100, 100}, floor: {2, 2, 2}},
-		},
-		"GET": {"GET": {ours: {-133, -101e3, 11.2e3}, shipped: {1.5e9, 1.5e9, 1.5e9}}},
-	}, parse(page))
-}

@@ -45,15 +45,6 @@ func TestChecker(t *testing.T) {
 	}
 }
 
-func TestClosureChecker(t *testing.T) {
-	require.NotEmpty(t, checkClosure(module+"/internal/memstore []\n", closures[2]))
-	require.Equal(t,
-		[]string{`d is linked, through "b c": why`},
-		checkClosure("d []\nb [d]\nc [d]\na [b c]\n", closure{never: []string{"d"}, reason: "why"}))
-	_, err := listDeps(root, module+"/no/such/package")
-	require.ErrorContains(t, err, "no/such/package")
-}
-
 // write puts files under a new folder.
 func write(t *testing.T, files map[string]string) string {
 	t.Helper()

@@ -154,27 +154,3 @@ func checkLink(root string, pages map[string]string, page, target string) string
 	}
 	return ""
 }
-
-func TestCheckLink(t *testing.T) {
-	pages := map[string]string{"README.md": "# Top\n\n## Read `on`, twice: A_b's [Links](x.md)\n\n## Same\n\n## Same\n", "docs/a.md": ""}
-	root := write(t, map[string]string{"README.md": pages["README.md"], "docs/a.md": "", "docs/x.svg": ""})
-	for target, want := range map[string]string{
-		"docs/a.md":                 "",
-		"docs":                      "",
-		"#read-on-twice-a_bs-links": "",
-		"#same-1":                   "",
-		"https://semver.org/spec":   "",
-		"docs/b.md":                 "there is no such file",
-		"docs/a.md#top":             "no such heading",
-		"../elsewhere/README.md":    "leaves the repository",
-		"http://example.com":        "neither https",
-	} {
-		if got := checkLink(root, pages, "README.md", target); want == "" {
-			require.Empty(t, got, target)
-		} else {
-			require.Contains(t, got, want, target)
-		}
-	}
-	require.ElementsMatch(t, []string{"a.md", "d.md", "e.md"},
-		linksOf("[one](a.md) `[no](code.md)`\n```sh\n[no](block.md)\n```\n[ref]: d.md\n<a href=\"e.md\">\n"))
-}

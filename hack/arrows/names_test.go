@@ -217,18 +217,3 @@ func (n names) astray(steps [][]string) []string {
 	}
 	return found
 }
-
-func TestUnknownNames(t *testing.T) {
-	n := names{
-		tests: map[string]bool{"TestA": true}, packages: map[string]bool{"cacher": true},
-		declared: map[string]bool{"cacher.Config": true}, files: map[string]bool{}, folders: map[string]bool{},
-	}
-	n.addPath("cacher/a.go")
-	for name, known := range map[string]bool{
-		"TestA": true, "TestB": false, "a.go": true, "c.go": false, "cacher/": true, "cacher/internal/y": false,
-		"cacher.Config": true, "cacher.WithMetrics(collectors)": false, "storage.Interface": true, "pods": true,
-	} {
-		require.Equal(t, known, len(n.unknown("Of `"+name+"`.")) == 0, name)
-	}
-	require.Equal(t, []string{"cacher/b.go"}, n.astray([][]string{{"1", "`cacher/a.go`, `b.go`", "`Apply`"}}))
-}

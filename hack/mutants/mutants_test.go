@@ -79,31 +79,3 @@ func regressionRows(t *testing.T) int {
 	require.NoError(t, err)
 	return len(regexp.MustCompile(`(?m)^\| \d+ \|`).FindAll(text, -1))
 }
-
-const difference = "\n--- a/cacher/feed.go\n+++ b/cacher/feed.go\n@@ -1 +1 @@\n-a\n+b\n"
-
-func TestParse(t *testing.T) {
-	t.Parallel()
-	p, err := parse("001-a", "bug: a lock is dropped\ncaught by: ./cacher TestA|TestB/sub\nwith: -race -tags=invariants\nhang: counts\nregressions: 3, 8\n"+difference)
-	require.NoError(t, err)
-	require.Equal(t, patch{
-		name: "001-a", bug: "a lock is dropped", pkg: "./cacher", tests: "TestA|TestB/sub",
-		with: []string{"-race", "-tags=invariants"}, hang: true, regressions: "3, 8", files: []string{"cacher/feed.go"},
-	}, p)
-	require.Equal(t, "go test -run '^TestA$|^TestB$/^sub$' ./cacher -race -tags=invariants", p.command())
-	for text, want := range map[string]string{
-		"":                                     "no difference",
-		"bug: b\n":                             "no difference",
-		"caught by: ./cacher T\n" + difference: "no bug",
-		"bug: b\n" + difference:                "no caught by",
-		"bug: b\ncaught by: cacher T\n" + difference:                         "no caught by",
-		"bug: b\ncaught by: ./cacher\n" + difference:                         "no caught by",
-		"bug: b\ncaught by: ./cacher T\nhang: yes\n" + difference:            `hang is "yes"`,
-		"bug: b\ncaught by: ./cacher T\nwhy: because\n" + difference:         `"why: because"`,
-		"bug: b\ncaught by: ./c T\n\n--- a/c/a_test.go\n+++ b/c/a_test.go\n": "a_test.go is changed",
-	} {
-		_, err := parse("001-a", text)
-		require.ErrorContains(t, err, want, "%q", text)
-		require.ErrorContains(t, err, "001-a")
-	}
-}

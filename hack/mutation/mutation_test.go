@@ -10,21 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func newModule(t *testing.T, files map[string]string) string {
-	t.Helper()
-	root := t.TempDir()
-	for name, text := range files {
-		name = filepath.Join(root, name)
-		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o700))
-		require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
-	}
-	return root
-}
-
 // A module whose test notices one change of two.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	root := newModule(t, nil)
+	root := t.TempDir()
 	write := func(name, text string) {
 		name = filepath.Join(root, name)
 		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o700))

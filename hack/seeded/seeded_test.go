@@ -19,23 +19,6 @@ func sources(t *testing.T) string {
 	return dir
 }
 
-func TestEditsAreMadeInCopies(t *testing.T) {
-	from, to := sources(t), t.TempDir()
-	require.NoError(t, write(to, from, []edit{{"runtime/select.go", "chance()", "seeded()", 2}}))
-	changed, err := os.ReadFile(filepath.Join(to, "runtime", "select.go.txt"))
-	require.NoError(t, err)
-	assert.Equal(t, "j := seeded()\nk := seeded()\n", string(changed))
-	kept, err := os.ReadFile(filepath.Join(from, "runtime", "select.go"))
-	require.NoError(t, err)
-	assert.Equal(t, "j := chance()\nk := chance()\n", string(kept))
-	overlay, err := os.ReadFile(filepath.Join(to, "overlay.json"))
-	require.NoError(t, err)
-	for _, name := range []string{"select.go", "seeded.go"} {
-		assert.Contains(t, string(overlay), filepath.Join(from, "runtime", name))
-		assert.Contains(t, string(overlay), filepath.Join(to, "runtime", name+".txt"))
-	}
-}
-
 // A version of Go that lacks a place must not be used with what another one had.
 func TestAnotherVersionOfGoIsNamed(t *testing.T) {
 	from, to := sources(t), t.TempDir()

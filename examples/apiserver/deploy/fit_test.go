@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -157,44 +156,6 @@ func TestPodsAreSelected(t *testing.T) {
 			}
 		}
 	}
-}
-
-// The account of the Pods, and that of Prometheus, exist and may do what they
-// need; that of Prometheus nothing else.
-func TestAccess(t *testing.T) {
-	objects := manifests(t)
-	deployment, _ := podOf(t)
-	require.Equal(t, app, deployment.Spec.Template.Spec.ServiceAccountName)
-	for account, roles := range map[string][]string{
-		app:             {"system:auth-delegator", "extension-apiserver-authentication-reader", app},
-		"fleet-metrics": {"fleet-metrics"},
-	} {
-		require.Contains(t, objects, "ServiceAccount/"+account)
-		subject := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: account, Namespace: namespace}
-		var bound []string
-		for _, object := range objects {
-			switch binding := object.(type) {
-			case *rbacv1.ClusterRoleBinding:
-				if slices.Contains(binding.Subjects, subject) {
-					bound = append(bound, binding.RoleRef.Name)
-				}
-			case *rbacv1.RoleBinding:
-				if slices.Contains(binding.Subjects, subject) {
-					bound = append(bound, binding.RoleRef.Name)
-				}
-			}
-		}
-		require.ElementsMatch(t, roles, bound, account)
-	}
-	role := get[*rbacv1.ClusterRole](t, objects, "ClusterRole/fleet-metrics")
-	require.Equal(t, []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}}, role.Rules)
-
-	token := get[*ServiceMonitor](t, objects, "ServiceMonitor/"+app).Spec.Endpoints[0].Authorization
-	require.Equal(t, "Bearer", token.Type)
-	secret := get[*corev1.Secret](t, objects, "Secret/"+token.Credentials.Name)
-	require.Equal(t, corev1.ServiceAccountTokenKey, token.Credentials.Key)
-	require.Equal(t, corev1.SecretTypeServiceAccountToken, secret.Type)
-	require.Equal(t, "fleet-metrics", secret.Annotations[corev1.ServiceAccountNameKey])
 }
 
 func selects(t *testing.T, selector, set map[string]string) bool {

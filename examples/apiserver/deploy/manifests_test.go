@@ -28,11 +28,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// The names that the files of this folder have in common.
-const (
-	namespace = "fleet-system"
-	app       = "fleet-apiserver"
-)
+// app is the name that the files of this folder have in common.
+const app = "fleet-apiserver"
 
 // manifests returns the objects of all files, by kind and name, as in
 // "Deployment/fleet-apiserver".
@@ -100,23 +97,4 @@ func get[T runtime.Object](t *testing.T, objects map[string]runtime.Object, name
 	object, ok := objects[name].(T)
 	require.True(t, ok, "%s is a %T", name, objects[name])
 	return object
-}
-
-// Every object that has a namespace is in the one of namespace.yaml, but for the
-// RoleBinding that gives access to a ConfigMap of kube-system.
-func TestNamespaces(t *testing.T) {
-	objects := manifests(t)
-	require.Contains(t, objects, "Namespace/"+namespace)
-	for name, object := range objects {
-		accessor, err := meta.Accessor(object)
-		require.NoError(t, err)
-		switch object.(type) {
-		case *corev1.Namespace, *rbacv1.ClusterRole, *rbacv1.ClusterRoleBinding, *APIService:
-			require.Empty(t, accessor.GetNamespace(), name)
-		case *rbacv1.RoleBinding:
-			require.Equal(t, "kube-system", accessor.GetNamespace(), name)
-		default:
-			require.Equal(t, namespace, accessor.GetNamespace(), name)
-		}
-	}
 }

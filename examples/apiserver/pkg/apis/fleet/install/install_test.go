@@ -80,38 +80,3 @@ func TestDefaults(t *testing.T) {
 		require.Equal(t, fleet.FirmwareStable, obj.(*fleet.Device).Spec.Firmware.Channel, version)
 	}
 }
-
-func TestFieldLabels(t *testing.T) {
-	scheme := newScheme(t)
-	for _, test := range []struct {
-		version     schema.GroupVersion
-		label, want string
-	}{
-		{v1.SchemeGroupVersion, "metadata.name", "metadata.name"},
-		{v1.SchemeGroupVersion, "metadata.namespace", "metadata.namespace"},
-		{v1.SchemeGroupVersion, "spec.zone", "spec.zone"},
-		{v1.SchemeGroupVersion, "spec.owner", "spec.owner"},
-		{v1.SchemeGroupVersion, "status.phase", "status.phase"},
-		{v1.SchemeGroupVersion, "spec.firmware.channel", "spec.firmware.channel"},
-		{v1.SchemeGroupVersion, "spec.firmwareChannel", ""},
-		{v1.SchemeGroupVersion, "spec.model", ""},
-		{v1beta1.SchemeGroupVersion, "metadata.name", "metadata.name"},
-		{v1beta1.SchemeGroupVersion, "metadata.namespace", "metadata.namespace"},
-		{v1beta1.SchemeGroupVersion, "spec.zone", "spec.zone"},
-		{v1beta1.SchemeGroupVersion, "spec.owner", "spec.owner"},
-		{v1beta1.SchemeGroupVersion, "status.phase", "status.phase"},
-		{v1beta1.SchemeGroupVersion, "spec.firmwareChannel", "spec.firmware.channel"},
-		{v1beta1.SchemeGroupVersion, "spec.firmware.channel", ""},
-	} {
-		t.Run(test.version.Version+"/"+test.label, func(t *testing.T) {
-			label, value, err := scheme.ConvertFieldLabel(test.version.WithKind("Device"), test.label, "x")
-			if test.want == "" {
-				require.ErrorContains(t, err, test.label)
-				return
-			}
-			require.NoError(t, err)
-			require.Equal(t, test.want, label)
-			require.Equal(t, "x", value)
-		})
-	}
-}
