@@ -4,12 +4,8 @@ package integration
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,7 +13,6 @@ import (
 
 	fleetv1 "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1"
 	informers "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/generated/informers/externalversions"
-	"github.com/kube-watchcache/watchcache/integration/etcdserver"
 )
 
 // testRestart stops the server as Ctrl-C does, starts it again on its data and
@@ -74,35 +69,6 @@ func has(all []*fleetv1.Device, one *fleetv1.Device) bool {
 	return false
 }
 
-// testEtcdRestart takes the server's etcd away for a while.
-func testEtcdRestart(t *testing.T, s *apiserver, etcd *etcdserver.Server) {
-	client := clientsetFor(t, s)
-	create(t, client, "outage", "before", 3)
-	since, err := client.FleetV1().Devices("outage").List(within(t), metav1.ListOptions{})
-	require.NoError(t, err)
-	w := openWatch(t, s, "/apis/fleet.example.com/v1/namespaces/outage/devices?watch=true&resourceVersion="+since.ResourceVersion)
-
-	require.NoError(t, etcd.Stop(within(t)))
-	any, err := client.FleetV1().Devices("outage").List(within(t), metav1.ListOptions{ResourceVersion: "0"})
-	require.NoError(t, err, "a list of any version needs no etcd")
-	require.Len(t, any.Items, 3)
-	require.NoError(t, etcd.Restart(within(t)))
-
-	var created *fleetv1.Device
-	eventually(t, "nothing can be written after etcd's restart", func(ctx context.Context) (bool, error) {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-		defer cancel()
-		var err error
-		created, err = client.FleetV1().Devices("outage").Create(ctx, device("outage", fmt.Sprintf("after-%d", time.Now().UnixNano()), "hh-1"), metav1.CreateOptions{})
-		return err == nil, err
-	})
-	for metaOf(t, w.next(t)).UID != created.UID { // a create that timed out may have worked
-	}
-	now, err := client.FleetV1().Devices("outage").List(within(t), metav1.ListOptions{})
-	require.NoError(t, err)
-	require.GreaterOrEqual(t, len(now.Items), 4)
-}
-
 // testInterrupt is Ctrl-C while a client watches.
 func testInterrupt(t *testing.T, s *apiserver) {
 	w := openWatch(t, s, devicesV1+"?watch=true&resourceVersion=0")
@@ -110,28 +76,4 @@ func testInterrupt(t *testing.T, s *apiserver) {
 	require.Zero(t, s.interrupt(t), "the exit status of a server that was interrupted\n%s", &s.log)
 	require.ErrorIs(t, w.end(t), io.EOF, "the watch was cut off")
 	require.NotContains(t, s.log.String(), "DATA RACE")
-}
-
-// testSecondServer starts servers that can't run beside the one that does.
-func testSecondServer(t *testing.T, s *apiserver, runDir string) {
-	for name, c := range map[string]struct {
-		args []string
-		want []string
-	}{
-		"run directory in use": {[]string{"--run-dir=" + runDir, "--secure-port=0"}, []string{"--run-dir", runDir}},
-		"port in use":          {[]string{"--run-dir=" + filepath.Join(t.TempDir(), "run"), "--secure-port=" + s.port()}, []string{"--secure-port", s.port()}},
-		"no etcd":              {[]string{"--run-dir=" + filepath.Join(t.TempDir(), "run"), "--secure-port=0", "--standalone", "--etcd-servers=http://127.0.0.1:1"}, []string{"--etcd-servers", "127.0.0.1:1"}},
-		"not a loopback":       {[]string{"--run-dir=" + filepath.Join(t.TempDir(), "run"), "--secure-port=0", "--bind-address=0.0.0.0"}, []string{"--bind-address", "0.0.0.0"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			other, _ := launch(t, c.args...)
-			defer other.kill()
-			require.Equal(t, 1, other.wait(t), other.log.String())
-			lines := strings.Split(strings.TrimSpace(other.log.String()), "\n")
-			for _, want := range c.want {
-				require.Contains(t, lines[len(lines)-1], want)
-			}
-			require.Len(t, lines, 1, "more than one line is printed:\n%s", &other.log)
-		})
-	}
 }

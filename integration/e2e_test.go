@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,7 +16,6 @@ import (
 	"go.uber.org/goleak"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/rest"
 
 	"github.com/kube-watchcache/watchcache/debug"
 	fleetv1 "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1"
@@ -39,34 +37,24 @@ func TestEndToEnd(t *testing.T) {
 	require.NoError(t, err)
 	t.Run("etcd inside", func(t *testing.T) {
 		noLeaks(t)
-		endToEnd(t, nil, nil, []string{shipped})
+		endToEnd(t, nil, []string{shipped})
 	})
 	t.Run("etcd of its own", func(t *testing.T) {
 		noLeaks(t)
 		etcd := etcdserver.Start(t, etcdserver.Config{Sync: true})
 		own := []string{"--standalone", "--etcd-servers=" + strings.Join(etcd.Endpoints(), ",")}
-		endToEnd(t, etcd, own, own)
+		endToEnd(t, own, own)
 	})
 }
 
-// endToEnd runs all steps on one server and its successor, which may have other flags;
-// etcd is nil if it is inside the server.
-func endToEnd(t *testing.T, etcd *etcdserver.Server, args, successor []string) {
+// endToEnd runs all steps on one server and its successor, which may have other flags.
+func endToEnd(t *testing.T, args, successor []string) {
 	runDir := t.TempDir()
 	s := startServer(t, runDir, append(args, "--secure-port="+lastingPort(t))...)
 
 	t.Run("typed clients", func(t *testing.T) { testTypedClients(t, s) })
-	t.Run("dynamic client", func(t *testing.T) { testDynamicClient(t, s) })
-	t.Run("informers", func(t *testing.T) { testInformers(t, s) })
 	t.Run("http", func(t *testing.T) { testHTTP(t, s) })
-	t.Run("access", func(t *testing.T) { testAccess(t, s) })
 	t.Run("metrics", func(t *testing.T) { testMetrics(t, s) })
-	if etcd != nil {
-		t.Run("etcd restarts", func(t *testing.T) { testEtcdRestart(t, s, etcd) })
-	}
-	if etcd == nil {
-		t.Run("second server", func(t *testing.T) { testSecondServer(t, s, runDir) })
-	}
 	var next *apiserver
 	outer := t
 	t.Run("restart", func(t *testing.T) { next = testRestart(outer, t, s, runDir, successor...) })
@@ -139,24 +127,6 @@ func eventually(t *testing.T, what string, condition func(ctx context.Context) (
 		return ok && err == nil, nil
 	})
 	require.NoError(t, err, "%s; last error: %v", what, last)
-}
-
-// testAccess tries to get in without the kubeconfig's certificate.
-func testAccess(t *testing.T, s *apiserver) {
-	anonymous := rest.AnonymousClientConfig(s.config)
-	client, err := rest.HTTPClientFor(anonymous)
-	require.NoError(t, err)
-	defer client.CloseIdleConnections()
-	for _, path := range []string{devicesV1, "/apis/fleet.example.com/v1/namespaces/hamburg/devices/x", "/apis", "/metrics", "/"} {
-		require.Equal(t, http.StatusUnauthorized, get(t, client, s.url+path).status, path)
-	}
-
-	forged := rest.CopyConfig(anonymous)
-	forged.BearerToken = "a-guess"
-	client, err = rest.HTTPClientFor(forged)
-	require.NoError(t, err)
-	defer client.CloseIdleConnections()
-	require.Equal(t, http.StatusUnauthorized, get(t, client, s.url+devicesV1).status)
 }
 
 // testMetrics looks for the cache's own metrics beside the server's.

@@ -96,33 +96,6 @@ func (o *observer) seen() []notification {
 	return slices.Clone(o.mu.seen)
 }
 
-// of gives the notifications of one object.
-func (o *observer) of(key string) []notification {
-	return slices.DeleteFunc(o.seen(), func(n notification) bool { return n.key != key })
-}
-
-// await waits for the first notification that fits, and gives it.
-func (o *observer) await(t *testing.T, what string, fits func(notification) bool) notification {
-	t.Helper()
-	var found notification
-	eventually(t, "no notification of "+what, func(context.Context) error {
-		seen := o.seen()
-		i := slices.IndexFunc(seen, fits)
-		if i < 0 {
-			return fmt.Errorf("the handler was told %d others: %v", len(seen), summary(seen))
-		}
-		found = seen[i]
-		return nil
-	})
-	return found
-}
-
-// awaitDeleted waits until the handler was told that the object is gone.
-func (o *observer) awaitDeleted(t *testing.T, key string) notification {
-	t.Helper()
-	return o.await(t, key+"'s deletion", func(n notification) bool { return n.key == key && n.kind == toldDelete })
-}
-
 func summary(seen []notification) []string {
 	var out []string
 	for _, n := range seen {

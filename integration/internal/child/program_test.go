@@ -3,8 +3,6 @@
 package child
 
 import (
-	"errors"
-	"os"
 	"sync"
 	"testing"
 
@@ -37,17 +35,4 @@ func TestProgramIsCompiledOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "/somewhere/program", path)
 	require.Equal(t, 1, compiled)
-}
-
-func TestProgramThatDoesNotCompile(t *testing.T) {
-	const variable = "WATCHCACHE_TEST_PROGRAM"
-	t.Setenv(variable, "")
-	broken := errors.New("no compiler")
-	p := &Program{Variable: variable, Compile: func() (string, error) { return "", broken }}
-	for range 2 {
-		_, err := p.Path()
-		require.ErrorIs(t, err, broken)
-	}
-	require.Empty(t, os.Getenv(variable))
-	require.ErrorContains(t, GoBuild(t.TempDir(), nil, "./none"), "go build")
 }

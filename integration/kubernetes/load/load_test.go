@@ -11,36 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/kube-watchcache/watchcache/integration/kubernetes/nodes"
 )
-
-func valid() Config {
-	return Config{
-		Implementations: []string{"watchcache", "shipped"}, Rounds: 1, Nodes: 1, Pods: 4, Watches: nodes.EachNode,
-		Deployments: 2, Rolled: 2, AtOnce: 1, Steady: time.Second, Patience: time.Minute,
-	}
-}
-
-func TestValidate(t *testing.T) {
-	c := valid()
-	require.NoError(t, c.Validate())
-	for want, change := range map[string]func(*Config){
-		"--nodes=0: must be positive":               func(c *Config) { c.Nodes = 0 },
-		"--pods=-1: must be positive":               func(c *Config) { c.Pods = -1 },
-		"--rounds=0: must be positive":              func(c *Config) { c.Rounds = 0 },
-		"--at-once=0: must be positive":             func(c *Config) { c.AtOnce = 0 },
-		"each of 2 deployments needs":               func(c *Config) { c.Pods = 1 },
-		"there are 2 deployments":                   func(c *Config) { c.Rolled = 3 },
-		"--implementations: names none":             func(c *Config) { c.Implementations = nil },
-		`--implementations: "theirs" is not one of`: func(c *Config) { c.Implementations = []string{"theirs"} },
-		"--steady=0s, --patience=1m0s: ":            func(c *Config) { c.Steady = 0 },
-	} {
-		c := valid()
-		change(&c)
-		require.ErrorContains(t, c.Validate(), want)
-	}
-}
 
 // A list is a LIST or a watch with initial events, once, and what informers list is told
 // from what nodes and clients list.
