@@ -18,12 +18,17 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/internal/cachetest"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
+	"github.com/kube-watchcache/watchcache/internal/race"
 )
 
 // A burst of changes at full speed reaches all watchers that read, once and in order;
 // those that never read cost the others nothing.
 func TestBurst(t *testing.T) {
-	const changes, watchers, silent = 2000, 200, 10
+	const silent = 10
+	changes, watchers := 20_000, 1_000
+	if race.Enabled { // a send costs fifty times as much
+		changes, watchers = 2_000, 200
+	}
 	s := open(t)
 	// A machine that others use takes longer for the burst than events are kept.
 	c := cachetest.Start(t, s, func(c *cacher.Config) { c.EventsHistoryWindow = time.Hour })
