@@ -17,8 +17,9 @@ require (
 	go.etcd.io/etcd/client/v3 v3.7.0 // the one client of storage/etcd3; the only complete client of etcd; comes with k8s.io/apiserver
 	go.etcd.io/etcd/server/v3 v3.7.0 // the etcd inside the process (storage/etcd3/embedded), and the binary that integration tests run in a container or as a process; the same version as the client; a test keeps it out of production packages
 	go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc v0.68.0 // spans for requests to etcd; as above; comes with k8s.io/apiserver
+	go.opentelemetry.io/otel v1.44.0 // the attributes of the events of reads in a request's span; what k8s.io/component-base's tracing takes; comes with k8s.io/apiserver
 	go.opentelemetry.io/otel/sdk v1.44.0 // a recorder that shows that a request to etcd made a span; the SDK of the tracer; already in the graph
-	go.opentelemetry.io/otel/trace v1.44.0 // the TracerProvider that a backend is given; what k8s.io/component-base's tracing takes; comes with k8s.io/apiserver
+	go.opentelemetry.io/otel/trace v1.44.0 // whether a request is traced, and the TracerProvider that a backend is given; comes with k8s.io/apiserver
 	go.uber.org/goleak v1.3.0 // a goroutine that outlives its test fails it; what etcd uses for the same
 	go.uber.org/zap v1.27.1 // the etcd client's logger; the etcd client takes no other; comes with k8s.io/apiserver
 	golang.org/x/sync v0.22.0 // the server of devserver, its etcd and the announcement that it is ready, as one group that ends together; the Go project's own; comes with k8s.io/apiserver
@@ -99,7 +100,6 @@ require (
 	go.etcd.io/raft/v3 v3.7.0 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.69.0 // indirect
-	go.opentelemetry.io/otel v1.44.0 // indirect
 	go.opentelemetry.io/otel/exporters/otlp/otlptrace v1.44.0 // indirect
 	go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc v1.44.0 // indirect
 	go.opentelemetry.io/otel/metric v1.44.0 // indirect

@@ -44,12 +44,12 @@ func (e *engine) get(ctx context.Context, key string, opts storage.GetOptions, i
 	}
 	o := &readOptions{unset: opts.ResourceVersion == "", rv: rv}
 	var seen observation
-	if observesGet(o) {
+	if observesGet(ctx, o) {
 		e.observe(&seen)
 	}
 	answered, err := e.answerGet(ctx, o, prepared, storedGet{key, opts, into}, target, &seen)
 	if seen.timed {
-		e.observed(&seen, o, answered, err)
+		e.observed(ctx, &seen, o, answered, err)
 	}
 	return err
 }

@@ -14,6 +14,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
@@ -149,6 +152,31 @@ func TestSlowReadsAreLogged(t *testing.T) {
 			assert.NotContains(t, line, "hidden", "the log tells a name or a value: %s", line)
 		}
 	}
+}
+
+// Each GET and LIST of a traced request is an event of its span, without names and values.
+func TestReadsAreTraced(t *testing.T) {
+	spans := tracetest.NewInMemoryExporter()
+	tracer := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)).Tracer("test")
+	inBubble(t, func() *memstore.Store { return newStore(poddata.Pod("hidden/one", "app=hidden")) }, func(t *testing.T, _ *memstore.Store, c *cacher.Cacher) {
+		ctx, span := tracer.Start(t.Context(), "request")
+		require.NoError(t, c.Get(ctx, "/pods/hidden/one", storage.GetOptions{ResourceVersion: "0"}, &example.Pod{}))
+		require.True(t, storage.IsNotFound(c.Get(ctx, "/pods/hidden/two", storage.GetOptions{}, &example.Pod{})))
+		opts := everything("0")
+		opts.Predicate = poddata.Predicate("app=hidden", "")
+		require.NoError(t, c.GetList(ctx, "/pods/", opts, &example.PodList{}))
+		span.End()
+	}, withLabels("app"))
+	var got []string
+	for _, event := range spans.GetSpans()[0].Events {
+		set := attribute.NewSet(event.Attributes...)
+		got = append(got, event.Name+": "+set.Encoded(attribute.DefaultEncoder()))
+	}
+	require.Equal(t, []string{
+		"Read from the watch cache: decision=latest,evaluated=1,index=,list=false,returned=1,took=0s,waited=0s",
+		"Read from the watch cache: decision=consistent,error=NotFound,evaluated=1,index=,list=false,returned=0,took=0s,waited=0s",
+		"Read from the watch cache: decision=latest,evaluated=1,index=l:app,list=true,returned=1,took=0s,waited=0s",
+	}, got)
 }
 
 // A GET that waits for nothing is timed now and then, for that costs half as much

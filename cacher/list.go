@@ -52,7 +52,7 @@ func (e *engine) list(ctx context.Context, key string, opts storage.ListOptions,
 	var seen observation
 	e.observe(&seen)
 	answered, err := e.answerList(ctx, &o, storedList{prepared, key, opts, into, items}, &seen)
-	e.observed(&seen, &o, answered, err)
+	e.observed(ctx, &seen, &o, answered, err)
 	return err
 }
 

@@ -11,8 +11,11 @@ import (
 	"reflect"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/component-base/tracing"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/freshness"
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
@@ -263,13 +266,16 @@ const (
 	// slowRead is from when on a read is logged, as by the handlers of
 	// k8s.io/apiserver.
 	slowRead = 500 * time.Millisecond
+	// stepRead is from when on a read is a step of its request's trace, which the
+	// handlers log if the request is slow as a whole.
+	stepRead = 10 * time.Millisecond
 	// timedOf: one in so many GETs that wait for nothing is timed. Reading the clock
 	// twice and recording the time takes half as long as such a GET.
 	timedOf = 64
 )
 
-// observation collects the data of one read, for metrics and for the log if the read was
-// slow. It has nothing of an object or a selector.
+// observation collects the data of one read, for metrics, for the trace of its request and
+// for the log if the read was slow. It has nothing of an object or a selector.
 type observation struct {
 	// began is on the engine's timeline, which is cheaper to read than the time of
 	// day, and means something only if timed.
@@ -289,27 +295,38 @@ func (e *engine) observe(o *observation) {
 	}
 }
 
-// observesGet reports whether to observe a GET from its beginning: if it may wait, and
-// for a sample of the others.
-func observesGet(o *readOptions) bool { return o.mayWait() || rand.Uint32()%timedOf == 0 }
+// observesGet reports whether to observe a GET from its beginning: if it may wait, if its
+// request is traced, and for a sample of the others.
+func observesGet(ctx context.Context, o *readOptions) bool {
+	return o.mayWait() || rand.Uint32()%timedOf == 0 || trace.SpanFromContext(ctx).IsRecording()
+}
 
 // gotReady records that there is a state to read from.
 func (e *engine) gotReady(o *observation) { o.waited = e.time.Now() - o.began }
 
-// observed ends an observation, and logs a slow read.
-func (e *engine) observed(o *observation, read *readOptions, decision metrics.Decision, err error) {
+// observed ends an observation: an event of the request's span and a step of its trace, and
+// a line in the log if the read was slow.
+func (e *engine) observed(ctx context.Context, o *observation, read *readOptions, decision metrics.Decision, err error) {
 	took := e.time.Now() - o.began
 	e.metrics.ReadTook(read.verb(), decision, took)
-	log := e.log.V(linesOfLife)
-	if took < slowRead || !log.Enabled() {
+	if took < stepRead && !trace.SpanFromContext(ctx).IsRecording() {
 		return
 	}
-	values := []any{
-		"list", read.list, "took", took.Round(time.Millisecond).String(), "decision", decision.String(),
-		"index", o.index, "evaluated", o.evaluated, "returned", o.returned, "waited", o.waited.Round(time.Millisecond).String(),
+	values := []attribute.KeyValue{
+		attribute.Bool("list", read.list), attribute.String("took", took.Round(time.Millisecond).String()),
+		attribute.String("decision", decision.String()), attribute.String("index", o.index),
+		attribute.Int("evaluated", o.evaluated), attribute.Int("returned", o.returned),
+		attribute.String("waited", o.waited.Round(time.Millisecond).String()),
 	}
 	if err != nil {
-		values = append(values, "error", reasonOf(err))
+		values = append(values, attribute.String("error", reasonOf(err)))
 	}
-	log.Info("A slow read", values...)
+	tracing.SpanFromContext(ctx).AddEvent("Read from the watch cache", values...)
+	if log := e.log.V(linesOfLife); took >= slowRead && log.Enabled() {
+		line := make([]any, 0, 2*len(values))
+		for _, v := range values {
+			line = append(line, string(v.Key), v.Value.AsInterface())
+		}
+		log.Info("A slow read", line...)
+	}
 }
