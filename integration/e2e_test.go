@@ -53,7 +53,6 @@ func endToEnd(t *testing.T, args, successor []string) {
 	s := startServer(t, runDir, append(args, "--secure-port="+lastingPort(t))...)
 
 	t.Run("typed clients", func(t *testing.T) { testTypedClients(t, s) })
-	t.Run("http", func(t *testing.T) { testHTTP(t, s) })
 	t.Run("metrics", func(t *testing.T) { testMetrics(t, s) })
 	var next *apiserver
 	outer := t

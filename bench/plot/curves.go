@@ -29,10 +29,6 @@ var tuning = map[string]curves{
 		table: "Clients that are told 410 under bursts of changes", title: "Clients that are told 410 when they come back, under bursts of changes",
 		of: "seconds away", legend: "WindowBytes", unit: " %",
 	},
-	"tuning-buffer.svg": {
-		table: "Parkings in a burst for each 100 clients", title: "Parkings in a burst, for each 100 clients",
-		of: "WatchBuffer, events", legend: "bursts of",
-	},
 }
 
 // soak is the plots of bench/results/soak.md.

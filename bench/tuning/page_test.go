@@ -87,23 +87,17 @@ func TestFigures(t *testing.T) {
 	if !*rewrite {
 		kept, err := os.ReadFile(page)
 		require.NoError(t, err)
-		for _, table := range countedTables(t, true) {
+		for _, table := range windowTables(t, true) {
 			table.requireIn(t, string(kept))
 		}
 		return
 	}
 	var out strings.Builder
 	out.WriteString(introduction)
-	for _, table := range countedTables(t, false) {
+	for _, table := range windowTables(t, false) {
 		out.WriteString("\n" + table.String())
 	}
 	require.NoError(t, os.WriteFile(page, []byte(out.String()), 0o644))
-}
-
-// countedTables are the runs in virtual time: all, or the quickest of each table.
-func countedTables(t *testing.T, some bool) []table {
-	t.Helper()
-	return slices.Concat(windowTables(t, some), []table{parkingsTable(t, some)})
 }
 
 // requireIn requires each of the table's columns to be in a page.

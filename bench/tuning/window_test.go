@@ -192,7 +192,7 @@ func (r *away) expired(t *testing.T, away time.Duration) (n int) {
 	return n
 }
 
-// windowTables are the runs about the window of events.
+// windowTables are the runs about the window of events: all, or the quickest of each table.
 func windowTables(t *testing.T, some bool) []table {
 	t.Helper()
 	times := newTable("Quiet clients that are told 410", "seconds away", aways())
