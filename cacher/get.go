@@ -216,7 +216,7 @@ func writtenAt(e *watchcache.Element) uint64 {
 // event, or storage was restored from a backup and has gone on.
 func contradicts(e *watchcache.Element, at, version, current uint64) bool {
 	if e == nil {
-		return version != 0 && at < current
+		return version != 0 && at <= current
 	}
 	return e.RV < version || (e.RV != version && e.RV <= current)
 }
