@@ -195,6 +195,8 @@ type trust struct {
 		// list, and pause the time until the one after that.
 		notBefore time.Time
 		pause     time.Duration
+		// ordered is the number of the last list that a doubt has asked for.
+		ordered uint64
 	}
 }
 
@@ -311,7 +313,10 @@ func (t *trust) takeList() bool {
 	if !t.doubtful.Load() {
 		return false
 	}
-	t.backOff()
+	if next := t.lists.Load() + 1; t.mu.ordered != next { // the order before was met
+		t.mu.ordered = next
+		t.backOff()
+	}
 	return true
 }
 
