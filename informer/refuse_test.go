@@ -76,19 +76,6 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// So is a continue token, by the cache.
-func TestBadToken(t *testing.T) {
-	l := informer.ListerWatcher(start(t, newStore()))
-	other, err := storage.EncodeContinue(poddata.Prefix+"../secrets/x", poddata.Prefix, 1)
-	require.NoError(t, err)
-	one, err := storage.EncodeContinue(poddata.Prefix+"a/one", poddata.Prefix, 1)
-	require.NoError(t, err)
-	for _, options := range []metav1.ListOptions{{Continue: "x"}, {Continue: other}, {Continue: one, ResourceVersion: "1"}} {
-		err := ask(t, l, "list", options)
-		assert.True(t, apierrors.IsBadRequest(err), "%+v: %v", options, err)
-	}
-}
-
 func TestBadShard(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ShardedListAndWatch, true)
 	l := informer.ListerWatcher(start(t, newStore()))

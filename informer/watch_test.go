@@ -136,24 +136,6 @@ func TestWatchesAreNarrow(t *testing.T) {
 	}
 }
 
-func TestBookmarksComeToThoseWhoAsk(t *testing.T) {
-	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		l := informer.ListerWatcher(c)
-		asks := startWatch(t, l, metav1.ListOptions{ResourceVersion: "1", AllowWatchBookmarks: true, TimeoutSeconds: new(int64(100))})
-		silent := startWatch(t, l, metav1.ListOptions{ResourceVersion: "1", TimeoutSeconds: new(int64(100))})
-		store.Touch()
-		require.NoError(t, store.RequestWatchProgress(t.Context())) // as etcd reports by itself now and then
-		elapse(62 * time.Second)
-		asks.expectRest("BOOKMARK@2")
-		put(store, poddata.Pod("a/one"))
-		elapse(37 * time.Second)
-		asks.expectRest("ADDED a/one@3", "BOOKMARK@3") // the last one, before its time is up
-		elapse(2 * time.Second)
-		asks.expectRest("closed")
-		silent.expectRest("ADDED a/one@3", "closed")
-	})
-}
-
 // Every way to end a watch closes it and ends its goroutine, whether or not its
 // events are taken.
 func TestWatchEnds(t *testing.T) {
@@ -202,40 +184,6 @@ func goroutines() (all []string) {
 		}
 	}
 	return all
-}
-
-// Events that were sent before a watch ended by itself can still be taken.
-func TestWatchEndsAfterItsEvents(t *testing.T) {
-	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		w := startWatch(t, informer.ListerWatcher(c), metav1.ListOptions{ResourceVersion: "1"})
-		put(store, poddata.Pod("a/one"))
-		put(store, poddata.Pod("a/two"))
-		synctest.Wait()
-		c.Stop()
-		w.expectRest("ADDED a/one@2", "ADDED a/two@3", "closed")
-	})
-}
-
-// A receiver that takes nothing for a while loses nothing, holds up nobody,
-// and is parked by the cache, not buffered for.
-func TestSlowReceiver(t *testing.T) {
-	inBubble(t, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
-		l := informer.ListerWatcher(c)
-		slow, quick := startWatch(t, l, metav1.ListOptions{ResourceVersion: "1"}), startWatch(t, l, metav1.ListOptions{ResourceVersion: "1"})
-		var want []string
-		for i := range 500 {
-			put(store, poddata.Pod(fmt.Sprintf("a/%d", i)))
-			want = append(want, fmt.Sprintf("ADDED a/%d@%d", i, i+2))
-		}
-		quick.expect(want...)
-		elapse(10 * time.Second)
-		got := c.Status().Watchers[0]
-		assert.True(t, got.Parked, "the slow watcher is %+v", got)
-		assert.GreaterOrEqual(t, got.Lag, uint64(400), "the lag of the slow watcher")
-		slow.expect(want...)
-		slow.Stop()
-		quick.Stop()
-	}, func(config *cacher.Config) { config.EventsHistoryWindow = time.Hour })
 }
 
 func TestWithoutAContext(t *testing.T) {

@@ -6,8 +6,6 @@ package metrics_test
 
 import (
 	"strings"
-
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // The shipped cacher of Kubernetes 1.36 counts its lists with its own metrics only,
@@ -19,5 +17,3 @@ func shippedHas(name string) bool {
 	return !strings.HasPrefix(name, "storage_list_") &&
 		name != "watch_cache_initialization_errors_total" && name != "watch_cache_initialization_duration_seconds"
 }
-
-func observeShippedFill(schema.GroupResource) {}

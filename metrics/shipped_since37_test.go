@@ -5,8 +5,6 @@
 package metrics_test
 
 import (
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	shipped "k8s.io/apiserver/pkg/storage/cacher/metrics"
 	storagemetrics "k8s.io/apiserver/pkg/storage/metrics"
 )
 
@@ -14,7 +12,3 @@ func registerShippedStorage() { storagemetrics.Register() }
 
 // shippedHas reports whether the shipped cacher has the metric, named without apiserver_.
 func shippedHas(string) bool { return true }
-
-func observeShippedFill(id schema.GroupResource) {
-	shipped.WatchCacheInitializationDuration.WithLabelValues(id.Group, id.Resource).Observe(1)
-}

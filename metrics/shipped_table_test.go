@@ -7,15 +7,12 @@
 package metrics_test
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -30,76 +27,41 @@ type shippedMetric struct {
 	labels []string // beside group and resource
 }
 
-// declaredIn returns the metrics that the sources of a package register, by the
-// names of their variables.
-func declaredIn(t *testing.T, pkg string) map[string]shippedMetric {
+var (
+	constant    = regexp.MustCompile(`(?m)^\s*(\w+)\s*=\s*("[^"]*")$`)
+	declaration = regexp.MustCompile(`(?s)New\w+Vec\(\s*&\w+\.\w+Opts\{(.*?)\n\t*\},\s*\[\]string\{(.*?)\}`)
+	nameParts   = regexp.MustCompile(`(?:Namespace|Subsystem|Name):\s+(\S+),`)
+)
+
+// declaredIn returns the metrics that the source of a package declares.
+func declaredIn(t *testing.T, pkg string) (all []shippedMetric) {
 	t.Helper()
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", pkg).Output()
 	require.NoError(t, err)
-	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(strings.TrimSpace(string(dir)), "metrics.go"), nil, 0)
+	file, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "metrics.go"))
 	require.NoError(t, err)
-	constants, all, registered := map[string]string{}, map[string]shippedMetric{}, map[string]shippedMetric{}
-	ast.Inspect(file, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.ValueSpec:
-			if len(n.Values) != len(n.Names) {
-				return true
-			}
-			for i, name := range n.Names {
-				switch value := n.Values[i].(type) {
-				case *ast.BasicLit:
-					constants[name.Name] = text(value, nil)
-				case *ast.CallExpr:
-					if m, ok := declared(value, constants); ok {
-						all[name.Name] = m
-					}
-				}
-			}
-		case *ast.CallExpr:
-			if f, ok := n.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "MustRegister" {
-				name := n.Args[0].(*ast.Ident).Name
-				require.Contains(t, all, name, "the declaration was not understood")
-				registered[name] = all[name]
+	source, constants := string(file), map[string]string{}
+	for _, c := range constant.FindAllStringSubmatch(source, -1) {
+		constants[c[1]] = c[2]
+	}
+	text := func(s string) string { return strings.Trim(cmp.Or(constants[s], s), `"`) }
+	for _, d := range declaration.FindAllStringSubmatch(source, -1) {
+		var m shippedMetric
+		var name []string
+		for _, part := range nameParts.FindAllStringSubmatch(d[1], -1) {
+			name = append(name, text(part[1]))
+		}
+		m.name = strings.Join(name, "_")
+		for label := range strings.SplitSeq(d[2], ",") {
+			if l := text(strings.TrimSpace(label)); l != "" && l != "group" && l != "resource" {
+				m.labels = append(m.labels, l)
 			}
 		}
-		return true
-	})
-	require.Equal(t, len(all), len(registered), "not all that is declared is registered")
-	return registered
-}
-
-// declared reads a call of NewCounterVec, NewGaugeVec or NewHistogramVec.
-func declared(call *ast.CallExpr, constants map[string]string) (shippedMetric, bool) {
-	f, ok := call.Fun.(*ast.SelectorExpr)
-	if !ok || !strings.HasPrefix(f.Sel.Name, "New") || !strings.HasSuffix(f.Sel.Name, "Vec") {
-		return shippedMetric{}, false
+		slices.Sort(m.labels)
+		all = append(all, m)
 	}
-	parts := map[string]string{}
-	for _, field := range call.Args[0].(*ast.UnaryExpr).X.(*ast.CompositeLit).Elts {
-		pair := field.(*ast.KeyValueExpr)
-		parts[pair.Key.(*ast.Ident).Name] = text(pair.Value, constants)
-	}
-	var m shippedMetric
-	for _, label := range call.Args[1].(*ast.CompositeLit).Elts {
-		if l := text(label, constants); l != "group" && l != "resource" {
-			m.labels = append(m.labels, l)
-		}
-	}
-	slices.Sort(m.labels)
-	name := slices.DeleteFunc([]string{parts["Namespace"], parts["Subsystem"], parts["Name"]}, func(s string) bool { return s == "" })
-	m.name = strings.Join(name, "_")
-	return m, true
-}
-
-func text(e ast.Expr, constants map[string]string) string {
-	switch e := e.(type) {
-	case *ast.BasicLit:
-		s, _ := strconv.Unquote(e.Value)
-		return s
-	case *ast.Ident:
-		return constants[e.Name]
-	}
-	return ""
+	require.Len(t, all, strings.Count(source, "compbasemetrics.New"), "a declaration was not understood")
+	return all
 }
 
 // tableRow is a row of the table in COMPATIBILITY.md.

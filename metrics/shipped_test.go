@@ -13,7 +13,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	shipped "k8s.io/apiserver/pkg/storage/cacher/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
@@ -307,64 +306,4 @@ func TestShippedMetricsAtTheSameTime(t *testing.T) {
 	require.EqualValues(t, 8*times*17, series[`apiserver_cache_list_returned_objects_total{resource="devices"}`])
 	require.EqualValues(t, 8*times, series[`apiserver_watch_cache_read_wait_seconds{resource="devices"}`])
 	require.NotContains(t, series, `watch_cache_capacity{resource="devices"}`)
-}
-
-// Beside the shipped metrics themselves, which take as much for the shipped cacher,
-// a cache in which little happens takes little memory to pass its counts on.
-func TestHeapOfMirroredMetrics(t *testing.T) {
-	const caches, most = 500, 1 << 10
-	registerShipped()
-	m, err := metrics.New(prometheus.NewRegistry())
-	require.NoError(t, err)
-	heapOf := func(group string, little func(id schema.GroupResource) (end func())) int64 {
-		ends, ids := make([]func(), caches), make([]schema.GroupResource, caches)
-		for i := range ids {
-			ids[i] = schema.GroupResource{Group: fmt.Sprintf("heap-%s-%d.example.com", group, i), Resource: "devices"}
-		}
-		before := heapNow()
-		for i := range ends {
-			ends[i] = little(ids[i])
-		}
-		took := int64(heapNow()-before) / caches
-		for _, end := range ends {
-			end()
-		}
-		return took
-	}
-	little := func(change func(*metrics.Resource)) func(schema.GroupResource) func() {
-		return func(id schema.GroupResource) func() {
-			r := m.For(id.Group, id.Resource)
-			change(r)
-			r.DeclareIndexes("f:spec.node", "l:app")
-			r.SetResourceVersion(7)
-			r.SetWindowSlots(64)
-			r.Relist(metrics.RelistStart)
-			r.Filled(time.Second)
-			r.Event(metrics.EventBookmark)
-			r.Read(metrics.VerbList, metrics.DecisionLatest)
-			lists(r, 1)
-			r.PassOn()
-			return r.Forget
-		}
-	}
-	alone := heapOf("alone", little(func(*metrics.Resource) {}))
-	theirs := heapOf("theirs", func(id schema.GroupResource) func() {
-		shipped.RecordResourceVersion(id, 7)
-		shipped.WatchCacheCapacity.WithLabelValues(id.Group, id.Resource).Set(64)
-		shipped.WatchCacheInitializations.WithLabelValues(id.Group, id.Resource).Inc()
-		observeShippedFill(id)
-		shipped.EventsCounter.WithLabelValues(id.Group, id.Resource).Inc()
-		shipped.RecordListCacheMetrics(id, "", 3, 2)
-		return func() {}
-	})
-	with := heapOf("with", little((*metrics.Resource).Mirror))
-	t.Logf("the metrics of a cache take %d bytes; mirrored %d, of which the shipped metrics are %d", alone, with, theirs)
-	require.LessOrEqual(t, with-alone-theirs, int64(most))
-}
-
-func lists(r *metrics.Resource, n int) {
-	for range n {
-		r.Listed(3, 2)
-		r.ReadByIndex(metrics.ByKeys, 3)
-	}
 }

@@ -12,11 +12,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/apis/example"
@@ -226,43 +224,6 @@ func TestCompressedWatchEnds(t *testing.T) {
 			require.Equal(t, want, lines[:len(want)])
 		}
 	}
-}
-
-// Clients that leave in the middle, and clients that read slowly, get nothing wrong and
-// take nothing from others.
-func TestCompressedWatchesOfClientsThatLeave(t *testing.T) {
-	s := serveTwins(t, pods(t), auditinternal.LevelMetadata)
-	manyPods(t, s)
-	header := http.Header{"Accept": {asJSON}, "Accept-Encoding": {"gzip"}}
-	slow := openStream(t, s.with, withState, header, true, false)
-	var clients sync.WaitGroup
-	const changes = 200
-	for i := range 12 {
-		clients.Go(func() {
-			for leaving := range 5 {
-				w := openStream(t, s.with, withState, header, i%2 == 0, false)
-				for range leaving * 15 {
-					if _, err := w.next(); !assert.NoError(t, err) {
-						break
-					}
-				}
-				w.leave()
-			}
-		})
-	}
-	stays := openStream(t, s.with, withState, header, true, false)
-	stays.state()
-	for i := range changes {
-		s.put(t, testPod("ns1", "x27", 5000+i))
-	}
-	clients.Wait()
-	seen := stays.events(changes)
-	for i, event := range seen {
-		require.Contains(t, event, fmt.Sprintf(`"change":"%d"`, 5000+i))
-	}
-	slow.state()
-	late := slow.events(changes)
-	require.Equal(t, seen[len(seen)-1], late[len(late)-1])
 }
 
 // A watch over a connection that changes its protocol, a WebSocket, is left to the

@@ -3,24 +3,18 @@
 package server
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"net/url"
-	"sync"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/apis/example"
-	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
-	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet"
 	"github.com/kube-watchcache/watchcache/internal/race"
 )
@@ -163,65 +157,6 @@ func TestListsAreTheSameToTheByte(t *testing.T) {
 			require.Positive(t, s.cache.Status().EncodingBytes)
 		})
 	}
-}
-
-// Lists are consistent while objects change and many clients list: a list, in each form,
-// is the same as the exact list of its version without the line.
-func TestListsWhileObjectsChange(t *testing.T) {
-	s := serveTwins(t, pods(t), auditinternal.LevelMetadata, cacher.Configure(func(c *cacher.Config) { c.EncodingBytes = 60 << 10 })) // which the lists do not fit in
-	codecs := pods(t).codecs
-	for _, name := range objectNames(40) {
-		s.put(t, testPod("ns1", name, 0))
-	}
-	versionOf := func(accept string, body []byte) (string, error) {
-		if accept == asProtobuf {
-			list, _, err := codecs.UniversalDeserializer().Decode(body, nil, nil)
-			if err != nil {
-				return "", err
-			}
-			return list.(*examplev1.PodList).ResourceVersion, nil
-		}
-		var list metav1.PartialObjectMetadataList // has the metadata of a Table, too
-		err := json.Unmarshal(body, &list)
-		return list.ResourceVersion, err
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	var clients, writer sync.WaitGroup
-	writer.Go(func() {
-		for i := 1; ctx.Err() == nil; i++ {
-			err := s.tryPut(testPod("ns1", fmt.Sprint("x", i%7), i))
-			if i%5 == 0 && err == nil {
-				err = s.tryRemove("ns1", fmt.Sprint("x", i%7))
-			}
-			if !assert.NoError(t, err) {
-				return
-			}
-		}
-	})
-	for client, accept := range []string{asJSON, asProtobuf, asTable, asPartial} {
-		clients.Go(func() {
-			path := "/apis/" + example.GroupName + []string{"/v1/pods?", "/v1/namespaces/ns1/pods?", "/v1/pods?labelSelector=app%3Da&", "/v1/pods?"}[client]
-			for range 6 {
-				got, err := tryAsk(ctx, s.with, path, accept, client > 1)
-				if !assert.NoError(t, err, path) || !assert.Equal(t, http.StatusOK, got.status, path) {
-					return
-				}
-				version, err := versionOf(accept, got.body)
-				if !assert.NoError(t, err) {
-					return
-				}
-				exact := path + "resourceVersionMatch=Exact&resourceVersion=" + version
-				want, err := tryAsk(ctx, s.without, exact, accept, false)
-				if assert.NoError(t, err, exact) {
-					assert.Equal(t, want.body, got.body, "%s differs", exact)
-				}
-			}
-		})
-	}
-	clients.Wait()
-	stop()
-	writer.Wait()
-	require.LessOrEqual(t, s.cache.Status().EncodingBytes, int64(60<<10))
 }
 
 func TestInstallAPIGroupRefusesWhatDoesNotFit(t *testing.T) {

@@ -10,18 +10,17 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
 // driver does the same to a State and to the model, and compares them.
 type driver struct {
-	t *checker
-	// choose returns a number in [0, n). All random choices come from here.
-	choose func(what string, n int) int
-	state  *watchcache.State
-	model  *model
-	holds  []hold
+	t     *rapid.T
+	state *watchcache.State
+	model *model
+	holds []hold
 	// whole: the source does not tell where a resourceVersion ends.
 	whole bool
 	// late: there is an index of that name, which was added.
@@ -38,10 +37,10 @@ func (d *driver) index() {
 	}
 	late := watchcache.Index{Name: "late", Values: indexes[0].Values}
 	_, err := d.state.AddIndex(late, -1)
-	d.t.require().ErrorIs(err, watchcache.ErrTooLarge)
+	d.require().ErrorIs(err, watchcache.ErrTooLarge)
 	bytes, err := d.state.AddIndex(late, 1<<40)
-	d.t.require().NoError(err)
-	d.t.require().Equal(d.state.IndexBytes("late"), bytes)
+	d.require().NoError(err)
+	d.require().Equal(d.state.IndexBytes("late"), bytes)
 }
 
 // hold is a snapshot taken earlier, with the contents that it had.
@@ -51,34 +50,29 @@ type hold struct {
 	next     watchcache.Position
 }
 
-// checker is what a driver reports to: a *testing.T or a *rapid.T.
-type checker struct {
-	Errorf  func(format string, args ...any)
-	FailNow func()
-}
-
 // smallConfig has a window that a few dozen changes overflow in every way.
 var smallConfig = watchcache.Config{History: 20 * time.Second, WindowBytes: 12_000, MinEvents: 2, Indexes: indexes}
 
 var driverKeys = []string{"/r/ns1/a", "/r/ns1/b", "/r/ns1/c", "/r/ns11/a", "/r/ns11/b", "/r/ns2/a"}
 
-func newDriver(tb testing.TB, t *checker, choose func(string, int) int) *driver {
+func newDriver(tb testing.TB, t *rapid.T) *driver {
+	d := &driver{t: t}
 	config := smallConfig
-	config.MinEvents = choose("MinEvents", 5)
-	config.Floors, config.FloorValues = floorsByValueAndName, []int{100, 0, 1, 2}[choose("floor values", 4)]
-	config.CeilingBytes = []int64{0, 1, 15_000, 24_000}[choose("ceiling", 4)]
-	if choose("a window that never is too large", 3) == 0 {
+	config.MinEvents = d.choose("MinEvents", 5)
+	config.Floors, config.FloorValues = floorsByValueAndName, []int{100, 0, 1, 2}[d.choose("floor values", 4)]
+	config.CeilingBytes = []int64{0, 1, 15_000, 24_000}[d.choose("ceiling", 4)]
+	if d.choose("a window that never is too large", 3) == 0 {
 		config.WindowBytes = 1 << 40
 	}
-	return &driver{t: t, choose: choose, whole: choose("whole", 2) == 0, state: watchcache.New(config), model: newModel(tb, config)}
+	d.whole = d.choose("whole", 2) == 0
+	d.state, d.model = watchcache.New(config), newModel(tb, config)
+	return d
 }
 
-func (t *checker) require() *require.Assertions { return require.New(requirer{t}) }
+// choose returns a number in [0, n). All random choices come from here.
+func (d *driver) choose(what string, n int) int { return rapid.IntRange(0, n-1).Draw(d.t, what) }
 
-type requirer struct{ *checker }
-
-func (r requirer) Errorf(format string, args ...any) { r.checker.Errorf(format, args...) }
-func (r requirer) FailNow()                          { r.checker.FailNow() }
+func (d *driver) require() *require.Assertions { return require.New(d.t) }
 
 func (d *driver) element(key string, rv uint64) *watchcache.Element {
 	e := element(key, rv, fmt.Sprint(d.choose("value", 3)))
@@ -117,7 +111,7 @@ func (d *driver) fitting() watchcache.Change {
 }
 
 func (d *driver) applyChange(c watchcache.Change) {
-	req := d.t.require()
+	req := d.require()
 	c.Received = d.model.now + int64(d.choose("seconds later", 4))*int64(time.Second)
 	c.Whole = d.whole
 	want := d.model.refuses(c)
@@ -171,10 +165,10 @@ func (d *driver) progress() {
 	rv -= min(rv, 1)
 	err := d.state.Progress(rv)
 	if rv < d.model.shown {
-		d.t.require().ErrorIs(err, watchcache.ErrBackwards)
+		d.require().ErrorIs(err, watchcache.ErrBackwards)
 		return
 	}
-	d.t.require().NoError(err)
+	d.require().NoError(err)
 	if rv >= d.model.latest().rv {
 		d.model.progress(rv)
 	} else {
@@ -189,7 +183,7 @@ func (d *driver) replace() {
 		own := rv - min(rv-1, uint64(d.choose("older by", 4)))
 		elements = append(elements, d.element(driverKeys[d.choose("key", len(driverKeys))], own))
 	}
-	d.t.require().Equal(d.model.replace(elements, rv), d.state.Replace(elements, rv))
+	d.require().Equal(d.model.replace(elements, rv), d.state.Replace(elements, rv))
 }
 
 func (d *driver) compacted() {
@@ -211,7 +205,7 @@ func (d *driver) trim() {
 	applied := d.state.Trim(now)
 	var want watchcache.Applied
 	want.Evicted, want.Cut = d.model.trim(now)
-	d.t.require().Equal(want, applied)
+	d.require().Equal(want, applied)
 }
 
 func (d *driver) hold() {
@@ -254,17 +248,17 @@ func (d *driver) leave() {
 	copied.Size = e.Previous.Size
 	got := e.DeletedView(func(*watchcache.Event) *watchcache.Element { return copied })
 	if shared := d.model.left[e.Position]; shared != nil {
-		d.t.require().Same(shared, got)
+		d.require().Same(shared, got)
 		return
 	}
-	d.t.require().Same(copied, got)
+	d.require().Same(copied, got)
 	d.model.left[e.Position] = copied
 }
 
 // read moves the reader: the reader gets every event once and in order, or
 // ErrExpired (W3).
 func (d *driver) read() {
-	req := d.t.require()
+	req := d.require()
 	buf := make([]*watchcache.Event, d.choose("room", 40))
 	n, through, err := d.state.Since(d.reader, buf)
 	if d.reader < d.model.first() {
@@ -279,7 +273,7 @@ func (d *driver) read() {
 
 // requireEvents checks what Since has given from p on, with that much room.
 func (d *driver) requireEvents(p watchcache.Position, got []*watchcache.Event, room int, through uint64) {
-	req := d.t.require()
+	req := d.require()
 	left := d.model.events[p-d.model.start:]
 	n := min(room, len(left))
 	req.Len(got, n)
@@ -306,7 +300,7 @@ func (d *driver) check(whole bool) {
 }
 
 func (d *driver) checkStats() {
-	req, m, stats := d.t.require(), d.model, d.state.Stats()
+	req, m, stats := d.require(), d.model, d.state.Stats()
 	req.Equal(watchcache.Stats{
 		Superseded:  stats.Superseded,                                // see TestKept
 		FloorValues: stats.FloorValues, FloorBytes: stats.FloorBytes, // see TestFloorsAreBounded
@@ -322,7 +316,7 @@ func (d *driver) checkStats() {
 }
 
 func (d *driver) checkLatest() {
-	req, latest := d.t.require(), d.model.latest()
+	req, latest := d.require(), d.model.latest()
 	snapshot := d.state.Latest()
 	req.Same(snapshot, d.state.Latest())
 	d.model.asked[d.model.shown] = true // while it has a tail, the snapshot is a kept one
@@ -354,7 +348,7 @@ func (d *driver) checkVersions(whole bool) {
 }
 
 func (d *driver) checkAt(rv uint64) {
-	req, m := d.t.require(), d.model
+	req, m := d.require(), d.model
 	snapshot, err := d.state.At(rv)
 	switch {
 	case rv > m.shown:
@@ -378,7 +372,7 @@ func (d *driver) checkAt(rv uint64) {
 }
 
 func (d *driver) checkPositions() {
-	req, m := d.t.require(), d.model
+	req, m := d.require(), d.model
 	rv := m.dropped - min(m.dropped, 3) + uint64(d.choose("after", 3+int(m.latest().rv+3-m.dropped)))
 	p, err := positionAfter(d.state, rv)
 	if rv < m.dropped {
@@ -405,7 +399,7 @@ func (d *driver) checkPositions() {
 }
 
 func (d *driver) checkSnapshot(s *watchcache.Snapshot, want version, next watchcache.Position) {
-	req := d.t.require()
+	req := d.require()
 	req.Equal(next, s.Next())
 	req.Equal(len(want.elements), s.Len())
 	for _, key := range driverKeys {
@@ -418,7 +412,7 @@ func (d *driver) checkSnapshot(s *watchcache.Snapshot, want version, next watchc
 	}
 	req.Equal(digest, s.Digest())
 	if d.choose("in a row", 2) == 0 {
-		d.t.require().True(slices.Equal(want.ranged("", "", everything), s.All()))
+		d.require().True(slices.Equal(want.ranged("", "", everything), s.All()))
 	}
 
 	prefix := []string{"", "/r/", "/r/ns1/", "/r/ns1", "/r/ns11/", "/r/ns2/", "/x"}[d.choose("prefix", 7)]
@@ -427,7 +421,7 @@ func (d *driver) checkSnapshot(s *watchcache.Snapshot, want version, next watchc
 }
 
 func (d *driver) checkRange(s *watchcache.Snapshot, want version, prefix, from string) {
-	req := d.t.require()
+	req := d.require()
 	var got []*watchcache.Element
 	collect := func(e *watchcache.Element) bool {
 		got = append(got, e)

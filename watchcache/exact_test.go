@@ -14,36 +14,6 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Regression 19: what the source has compacted is refused also on a quiet
-// resource, and also if a snapshot is kept.
-func TestAtRefusesWhatIsCompacted(t *testing.T) {
-	s := watchcache.New(roomy)
-	s.Replace(nil, 1)
-	apply(t, s, added("a", 2, "1"), added("b", 5, "1"), added("c", 6, "1"))
-	kept := at(t, s, 4)
-	s.Compacted(4)
-	require.Same(t, kept, at(t, s, 4), "the compacted resourceVersion itself can be read")
-	for rv := uint64(1); rv < 4; rv++ {
-		_, err := s.At(rv)
-		require.ErrorIs(t, err, watchcache.ErrCompacted)
-	}
-	s.Compacted(5)
-	_, err := s.At(4)
-	require.ErrorIs(t, err, watchcache.ErrCompacted)
-	require.ErrorContains(t, err, "resourceVersion 4, compacted up to 5")
-	s.Compacted(2)
-	_, err = s.At(4)
-	require.ErrorIs(t, err, watchcache.ErrCompacted, "what is known never shrinks")
-	require.Equal(t, "a=1@2 b=1@5", contents(at(t, s, 5)))
-	require.Equal(t, "a=1@2 b=1@5 c=1@6", contents(s.Latest()))
-
-	s.Compacted(100)
-	_, err = s.At(6)
-	require.ErrorIs(t, err, watchcache.ErrCompacted)
-	_, err = s.At(101)
-	require.ErrorIs(t, err, watchcache.ErrFuture, "what is not there yet comes first")
-}
-
 // A server recovers from panics in its handlers. An index that panics while a
 // version is read by it must not leave half of one, or nothing, to later
 // readers.

@@ -36,17 +36,6 @@ func requireSame(t require.TestingT, set fields.Set, f watchcache.Fields) {
 	}
 }
 
-func TestFieldsMatchSelectors(t *testing.T) {
-	var names watchcache.FieldNames
-	for _, selector := range []string{"", "a=1", "a!=1", "a=", "a!=", "b=2", "a=1,b=2", "a=1,b!=2", "nowhere=", "nowhere!=x", "status.phase=Running"} {
-		parsed := fields.ParseSelectorOrDie(selector)
-		for _, set := range fieldSets {
-			f := names.Compact(set)
-			require.Equal(t, parsed.Matches(set), parsed.Matches(&f), "%q against %q", selector, set)
-		}
-	}
-}
-
 func TestFieldsKeepTheirValues(t *testing.T) {
 	var names watchcache.FieldNames
 	set := fields.Set{"a": "1", "b": "2"}

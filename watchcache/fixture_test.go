@@ -3,7 +3,6 @@
 package watchcache_test
 
 import (
-	"errors"
 	"fmt"
 	"path"
 	"strconv"
@@ -159,20 +158,4 @@ func since(s *watchcache.State, p watchcache.Position, most int) ([]*watchcache.
 	buf := make([]*watchcache.Event, most)
 	n, through, err := s.Since(p, buf)
 	return buf[:n], through, err
-}
-
-// kind names the sentinel that err wraps.
-func kind(err error) string {
-	for name, sentinel := range map[string]error{
-		"ErrExpired": watchcache.ErrExpired, "ErrCompacted": watchcache.ErrCompacted, "ErrFuture": watchcache.ErrFuture,
-		"ErrGap": watchcache.ErrGap, "ErrBackwards": watchcache.ErrBackwards,
-	} {
-		if errors.Is(err, sentinel) {
-			return name
-		}
-	}
-	if err != nil {
-		return err.Error()
-	}
-	return ""
 }

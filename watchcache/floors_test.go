@@ -54,7 +54,7 @@ func isFor(of *watchcache.Interest, e *watchcache.Event) bool {
 // through everything that has happened since the last Replace to see whether they
 // may be given one.
 func (d *driver) checkFloors() {
-	req, m := d.t.require(), d.model
+	req, m := d.require(), d.model
 	value, name := []string{"0", "1", "2", "3"}[d.choose("floor value", 4)], []string{"a", "b", "c", "d"}[d.choose("floor name", 4)]
 	both := byValue(value)
 	both.Required = append(both.Required, byName(name).Required...)
@@ -173,27 +173,6 @@ func TestFloors(t *testing.T) {
 	requirePosition(t, s, 4, &watchcache.Interest{}, false)
 	requirePosition(t, s, 4, &watchcache.Interest{Key: "/a"}, false) // gone, nobody knows since when
 	requirePosition(t, s, 13, &watchcache.Interest{Required: []watchcache.Requirement{{Floor: 7, Values: []string{"x"}}}}, false)
-}
-
-// When there is no room for another value, the floors forget the half that was raised
-// first, and refuse its readers what may have been theirs.
-func TestFloorsForgetTheOldest(t *testing.T) {
-	s := watchcache.New(watchcache.Config{History: time.Hour, WindowBytes: 1 << 40, Floors: indexes[:1], FloorValues: 4})
-	s.Replace(nil, 1)
-	for i := range uint64(5) {
-		apply(t, s, added(fmt.Sprint("/", i), 2+i, fmt.Sprint("v", i)))
-	}
-	s.Dispatched(s.Stats().Next)
-	s.Trim(int64(10 * time.Hour))
-	require.Equal(t, 2, s.Stats().FloorValues)
-	require.Equal(t, int64(2*(64+len("v0"))), s.Stats().FloorBytes)
-	for i, from := range []uint64{4, 4, 4, 5, 6} {
-		of := &watchcache.Interest{Required: []watchcache.Requirement{{Floor: 0, Values: []string{fmt.Sprint("v", i)}}}}
-		requirePosition(t, s, from-1, of, false)
-		_, _, err := s.PositionFor(from, of)
-		require.NoError(t, err, "v%d from %d", i, from)
-	}
-	requirePosition(t, s, 5, &watchcache.Interest{Required: []watchcache.Requirement{{Floor: 1, Values: []string{"v0"}}}}, false)
 }
 
 // The floors of more values than are remembered are those of the last ones; readers

@@ -20,9 +20,7 @@ import (
 // with copies that were made on the way.
 func TestEarlierVersions(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		d := newDriver(t, &checker{rt.Errorf, rt.FailNow}, func(what string, n int) int {
-			return rapid.IntRange(0, n-1).Draw(rt, what)
-		})
+		d := newDriver(t, rt)
 		d.state, d.model = watchcache.New(roomy), newModel(t, roomy)
 		if rapid.Bool().Draw(rt, "from a list") {
 			d.replace()
@@ -62,7 +60,7 @@ func (d *driver) walk(s *watchcache.Snapshot, want version, size int) {
 		}
 		return all
 	}
-	req := d.t.require()
+	req := d.require()
 	req.True(slices.Equal(want.ranged("", "", everything), pages(func(from string, yield func(*watchcache.Element) bool) {
 		s.Range("", from, yield)
 	})))

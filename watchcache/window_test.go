@@ -18,7 +18,6 @@ type counter struct {
 	t     testing.TB
 	state *watchcache.State
 	rv    uint64
-	size  int64
 }
 
 func newCounter(t testing.TB, config watchcache.Config) *counter {
@@ -32,7 +31,6 @@ func (c *counter) apply(n int) (total watchcache.Applied) {
 		if e, _ := c.state.Get("a"); e == nil {
 			change.Type = watchcache.Added
 		}
-		change.Element.Size = c.size
 		applied := apply(c.t, c.state, receivedAt(time.Duration(c.rv)*time.Second, change))
 		total.Evicted += applied.Evicted
 	}
@@ -99,22 +97,6 @@ func TestWindowKeepsItsHistory(t *testing.T) {
 	require.Equal(t, 10, c.state.Trim(int64(time.Hour)).Evicted)
 	require.Zero(t, c.state.Stats().WindowEvents)
 	require.Zero(t, c.state.Stats().WindowBytes)
-}
-
-// W6: events that were not dispatched stay, however old and large they are.
-func TestUndispatchedEventsStay(t *testing.T) {
-	c := newCounter(t, watchcache.Config{History: time.Second, WindowBytes: 10})
-	c.size = 1000
-	require.Zero(t, c.apply(1000).Evicted)
-	require.Zero(t, c.state.Trim(int64(time.Hour)).Evicted)
-	c.wholeFrom(0)
-	c.state.Dispatched(400)
-	require.Equal(t, 400, c.state.Trim(int64(time.Hour)).Evicted)
-	c.wholeFrom(400)
-	require.Equal(t, 0, c.apply(1).Evicted)
-	c.state.Dispatched(401)
-	require.Equal(t, 1, c.apply(1).Evicted)
-	c.wholeFrom(401)
 }
 
 // Regression 44: a ring that shrinks while it is part full, and wrapped,

@@ -31,7 +31,7 @@ type customServer struct {
 	form CustomMetadata
 	// write writes the list.
 	write func(w http.ResponseWriter, r *http.Request, list *unstructured.UnstructuredList)
-	// edit changes what is written in a form.
+	// edit changes what is written.
 	edit func([]byte) []byte
 	// asked counts requests, and written the items that write was given.
 	asked, written int
@@ -39,7 +39,8 @@ type customServer struct {
 
 func newCustomServer(n int) *customServer {
 	_, share := bytebudget.New(1 << 22)
-	s := &customServer{store: NewStore(share), write: writeCustom}
+	s := &customServer{store: NewStore(share), edit: func(b []byte) []byte { return b }}
+	s.write = s.writeCustom
 	s.listings.EnableCustomResources()
 	for i := range n {
 		o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"text": strings.Repeat("<é>", 500)}}}
@@ -50,10 +51,13 @@ func newCustomServer(n int) *customServer {
 	return s
 }
 
-func writeCustom(w http.ResponseWriter, _ *http.Request, list *unstructured.UnstructuredList) {
+// writeCustom writes the objects whole.
+func (s *customServer) writeCustom(w http.ResponseWriter, _ *http.Request, list *unstructured.UnstructuredList) {
+	var b bytes.Buffer
+	_ = customJSON.Encode(list, &b)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
-	_ = customJSON.Encode(list, w)
+	_, _ = w.Write(s.edit(b.Bytes()))
 }
 
 // list reads from the cache as a storage does.
@@ -113,70 +117,6 @@ func (s *customServer) expect(t *testing.T, compressed bool) {
 	require.Equal(t, want.Code, got.Code)
 	require.Equal(t, want.Header(), got.Header())
 	require.True(t, bytes.Equal(want.Body.Bytes(), body), "%.200q, and not %.200q", body, want.Body)
-}
-
-// The server writes the items of the first lists, and none afterwards.
-func TestCustomResources(t *testing.T) {
-	s := newCustomServer(200)
-	for round := range 6 {
-		s.expect(t, round%2 == 1)
-		want := 0
-		if round < 2 {
-			want = 200
-		}
-		require.Equal(t, want, s.written, "in round %d", round)
-		require.Equal(t, 1, s.asked)
-	}
-}
-
-// A server whose lists are others than expected answers as ever.
-func TestCustomResourcesOfAnotherServer(t *testing.T) {
-	another := map[string]func(w http.ResponseWriter, _ *http.Request, list *unstructured.UnstructuredList){
-		"converts items": func(w http.ResponseWriter, _ *http.Request, list *unstructured.UnstructuredList) {
-			list = list.DeepCopy()
-			for i := range list.Items {
-				list.Items[i].SetAPIVersion("zoo.example.com/v2")
-			}
-			writeCustom(w, nil, list)
-		},
-		"indents": func(w http.ResponseWriter, _ *http.Request, list *unstructured.UnstructuredList) {
-			var b bytes.Buffer
-			_ = customJSON.Encode(list, &b)
-			w.Header().Set("Content-Type", "application/json")
-			_, _ = w.Write(bytes.ReplaceAll(b.Bytes(), []byte(":"), []byte(": ")))
-		},
-		"fails": func(w http.ResponseWriter, _ *http.Request, _ *unstructured.UnstructuredList) {
-			http.Error(w, "no webhook", http.StatusInternalServerError)
-		},
-		"writes nothing": func(http.ResponseWriter, *http.Request, *unstructured.UnstructuredList) {},
-	}
-	for name, write := range another {
-		t.Run(name, func(t *testing.T) {
-			s := newCustomServer(200)
-			s.write = write
-			for range 4 { // and never does as expected
-				s.expect(t, false)
-				require.Equal(t, 1, s.asked)
-				require.Equal(t, 200, s.written)
-			}
-		})
-		t.Run(name+" later", func(t *testing.T) {
-			s := newCustomServer(200)
-			for range 3 {
-				s.expect(t, false)
-			}
-			require.Zero(t, s.written)
-			if name == "converts items" || name == "writes nothing" {
-				return // an empty list has no items to convert, and no answer is no difference
-			}
-			s.write = write
-			s.expect(t, false)
-			require.Equal(t, 2, s.asked, "once more, with items")
-			s.expect(t, true)
-			require.Equal(t, 1, s.asked)
-			require.Equal(t, 200, s.written)
-		})
-	}
 }
 
 // A list for something else than the request is filled as ever, and so is a second one.

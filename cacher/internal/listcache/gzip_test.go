@@ -241,35 +241,6 @@ func TestCompressedListOfAClientThatHasGone(t *testing.T) {
 	require.Equal(t, "gzip", r.respond(t, directly).Header().Get("Content-Encoding"))
 }
 
-// Compressed forms are kept from their second use on, count against the budget,
-// and follow the objects.
-func TestCompressedFormsAreKept(t *testing.T) {
-	if checkEach {
-		t.Skip("with invariants each list is encoded for comparison")
-	}
-	r := newResource(1<<22, 500)
-	for range 3 {
-		r.list(t, r.elements)
-	}
-	plain := r.store.Bytes()
-	r.respond(t, directly)
-	require.Equal(t, plain, r.store.Bytes(), "nothing is kept of what one list has asked for")
-	r.respond(t, directly)
-	both := r.store.Bytes()
-	require.Greater(t, both, plain)
-	require.Less(t, both, plain*3/2)
-	r.respond(t, directly)
-	require.Equal(t, both, r.store.Bytes())
-	r.elements[100] = element(100, 2)
-	r.respond(t, directly)
-	require.Equal(t, 2, r.encoded, "only what has changed is encoded")
-	require.InDelta(t, both, r.store.Bytes(), 1000, "what replaces a compressed chunk is kept compressed")
-	r.store.Age(agingPeriod)
-	r.store.Age(2 * agingPeriod)
-	require.Zero(t, r.store.Bytes())
-	require.Zero(t, r.store.mu.twice.Len())
-}
-
 // Where there is no room for plain bytes, compressed ones are kept without them,
 // and serve plain lists too.
 func TestPlainBytesAreGivenUp(t *testing.T) {

@@ -311,15 +311,6 @@ func TestUnusedChunksGo(t *testing.T) {
 	require.Zero(t, r.store.Bytes())
 }
 
-// A list is forgotten with the end of its request.
-func TestListingsForget(t *testing.T) {
-	r := newResource(1<<20, 10)
-	for range 100 {
-		r.list(t, r.elements)
-	}
-	require.Empty(t, r.listings.mu.lists)
-}
-
 // A list that a caller fills again and again keeps nothing of what it was filled
 // with before.
 func TestListThatIsFilledAgain(t *testing.T) {

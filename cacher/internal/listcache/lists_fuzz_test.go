@@ -189,27 +189,3 @@ func FuzzForms(f *testing.F) {
 		requireNotRefused(t, lists.encoder[jsonSyntax].serializer)
 	})
 }
-
-// fuzzedSource makes a source of random numbers of what a fuzzer has written, and
-// goes on with numbers of its own.
-type fuzzedSource struct {
-	written choices
-	rest    rand.Source
-}
-
-func (s *fuzzedSource) Uint64() uint64 {
-	if len(s.written) == 0 {
-		return s.rest.Uint64()
-	}
-	// The upper bits are those that a small number is drawn from.
-	return uint64(s.written.of(256))<<56 | s.rest.Uint64()>>8
-}
-
-// FuzzStreams is TestStreams with the fuzzer's choices.
-func FuzzStreams(f *testing.F) {
-	f.Add([]byte{})
-	f.Add([]byte("\x00\xff\x80\x7f\x01\xfe\x40\xc0"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		requireStreams(t, rand.New(&fuzzedSource{written: data, rest: rand.NewPCG(uint64(len(data)), 1)}))
-	})
-}

@@ -4,7 +4,6 @@ package embedded_test
 
 import (
 	"context"
-	"os"
 	"testing"
 	"time"
 
@@ -16,13 +15,7 @@ import (
 	"github.com/kube-watchcache/watchcache/storage/etcd3/embedded"
 )
 
-func TestMain(m *testing.M) {
-	if dir := os.Getenv(childDir); dir != "" {
-		runChild(dir)
-		return
-	}
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // deadline bounds what a test waits for; it is reached only when a test fails.
 const deadline = 3 * time.Minute
