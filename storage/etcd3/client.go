@@ -4,8 +4,10 @@ package etcd3
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
@@ -57,10 +59,20 @@ func (c Config) clientConfig(trusts func(member uint64) bool) (clientv3.Config, 
 }
 
 // tlsConfig returns nil if no file is given: https endpoints then use the
-// system's authorities. CertFile and KeyFile are read again for each handshake.
+// system's authorities. CertFile and KeyFile are read again for each handshake, and
+// TrustedCAFile is looked into first, since a handshake that fails does not name it.
 func (c Config) tlsConfig() (*tls.Config, error) {
 	if !c.hasFiles() {
 		return nil, nil
+	}
+	if c.TrustedCAFile != "" {
+		pem, err := os.ReadFile(c.TrustedCAFile)
+		if err == nil && !x509.NewCertPool().AppendCertsFromPEM(pem) {
+			err = errors.New("holds no PEM certificate")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("etcd3: %w: TrustedCAFile: %q: %w", ErrTLS, c.TrustedCAFile, err)
+		}
 	}
 	info := transport.TLSInfo{CertFile: c.CertFile, KeyFile: c.KeyFile, TrustedCAFile: c.TrustedCAFile}
 	config, err := info.ClientConfig()
