@@ -72,7 +72,7 @@ func (s *State) newestLocked() *Snapshot {
 		return newest
 	}
 	if s.published == nil {
-		mark := Mark{Position: s.mu.window.next, bytes: s.mu.bytes, superseded: s.mu.window.superseded}
+		mark := Mark{Position: s.mu.window.next, bytes: s.mu.bytes, objects: s.mu.trees.primary.length, superseded: s.mu.window.superseded}
 		s.published = &base{trees: s.mu.trees.clone(), mark: mark}
 	}
 	// Without a clone only the resourceVersion has moved on.

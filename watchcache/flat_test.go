@@ -3,6 +3,8 @@
 package watchcache_test
 
 import (
+	"fmt"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,6 +43,24 @@ func TestCountOfAnEarlierVersion(t *testing.T) {
 	require.False(t, earlier.Covers("/a/"))
 	require.Equal(t, 1, earlier.Count("/a/", ""))
 	require.Equal(t, 2, earlier.Count("/", ""))
+}
+
+// Regression 96: the first count in an earlier version makes no slice of all its elements.
+func TestCountOfAnEarlierVersionIsCheap(t *testing.T) {
+	const objects = 100_000
+	s := watchcache.New(roomy)
+	all := make([]*watchcache.Element, objects)
+	for i := range all {
+		all[i] = element(fmt.Sprintf("/a/%06d", i), 1, "1")
+	}
+	s.Replace(all, 1)
+	apply(t, s, deleted("/a/000001", 2, "1"), added("/b/1", 3, "1"))
+	earlier := at(t, s, 1)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	require.Equal(t, objects, earlier.Count("/", ""))
+	runtime.ReadMemStats(&after)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(objects))
 }
 
 // Regression 96: a progress report changes no element, so that the slice of all

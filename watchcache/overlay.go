@@ -20,7 +20,9 @@ import (
 // No key is in both, so that a read merges the two in key order.
 type overlay struct {
 	elements []*Element // in key order
-	length   int        // of the whole version
+	// added and deleted are the keys of the events above rv of these types, in order. The
+	// trees have as many elements more than the version, and fewer, in every range of keys.
+	added, deleted []string
 
 	// byIndex are the elements under each value of an index, in key order, made
 	// when the index is first asked for.
@@ -33,6 +35,13 @@ type overlay struct {
 // elementsFrom returns the elements, which are in key order, whose key is not below key.
 func elementsFrom(elements []*Element, key string) []*Element {
 	return elements[sort.Search(len(elements), func(i int) bool { return elements[i].Key >= key }):]
+}
+
+// countKeys returns how many of the keys, which are in order, begin with prefix and are not
+// below from.
+func countKeys(keys []string, prefix, from string) int {
+	keys = keys[sort.SearchStrings(keys, max(prefix, from)):]
+	return sort.Search(len(keys), func(i int) bool { return !strings.HasPrefix(keys[i], prefix) })
 }
 
 // get returns the element with the key, nil if there is none.

@@ -5,7 +5,6 @@ package watchcache
 import (
 	"container/heap"
 	"slices"
-	"sort"
 	"strings"
 	"sync/atomic"
 )
@@ -39,10 +38,11 @@ func (s *Snapshot) Next() Position { return s.next }
 
 // Len returns the number of elements.
 func (s *Snapshot) Len() int {
-	if s.older != nil {
-		return s.older.length
+	n := s.base.trees.primary.length
+	if o := s.older; o != nil {
+		n += len(o.deleted) - len(o.added)
 	}
-	return s.base.trees.primary.length
+	return n
 }
 
 // Get returns the element with the key, nil if there is none.
@@ -273,14 +273,13 @@ func (s *Snapshot) Covers(prefix string) bool {
 	return covers(older[0], older[len(older)-1])
 }
 
-// Count returns the number of elements that Range would yield. It walks over no elements,
-// except that the first count in an earlier version calls All.
+// Count returns the number of elements that Range would yield, without walking over them.
 func (s *Snapshot) Count(prefix, from string) int {
-	if s.older == nil {
-		return s.base.trees.primary.count(0, prefix, from)
+	n := s.base.trees.primary.count(0, prefix, from)
+	if o := s.older; o != nil {
+		n += countKeys(o.deleted, prefix, from) - countKeys(o.added, prefix, from)
 	}
-	rest := elementsFrom(s.All(), max(prefix, from))
-	return sort.Search(len(rest), func(i int) bool { return !strings.HasPrefix(rest[i].Key, prefix) })
+	return n
 }
 
 // Mark is what Retained must know of a snapshot. It does not refer to the snapshot.
@@ -290,21 +289,36 @@ type Mark struct {
 	Position Position
 
 	bytes      int64 // of the snapshot's elements
+	objects    int
 	superseded int64 // Stats.Superseded when the snapshot was made
 }
+
+// Estimates, in bytes: of the tree nodes that applying one event copies while a
+// snapshot shares them, and of the memory that the trees take for one element
+// at most.
+const (
+	copiedPerEvent = 4 << 10
+	treePerElement = 64
+)
 
 // Mark returns the mark of the trees that the snapshot is made of.
 func (s *Snapshot) Mark() Mark { return s.base.mark }
 
 // Retained estimates the memory that several snapshots together keep beyond the
 // state's. The zero value is the estimate for no snapshots.
-type Retained struct{ superseded, bytes int64 }
+type Retained struct{ superseded, bytes, copied, trees int64 }
 
 // With returns the estimate with one more snapshot. now are the state's statistics.
 func (k Retained) With(m Mark, now Stats) Retained {
-	return Retained{superseded: max(k.superseded, now.Superseded-m.superseded), bytes: k.bytes + m.bytes}
+	return Retained{
+		superseded: max(k.superseded, now.Superseded-m.superseded),
+		bytes:      k.bytes + m.bytes,
+		copied:     max(k.copied, int64(now.Next-m.Position)*copiedPerEvent),
+		trees:      k.trees + int64(m.objects)*treePerElement,
+	}
 }
 
 // Bytes returns the estimate in bytes: the elements that have left the state
-// since the oldest snapshot, but no more than all snapshots have.
-func (k Retained) Bytes() int64 { return min(k.superseded, k.bytes) }
+// since the oldest snapshot, but no more than all snapshots have, and the tree
+// nodes likewise.
+func (k Retained) Bytes() int64 { return min(k.superseded, k.bytes) + min(k.copied, k.trees) }

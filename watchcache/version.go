@@ -83,7 +83,7 @@ func (s *State) makeVersion(done <-chan struct{}, rv uint64) (*Snapshot, error) 
 // position of the first event after rv. The events are read in batches, so that the writer
 // never waits for long.
 func (s *State) overlay(newest *Snapshot, next Position, rv uint64, done <-chan struct{}) (*overlay, error) {
-	older := &overlay{length: newest.Len()}
+	older := &overlay{}
 	events := make([]*Event, min(overlayBatch, int(newest.next-next)))
 	for next < newest.next {
 		select {
@@ -98,6 +98,8 @@ func (s *State) overlay(newest *Snapshot, next Position, rv uint64, done <-chan 
 		older.add(events[:n], rv)
 		next += Position(n)
 	}
+	slices.Sort(older.added)
+	slices.Sort(older.deleted)
 	older.elements = slices.Clip(older.elements)
 	slices.SortFunc(older.elements, func(a, b *Element) int { return strings.Compare(a.Key, b.Key) })
 	return older, nil
@@ -108,10 +110,10 @@ func (o *overlay) add(events []*Event, rv uint64) {
 	for _, e := range events {
 		switch e.Type {
 		case Added:
-			o.length--
+			o.added = append(o.added, e.Element.Key)
 			continue
 		case Deleted:
-			o.length++
+			o.deleted = append(o.deleted, e.Element.Key)
 		}
 		if e.Previous.RV <= rv {
 			o.elements = append(o.elements, e.Previous)
