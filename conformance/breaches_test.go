@@ -362,8 +362,8 @@ var readBreaches = map[string]breach{
 	},
 	"tells a stale version and lags": {
 		found: map[string]string{
-			"Cacher/ConsistentReads":    "a GET of /pods/a/1 after it was written",
-			"Cacher/ReadYourWrites":     "a GET of /pods/a/1 after it was written",
+			"Cacher/ConsistentReads":    "the watch cache was found to be wrong",
+			"Cacher/ReadYourWrites":     "the watch cache was found to be wrong",
 			"Cacher/ConcurrentVersions": "GetCurrentResourceVersion is 1 after",
 		},
 		make: lagging,
