@@ -45,6 +45,12 @@ func TestEndToEnd(t *testing.T) {
 		own := []string{"--standalone", "--etcd-servers=" + strings.Join(etcd.Endpoints(), ",")}
 		endToEnd(t, own, own)
 	})
+	t.Run("shipped", func(t *testing.T) {
+		noLeaks(t)
+		s := startServer(t, t.TempDir(), "--secure-port="+lastingPort(t), shipped)
+		t.Run("typed clients", func(t *testing.T) { testTypedClients(t, s) })
+		t.Run("interrupt", func(t *testing.T) { testInterrupt(t, s) })
+	})
 }
 
 // endToEnd runs all steps on one server and its successor, which may have other flags.
