@@ -67,7 +67,7 @@ func TestReadsIntoWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-// What a read brings is the caller's own at its top level. After a consistent GET all of
+// The top level of an object that a read returns is the caller's own. After a consistent GET all of
 // it is: who reads before writing changes what was read.
 func TestConsistentGetIsPrivate(t *testing.T) {
 	c := start(t, newStore(poddata.Pod("a/one", "x=y")))
