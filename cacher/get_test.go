@@ -67,8 +67,8 @@ func TestReadsIntoWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-// The top level of an object that a read returns is the caller's own. After a consistent GET all of
-// it is: who reads before writing changes what was read.
+// The top level of an object that a read returns is the caller's own, and after a consistent
+// GET all of it: who reads before writing changes what was read.
 func TestConsistentGetIsPrivate(t *testing.T) {
 	c := start(t, newStore(poddata.Pod("a/one", "x=y")))
 	want := poddata.Pod("a/one", "x=y")
