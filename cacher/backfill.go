@@ -47,7 +47,12 @@ var errNoRoom = own("the window has no room for it")
 // requests share a piece that begins at the lowest of their versions; a later request
 // from further back fetches the missing piece.
 type backfill struct {
-	mu struct {
+	// ctx ends with the engine, and before that once the state was listed again. Events
+	// may have been missed before without a trace, so clients from before the list must
+	// list as well, and the window must not reach back over it.
+	ctx context.Context
+	end context.CancelFunc
+	mu  struct {
 		sync.Mutex
 		// gathering is the piece that further requests may extend, fetching the piece
 		// that is being read. Either may be nil. running: a goroutine fetches pieces.
@@ -96,7 +101,7 @@ func (e *engine) awaitBackfill(ctx context.Context, rv uint64) bool {
 		return true
 	case <-patience.C():
 	case <-ctx.Done():
-	case <-e.ctx.Done():
+	case <-e.backfill.ctx.Done():
 		return true
 	}
 	return false
@@ -114,7 +119,7 @@ func (e *engine) joinPiece(rv uint64) *piece {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch f := b.mu.fetching; {
-	case e.listedAgain():
+	case b.ctx.Err() != nil:
 		return nil
 	case rv < b.mu.refused && e.time.Now() < b.mu.retry:
 		return nil
@@ -134,18 +139,13 @@ func (e *engine) joinPiece(rv uint64) *piece {
 	return p
 }
 
-// listedAgain reports whether the state was listed more than once. Events may have been
-// missed before without a trace, so clients from before the list must list as well, and
-// the window must not reach back over it.
-func (e *engine) listedAgain() bool { return e.trust.lists.Load() > 1 }
-
 // fetchPieces gathers requests and fetches their piece, as long as there are any.
 func (e *engine) fetchPieces() {
 	b := &e.backfill
 	for {
 		select {
 		case <-e.config.Clock.After(backfillGather):
-		case <-e.ctx.Done():
+		case <-b.ctx.Done():
 		}
 		b.mu.Lock()
 		p := b.mu.gathering
@@ -167,7 +167,8 @@ func (e *engine) fetchPieces() {
 // back. Without the history, whatever is wrong, the cache serves as it would with it, and
 // clients at earlier versions list.
 func (e *engine) fetchPiece(wanted uint64) {
-	ctx, cancel := context.WithTimeout(e.ctx, backfillTime)
+	b := &e.backfill
+	ctx, cancel := context.WithTimeout(b.ctx, backfillTime)
 	defer cancel()
 	defer e.state.PinOldest()()
 	var err error
@@ -175,7 +176,7 @@ func (e *engine) fetchPiece(wanted uint64) {
 	for from := wanted; ; {
 		_, oldest, _ := e.state.Reach()
 		switch {
-		case e.listedAgain(), from >= oldest && err == nil:
+		case b.ctx.Err() != nil, from >= oldest && err == nil:
 			return // no piece is of use, or it is there
 		case from < oldest:
 			err = e.backfillAfter(ctx, oldest, from)
@@ -189,11 +190,10 @@ func (e *engine) fetchPiece(wanted uint64) {
 		}
 		refused, from = from+1, from+(oldest-from+1)/2
 	}
-	if e.ctx.Err() != nil || e.listedAgain() {
+	if b.ctx.Err() != nil {
 		return
 	}
 	if refused > 0 {
-		b := &e.backfill
 		b.mu.Lock()
 		b.mu.refused, b.mu.retry = refused, e.time.Now()+e.config.EventsHistoryWindow
 		b.mu.Unlock()
@@ -223,8 +223,8 @@ func (e *engine) backfillAfter(ctx context.Context, oldest, from uint64) error {
 	if err := e.readBefore(ctx, p, from, at.Len()); err != nil {
 		return err
 	}
-	if e.listedAgain() { // of an at from before the list, Backfill says the same
-		return watchcache.ErrExpired
+	if err := e.backfill.ctx.Err(); err != nil { // of an at from before the list, Backfill says the same
+		return err
 	}
 	_, err = e.state.Backfill(at, from, p.changes, p.before, int64(e.time.Now()))
 	return err

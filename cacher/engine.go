@@ -105,6 +105,7 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 		Floors: e.indexes.Floors(), FloorValues: floorValues,
 	})
 	e.kept = e.state.HasSnapshot
+	e.backfill.ctx, e.backfill.end = context.WithCancel(ctx)
 	e.health = newStorageHealth(e.time, config.StorageTimeout)
 	e.health.lost, e.health.back = e.storageLost, e.storageBack
 	e.relistCause.Store(uint32(metrics.RelistStart))
@@ -275,7 +276,9 @@ func (e *engine) replaced(rv uint64) {
 	e.source.Listed()
 	e.lists.Clear()
 	e.versions.Listed(rv)
-	e.trust.listed(rv)
+	if e.trust.listed(rv); e.trust.lists.Load() > 1 {
+		e.backfill.end()
+	}
 	e.metrics.SetResourceVersion(e.state.RV())
 	e.measure()
 	e.metrics.Filled(e.time.Now() - time.Duration(e.fillBegan.Load()))
