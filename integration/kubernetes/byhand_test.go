@@ -147,7 +147,7 @@ func TestLoad(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
 	profiles := filepath.Join(dir, "profiles")
-	cmd := exec.Command(binary, "load", "--dir="+dir, "--nodes=4", "--pods=12", "--deployments=3", "--rolled=2", "--at-once=2", "--steady=5s", "--rounds=1", "--patience="+patience.String(), "--profiles="+profiles)
+	cmd := exec.Command(binary, "load", "--dir="+dir, "--nodes=4", "--pods=12", "--deployments=3", "--rolled=2", "--every=2s", "--steady=5s", "--rounds=1", "--patience="+patience.String(), "--profiles="+profiles)
 	cmd.SysProcAttr = child.Attributes()
 	var progress strings.Builder
 	cmd.Stderr = &progress

@@ -8,7 +8,7 @@
 //
 //   - fill: Deployments are created, until all pods are ready.
 //   - steady: nothing changes, but for leases, statuses and the probe below.
-//   - rolling: a share of the Deployments is rolled out again, some at a time.
+//   - rolling: a share of the Deployments is rolled out again, at fixed times.
 //   - restart: the same, and the kube-apiserver is stopped and started again when half
 //     of them are through.
 //

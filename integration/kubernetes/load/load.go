@@ -36,8 +36,9 @@ type Config struct {
 	Nodes, Pods int
 	Watches     nodes.Watches
 	// Deployments share the pods; Rolled of them are rolled out again in the phases
-	// rolling and restart, AtOnce at a time.
-	Deployments, Rolled, AtOnce int
+	// rolling and restart, one each Every.
+	Deployments, Rolled int
+	Every               time.Duration
 	// Steady is how long the phase of this name takes, Patience how long any other may.
 	Steady, Patience time.Duration
 	// Profiles, if set, is the directory for CPU profiles of the phases steady and rolling.
@@ -46,7 +47,7 @@ type Config struct {
 
 // Validate returns an error that names the first field that can't be.
 func (c *Config) Validate() error {
-	for name, value := range map[string]int{"nodes": c.Nodes, "pods": c.Pods, "deployments": c.Deployments, "rolled": c.Rolled, "at-once": c.AtOnce, "rounds": c.Rounds} {
+	for name, value := range map[string]int{"nodes": c.Nodes, "pods": c.Pods, "deployments": c.Deployments, "rolled": c.Rolled, "rounds": c.Rounds} {
 		if value < 1 {
 			return fmt.Errorf("--%s=%d: must be positive", name, value)
 		}
@@ -63,8 +64,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("--pods=%d: each of %d deployments needs one", c.Pods, c.Deployments)
 	case c.Rolled > c.Deployments:
 		return fmt.Errorf("--rolled=%d: there are %d deployments", c.Rolled, c.Deployments)
-	case c.Steady <= 0 || c.Patience <= 0:
-		return fmt.Errorf("--steady=%s, --patience=%s: must be positive", c.Steady, c.Patience)
+	case c.Steady <= 0 || c.Patience <= 0 || c.Every <= 0:
+		return fmt.Errorf("--steady=%s, --patience=%s, --every=%s: must be positive", c.Steady, c.Patience, c.Every)
 	}
 	return nil
 }
@@ -299,30 +300,22 @@ func (r *round) steady(ctx context.Context) error {
 
 func (r *round) rolling(ctx context.Context) error { return r.roll(ctx, "rolling", 0, r.Rolled) }
 
-// roll rolls the Deployments from and up to, AtOnce at a time.
+// roll rolls the Deployments from and up to, one each Every, whether the ones before are
+// through or not: of two caches, the faster one must not be given more to do.
 func (r *round) roll(ctx context.Context, why string, from, to int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var turns group
-	next := make(chan int)
-	for range r.AtOnce {
-		turns.run(cancel, func() error {
-			for i := range next {
-				if err := r.rollOne(ctx, deployment(i), why); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
+	var rollouts group
+	tick := time.NewTicker(r.Every)
+	defer tick.Stop()
 	for i := from; i < to && ctx.Err() == nil; i++ {
+		rollouts.run(cancel, func() error { return r.rollOne(ctx, deployment(i), why) })
 		select {
-		case next <- i:
+		case <-tick.C:
 		case <-ctx.Done():
 		}
 	}
-	close(next)
-	return turns.wait()
+	return rollouts.wait()
 }
 
 // rollOne changes the template of a Deployment, as kubectl rollout restart does.
