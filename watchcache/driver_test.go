@@ -319,7 +319,6 @@ func (d *driver) checkLatest() {
 	req, latest := d.require(), d.model.latest()
 	snapshot := d.state.Latest()
 	req.Same(snapshot, d.state.Latest())
-	d.model.asked[d.model.shown] = true // while it has a tail, the snapshot is a kept one
 	req.Equal(d.model.shown, snapshot.RV())
 	req.Equal(d.model.shown, d.state.RV())
 	req.Equal(d.late, snapshot.HasIndex("late"))

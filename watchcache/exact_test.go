@@ -120,3 +120,41 @@ func TestKeepIsBounded(t *testing.T) {
 	_, err := s.At(50)
 	require.ErrorIs(t, err, watchcache.ErrExpired)
 }
+
+// The latest snapshot, read while revisions are unfinished, takes the place of no version
+// that others page through.
+func TestLatestTakesNoPlaceOfOthers(t *testing.T) {
+	s := watchcache.New(watchcache.Config{History: time.Hour, WindowBytes: 1, Indexes: indexes})
+	s.Replace(nil, 1)
+	applyPart(t, s, added("a", 2, "1"), modified("a", 3, "2"), modified("a", 4, "3"))
+	paged := at(t, s, 2)
+	for rv := uint64(5); rv < 30; rv++ {
+		s.Dispatched(s.Stats().Next)
+		applyPart(t, s, modified("a", rv, "4"))
+		latest := s.Latest()
+		require.Equal(t, rv-1, latest.RV())
+		require.Same(t, latest, s.Latest())
+		require.False(t, s.HasSnapshot(rv-1))
+	}
+	require.Greater(t, s.Stats().OldestRV, uint64(2))
+	require.Same(t, paged, at(t, s, 2))
+}
+
+// An index that comes or goes takes no snapshot from readers that page through it.
+func TestIndexKeepsPinnedSnapshots(t *testing.T) {
+	s := watchcache.New(watchcache.Config{History: time.Hour, WindowBytes: 1, Indexes: indexes})
+	s.Replace(nil, 1)
+	apply(t, s, added("a", 2, "1"))
+	pinned := s.Latest()
+	s.PinSnapshot(pinned)
+	_, err := s.AddIndex(watchcache.Index{Name: "late", Values: indexes[0].Values}, 1<<40)
+	require.NoError(t, err)
+	require.True(t, s.Latest().HasIndex("late"))
+	s.DropIndex("late")
+	s.Dispatched(s.Stats().Next)
+	apply(t, s, modified("a", 3, "2"))
+	s.Dispatched(s.Stats().Next)
+	apply(t, s, modified("a", 4, "3"))
+	require.Greater(t, s.Stats().OldestRV, uint64(2))
+	require.Same(t, pinned, at(t, s, 2))
+}

@@ -68,7 +68,6 @@ func (s *State) indexLocked(indexes []Index, trees []*btree) {
 	s.published = nil
 	s.latest.Store(nil)
 	s.newest.Store(nil)
-	s.mu.kept.drop(func(k *keptSnapshot) bool { return k.rv == s.mu.complete }) // see Latest
 }
 
 // follow brings the index's tree up to the events.

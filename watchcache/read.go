@@ -27,25 +27,21 @@ func (s *State) Get(key string) (*Element, uint64) {
 // Latest returns the newest snapshot of a complete resourceVersion. The first
 // call after a change clones the trees' roots; all others load a pointer.
 func (s *State) Latest() *Snapshot {
-	for {
-		if latest := s.latest.Load(); latest != nil {
-			return latest
-		}
-		s.mu.Lock()
-		complete, kept := s.mu.complete, s.mu.kept
-		if complete == s.mu.rv {
-			latest := s.newestLocked()
-			s.latest.Store(latest)
-			s.mu.Unlock()
-			return latest
-		}
-		s.mu.Unlock()
-		// The tail leaves the window only once a later resourceVersion is complete.
-		latest, err := kept.get(complete, s.now.Load(), nil, func() (*Snapshot, error) { return s.makeVersion(nil, complete) })
-		if err == nil {
-			return latest
-		}
+	if latest := s.latest.Load(); latest != nil {
+		return latest
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	latest := s.latest.Load()
+	if latest == nil {
+		latest = s.newestLocked()
+		if complete := s.mu.complete; complete < s.mu.rv {
+			// No error: the tail leaves the window only once a later resourceVersion is complete.
+			latest, _ = latest.earlier(complete, s.mu.window.after(complete), s.sinceLocked, nil)
+		}
+		s.latest.Store(latest)
+	}
+	return latest
 }
 
 // Since copies events from position p on into buf, and returns their number. through is

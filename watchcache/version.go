@@ -70,39 +70,34 @@ func (s *State) makeVersion(done <-chan struct{}, rv uint64) (*Snapshot, error) 
 	next := w.after(rv)
 	s.mu.Unlock()
 
-	older, err := s.overlay(newest, next, rv, done)
-	if err != nil {
-		return nil, err
-	}
-	snapshot := &Snapshot{rv: rv, next: next, base: newest.base, older: older, kept: newest.kept}
-	snapshot.checkRV()
-	return snapshot, nil
+	return newest.earlier(rv, next, s.Since, done)
 }
 
-// overlay returns the overlay that turns newest into the version at rv; next is the
-// position of the first event after rv. The events are read in batches, so that the writer
-// never waits for long.
-func (s *State) overlay(newest *Snapshot, next Position, rv uint64, done <-chan struct{}) (*overlay, error) {
+// earlier makes the version at rv of the newest snapshot; next is the position of the first
+// event after rv. since reads the events in batches, so that the writer never waits for long.
+func (s *Snapshot) earlier(rv uint64, next Position, since func(Position, []*Event) (int, uint64, error), done <-chan struct{}) (*Snapshot, error) {
 	older := &overlay{}
-	events := make([]*Event, min(overlayBatch, int(newest.next-next)))
-	for next < newest.next {
+	events := make([]*Event, min(overlayBatch, int(s.next-next)))
+	for p := next; p < s.next; {
 		select {
 		case <-done:
 			return nil, ErrStopped
 		default:
 		}
-		n, _, err := s.Since(next, events[:min(len(events), int(newest.next-next))])
+		n, _, err := since(p, events[:min(len(events), int(s.next-p))])
 		if err != nil {
 			return nil, err
 		}
 		older.add(events[:n], rv)
-		next += Position(n)
+		p += Position(n)
 	}
 	slices.Sort(older.added)
 	slices.Sort(older.deleted)
 	older.elements = slices.Clip(older.elements)
 	slices.SortFunc(older.elements, func(a, b *Element) int { return strings.Compare(a.Key, b.Key) })
-	return older, nil
+	version := &Snapshot{rv: rv, next: next, base: s.base, older: older, kept: s.kept}
+	version.checkRV()
+	return version, nil
 }
 
 // add adds the next events above rv.
