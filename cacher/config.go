@@ -120,7 +120,8 @@ type Config struct {
 	BookmarkInterval time.Duration
 	// FreshnessTimeout is how long a read waits for the cache to learn of and reach the
 	// resourceVersion that it needs. A GET waits a sixth of it, and is then answered by
-	// Storage. 0: 3 s.
+	// Storage. A consistent LIST waits up to five times as long while the cache advances.
+	// 0: 3 s.
 	FreshnessTimeout time.Duration
 	// StorageTimeout is for how long Storage may leave requests unanswered before it
 	// counts as lost, which is logged. Reads that have waited for the cache in vain, and

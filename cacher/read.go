@@ -147,7 +147,9 @@ func (e *engine) fresh(ctx context.Context, d decision) error {
 	if err != nil {
 		return err
 	}
-	return e.waiting.WaitFor(ctx, version.Current, freshness.Limit{Timeout: e.config.FreshnessTimeout, Since: version.Since})
+	return e.waiting.WaitFor(ctx, version.Current, freshness.Limit{
+		Timeout: e.config.FreshnessTimeout, Since: version.Since, Patient: true,
+	})
 }
 
 // lateError is the error of a read whose client's deadline is near.

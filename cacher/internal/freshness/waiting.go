@@ -116,10 +116,17 @@ func (r *WaitingReads) Wait(ctx context.Context, rv uint64) error {
 // in vain goes to storage, which has most of the client's time left.
 func GetTimeout(timeout time.Duration) time.Duration { return timeout / 6 }
 
+// patience is how many times its timeout a read waits at most while the state advances.
+const patience = 5
+
 // Limit bounds the wait of a read, and says whether it needs progress reports.
 type Limit struct {
 	// Timeout is how long the read waits in all.
 	Timeout time.Duration
+	// Patient: the read waits on, up to patience times the timeout, for as long as the
+	// state reaches something in each timeout. The cache is late then, not stuck: it lacks
+	// CPU time, and the read has an answer sooner than by making storage work for it.
+	Patient bool
 	// Since is when the read began to wait; zero: it has not waited yet.
 	Since time.Time
 	// Quiet: no progress is requested on behalf of the read.
@@ -136,7 +143,7 @@ func (r *WaitingReads) WaitFor(ctx context.Context, rv uint64, limit Limit) erro
 	start := r.clock.Now()
 	w := &waiter{rv: rv, start: start, quiet: limit.Quiet, fresh: make(chan struct{})}
 	r.mu.waiters = slices.Insert(r.mu.waiters, r.after(rv), w)
-	pauses := r.mu.pauses
+	at, pauses := r.mu.rv, r.mu.pauses
 	r.mu.Unlock()
 	if !limit.Quiet {
 		select {
@@ -152,19 +159,26 @@ func (r *WaitingReads) WaitFor(ctx context.Context, rv uint64, limit Limit) erro
 	}
 	timer := r.clock.NewTimer(max(0, timeout))
 	defer timer.Stop()
-	select {
-	case <-w.fresh:
-		return nil
-	case <-ctx.Done():
-		r.leave(w)
-		return ctx.Err()
-	case <-r.stopped:
-		r.leave(w)
-		return tasks.ErrStopped
-	case <-pauses:
-		return storage.NewTooLargeResourceVersionError(rv, r.leave(w), RetrySeconds)
-	case <-timer.C():
-		return storage.NewTooLargeResourceVersionError(rv, r.leave(w), RetrySeconds)
+	for periods := 1; ; periods++ {
+		select {
+		case <-w.fresh:
+			return nil
+		case <-ctx.Done():
+			r.leave(w)
+			return ctx.Err()
+		case <-r.stopped:
+			r.leave(w)
+			return tasks.ErrStopped
+		case <-pauses:
+			return storage.NewTooLargeResourceVersionError(rv, r.leave(w), RetrySeconds)
+		case <-timer.C():
+		}
+		reached := r.At()
+		if !limit.Patient || periods == patience || reached == at {
+			return storage.NewTooLargeResourceVersionError(rv, r.leave(w), RetrySeconds)
+		}
+		at = reached
+		timer.Reset(limit.Timeout)
 	}
 }
 
