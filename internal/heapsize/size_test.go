@@ -94,7 +94,7 @@ func TestOddObjects(t *testing.T) {
 		"a list within itself":      {list, 16, math.MaxInt64},
 		"an object within itself":   {object, 48, math.MaxInt64},
 		"a value":                   {odd{}, struct1, 2 * struct1},
-		"a direct value":            {[1]*string{new("0123456789")}, 32, 32},
+		"a direct value":            {[1]*string{new("0123456789")}, 32, 40},
 		"a string":                  {"0123456789", 16 + 16, 16 + 16},
 		"a nil map":                 {map[string]any(nil), 0, 0},
 	} {
