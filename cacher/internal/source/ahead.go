@@ -28,20 +28,12 @@ func (s *Source) watchAhead(ctx context.Context) {
 	}
 	w.after = rv
 	w.busy.Store(true) // its events are not read yet
-	s.swapAhead(w)
-}
-
-// swapAhead sets the watch that was opened ahead and returns the one before.
-func (s *Source) swapAhead(w *Watch) (former *Watch) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	former, s.mu.ahead = s.mu.ahead, w
-	return former
+	s.ahead.Store(w)
 }
 
 // takeAhead returns the watch that was opened before the list at rv, or nil.
 func (s *Source) takeAhead(rv string) *Watch {
-	w := s.swapAhead(nil)
+	w := s.ahead.Swap(nil)
 	if w == nil {
 		return nil
 	}
@@ -55,7 +47,7 @@ func (s *Source) takeAhead(rv string) *Watch {
 
 // dropAhead ends a watch that was opened for a list that came to nothing.
 func (s *Source) dropAhead() {
-	if w := s.swapAhead(nil); w != nil {
+	if w := s.ahead.Swap(nil); w != nil {
 		s.drop(w)
 	}
 }

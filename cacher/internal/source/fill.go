@@ -4,6 +4,8 @@ package source
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -59,23 +62,18 @@ func (s *Source) list(ctx context.Context, page int64) (runtime.Object, error) {
 	s.config.Begins()
 	s.watchAhead(ctx)
 	s.Filled() // one that the Reflector has not taken is dropped
-	fill := s.config.NewFill()
-	version, next := "", ""
+	fill, version := s.config.NewFill(), ""
+	opts := storage.ListOptions{Recursive: true}
 	for {
-		if err := ctx.Err(); err != nil {
-			return nil, err // also if storage does not look at ctx
-		}
-		list := s.config.NewList()
 		if most := s.page.Load(); page > 0 && most > 0 {
 			page = min(page, most)
 		}
-		err := s.config.Storage.GetList(ctx, s.config.Prefix, storage.ListOptions{
-			Predicate: storage.SelectionPredicate{
-				Label: labels.Everything(), Field: fields.Everything(), Limit: page, Continue: next,
-			},
-			Recursive: true,
-		}, list)
-		if apierrors.IsResourceExpired(err) && page > 0 && next != "" {
+		opts.Predicate.Limit = page
+		at, next, err := s.listPage(ctx, s.config.Prefix, 0, opts, func(object runtime.Object) error {
+			fill.Add(object)
+			return nil
+		})
+		if apierrors.IsResourceExpired(err) && page > 0 && opts.Predicate.Continue != "" {
 			return s.list(ctx, 0) // a list in one is at one version, whatever is compacted meanwhile
 		}
 		if page > 1 && TooLarge(err) {
@@ -85,26 +83,41 @@ func (s *Source) list(ctx context.Context, page int64) (runtime.Object, error) {
 		if err != nil {
 			return nil, err
 		}
-		of, err := meta.ListAccessor(list)
-		if err != nil {
-			return nil, err
-		}
 		if version == "" {
-			version = of.GetResourceVersion()
+			version = at
 		}
-		// Each object on its own: an object would keep its page in memory.
-		if err := meta.EachListItemWithAlloc(list, func(object runtime.Object) error {
-			fill.Add(object)
-			return nil
-		}); err != nil {
-			return nil, err
-		}
-		if next = of.GetContinue(); next == "" {
+		if opts.Predicate.Continue = next; next == "" {
 			break
 		}
 	}
 	s.setFilled(fill, nil)
 	return s.emptyList(version)
+}
+
+// listPage lists a page of the storage, exactly at a version unless that is 0, and calls take
+// with each object. It returns the resourceVersion and the continue token of the page.
+func (s *Source) listPage(ctx context.Context, key string, version uint64, opts storage.ListOptions, take func(runtime.Object) error) (at, next string, err error) {
+	if err := ctx.Err(); err != nil {
+		return "", "", err // also if storage does not look at ctx
+	}
+	opts.Predicate.Label, opts.Predicate.Field = labels.Everything(), fields.Everything()
+	exact := strconv.FormatUint(version, 10)
+	if version > 0 && opts.Predicate.Continue == "" { // otherwise the version is in the token
+		opts.ResourceVersion, opts.ResourceVersionMatch = exact, metav1.ResourceVersionMatchExact
+	}
+	list := s.config.NewList()
+	if err := s.config.Storage.GetList(ctx, key, opts, list); err != nil {
+		return "", "", err
+	}
+	of, err := meta.ListAccessor(list)
+	if err != nil {
+		return "", "", err
+	}
+	if at = of.GetResourceVersion(); version > 0 && at != exact {
+		return "", "", fmt.Errorf("the storage was listed at resourceVersion %s, and answered with %q", exact, at)
+	}
+	// Each object on its own: an object would keep its page in memory.
+	return at, of.GetContinue(), meta.EachListItemWithAlloc(list, take)
 }
 
 // TooLarge reports whether a list did not fit a message of gRPC: etcd before 3.7 sends a

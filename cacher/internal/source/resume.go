@@ -34,21 +34,6 @@ func (s *stream) tooFarBehind() error {
 	return fmt.Errorf("the storage is at resourceVersion %d, %d ahead of the watch that broke at %d", storage, storage-at, at)
 }
 
-// furthest is how far the watches of a stream have come. came: the open one has come
-// further than earlier ones. advanced: one of them has come further than the stream's
-// beginning.
-type furthest struct {
-	version        uint64
-	came, advanced bool
-}
-
-// note is called with the resourceVersion of each event and bookmark.
-func (f *furthest) note(version uint64) {
-	if version > f.version {
-		f.version, f.came, f.advanced = version, true, true
-	}
-}
-
 const (
 	// undeliverableAfter is how many judged errors in a row, at the same place,
 	// say that the storage has an event that it can't deliver.
@@ -58,39 +43,31 @@ const (
 	judgedWithin = 2 * time.Second
 )
 
-// judge decides whether the errors of the storage's watches mean that the storage
-// has an event that it can't deliver, and not that the storage is away. Only what
-// the storage does counts, not the text of its errors: a plugin for encryption that
-// is away fails like a member of etcd that is. An event can't be delivered if
+// undeliverable decides whether the errors of the storage's watches, failure being the last,
+// mean that the storage has an event that it can't deliver, and not that the storage is
+// away. The storage's behaviour counts, and not the text of its errors: a plugin for
+// encryption that is away fails like a member of etcd that is. An event can't be delivered if
 //   - the watch was opened after the storage had answered a version request,
 //   - it broke soon, and came no further than earlier watches,
 //   - the storage answers another version request after that, and
 //   - another watch, from the storage's version of now, does not break: a member
 //     without a leader answers version requests and breaks every watch.
-type judge struct {
-	// answered: the storage answered a version request before the watch was
-	// opened.
-	answered bool
-	errors   int
-}
-
-// undeliverable judges the failure of the stream's watch.
-func (j *judge) undeliverable(s *stream, from *Watch, failure watch.Event) bool {
+func (s *stream) undeliverable(from *Watch, failure watch.Event) bool {
 	if failure == ended || failure == hung {
-		j.answered = false
+		s.hasAnswered = false
 		return false
 	}
-	before := j.answered
+	before := s.hasAnswered
 	soon := s.source.config.Clock.Since(from.opened) < judgedWithin
 	var at uint64
-	at, j.answered = s.source.Version(s.ctx)
+	at, s.hasAnswered = s.source.Version(s.ctx)
 	switch {
-	case !j.answered, !soon, s.furthest.came:
-		j.errors = 0
+	case !s.hasAnswered, !soon, s.came:
+		s.judged = 0
 	case before:
-		j.errors++
+		s.judged++
 	}
-	if j.errors < undeliverableAfter {
+	if s.judged < undeliverableAfter {
 		return false
 	}
 	_, breaks := s.source.probe(s.ctx, at, judgedWithin)

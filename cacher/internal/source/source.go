@@ -68,6 +68,8 @@ type Source struct {
 	stream atomic.Pointer[stream]
 	// current is the storage's watch that is open, nil if none is.
 	current atomic.Pointer[Watch]
+	// ahead is the watch opened before the list that is under way, nil if there is none.
+	ahead atomic.Pointer[Watch]
 	// unstreamed: the storage was found to take no notice when it is asked for
 	// its state. listNext: it could not stream it the last time.
 	unstreamed, listNext atomic.Bool
@@ -80,7 +82,6 @@ type Source struct {
 
 	mu struct {
 		sync.Mutex
-		ahead  *Watch // opened before the list that is under way
 		filled Fill
 	}
 }
@@ -196,7 +197,7 @@ func (s *stream) first(options metav1.ListOptions) (*Watch, error) {
 		return s.source.open(s.ctx, options)
 	}
 	listed, _ := strconv.ParseUint(options.ResourceVersion, 10, 64)
-	s.furthest.version = listed
+	s.furthest = listed
 	if ahead := s.source.takeAhead(options.ResourceVersion); ahead != nil {
 		s.skip = listed
 		return ahead, nil

@@ -65,10 +65,14 @@ type stream struct {
 	// skip is the resourceVersion of the list before the stream. A watch from before the
 	// list brings events up to there, which the list already has.
 	skip uint64
-	// furthest is how far the storage's watches have come, and judge interprets their
-	// errors.
-	furthest furthest
-	judge    judge
+	// furthest is how far the storage's watches have come. came: the open one has come
+	// further than earlier ones. advanced: one of them has come further than the beginning.
+	furthest       uint64
+	came, advanced bool
+	// hasAnswered: the storage answered a version request before the watch was opened.
+	// judged counts the errors in a row that undeliverable has judged.
+	hasAnswered bool
+	judged      int
 	// pause is how long to wait before the next watch is opened.
 	pause time.Duration
 	// broken is when the storage's watch broke; zero once one has brought
@@ -118,11 +122,11 @@ func (s *stream) run(from *Watch) {
 		case Expired(failure):
 			// A watch that has expired before it brought anything expires again
 			// if the next fill is as slow.
-			s.source.listNext.Store(!s.furthest.advanced)
+			s.source.listNext.Store(!s.advanced)
 			s.source.config.Relists(metrics.RelistExpired)
 			s.send(relist)
 			return
-		case s.judge.undeliverable(s, from, failure):
+		case s.undeliverable(from, failure):
 			s.source.config.Undeliverable(err)
 			s.send(relist)
 			return
@@ -152,7 +156,7 @@ func (s *stream) leave(from *Watch, hangs bool) {
 // pass passes the events of one storage watch on until it ends, and returns
 // the error that it ended with.
 func (s *stream) pass(from *Watch) watch.Event {
-	s.furthest.came = false
+	s.came = false
 	if s.initial {
 		if failure, ok := s.passInitial(from); !ok {
 			return failure
@@ -238,12 +242,16 @@ func (s *stream) passEvent(from *Watch, event watch.Event) (failure watch.Event,
 	s.pause, s.broken = 0, time.Time{}
 	if s.initial {
 		s.initial = false
-		s.furthest.version = version
-	} else {
-		s.furthest.note(version)
+		s.furthest = version
+	} else if version > s.furthest {
+		s.furthest, s.came, s.advanced = version, true, true
 	}
-	if rv != "" {
-		s.reached(rv, version, event.Type == watch.Bookmark)
+	switch {
+	case rv == "":
+	case event.Type == watch.Bookmark: // all up to it has come
+		s.rv, s.within = rv, 0
+	case version > 1: // more of it may follow
+		s.within = version
 	}
 	return watch.Event{}, true
 }
@@ -259,17 +267,6 @@ func versionOf(event watch.Event) (rv string, version uint64, end bool) {
 	version, _ = strconv.ParseUint(rv, 10, 64)
 	end = event.Type == watch.Bookmark && object.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
 	return rv, version, end
-}
-
-// reached notes that the Reflector was brought to a resourceVersion, of which
-// more may follow if it is not complete. All resourceVersions before it are complete.
-func (s *stream) reached(rv string, version uint64, complete bool) {
-	switch {
-	case complete:
-		s.rv, s.within = rv, 0
-	case version > 1:
-		s.within = version
-	}
 }
 
 // resumeAt returns the last resourceVersion that is known to have been passed on whole.
