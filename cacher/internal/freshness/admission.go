@@ -3,6 +3,7 @@
 package freshness
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -19,20 +20,15 @@ type Admission struct {
 
 	mu struct {
 		sync.Mutex
-		slots []slot
+		// free has, for each slot that no read has, from when on one may take it.
+		free []time.Time
 	}
-}
-
-// slot is the right of one read at a time to go to storage.
-type slot struct {
-	taken bool
-	since time.Time // when the slot was last taken
 }
 
 // NewAdmission admits up to most reads at a time, and in any period.
 func NewAdmission(clock clock.PassiveClock, most int, period time.Duration) *Admission {
 	a := &Admission{clock: clock, period: period}
-	a.mu.slots = make([]slot, max(0, most))
+	a.mu.free = make([]time.Time, max(0, most))
 	return a
 }
 
@@ -42,17 +38,14 @@ func (a *Admission) Enter() (leave func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.clock.Now()
-	for i := range a.mu.slots {
-		s := &a.mu.slots[i]
-		if s.taken || (!s.since.IsZero() && now.Sub(s.since) < a.period) {
-			continue
-		}
-		*s = slot{taken: true, since: now}
-		return func() {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			s.taken = false
-		}
+	at := slices.IndexFunc(a.mu.free, func(from time.Time) bool { return !now.Before(from) })
+	if at < 0 {
+		return nil
 	}
-	return nil
+	a.mu.free = slices.Delete(a.mu.free, at, at+1)
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.mu.free = append(a.mu.free, now.Add(a.period))
+	}
 }

@@ -5,8 +5,6 @@ package freshness
 import (
 	"context"
 	"time"
-
-	"k8s.io/utils/clock"
 )
 
 const (
@@ -45,14 +43,8 @@ type Watch interface {
 // A watch is kept if nothing happens, if it brings events slowly or the feed is behind
 // it, and if storage does not answer: another watch would bring no more.
 type hangDetector struct {
-	clock    clock.PassiveClock
-	current  func() Watch
-	versions *VersionRequests
-	waiting  *WaitingReads
-	gaveUp   func(after time.Duration)
-	silent   func() // called after vainWatches, in place of giving up another watch
-	// patience is hangTimeout, or the time that storage's reports take.
-	patience time.Duration
+	*ProgressConfig
+	fallSilent func() // called after vainWatches, in place of giving up another watch
 
 	// The last look: the watch, its count of events and reports, and the version that the
 	// cache had reached, which is later than the count. since is when the
@@ -63,16 +55,16 @@ type hangDetector struct {
 	at      uint64
 	since   time.Time
 	looked  time.Time
-	timeout time.Duration
-	again   bool // a watch was given up, and nothing was heard since
-	vain    int  // the watches opened since then that have made no progress
+	timeout time.Duration // since a watch was slow; see patience
+	again   bool          // a watch was given up, and nothing was heard since
+	vain    int           // the watches opened since then that have made no progress
 }
 
 // look gives up the watch if it hangs. It is called before each progress request, so that
 // the answer counts as later progress.
 func (h *hangDetector) look(ctx context.Context) {
-	w, now, at := h.current(), h.clock.Now(), h.waiting.At()
-	if w == nil || w.Busy() || h.versions.Highest() <= at {
+	w, now, at := h.Watch(), h.Clock.Now(), h.Waiting.At()
+	if w == nil || w.Busy() || h.Versions.Highest() <= at {
 		h.adapt(w)
 		h.watch, h.since = w, time.Time{}
 		return
@@ -86,38 +78,42 @@ func (h *hangDetector) look(ctx context.Context) {
 	}
 	h.looked = now
 	waited := now.Sub(h.since)
-	if waited < max(h.timeout, h.patience) {
+	if waited < h.patience() {
 		return
 	}
 	ahead, answered := h.ahead(ctx, min(waited/hangCheckPart, hangCheckTimeout))
 	if !answered {
-		h.timeout = min(2*max(h.timeout, h.patience), hangTimeoutMax)
+		h.timeout = min(2*h.patience(), hangTimeoutMax)
 	}
 	if !ahead {
-		h.since = h.clock.Now()
+		h.since = h.Clock.Now()
 		return
 	}
 	if h.again {
-		h.timeout = min(2*max(h.timeout, h.patience), hangTimeoutMax)
+		h.timeout = min(2*h.patience(), hangTimeoutMax)
 		h.vain++
 	}
 	h.again, h.since = true, time.Time{}
 	if h.vain == vainWatches {
 		h.again, h.vain = false, 0
-		h.silent()
+		h.fallSilent()
 		return
 	}
-	h.gaveUp(waited)
+	h.GaveUp(waited)
 	w.GiveUp()
 }
+
+// patience returns how long the watch may make no progress: hangTimeout or the time that
+// storage's reports take, or longer since watches were slow.
+func (h *hangDetector) patience() time.Duration { return max(hangTimeout, h.Within, h.timeout) }
 
 // ahead asks storage whether it has a version that the cache has not reached. answered is
 // false if the answer takes longer than within.
 func (h *hangDetector) ahead(ctx context.Context, within time.Duration) (ahead, answered bool) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	v, err := h.versions.Current(ctx)
-	return err == nil && v.Current > h.waiting.At(), err == nil
+	v, err := h.Versions.Current(ctx)
+	return err == nil && v.Current > h.Waiting.At(), err == nil
 }
 
 // adapt adapts the timeout to the time that the watch took to make progress. There are no
@@ -136,5 +132,5 @@ func (h *hangDetector) adapt(w Watch) {
 		last = came
 	}
 	took := last.Sub(h.since)
-	h.timeout = min(max(2*took, h.patience), hangTimeoutMax)
+	h.timeout = min(2*took, hangTimeoutMax)
 }

@@ -53,13 +53,14 @@ func newHangFixture(t *testing.T) *hangFixture {
 	})
 	f.answer = func() (Answer, error) { return Answer{Current: versions.Highest()}, nil }
 	f.hangDetector = &hangDetector{
-		patience: hangTimeout,
-		clock:    fake, current: func() Watch { return f.watch }, versions: versions,
-		waiting: NewWaitingReads(fake, time.Minute, (*metrics.Metrics)(nil).For("", "pods"), t.Context().Done()),
-		gaveUp:  func(after time.Duration) { f.told = append(f.told, after) },
+		ProgressConfig: &ProgressConfig{
+			Clock: fake, Watch: func() Watch { return f.watch }, Versions: versions,
+			Waiting: NewWaitingReads(fake, time.Minute, (*metrics.Metrics)(nil).For("", "pods"), t.Context().Done()),
+			GaveUp:  func(after time.Duration) { f.told = append(f.told, after) },
+		},
+		fallSilent: func() { f.silent++ },
 	}
-	f.hangDetector.silent = func() { f.silent++ }
-	f.waiting.Reached(1)
+	f.Waiting.Reached(1)
 	versions.Told(2)
 	f.look(t.Context())
 	return f
@@ -86,8 +87,8 @@ func TestAWatchThatBringsNothingIsGivenUp(t *testing.T) {
 // Storage whose reports take long has as long.
 func TestAWatchOfSlowStorageIsKept(t *testing.T) {
 	f := newHangFixture(t)
-	f.patience = 5 * time.Second
-	require.Zero(t, f.lookAfter(t, f.patience-time.Millisecond))
+	f.Within = 5 * time.Second
+	require.Zero(t, f.lookAfter(t, f.Within-time.Millisecond))
 	require.Equal(t, 1, f.lookAfter(t, time.Millisecond))
 }
 
@@ -112,7 +113,7 @@ func TestAWatchIsKeptUnlessStorageIsAhead(t *testing.T) {
 // Storage is not asked while the cache has what storage has told.
 func TestAWatchWithNothingToBringIsNotLookedInto(t *testing.T) {
 	f := newHangFixture(t)
-	f.waiting.Reached(2)
+	f.Waiting.Reached(2)
 	for range 5 {
 		require.Zero(t, f.lookAfter(t, hangTimeout))
 	}
@@ -133,9 +134,9 @@ func TestAQuietTimeIsNoHang(t *testing.T) {
 	f := newHangFixture(t)
 	f.hears()
 	require.Zero(t, f.lookAfter(t, time.Millisecond), "heard, and not taken yet")
-	f.waiting.Reached(2)
+	f.Waiting.Reached(2)
 	f.clock.Step(time.Hour) // no read waits, so that nobody looks
-	f.versions.Told(3)
+	f.Versions.Told(3)
 	require.Zero(t, f.lookAfter(t, 0), "the first look after the quiet time")
 	require.Equal(t, 1, f.lookAfter(t, hangTimeout), "from then on time counts")
 }
@@ -146,11 +147,11 @@ func TestAQuietTimeDoesNotLengthenTheTimeout(t *testing.T) {
 	f := newHangFixture(t)
 	f.clock.Step(time.Millisecond)
 	f.hears()
-	f.waiting.Reached(2) // no read waits any more, so that nobody looks
+	f.Waiting.Reached(2) // no read waits any more, so that nobody looks
 	f.clock.Step(time.Hour)
 	f.hears()
-	f.waiting.Reached(3)
-	f.versions.Told(4)
+	f.Waiting.Reached(3)
+	f.Versions.Told(4)
 	require.Zero(t, f.lookAfter(t, 0), "the first look after the quiet time")
 	require.Equal(t, 1, f.lookAfter(t, hangTimeout))
 }
@@ -163,7 +164,7 @@ func (f *hangFixture) hearsLate(t *testing.T) {
 	}
 	f.clock.Step(progressInterval)
 	f.hears()
-	f.waiting.Reached(2)
+	f.Waiting.Reached(2)
 }
 
 // A watch that is slow, and brings what reads wait for, has twice its time the
@@ -171,7 +172,7 @@ func (f *hangFixture) hearsLate(t *testing.T) {
 func TestASlowWatchHasMoreTime(t *testing.T) {
 	f := newHangFixture(t)
 	f.hearsLate(t)
-	f.versions.Told(3)
+	f.Versions.Told(3)
 	require.Zero(t, f.lookAfter(t, 0), "brought after four intervals")
 	require.Zero(t, f.lookAfter(t, 8*progressInterval-time.Millisecond))
 	require.Equal(t, 1, f.lookAfter(t, time.Millisecond))
@@ -182,7 +183,7 @@ func TestASlowWatchThatHasCaughtUpHasMoreTime(t *testing.T) {
 	f := newHangFixture(t)
 	f.hearsLate(t)
 	require.Zero(t, f.lookAfter(t, 0), "nothing is to be brought")
-	f.versions.Told(3)
+	f.Versions.Told(3)
 	require.Zero(t, f.lookAfter(t, 0), "the first look since")
 	require.Zero(t, f.lookAfter(t, 8*progressInterval-time.Millisecond))
 	require.Equal(t, 1, f.lookAfter(t, time.Millisecond))
@@ -225,7 +226,7 @@ func TestWatchesThatHangOneAfterAnotherHaveMoreTime(t *testing.T) {
 // Nothing is looked into while no watch is open.
 func TestNoWatchIsNoHang(t *testing.T) {
 	f := newHangFixture(t)
-	f.current = func() Watch { return nil }
+	f.ProgressConfig.Watch = func() Watch { return nil }
 	for range 5 {
 		f.clock.Step(hangTimeout)
 		f.look(t.Context())

@@ -40,7 +40,6 @@ const (
 // revision. Reads of a resource that changes all the time wait for its next change first.
 type ProgressRequester struct {
 	config ProgressConfig
-	clock  clock.WithTicker
 	// hangs looks at the watch before each request.
 	hangs hangDetector
 
@@ -93,11 +92,8 @@ type ProgressConfig struct {
 
 // NewProgressRequester returns a requester that does nothing until Run is called.
 func NewProgressRequester(config ProgressConfig) *ProgressRequester {
-	p := &ProgressRequester{config: config, clock: config.Clock, looked: config.Clock.Now(), wake: make(chan struct{}, 1)}
-	p.hangs = hangDetector{
-		clock: config.Clock, current: config.Watch, versions: config.Versions, waiting: config.Waiting,
-		gaveUp: config.GaveUp, silent: p.fallSilent, patience: max(hangTimeout, config.Within),
-	}
+	p := &ProgressRequester{config: config, looked: config.Clock.Now(), wake: make(chan struct{}, 1)}
+	p.hangs = hangDetector{ProgressConfig: &p.config, fallSilent: p.fallSilent}
 	return p
 }
 
@@ -107,7 +103,7 @@ func (p *ProgressRequester) Silent() bool { return p.silent.Load() }
 // fallSilent begins the tries. A storage that is silent again soon is not tried more often
 // than before.
 func (p *ProgressRequester) fallSilent() {
-	if p.pause == 0 || p.clock.Since(p.reported) > silentPauseMax {
+	if p.pause == 0 || p.config.Clock.Since(p.reported) > silentPauseMax {
 		p.pause = silentPause
 	}
 	p.silent.Store(true)
@@ -118,7 +114,7 @@ func (p *ProgressRequester) fallSilent() {
 func (p *ProgressRequester) hear(ctx context.Context) {
 	for p.silent.Load() {
 		select {
-		case <-p.clock.After(p.pause):
+		case <-p.config.Clock.After(p.pause):
 		case <-ctx.Done():
 			return
 		}
@@ -126,7 +122,7 @@ func (p *ProgressRequester) hear(ctx context.Context) {
 		if !p.config.Reports(ctx) {
 			continue
 		}
-		p.reported = p.clock.Now()
+		p.reported = p.config.Clock.Now()
 		p.silent.Store(false)
 		p.config.Silent(false)
 		if w := p.config.Watch(); w != nil && p.config.Versions.Highest() > p.config.Waiting.At() {
@@ -184,34 +180,34 @@ func (p *ProgressRequester) Run(ctx context.Context) {
 			case unfinished == 0:
 				again = nil
 			case late || again == nil || unfinished != last:
-				again = p.clock.After(progressInterval)
+				again = p.config.Clock.After(progressInterval)
 			}
 			last = unfinished
 			continue
 		}
 		last = unfinished
 		if left := p.awaitChange(began); left > 0 && !stays {
-			again = p.clock.After(left)
+			again = p.config.Clock.After(left)
 			continue
 		}
 		if p.config.Supported() {
 			p.hangs.look(ctx)
-			p.asked = p.clock.Now()
+			p.asked = p.config.Clock.Now()
 			p.ask(ctx)
 		}
 		select {
-		case <-p.clock.After(progressSpacing):
+		case <-p.config.Clock.After(progressSpacing):
 		case <-ctx.Done():
 			return
 		}
-		again = p.clock.After(progressInterval - progressSpacing)
+		again = p.config.Clock.After(progressInterval - progressSpacing)
 	}
 }
 
 // awaitChange returns how much longer a read that began to wait then waits for the next
 // change before a report is worth its request: not at all if the resource changes seldom.
 func (p *ProgressRequester) awaitChange(began time.Time) time.Duration {
-	if since := p.clock.Since(p.looked); since >= rateInterval {
+	if since := p.config.Clock.Since(p.looked); since >= rateInterval {
 		changes := p.changes.Load()
 		p.gap = 0
 		if n := changes - p.counted; n != 0 {
@@ -222,7 +218,7 @@ func (p *ProgressRequester) awaitChange(began time.Time) time.Duration {
 	if p.gap == 0 || p.gap > busyGap {
 		return 0
 	}
-	return max(min(2*p.gap, nextChangeWait)-p.clock.Since(began), progressInterval-p.clock.Since(p.asked))
+	return max(min(2*p.gap, nextChangeWait)-p.config.Clock.Since(began), progressInterval-p.config.Clock.Since(p.asked))
 }
 
 // watch returns the unfinished resourceVersion, and notes that WatchOut need not wake the

@@ -45,20 +45,14 @@ type requester struct {
 type versionRequest struct {
 	cancel context.CancelFunc
 	sent   time.Time
-	// batches is the batches that the request answers, and asks for the keys of.
-	batches []askedBatch
+	// batches is the batches that the request answers. It asks for their first keysPerRequest
+	// keys.
+	batches []*batch
 	// cancelled: no read needs the answer. unanswered: since the reads have waited for
 	// as long as they may.
 	cancelled, unanswered bool
 	answer                Answer
 	err                   error
-}
-
-// askedBatch is a batch, and the range of its keys within a request's keys. The range may
-// be shorter than the batch's keys.
-type askedBatch struct {
-	batch    *batch
-	from, to int
 }
 
 func newRequester(v *VersionRequests) *requester {
@@ -78,10 +72,8 @@ func (r *requester) run() {
 			return
 		}
 		var due <-chan time.Time
-		stop := func() {}
 		if pause >= 0 {
-			timer := v.clock.NewTimer(pause)
-			due, stop = timer.C(), func() { timer.Stop() }
+			due = v.clock.After(pause)
 		}
 		select {
 		case request := <-r.ended:
@@ -90,7 +82,6 @@ func (r *requester) run() {
 		case <-v.wake:
 		case <-v.ctx.Done():
 		}
-		stop()
 	}
 }
 
@@ -169,12 +160,10 @@ func (r *requester) send(now time.Time) {
 	r.take()
 	v := r.versions
 	ctx, cancel := context.WithCancel(v.ctx)
-	request := &versionRequest{cancel: cancel, sent: now, batches: make([]askedBatch, 0, len(r.waiting))}
+	request := &versionRequest{cancel: cancel, sent: now, batches: slices.Clone(r.waiting)}
 	var keys []string
 	for _, b := range r.waiting {
-		from := len(keys)
-		keys = append(keys, b.keys[:min(len(b.keys), keysPerRequest-from)]...)
-		request.batches = append(request.batches, askedBatch{b, from, len(keys)})
+		keys = append(keys, b.keys[:min(len(b.keys), keysPerRequest-len(keys))]...)
 	}
 	r.sent, r.last = append(r.sent, request), now
 	go func() {
@@ -210,7 +199,7 @@ func (q *versionRequest) result() metrics.VersionResult {
 		return metrics.VersionOK
 	case !q.cancelled:
 		return metrics.VersionError
-	case slices.ContainsFunc(q.batches, func(a askedBatch) bool { return a.batch.isAnswered }):
+	case slices.ContainsFunc(q.batches, func(b *batch) bool { return b.isAnswered }):
 		return metrics.VersionSuperseded
 	case q.unanswered:
 		return metrics.VersionUnanswered
@@ -219,12 +208,11 @@ func (q *versionRequest) result() metrics.VersionResult {
 }
 
 func (r *requester) answered(request *versionRequest) {
-	for _, a := range request.batches {
-		answer := Answer{Current: request.answer.Current}
-		if a.to <= len(request.answer.Keys) {
-			answer.Keys = request.answer.Keys[a.from:a.to]
-		}
-		a.batch.end(answer, nil)
+	keys := request.answer.Keys
+	for _, b := range request.batches {
+		n := min(len(b.keys), len(keys))
+		b.end(Answer{Current: request.answer.Current, Keys: keys[:n]}, nil)
+		keys = keys[n:]
 	}
 }
 
@@ -232,7 +220,7 @@ func (r *requester) answered(request *versionRequest) {
 // unanswered, however many were sent beside it.
 func (r *requester) dropUseless(now time.Time) {
 	for i, request := range r.sent {
-		if !request.cancelled && !slices.ContainsFunc(request.batches, func(a askedBatch) bool { return !a.batch.isDone }) {
+		if !request.cancelled && !slices.ContainsFunc(request.batches, func(b *batch) bool { return !b.isDone }) {
 			request.unanswered = i == 0 && now.Sub(request.sent) >= r.versions.getTimeout
 			request.giveUp()
 		}
@@ -241,11 +229,11 @@ func (r *requester) dropUseless(now time.Time) {
 
 // failed fails the batches that no other request under way can answer.
 func (r *requester) failed(request *versionRequest) {
-	for _, a := range request.batches {
+	for _, b := range request.batches {
 		if !slices.ContainsFunc(r.sent, func(other *versionRequest) bool {
-			return !other.cancelled && slices.ContainsFunc(other.batches, func(o askedBatch) bool { return o.batch == a.batch })
+			return !other.cancelled && slices.Contains(other.batches, b)
 		}) {
-			a.batch.end(Answer{}, request.err)
+			b.end(Answer{}, request.err)
 		}
 	}
 }
