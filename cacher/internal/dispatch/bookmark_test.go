@@ -6,6 +6,7 @@ import (
 	"context"
 	"testing"
 	"time"
+	"unique"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -17,29 +18,36 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/kube-watchcache/watchcache/cacher/internal/bytebudget"
 	"github.com/kube-watchcache/watchcache/cacher/internal/match"
+	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
 	"github.com/kube-watchcache/watchcache/cacher/internal/timeline"
+	"github.com/kube-watchcache/watchcache/cacher/status"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// idleDispatcher returns a dispatcher that does only what a test has it do.
-func idleDispatcher(clock *clocktesting.FakeClock) *dispatcher {
-	return &dispatcher{
-		state:    watchcache.New(watchcache.Config{History: time.Hour, WindowBytes: 1 << 40}),
-		registry: newRegistry(nil, clock, timeline.New(clock), match.NewIndexes(match.Config{Prefix: "/pods/"}), time.Second),
-		convert:  &converter{versioner: storage.APIObjectVersioner{}, newObject: func() runtime.Object { return &example.Pod{} }},
-		clock:    clock, time: timeline.New(clock), measure: func() {}, supervise: func() {}, endNow: func() {}, doubtful: func() bool { return false }, wake: make(chan struct{}, 1),
-	}
+// idleFanout returns a Fanout whose dispatcher does only what a test has it do.
+func idleFanout(clock *clocktesting.FakeClock) *Fanout {
+	return New(Config{
+		State:   watchcache.New(watchcache.Config{History: time.Hour, WindowBytes: 1 << 40}),
+		Indexes: match.NewIndexes(match.Config{Prefix: "/pods/"}), Clock: clock, Time: timeline.New(clock), Tasks: &tasks.Group{},
+		Versioner: storage.APIObjectVersioner{}, NewObject: func() runtime.Object { return &example.Pod{} },
+		BookmarkInterval: time.Second, Encodings: new(bytebudget.Share),
+		EndRevision: func() {}, Doubtful: func() bool { return false }, Measure: func() {},
+	})
+}
+
+// addWith makes a watcher known that catches up from a position, without a goroutine.
+func (f *Fanout) addWith(t require.TestingT, w *watcher, q match.Query, at watchcache.Position) *watcher {
+	w.registry, w.started, w.client = f.registry, f.Clock.Now(), unique.Make(status.Client{})
+	require.True(t, f.registry.add(context.Background(), f.newReplayer(w, at), q), "the registry takes no watcher")
+	return w
 }
 
 // addWatcher makes a watcher of all pods known, from a snapshot on.
-func addWatcher(t *testing.T, d *dispatcher, snapshot *watchcache.Snapshot) *watcher {
+func addWatcher(t *testing.T, f *Fanout, snapshot *watchcache.Snapshot) *watcher {
 	t.Helper()
-	w := &watcher{registry: d.registry, result: make(chan watch.Event, 10), after: snapshot.RV(), bookmarks: true, started: d.clock.Now()}
-	_, ok := d.registry.add(w, match.NewQuery("/pods/", true, storage.Everything))
-	require.True(t, ok, "the registry takes no watcher")
-	d.registry.follow(context.Background(), w, nil)
-	return w
+	return f.addWith(t, &watcher{result: make(chan watch.Event, 10), after: snapshot.RV(), bookmarks: true}, match.NewQuery("/pods/", true, storage.Everything), snapshot.Next())
 }
 
 // The end of a revision comes right after the dispatcher has looked for events,
@@ -47,18 +55,18 @@ func addWatcher(t *testing.T, d *dispatcher, snapshot *watchcache.Snapshot) *wat
 // bookmark all the same, and not an interval later.
 func TestBookmarkWhenARevisionEndsMeanwhile(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(1_000_000, 0))
-	d := idleDispatcher(clock)
-	d.state.Replace(nil, 5)
+	d := idleFanout(clock)
+	d.State.Replace(nil, 5)
 	d.advance()
-	snapshot := d.state.Latest()
+	snapshot := d.State.Latest()
 	w := addWatcher(t, d, snapshot)
 	require.True(t, d.registry.goLive(w, snapshot.Next()), "the watcher does not go live")
 	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", ResourceVersion: "6"}}
-	_, err := d.state.Apply(watchcache.Change{Type: watchcache.Added, RV: 6, Element: &watchcache.Element{Key: "/pods/a/b", RV: 6, Object: pod}})
+	_, err := d.State.Apply(watchcache.Change{Type: watchcache.Added, RV: 6, Element: &watchcache.Element{Key: "/pods/a/b", RV: 6, Object: pod}})
 	require.NoError(t, err)
-	d.supervise = func() { // called between the look and the bookmarks
-		assert.NoError(t, d.state.Progress(6))
-		d.revisionEnds()
+	d.Measure = func() { // called between the look and the bookmarks
+		assert.NoError(t, d.State.Progress(6))
+		d.RevisionEnds()
 	}
 	clock.Step(2 * time.Second)
 	d.tick()
@@ -67,7 +75,7 @@ func TestBookmarkWhenARevisionEndsMeanwhile(t *testing.T) {
 		d.advance()
 	default:
 	}
-	d.registry.close()
+	d.Close()
 	var got []string
 	for event := range w.result {
 		got = append(got, string(event.Type))
@@ -81,24 +89,24 @@ func TestBookmarkWhenARevisionEndsMeanwhile(t *testing.T) {
 // history.
 func TestBookmarkAfterARestoredBackup(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(1_000_000, 0))
-	d := idleDispatcher(clock)
-	d.state.Replace(nil, 100)
+	d := idleFanout(clock)
+	d.State.Replace(nil, 100)
 	d.advance()
 	d.advance()
 
-	d.state.Replace(nil, 5)
-	snapshot := d.state.Latest()
+	d.State.Replace(nil, 5)
+	snapshot := d.State.Latest()
 	w := addWatcher(t, d, snapshot)
-	d.sendBookmarks(d.time.Now())
+	d.sendDueBookmarks(d.Time.Now())
 	require.True(t, d.registry.goLive(w, snapshot.Next()), "the watcher does not go live")
 	for range 3 {
 		clock.Step(2 * time.Second)
-		d.sendBookmarks(d.time.Now()) // before, between and after the steps of the dispatcher
+		d.sendDueBookmarks(d.Time.Now()) // before, between and after the steps of the dispatcher
 		d.advance()
 	}
 	clock.Step(2 * time.Second)
 	d.tick()
-	d.registry.close()
+	d.Close()
 	bookmarks := 0
 	for event := range w.result {
 		accessor, err := meta.Accessor(event.Object)

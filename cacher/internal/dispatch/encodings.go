@@ -58,14 +58,11 @@ func (e *encodings) of(element *watchcache.Element, id string, encode func() ([]
 func (e *encodings) keep(made keptEncoding) {
 	e.mu.Lock()
 	e.mu.kept = append(e.mu.kept, made)
-	e.share.Add(made.bytes)
-	drop := e.tooMany()
 	e.mu.Unlock()
-	e.drop(drop)
-	e.share.Settle()
+	e.count(made.bytes)
 }
 
-// count adds bytes, which may be negative, to those of kept compressed events.
+// count adds bytes, which may be negative, to those of kept encodings and compressed events.
 func (e *encodings) count(bytes int64) {
 	e.share.Add(bytes)
 	if bytes > 0 {
@@ -76,14 +73,8 @@ func (e *encodings) count(bytes int64) {
 
 // shrink drops the oldest encodings while the share is exceeded.
 func (e *encodings) shrink() {
+	var drop []keptEncoding
 	e.mu.Lock()
-	drop := e.tooMany()
-	e.mu.Unlock()
-	e.drop(drop)
-}
-
-// tooMany removes the oldest encodings from the list while the share is exceeded.
-func (e *encodings) tooMany() (drop []keptEncoding) {
 	for len(e.mu.kept) > 0 && e.share.Over() {
 		oldest := &e.mu.kept[0]
 		drop = append(drop, *oldest)
@@ -91,15 +82,9 @@ func (e *encodings) tooMany() (drop []keptEncoding) {
 		*oldest = keptEncoding{}
 		e.mu.kept = e.mu.kept[1:]
 	}
-	return drop
-}
-
-func (e *encodings) drop(encodings []keptEncoding) {
-	for _, d := range encodings {
+	e.mu.Unlock()
+	for _, d := range drop {
 		d.of.Drop(d.id)
 		d.event.Drop()
 	}
 }
-
-// bytes returns the size of the serializations that are kept now.
-func (e *encodings) bytes() int64 { return e.share.Kept() }

@@ -5,7 +5,6 @@ package dispatch
 import (
 	"slices"
 	"time"
-	"unique"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/watch"
@@ -17,21 +16,14 @@ import (
 // endingsKept is how many endings of each of the two kinds are kept.
 const endingsKept = 32
 
-// ending is a watch that has ended, as it is kept: without the client.
-type ending struct {
-	status.Ended
-	reason metrics.EndReason
-	client unique.Handle[status.Client]
-}
-
 // endings keeps the watches that have ended last. Watches ended by their clients or by
 // their deadline are kept apart: they are many, and would drive out the others, which
 // help to diagnose. The registry's lock guards it.
-type endings struct{ usual, unusual []ending }
+type endings struct{ usual, unusual []status.Ended }
 
-func (e *endings) add(ended ending) {
+func (e *endings) add(ended status.Ended, reason metrics.EndReason) {
 	of := &e.unusual
-	if ended.reason == metrics.EndStopped || ended.reason == metrics.EndDeadline {
+	if reason == metrics.EndStopped || reason == metrics.EndDeadline {
 		of = &e.usual
 	}
 	if len(*of) == endingsKept {
@@ -42,37 +34,27 @@ func (e *endings) add(ended ending) {
 
 // endsLocked records the ending of w, which is about to end.
 func (r *registry) endsLocked(w *watcher, reason metrics.EndReason, now time.Time) {
-	row := r.rowLocked(w)
-	r.mu.history.add(ending{client: w.client, reason: reason, Ended: status.Ended{
-		ID: w.id, Key: w.group.Name.Key, LabelSelector: w.group.Name.Label, FieldSelector: w.group.Name.Field,
-		Reason: reason.String(), Started: w.started, Ended: now, Delivered: row.delivered, Lag: row.lag,
-	}})
+	s := r.describeLocked(w)
+	r.mu.history.add(status.Ended{
+		ID: s.ID, Client: s.Client, Key: s.Key, LabelSelector: s.LabelSelector, FieldSelector: s.FieldSelector,
+		Reason: reason.String(), Started: s.Started, Ended: now, Delivered: s.Delivered, Lag: s.Lag,
+	}, reason)
 }
 
 // Endings returns the watches that have ended last, the latest first: up to 32
 // that their clients ended or that reached their deadline, and up to 32 others.
 func (f *Fanout) Endings() []status.Ended {
-	all := f.registry.endings()
-	out := make([]status.Ended, len(all))
-	for i, e := range all {
-		out[i] = e.Ended
-		out[i].Client = e.client.Value()
-	}
-	slices.SortStableFunc(out, func(a, b status.Ended) int { return b.Ended.Compare(a.Ended) })
-	return out
-}
-
-func (r *registry) endings() []ending {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Concat(r.mu.history.usual, r.mu.history.unusual)
+	f.registry.mu.Lock()
+	all := slices.Concat(f.registry.mu.history.usual, f.registry.mu.history.unusual)
+	f.registry.mu.Unlock()
+	slices.SortStableFunc(all, func(a, b status.Ended) int { return b.Ended.Compare(a.Ended) })
+	return all
 }
 
 // conclude ends a watcher that does not go live and closes its channel. If the client must
 // receive an error, conclude waits until the client reads, or is gone: a client must not
 // take the end of its channel for the end of the initial events.
 func (r *replayer) conclude() {
-	r.supervisor.remove(r)
 	select { // one of them is closed, or about to be
 	case <-r.quit:
 	case <-r.verdict:
@@ -95,7 +77,7 @@ func (r *replayer) lastWords() *apierrors.StatusError {
 	case r.failure != nil:
 		return r.failure
 	case r.reason == metrics.EndExpired:
-		r.metrics.Expired()
+		r.Metrics.Expired()
 		return apierrors.NewResourceExpired("the watch fell behind the events that are kept")
 	case r.initial.Load():
 		return apierrors.NewResourceExpired("the initial events of the watch were not read in time: list and watch again")
@@ -103,20 +85,10 @@ func (r *replayer) lastWords() *apierrors.StatusError {
 	return nil
 }
 
-// expel ends the watcher, even in the middle of a blocked send, unless it has
-// gone live or has ended otherwise. It releases its snapshot and events at once; see
-// conclude.
-func (r *replayer) expel(reason metrics.EndReason) {
-	if r.registry.expel(r.watcher, r.quit, reason) {
-		r.reason = reason
-		close(r.verdict)
-	}
-}
-
 // fail expels the watcher with an error for its client. It returns false: the watcher has
 // ended.
 func (r *replayer) fail(err *apierrors.StatusError) bool {
 	r.failure = err
-	r.expel(metrics.EndExpired)
+	r.registry.expel(r, metrics.EndExpired)
 	return false
 }

@@ -4,6 +4,9 @@ package dispatch
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"sync/atomic"
 	"time"
 	"unique"
 
@@ -71,51 +74,59 @@ type Config struct {
 // Fanout has the watchers of one state machine. Its methods are safe for
 // concurrent use.
 type Fanout struct {
+	Config
 	registry   *registry
-	dispatcher *dispatcher
-	replays    *replays
-	clock      clock.WithTicker
-	time       timeline.Timeline
-	chunks     *listcache.Store
-	buffer     int
-	done       <-chan struct{}
+	supervisor *supervisor
+	postings   *match.Postings
+	encodings  *encodings
+	// park is parkWatcher, but in tests.
+	park func(w *watcher, position watchcache.Position, unsent uint64)
+
+	wake chan struct{}
+	// failing is the error that ends watchers that are live, or become so; nil if
+	// there is none.
+	failing atomic.Pointer[storageFailure]
+	// everyone takes the orders of Bookmark. A channel in it is closed once all watchers
+	// were sent a bookmark.
+	everyone chan chan struct{}
+	// late: bookmarks are due and wait for the end of a revision.
+	late atomic.Bool
+
+	// The fields below belong to the dispatcher, the goroutine of Run.
+
+	cursor watchcache.Position
+	// last is the resourceVersion of the last dispatched event, and through the one up to
+	// which everything was dispatched, below last while more events of its revision may come.
+	last, through uint64
+	// budget is how long the dispatcher could still wait for watchers when it was refilled.
+	budget   time.Duration
+	refilled time.Time
+	// limits say when rounds have several events; matched is how many watchers the events of
+	// the last round were for, on average.
+	limits  rounds.Limits
+	matched int
+
+	// Scratch, so that an event costs no allocation here. The round is given up once a second.
+	round  *round
+	read   [batch]*watchcache.Event
+	marked []*watcher
 }
 
 // New returns a Fanout without watchers. Nothing is dispatched before Run.
 func New(config Config) *Fanout {
-	convert := &converter{
-		versioner: config.Versioner, newObject: config.NewObject, warn: config.Warn,
+	f := &Fanout{
+		Config: config, postings: match.NewPostings(config.Indexes, config.State),
 		encodings: newEncodings(config.Encodings, config.Events, config.Metrics),
+		wake:      make(chan struct{}, 1), everyone: make(chan chan struct{}),
+		limits: rounds.Current(),
 	}
-	registry := newRegistry(config.Metrics, config.Clock, config.Time, config.Indexes, config.BookmarkInterval)
-	supervisor := &supervisor{
-		state: config.State, registry: registry, time: config.Time, metrics: config.Metrics, tasks: config.Tasks,
-		initial: config.InitialEventsTimeout, bytes: config.InitialEventsBytes,
-	}
-	supervisor.idle.Store(true)
-	lookback := newLookback(config.Indexes, config.State)
-	replays := &replays{
-		state: config.State, indexes: config.Indexes, lookback: lookback, registry: registry, supervisor: supervisor, convert: convert,
-		metrics: config.Metrics, tasks: config.Tasks, warn: config.Warn, doubtful: config.Doubtful,
-	}
-	limits := rounds.Current()
-	limits.Events = min(limits.Events, config.WatchBuffer)
-	return &Fanout{
-		registry: registry, replays: replays,
-		dispatcher: &dispatcher{
-			state: config.State, registry: registry, convert: convert, clock: config.Clock, time: config.Time,
-			metrics: config.Metrics, warn: config.Warn, park: replays.park, failLater: replays.failLater, endNow: config.EndRevision,
-			doubtful: config.Doubtful,
-			measure:  config.Measure, supervise: func() { supervisor.tick(); lookback.trim() }, wake: make(chan struct{}, 1),
-			budget: newTimeBudget(config.DispatchBudget, config.Clock.Now()), limits: limits,
-		},
-		clock: config.Clock, time: config.Time, chunks: config.Chunks, buffer: config.WatchBuffer, done: config.Done,
-	}
+	f.limits.Events = min(f.limits.Events, config.WatchBuffer)
+	f.registry = newRegistry(&f.Config)
+	f.supervisor = &supervisor{Fanout: f}
+	f.supervisor.mu.held, f.supervisor.mu.newcomers = nothing, nothing
+	f.park = f.parkWatcher
+	return f
 }
-
-// Run is the dispatcher. The caller starts it in a goroutine, once; it returns
-// when the context is done.
-func (f *Fanout) Run(ctx context.Context) { f.dispatcher.dispatchEvents(ctx) }
 
 // Start is where a watch begins.
 type Start struct {
@@ -152,58 +163,49 @@ type Request struct {
 func (f *Fanout) Open(ctx context.Context, r Request) (watch.Interface, bool) {
 	w := &watcher{
 		registry:  f.registry,
-		result:    make(chan watch.Event, f.buffer),
+		result:    make(chan watch.Event, f.WatchBuffer),
 		after:     r.Start.After,
 		shown:     r.Start.Shown,
 		bookmarks: r.Bookmarks,
-		began:     f.time.Now(),
-		started:   f.clock.Now(),
+		started:   f.Clock.Now(),
 		client:    unique.Make(r.Client),
 	}
-	if r.Start.Snapshot != nil && r.Shared {
-		w.initial = f.chunks.Initial(ctx)
-	}
 	if deadline, ok := ctx.Deadline(); ok {
-		w.deadline = max(1, f.time.At(deadline))
+		w.deadline = max(1, f.Time.At(deadline))
 	}
-	quit, ok := f.registry.add(w, r.Query)
-	if !ok {
+	replayer := f.newReplayer(w, r.Start.Position)
+	replayer.begins = true
+	if snapshot := r.Start.Snapshot; snapshot != nil {
+		replayer.snapshot, replayer.mark = snapshot, snapshot.Mark()
+		replayer.initial.Store(true)
+		if r.Shared {
+			w.initial = f.Chunks.Initial(ctx)
+		}
+	}
+	if !f.registry.add(ctx, replayer, r.Query) {
 		return nil, false
 	}
-	replayer := f.replays.newReplayer(w, quit, r.Start.Position)
-	replayer.begin(r.Start.Snapshot)
-	f.registry.follow(ctx, w, replayer)
-	f.replays.supervisor.add(replayer) // what ends the watcher takes it out again
-	marksEnd := r.Start.Snapshot != nil && r.InitialEventsEnd
-	if !f.replays.tasks.Run(func() {
-		replayer.start(marksEnd, func() { flowcontrol.WatchInitialized(ctx) })
+	f.supervisor.pin(replayer)
+	if !f.Tasks.Run(func() {
+		replayer.start(r.InitialEventsEnd, func() { flowcontrol.WatchInitialized(ctx) })
 	}) {
 		f.registry.end(w, metrics.EndShutdown)
-		f.replays.supervisor.remove(replayer)
 		return nil, false
 	}
 	return w, true
 }
 
-// WakeUp wakes the dispatcher up for new events. It never blocks.
-func (f *Fanout) WakeUp() { f.dispatcher.wakeUp() }
-
-// RevisionEnds notifies the dispatcher that the events so far are complete. It never
-// blocks.
-func (f *Fanout) RevisionEnds() { f.dispatcher.revisionEnds() }
-
-// Fail ends the watchers, each once it is live and has everything before it,
-// with the error that the storage gives instead of the next event, until Follow
-// is called. It never blocks.
-func (f *Fanout) Fail(failure watch.Event) { f.dispatcher.fail(failure) }
-
-// Follow undoes Fail: the state follows the storage again. An error that was not sent
-// yet still is.
-func (f *Fanout) Follow() { f.dispatcher.follow() }
-
 // Close ends all watchers and takes no new ones. The goroutines are awaited by
 // the owner of Config.Tasks.
-func (f *Fanout) Close() { f.registry.close() }
+func (f *Fanout) Close() {
+	f.registry.mu.Lock()
+	f.registry.mu.closed = true
+	all := slices.Collect(maps.Values(f.registry.mu.all))
+	f.registry.mu.Unlock()
+	for _, w := range all {
+		f.registry.end(w, metrics.EndShutdown)
+	}
+}
 
 // takenPause is the time between two looks at whether clients have taken their
 // bookmarks.
@@ -214,26 +216,20 @@ const takenPause = 10 * time.Millisecond
 // channels, or the context is done.
 func (f *Fanout) Bookmark(ctx context.Context) error {
 	sent := make(chan struct{})
-	for !f.dispatcher.everyone.CompareAndSwap(nil, &sent) {
-		if other := f.dispatcher.everyone.Load(); other != nil {
-			sent = *other
-			break
-		}
-	}
-	f.dispatcher.wakeUp()
 	select {
-	case <-sent:
+	case f.everyone <- sent:
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-f.done:
+	case <-f.Done:
 		return nil
 	}
+	<-sent
 	for f.registry.unread() > 0 {
 		select {
-		case <-f.clock.After(takenPause):
+		case <-f.Clock.After(takenPause):
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-f.done:
+		case <-f.Done:
 			return nil
 		}
 	}
@@ -242,11 +238,15 @@ func (f *Fanout) Bookmark(ctx context.Context) error {
 
 // Watched reports whether there is a watch, or one that has ended with an error that its
 // client has not read yet.
-func (f *Fanout) Watched() bool { return f.registry.watched() }
+func (f *Fanout) Watched() bool {
+	f.registry.mu.Lock()
+	defer f.registry.mu.Unlock()
+	return len(f.registry.mu.all) > 0
+}
 
 // EncodingBytes returns the size of the kept serializations.
-func (f *Fanout) EncodingBytes() int64 { return f.replays.convert.encodings.bytes() }
+func (f *Fanout) EncodingBytes() int64 { return f.Config.Encodings.Kept() }
 
 // PostingsBytes estimates the size of the postings by which resumed watchers find their
 // events in the window.
-func (f *Fanout) PostingsBytes() int64 { return f.replays.lookback.bytes.Load() }
+func (f *Fanout) PostingsBytes() int64 { return f.postings.Bytes() }

@@ -14,28 +14,6 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// begin makes r the replayer of a new watcher, which is sent the snapshot first,
-// if there is one.
-func (r *replayer) begin(snapshot *watchcache.Snapshot) {
-	r.begins = true
-	if snapshot != nil {
-		r.snapshot, r.mark = snapshot, snapshot.Mark()
-		r.initial.Store(true)
-	}
-}
-
-// start is run for a new watcher: the initial events come first, if there is a
-// snapshot, then their end, if the client asked for it, then the window.
-func (r *replayer) start(endBookmark bool, initialized func()) {
-	begun := r.snapshot == nil || r.initialEvents(endBookmark)
-	initialized()
-	if !begun {
-		r.conclude()
-		return
-	}
-	r.catchUp()
-}
-
 // initialEvents sends the snapshot's elements as ADDED. It returns false if the watcher
 // has ended.
 func (r *replayer) initialEvents(endBookmark bool) bool {
@@ -49,20 +27,20 @@ func (r *replayer) initialEvents(endBookmark bool) bool {
 		return ok
 	}
 	runs := r.watcher.initial
-	scanned := r.indexes.Scan(snapshot, &r.watcher.group.Query, "", nil, func(e *watchcache.Element) bool {
+	scanned := r.Indexes.Scan(snapshot, &r.watcher.group.Query, "", nil, func(e *watchcache.Element) bool {
 		if runs == nil {
 			return send(watch.Event{Type: watch.Added, Object: e.Object.DeepCopyObject()})
 		}
-		r.convert.initial(runs.Add(e), send)
+		r.sendRun(runs.Add(e), send)
 		return ok && !r.ended()
 	})
 	if runs != nil {
 		if last := runs.End(); ok { // one that has ended holds no elements
-			r.convert.initial(last, send)
+			r.sendRun(last, send)
 		}
 	}
-	r.metrics.Initial(sent)
-	r.metrics.Processed(scanned.Evaluated)
+	r.Metrics.Initial(sent)
+	r.Metrics.Processed(scanned.Evaluated)
 	if ok && endBookmark {
 		ok = r.initialEventsEnd(snapshot.RV())
 	}
@@ -73,13 +51,13 @@ func (r *replayer) initialEvents(endBookmark bool) bool {
 }
 
 func (r *replayer) initialEventsEnd(rv uint64) bool {
-	if r.doubtful() {
+	if r.Doubtful() {
 		return r.fail(apierrors.NewResourceExpired("the initial events are of a state that was found to be wrong: list and watch again"))
 	}
-	event, err := r.convert.bookmark(rv, true)
+	event, err := r.bookmark(rv, true)
 	if err != nil {
 		// Without it the client would wait for ever.
-		r.warn("initial", "The end of initial events could not be marked. The watch cache ends the watch", err, remedyType)
+		r.Warn("initial", "The end of initial events could not be marked. The watch cache ends the watch", err, remedyType)
 		return r.fail(apierrors.NewInternalError(errors.New("the end of the initial events could not be marked")))
 	}
 	if !r.send(event) {
@@ -90,9 +68,9 @@ func (r *replayer) initialEventsEnd(rv uint64) bool {
 }
 
 // initial is the object of an initial event. Initial events share serializations by
-// runs; an event outside a run shares its own, like other replayed events.
+// runs; an event outside a run shares its own, like events from the window.
 type initial struct {
-	replayed
+	object
 	run *listcache.Run
 	at  int
 }
@@ -110,19 +88,19 @@ func (o *initial) CacheEncode(id runtime.Identifier, encode func(runtime.Object,
 			return err
 		}
 	}
-	return o.replayed.CacheEncode(id, encode, w)
+	return o.object.CacheEncode(id, encode, w)
 }
 
-// initial calls send with the initial events of a run, which may be nil, one after the
+// sendRun calls send with the initial events of a run, which may be nil, one after the
 // other, until send returns false.
-func (c *converter) initial(r *listcache.Run, send func(watch.Event) bool) {
+func (f *Fanout) sendRun(r *listcache.Run, send func(watch.Event) bool) {
 	if r == nil {
 		return
 	}
 	elements := r.Elements()
 	objects := make([]initial, len(elements))
 	for i, e := range elements {
-		objects[i] = initial{replayed: replayed{c.object(e)}, run: r, at: i}
+		objects[i] = initial{object: f.object(e), run: r, at: i}
 		if !send(watch.Event{Type: watch.Added, Object: &objects[i]}) {
 			return
 		}

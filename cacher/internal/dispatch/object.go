@@ -15,11 +15,14 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// object is the object of a watch event: an element behind a wall. All watchers
-// of an element share its serializations, with the exceptions that replayed and
-// dispatched make.
-// A reader that wants the object itself gets a private copy, so that nothing that
-// one watcher does reaches another.
+// object is the object of a watch event: an element behind a wall. All watchers of an
+// element share its serializations. A reader that wants the object itself gets a private
+// copy, so that nothing that one watcher does reaches another.
+//
+// Initial events and those from the window share no serialization that an encoder has
+// shuffled, and no Table. The API server shuffles so that no client relies on the order of
+// keys. Events that the dispatcher delivers are encoded once for all live watchers, shuffled
+// or not; see dispatched.
 type object struct {
 	element   *watchcache.Element
 	encodings *encodings
@@ -27,17 +30,32 @@ type object struct {
 
 var (
 	_ runtime.CacheableObject   = (*object)(nil)
+	_ runtime.CacheableObject   = (*dispatched)(nil)
 	_ metav1.ObjectMetaAccessor = (*object)(nil)
 )
 
-// CacheEncode implements runtime.CacheableObject: of all writers with one
-// identifier, the first encodes and the others get its bytes.
+// CacheEncode implements runtime.CacheableObject.
 func (o *object) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
+	if shuffles(string(id)) || isTable(string(id)) {
+		return o.encodeAlone(encode, w)
+	}
+	return o.encodeOnce(id, encode, w)
+}
+
+// encodeOnce shares the serialization: of all writers with one identifier, the first encodes
+// and the others get its bytes.
+func (o *object) encodeOnce(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	raw, err := o.encodings.of(o.element, string(id), o.encoder(encode))
 	if err != nil {
 		return err
 	}
 	return write(raw, w)
+}
+
+// encodeAlone shares nothing.
+func (o *object) encodeAlone(encode func(runtime.Object, io.Writer) error, w io.Writer) error {
+	o.encodings.metrics.Encoded(false)
+	return encode(o.GetObject(), w)
 }
 
 // encoder returns a function that encodes a copy of the object.
@@ -92,18 +110,15 @@ type dispatched struct {
 	tables watchcache.Encodings
 }
 
-var _ runtime.CacheableObject = (*dispatched)(nil)
-
 // CacheEncode implements runtime.CacheableObject.
 func (o *dispatched) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	switch {
 	case !isTable(string(id)):
-		return o.object.CacheEncode(id, encode, w)
+		return o.encodeOnce(id, encode, w)
 	case !strings.Contains(string(id), "noHeaders"):
 		// The first event of a stream has the columns. The API server leaves them out
 		// of the next ones only after its own encoder has written the first.
-		o.encodings.metrics.Encoded(false)
-		return encode(o.GetObject(), w)
+		return o.encodeAlone(encode, w)
 	}
 	raw, created, err := o.tables.Get(string(id), o.encoder(encode))
 	o.encodings.metrics.Encoded(!created)
@@ -117,23 +132,6 @@ func (o *dispatched) CacheEncode(id runtime.Identifier, encode func(runtime.Obje
 // isTable reports whether the encoder with the identifier writes Tables. Their cells
 // depend on the time and on the watch, so they are not kept with the element.
 func isTable(id string) bool { return strings.Contains(id, "Kind=Table") }
-
-// replayed is the object of initial events and of events from the window. A
-// replayed object shares no serialization that an encoder has shuffled, and no Table.
-// The API server shuffles so that no client relies on the order of keys. Events
-// that the dispatcher delivers are encoded once for all live watchers, shuffled or not.
-type replayed struct{ object }
-
-var _ runtime.CacheableObject = (*replayed)(nil)
-
-// CacheEncode implements runtime.CacheableObject.
-func (o *replayed) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
-	if shuffles(string(id)) || isTable(string(id)) {
-		o.encodings.metrics.Encoded(false)
-		return encode(o.GetObject(), w)
-	}
-	return o.object.CacheEncode(id, encode, w)
-}
 
 // shuffles reports whether the encoder with the identifier may write the keys of maps in
 // another order each time. If CBOR is served, its encoder does, under the same identifier

@@ -12,43 +12,50 @@ import (
 
 // orders are those of status.Orders in which watchers may be sorted: the greatest numbers come first,
 // the oldest watchers, and names by their bytes.
-var orders = map[string]func(a, b *row) int{
-	"lag": func(a, b *row) int {
-		return cmp.Or(cmp.Compare(b.lag, a.lag), cmp.Compare(b.queued, a.queued))
+var orders = map[string]func(a, b *status.Watcher) int{
+	"lag": func(a, b *status.Watcher) int {
+		return cmp.Or(cmp.Compare(b.Lag, a.Lag), cmp.Compare(b.Queued, a.Queued))
 	},
-	"queued":    func(a, b *row) int { return cmp.Compare(b.queued, a.queued) },
-	"bytes":     func(a, b *row) int { return cmp.Compare(b.bytes, a.bytes) },
-	"delivered": func(a, b *row) int { return cmp.Compare(b.delivered, a.delivered) },
-	"age":       func(a, b *row) int { return cmp.Compare(a.watcher.began, b.watcher.began) },
-	"state":     func(a, b *row) int { return cmp.Compare(b.phase, a.phase) },
-	"user":      byName(func(c status.Client) string { return c.User }),
-	"userAgent": byName(func(c status.Client) string { return c.UserAgent }),
-	"address":   byName(func(c status.Client) string { return c.Address }),
+	"queued":    func(a, b *status.Watcher) int { return cmp.Compare(b.Queued, a.Queued) },
+	"bytes":     func(a, b *status.Watcher) int { return cmp.Compare(b.HeldBytes, a.HeldBytes) },
+	"delivered": func(a, b *status.Watcher) int { return cmp.Compare(b.Delivered, a.Delivered) },
+	"age":       func(a, b *status.Watcher) int { return a.Started.Compare(b.Started) },
+	"state": func(a, b *status.Watcher) int {
+		return cmp.Compare(slices.Index(states, a.State), slices.Index(states, b.State))
+	},
+	"user":      func(a, b *status.Watcher) int { return strings.Compare(a.Client.User, b.Client.User) },
+	"userAgent": func(a, b *status.Watcher) int { return strings.Compare(a.Client.UserAgent, b.Client.UserAgent) },
+	"address":   func(a, b *status.Watcher) int { return strings.Compare(a.Client.Address, b.Client.Address) },
 }
 
-func byName(name func(status.Client) string) func(a, b *row) int {
-	return func(a, b *row) int {
-		return strings.Compare(name(a.watcher.client.Value()), name(b.watcher.client.Value()))
-	}
-}
+// states has the states of watches as they are sorted.
+var states = []status.State{status.Parked, status.Starting, status.Live}
 
-// pageOf sorts the rows and returns those of a page. No two watchers are equal, so pages
+// pageOf sorts the watchers and returns those of a page. No two are equal, so pages
 // fit together.
-func pageOf(rows []row, p status.Query) []row {
-	if p.Limit == 0 || p.Offset >= len(rows) {
+func pageOf(all []status.Watcher, q status.Query) []status.Watcher {
+	if q.Limit == 0 || q.Offset >= len(all) {
 		return nil
 	}
-	compare := orders[p.Sort]
-	slices.SortFunc(rows, func(a, b row) int {
-		order := compare(&a, &b)
-		if p.Reverse { // which does not reverse equal rows
+	sorted := make([]*status.Watcher, len(all)) // to move one costs more than to compare two
+	for i := range all {
+		sorted[i] = &all[i]
+	}
+	compare := orders[q.Sort]
+	slices.SortFunc(sorted, func(a, b *status.Watcher) int {
+		order := compare(a, b)
+		if q.Reverse { // which does not reverse equal ones
 			order = -order
 		}
-		return cmp.Or(order, cmp.Compare(a.id, b.id))
+		return cmp.Or(order, cmp.Compare(a.ID, b.ID))
 	})
-	rows = rows[p.Offset:]
-	if p.Limit > 0 {
-		rows = rows[:min(p.Limit, len(rows))]
+	sorted = sorted[q.Offset:]
+	if q.Limit > 0 {
+		sorted = sorted[:min(q.Limit, len(sorted))]
 	}
-	return rows
+	page := make([]status.Watcher, len(sorted))
+	for i, w := range sorted {
+		page[i] = *w
+	}
+	return page
 }

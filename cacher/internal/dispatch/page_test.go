@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"testing"
 	"time"
-	"unique"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -21,7 +20,7 @@ import (
 const someWatchers = 256
 
 // someRows returns n rows of which many are equal in one respect or another.
-func someRows(n int, seed uint64) []row {
+func someRows(n int, seed uint64) []status.Watcher {
 	random := rand.New(rand.NewPCG(seed, 0))
 	number := func() uint64 { return random.Uint64N(1 << random.IntN(63)) }
 	names := []string{"", "a", "system:n", "system:node:1", "system:node:2", "system:node:1\x00", "\xff"}
@@ -36,15 +35,13 @@ func someRows(n int, seed uint64) []row {
 		}
 		return "user-" + strconv.Itoa(int(number()))
 	}
-	rows := make([]row, n)
+	rows := make([]status.Watcher, n)
 	for i := range rows {
-		rows[i] = row{
-			watcher: &watcher{
-				began:  time.Duration(number()),
-				client: unique.Make(status.Client{User: name(), UserAgent: name(), Address: name()}),
-			},
-			id:    uint64(i*7919) % 1_000_003, // each once, in no order
-			phase: phase(random.IntN(3)), lag: number(), delivered: number(), queued: int(number()), bytes: int64(number()),
+		rows[i] = status.Watcher{
+			ID:      uint64(i*7919) % 1_000_003, // each once, in no order
+			Client:  status.Client{User: name(), UserAgent: name(), Address: name()},
+			Started: time.Unix(int64(number()>>20), 0), State: states[random.IntN(3)],
+			Lag: number(), Delivered: number(), Queued: int(number()), HeldBytes: int64(number()),
 		}
 	}
 	return rows
@@ -68,7 +65,7 @@ func TestPagesAreThoseOfTheSortedWhole(t *testing.T) {
 		require.Len(t, got, want, "the page %+v", p)
 		all := pageOf(slices.Clone(rows), status.Query{Sort: p.Sort, Reverse: p.Reverse, Limit: -1})
 		for i := range got {
-			require.Equal(t, all[p.Offset+i].id, got[i].id, "row %d of the page %+v", i, p)
+			require.Equal(t, all[p.Offset+i].ID, got[i].ID, "row %d of the page %+v", i, p)
 		}
 		for i := range max(0, len(got)-1) {
 			a, b := &got[i], &got[i+1]
@@ -76,7 +73,7 @@ func TestPagesAreThoseOfTheSortedWhole(t *testing.T) {
 				a, b = b, a
 			}
 			c := orders[p.Sort](a, b)
-			require.True(t, c < 0 || c == 0 && got[i].id < got[i+1].id, "rows %d and %d of the page %+v", i, i+1, p)
+			require.True(t, c < 0 || c == 0 && got[i].ID < got[i+1].ID, "rows %d and %d of the page %+v", i, i+1, p)
 		}
 	})
 }

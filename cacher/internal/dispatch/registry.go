@@ -8,10 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/utils/clock"
-
 	"github.com/kube-watchcache/watchcache/cacher/internal/match"
-	"github.com/kube-watchcache/watchcache/cacher/internal/timeline"
 	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
@@ -20,18 +17,15 @@ import (
 // registry.mu is held for bookkeeping only: never while sending or while another
 // lock is taken.
 type registry struct {
-	metrics *metrics.Resource
-	clock   clock.PassiveClock
-	time    timeline.Timeline
-
+	*Config
 	mu struct {
 		sync.Mutex
 		all    map[uint64]*watcher // by id, so that no order follows from addresses
 		groups *match.Groups[*watcher]
 		live   int
-		// expelled is how many of all have been expelled: these have ended, but their
-		// clients have not read the error yet.
-		expelled int
+		// catchingUp has the replayers of watchers that are neither live nor expelled, by the
+		// watcher's id.
+		catchingUp map[uint64]*replayer
 		// cursor is the position of the next event to dispatch, rv the last fully
 		// dispatched resourceVersion.
 		cursor watchcache.Position
@@ -51,59 +45,47 @@ type registry struct {
 	}
 }
 
-func newRegistry(m *metrics.Resource, clock clock.PassiveClock, line timeline.Timeline, indexes *match.Indexes, bookmarks time.Duration) *registry {
-	r := &registry{metrics: m, clock: clock, time: line}
-	r.mu.bookmarks.interval = bookmarks
+func newRegistry(config *Config) *registry {
+	r := &registry{Config: config}
+	r.mu.bookmarks = timeBuckets{interval: config.BookmarkInterval, bySecond: make(map[int64][]*bookmarkEntry)}
 	r.mu.all = make(map[uint64]*watcher)
-	r.mu.groups = match.NewGroups[*watcher](indexes)
+	r.mu.catchingUp = make(map[uint64]*replayer)
+	r.mu.groups = match.NewGroups[*watcher](config.Indexes)
 	return r
 }
 
-// add registers w as catching up, until quit is closed. It returns false if
-// the registry is closed.
-func (r *registry) add(w *watcher, q match.Query) (quit chan struct{}, ok bool) {
-	name := q.Name()
+// add registers the watcher of p as catching up, ends it when its request's context ends,
+// and schedules its first bookmark. add returns false if the registry is closed.
+func (r *registry) add(ctx context.Context, p *replayer, q match.Query) bool {
+	name, w := q.Name(), p.watcher
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mu.closed {
-		return nil, false
+		return false
 	}
 	w.group = r.mu.groups.Join(name, q)
-	w.quit = make(chan struct{})
 	r.mu.opened++
 	w.id = r.mu.opened
 	r.mu.all[w.id] = w
-	return w.quit, true
-}
-
-// follow ends w when its request's context ends, notes its replayer, and
-// schedules its first bookmark.
-func (r *registry) follow(ctx context.Context, w *watcher, replayer *replayer) {
-	release := context.AfterFunc(ctx, func() {
+	w.replayer, r.mu.catchingUp[w.id] = p, p
+	if w.bookmarks {
+		r.mu.bookmarks.schedule(w, r.Time.Now())
+	}
+	w.release = context.AfterFunc(ctx, func() {
 		reason := metrics.EndStopped
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			reason = metrics.EndDeadline
 		}
 		r.end(w, reason)
 	})
-	if !r.attach(w, replayer, release) {
-		release() // nobody else does
-	}
+	return true
 }
 
-// attach gives a watcher its replayer, its release function and its place among the
-// bookmarks. It returns false if the watcher has ended.
-func (r *registry) attach(w *watcher, replayer *replayer, release func() bool) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if w.ended {
-		return false
-	}
-	w.release, w.replayer = release, replayer
-	if w.bookmarks {
-		r.mu.bookmarks.schedule(w, w.began)
-	}
-	return true
+// leaveReplayerLocked adds the count of the watcher's replayer to the watcher's own.
+func (r *registry) leaveReplayerLocked(w *watcher) {
+	w.sent += w.replayer.taken.Load()
+	w.replayer = nil
+	delete(r.mu.catchingUp, w.id)
 }
 
 // goLive hands w over to the dispatcher if w, which has seen all before
@@ -123,8 +105,7 @@ func (r *registry) goLive(w *watcher, position watchcache.Position) bool {
 	}
 	w.slot = len(g.Members)
 	g.Members = append(g.Members, w)
-	w.settle()
-	w.live, w.quit = true, nil
+	r.leaveReplayerLocked(w)
 	r.mu.live++
 	return true
 }
@@ -140,7 +121,7 @@ func (r *registry) park(p *replayer, unsent uint64) bool {
 		return false
 	}
 	r.unliveLocked(w)
-	w.quit, w.replayer = p.quit, p
+	w.replayer, r.mu.catchingUp[w.id] = p, p
 	if p.position() < w.position { // it went live ahead of the dispatcher
 		p.next.Store(uint64(w.position))
 		p.at.Store(uint64(w.position))
@@ -161,94 +142,67 @@ func (r *registry) unliveLocked(w *watcher) {
 		r.mu.groups.Unfile(g)
 		g.Members = nil
 	}
-	w.live = false
 	r.mu.live--
 }
 
 // end ends w, from any goroutine and any number of times. The goroutine that feeds w closes
 // the channel, the dispatcher when it is done sending; if nobody is sending, end does.
 func (r *registry) end(w *watcher, reason metrics.EndReason) {
-	now := r.clock.Now()
+	now := r.Clock.Now()
 	r.mu.Lock()
 	if w.ended {
 		r.mu.Unlock()
 		return
 	}
-	counted := w.expelled
-	if !counted {
+	if !w.expelled {
 		r.endsLocked(w, reason, now)
+		defer r.Metrics.Ended(reason)
 	}
 	closeNow := r.endLocked(w)
-	release := w.release
 	r.mu.Unlock()
 	if closeNow {
 		close(w.result)
 	}
-	if release != nil {
-		release()
-	}
-	if !counted {
-		r.metrics.Ended(reason)
-	}
+	w.release()
 }
 
-// expel marks w as ended for the reason; its replayer, identified by quit, still has to
-// send the error. It returns false, and does nothing, if w has ended or has left the
-// replayer.
-func (r *registry) expel(w *watcher, quit chan struct{}, reason metrics.EndReason) bool {
-	now := r.clock.Now()
+// expel ends the watcher of p, even in the middle of a blocked send, unless it has gone live
+// or has ended otherwise. The replayer releases its snapshot and events at once, and still
+// has to send the error; see conclude.
+func (r *registry) expel(p *replayer, reason metrics.EndReason) {
+	now, w := r.Clock.Now(), p.watcher
 	r.mu.Lock()
-	if w.ended || w.expelled || w.quit != quit {
-		r.mu.Unlock()
-		return false
+	defer r.mu.Unlock()
+	if w.ended || w.expelled || w.replayer != p {
+		return
 	}
 	r.endsLocked(w, reason, now)
 	w.expelled = true
-	r.mu.expelled++
-	r.mu.Unlock()
-	r.metrics.Ended(reason)
-	return true
+	delete(r.mu.catchingUp, w.id)
+	r.Metrics.Ended(reason)
+	p.reason = reason
+	close(p.verdict)
 }
 
 // endLocked ends w, and reports whether the caller must close its channel.
 func (r *registry) endLocked(w *watcher) bool {
 	w.ended = true
-	w.settle()
 	delete(r.mu.all, w.id)
-	if w.expelled {
-		r.mu.expelled--
-	}
 	if w.bookmark != nil {
 		w.bookmark.watcher = nil
 	}
-	live := w.live
-	if live {
-		r.unliveLocked(w)
-	}
 	r.mu.groups.Leave(w.group)
-	switch {
-	case !live:
-		close(w.quit)
+	if p := w.replayer; p != nil {
+		r.leaveReplayerLocked(w)
+		close(p.quit)
 		return false
-	case r.mu.sending:
+	}
+	r.unliveLocked(w)
+	if r.mu.sending {
 		r.mu.ended = append(r.mu.ended, w)
 		return false
 	}
 	return true
-}
-
-// close ends all watchers and takes no new ones.
-func (r *registry) close() {
-	r.mu.Lock()
-	r.mu.closed = true
-	all := make([]*watcher, 0, len(r.mu.all))
-	for _, w := range r.mu.all {
-		all = append(all, w)
-	}
-	r.mu.Unlock()
-	for _, w := range all {
-		r.end(w, metrics.EndShutdown)
-	}
 }
 
 // beginAll returns all live watchers: from here to finish the dispatcher is
@@ -258,7 +212,7 @@ func (r *registry) beginAll(to []*watcher) []*watcher {
 	defer r.mu.Unlock()
 	r.mu.sending = true
 	for _, w := range r.mu.all {
-		if w.live {
+		if w.live() {
 			to = append(to, w)
 		}
 	}
@@ -292,7 +246,7 @@ func (r *registry) restart(cursor watchcache.Position) (behind []*watcher) {
 	defer r.mu.Unlock()
 	r.mu.cursor, r.mu.rv = cursor, 0
 	for _, w := range r.mu.all {
-		if w.live && w.position < cursor {
+		if w.live() && w.position < cursor {
 			behind = append(behind, w)
 		}
 	}
@@ -303,57 +257,39 @@ func (r *registry) restart(cursor watchcache.Position) (behind []*watcher) {
 func (r *registry) counts() (live, catchingUp int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.mu.live, len(r.mu.all) - r.mu.live - r.mu.expelled
+	return r.mu.live, len(r.mu.catchingUp)
 }
 
-// watched reports whether there is a watcher, expelled ones included.
-func (r *registry) watched() bool {
+// replayers returns the replayers of all watchers that catch up, and the position of the next event to dispatch.
+func (r *registry) replayers() (all []*replayer, cursor watchcache.Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.mu.all) > 0
+	all = make([]*replayer, 0, len(r.mu.catchingUp))
+	inTurns(&r.mu, r.mu.catchingUp, func(p *replayer) { all = append(all, p) })
+	if len(r.mu.catchingUp) == 0 {
+		r.mu.catchingUp = make(map[uint64]*replayer) // there may have been many
+	}
+	return all, r.mu.cursor
 }
 
-// reached returns how many watchers are live, and the position of the next event
-// that will be dispatched.
-func (r *registry) reached() (live int, cursor watchcache.Position) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.mu.live, r.mu.cursor
-}
-
-// bookmarksDue takes the watchers whose bookmark is due, and schedules their next one. It
-// returns the live ones that are not ahead of the dispatcher: they have everything up to
-// rv and nothing after it (W4). From here to finish the dispatcher is sending.
-func (r *registry) bookmarksDue(now time.Duration, to []*watcher) (out []*watcher, rv uint64) {
+// bookmarksDue takes the watchers whose bookmark is due until a time, and schedules their
+// next one. It returns the live ones that are not ahead of the dispatcher: they have
+// everything up to rv and nothing after it (W4). From here to finish the dispatcher is sending.
+func (r *registry) bookmarksDue(now, until time.Duration, to []*watcher) (out []*watcher, rv uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.sending = true
-	r.mu.bookmarks.due(now, func(w *watcher) {
-		if r.takesBookmarkLocked(w) {
+	for _, entry := range r.mu.bookmarks.due(until) {
+		w := entry.watcher
+		if w == nil {
+			continue
+		}
+		if w.live() && r.mu.rv > 0 && r.mu.rv >= w.shown && w.position <= r.mu.cursor {
 			to = append(to, w)
 		}
 		r.mu.bookmarks.schedule(w, now.Truncate(time.Second)+time.Second)
-	})
-	return to, r.mu.rv
-}
-
-// bookmarksOfAll is bookmarksDue for all watchers that have asked for bookmarks.
-func (r *registry) bookmarksOfAll(to []*watcher) (out []*watcher, rv uint64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.mu.sending = true
-	for _, w := range r.mu.all {
-		if w.bookmarks && r.takesBookmarkLocked(w) {
-			to = append(to, w)
-		}
 	}
 	return to, r.mu.rv
-}
-
-// takesBookmarkLocked reports whether a watcher has everything up to the
-// resourceVersion that was dispatched, and nothing after it.
-func (r *registry) takesBookmarkLocked(w *watcher) bool {
-	return w.live && r.mu.rv > 0 && r.mu.rv >= w.shown && w.position <= r.mu.cursor
 }
 
 // unread returns how many live watchers have something in their channels that their
@@ -362,7 +298,7 @@ func (r *registry) unread() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, w := range r.mu.all {
-		if w.live && len(w.result) > 0 {
+		if w.live() && len(w.result) > 0 {
 			n++
 		}
 	}

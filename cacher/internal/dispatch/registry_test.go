@@ -17,10 +17,10 @@ import (
 // Regression 39: a watcher ends between the moment when the dispatcher has looked
 // whom to send to and the send. Its channel is closed after that, and not before.
 func TestChannelOfAnEndedWatcherIsClosedAfterTheLastSend(t *testing.T) {
-	d := idleDispatcher(clocktesting.NewFakeClock(time.Unix(1_000_000, 0)))
-	d.state.Replace(nil, 5)
+	d := idleFanout(clocktesting.NewFakeClock(time.Unix(1_000_000, 0)))
+	d.State.Replace(nil, 5)
 	d.advance()
-	snapshot := d.state.Latest()
+	snapshot := d.State.Latest()
 	w := addWatcher(t, d, snapshot)
 	require.True(t, d.registry.goLive(w, snapshot.Next()), "the watcher does not go live")
 
@@ -38,12 +38,12 @@ func TestChannelOfAnEndedWatcherIsClosedAfterTheLastSend(t *testing.T) {
 // A watcher that has read the window to its end, before the dispatcher dispatched one
 // more event, has missed that event if it goes live now.
 func TestNoWatcherGoesLiveBehindTheDispatcher(t *testing.T) {
-	d := idleDispatcher(clocktesting.NewFakeClock(time.Unix(1_000_000, 0)))
-	d.state.Replace(nil, 5)
+	d := idleFanout(clocktesting.NewFakeClock(time.Unix(1_000_000, 0)))
+	d.State.Replace(nil, 5)
 	d.advance()
-	snapshot := d.state.Latest()
+	snapshot := d.State.Latest()
 	w := addWatcher(t, d, snapshot)
-	_, err := d.state.Apply(watchcache.Change{Type: watchcache.Added, RV: 6, Element: &watchcache.Element{Key: "/pods/a/b", RV: 6}})
+	_, err := d.State.Apply(watchcache.Change{Type: watchcache.Added, RV: 6, Element: &watchcache.Element{Key: "/pods/a/b", RV: 6}})
 	require.NoError(t, err)
 	require.True(t, d.advance(), "there is nothing to dispatch")
 
@@ -54,10 +54,10 @@ func TestNoWatcherGoesLiveBehindTheDispatcher(t *testing.T) {
 // A list ends the live watchers that would have needed an event before it, be it the
 // last one, and no others.
 func TestListEndsWatchersBehindIt(t *testing.T) {
-	d := idleDispatcher(clocktesting.NewFakeClock(time.Unix(1_000_000, 0)))
-	d.state.Replace(nil, 5)
+	d := idleFanout(clocktesting.NewFakeClock(time.Unix(1_000_000, 0)))
+	d.State.Replace(nil, 5)
 	d.advance()
-	snapshot := d.state.Latest()
+	snapshot := d.State.Latest()
 	w := addWatcher(t, d, snapshot)
 	require.True(t, d.registry.goLive(w, snapshot.Next()), "the watcher does not go live")
 
@@ -68,10 +68,10 @@ func TestListEndsWatchersBehindIt(t *testing.T) {
 // No event looks up a query whose watchers have all gone, and no watcher's context
 // knows the watcher any more: clients that come and go leave nothing behind.
 func TestNothingIsFiledForWatchersThatHaveEnded(t *testing.T) {
-	d := idleDispatcher(clocktesting.NewFakeClock(time.Unix(1_000_000, 0)))
-	d.state.Replace(nil, 5)
+	d := idleFanout(clocktesting.NewFakeClock(time.Unix(1_000_000, 0)))
+	d.State.Replace(nil, 5)
 	d.advance()
-	snapshot := d.state.Latest()
+	snapshot := d.State.Latest()
 	var watchers []*watcher
 	for range 2 {
 		w := addWatcher(t, d, snapshot)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/utils/clock"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/match"
 	"github.com/kube-watchcache/watchcache/watchcache"
@@ -44,89 +43,108 @@ type step struct {
 	outcome match.Outcome
 }
 
-// turn holds the events that a watcher has yet to receive, in order. The members of a
-// group share the steps.
+// turn holds the events that a watcher has yet to receive, in order: those of its group's
+// share, from the step next on. There is one for each watcher and event, so it is small.
 type turn struct {
-	watcher *watcher
-	steps   []step
+	watcher     *watcher
+	share, next int32
 }
+
+// left returns the steps that are left of a turn.
+func (r *round) left(t *turn) []step { return r.shares[t.share].steps[t.next:] }
 
 // inRounds reports whether to send so many queued events in rounds of several.
 // On one core nothing else runs while the dispatcher sends, so clients find several
 // events anyway.
-func (d *dispatcher) inRounds(queued int) bool {
-	return queued >= d.limits.Queued && d.limits.Events > 1 && (d.limits.OneCore || runtime.GOMAXPROCS(0) > 1)
+func (f *Fanout) inRounds(queued int) bool {
+	return queued >= f.limits.Queued && f.limits.Events > 1 && (f.limits.OneCore || runtime.GOMAXPROCS(0) > 1)
 }
 
 // dispatchRound brings events to all live watchers that they affect.
-func (d *dispatcher) dispatchRound(events []*watchcache.Event) {
-	if d.round == nil {
-		d.round = &round{made: make([][match.Outcomes]watch.Event, max(1, d.limits.Events))}
+func (f *Fanout) dispatchRound(events []*watchcache.Event) {
+	if f.round == nil {
+		f.round = &round{made: make([][match.Outcomes]watch.Event, max(1, f.limits.Events))}
 	}
-	r := d.round
+	r := f.round
 	r.events = events
-	d.registry.begin(r)
-	d.metrics.Dispatched(r.candidates, r.groups, r.matched)
+	f.registry.begin(r)
+	f.Metrics.Dispatched(r.candidates, r.groups, r.matched)
 	for range events[1:] {
-		d.metrics.Dispatched(0, 0, 0) // which the sums above have
+		f.Metrics.Dispatched(0, 0, 0) // which the sums above have
 	}
 	for _, s := range r.shares {
 		for _, at := range s.steps {
 			if event := &r.made[at.event][at.outcome]; event.Object == nil {
-				*event = d.convert.event(events[at.event], at.outcome)
+				kind, object := f.event(events[at.event], at.outcome)
+				*event = watch.Event{Type: kind, Object: &dispatched{object: object}}
 			}
 		}
 	}
 	unsent := 0
 	for i := range r.turns {
-		t := &r.turns[i]
-		for len(t.steps) > 0 && r.offer(t) {
-		}
-		unsent += len(t.steps)
+		unsent += r.offer(&r.turns[i])
 	}
-	d.metrics.Delivered(r.matched - unsent)
+	f.Metrics.Delivered(r.matched - unsent)
 	if unsent > 0 {
-		d.waitForTurns(r)
+		f.waitForTurns(r)
 	}
-	d.registry.finish()
-	d.matched = r.matched / len(events)
+	f.registry.finish()
+	f.matched = r.matched / len(events)
 	r.reset()
 }
 
-// offer sends the next event of a turn, if the watcher has room for it.
-func (r *round) offer(t *turn) bool {
-	select {
-	case t.watcher.result <- r.made[t.steps[0].event][t.steps[0].outcome]:
-		r.sent(t)
-		return true
-	default:
-		return false
+// offer sends the events of a turn until the watcher has no room, and returns how many are
+// left.
+func (r *round) offer(t *turn) int {
+	steps := r.left(t)
+	for i, at := range steps {
+		select {
+		case t.watcher.result <- r.made[at.event][at.outcome]:
+			r.sent(t, at)
+		default:
+			return len(steps) - i
+		}
 	}
+	return 0
 }
 
 // sent notes that the next event of a turn was sent.
-func (r *round) sent(t *turn) {
-	t.watcher.delivered.event(r.events[t.steps[0].event])
-	t.steps = t.steps[1:]
+func (r *round) sent(t *turn, at step) {
+	t.watcher.delivered.event(r.events[at.event])
+	t.next++
 }
 
 // waitForTurns gives watchers with full channels the time that the budget has left. A
 // watcher that is not ready in time is parked at the first event that it was not sent.
-func (d *dispatcher) waitForTurns(r *round) {
-	wait := d.beginWait()
+func (f *Fanout) waitForTurns(r *round) {
+	begun := f.Clock.Now()
+	var over <-chan time.Time // nil when the time is over
+	if left := f.refill(begun); left > 0 {
+		timer := f.Clock.NewTimer(left)
+		over = timer.C()
+		defer func() {
+			timer.Stop()
+			f.budget -= f.Clock.Since(begun) // which may be more, when a timer is late
+		}()
+	}
 	for i := range r.turns {
 		t := &r.turns[i]
-		for len(t.steps) > 0 {
-			at := t.steps[0]
-			if !wait.send(t.watcher, r.made[at.event][at.outcome]) {
-				d.park(t.watcher, r.events[at.event].Position, uint64(len(t.steps)))
-				break
+		due := len(r.left(t))
+		for over != nil && len(r.left(t)) > 0 {
+			at := r.left(t)[0]
+			select {
+			case t.watcher.result <- r.made[at.event][at.outcome]:
+				r.sent(t, at)
+			case <-over:
+				over = nil
 			}
-			r.sent(t)
-			d.metrics.Delivered(1)
+		}
+		unsent := r.offer(t)
+		f.Metrics.Delivered(due - unsent)
+		if unsent > 0 {
+			f.park(t.watcher, r.events[r.left(t)[0].event].Position, uint64(unsent))
 		}
 	}
-	wait.end()
 }
 
 // reset keeps the memory for the next round, and nothing of this one.
@@ -158,12 +176,14 @@ func (r *registry) begin(o *round) {
 			}
 		})
 	}
-	for _, s := range o.shares {
+	for i := range o.shares {
+		s := &o.shares[i]
 		for _, w := range s.group.Members {
-			if steps := o.after(w, s.steps); len(steps) > 0 {
-				w.sent += uint64(len(steps))
-				o.matched += len(steps)
-				o.turns = append(o.turns, turn{watcher: w, steps: steps})
+			passed := o.passed(w, s.steps)
+			if n := len(s.steps) - passed; n > 0 {
+				w.sent += uint64(n)
+				o.matched += n
+				o.turns = append(o.turns, turn{watcher: w, share: int32(i), next: int32(passed)})
 			}
 		}
 	}
@@ -183,86 +203,22 @@ func (r *round) share(g *match.Group[*watcher]) *share {
 	return &r.shares[g.Slot]
 }
 
-// after returns the steps that are still to come for a watcher, which may have gone
-// live ahead of the dispatcher.
-func (r *round) after(w *watcher, steps []step) []step {
-	for len(steps) > 0 {
-		if e := r.events[steps[0].event]; e.RV > w.after && e.Position >= w.position {
+// passed returns how many of the steps are not for a watcher, which may have gone live
+// ahead of the dispatcher.
+func (r *round) passed(w *watcher, steps []step) (n int) {
+	for ; n < len(steps); n++ {
+		if e := r.events[steps[n].event]; e.RV > w.after && e.Position >= w.position {
 			break
 		}
-		steps = steps[1:]
 	}
-	return steps
+	return n
 }
 
-// timeBudget is how long the dispatcher may still wait for watchers that are
-// not ready. The budget refills evenly, to perSecond within a second.
-type timeBudget struct {
-	perSecond time.Duration
-	left      time.Duration
-	filled    time.Time
-}
-
-func newTimeBudget(perSecond time.Duration, now time.Time) timeBudget {
-	return timeBudget{perSecond: perSecond, left: perSecond, filled: now}
-}
-
-// available returns the time left at now; 0 or less if none.
-func (b *timeBudget) available(now time.Time) time.Duration {
-	if b.perSecond <= 0 {
-		return 0
-	}
-	elapsed := min(now.Sub(b.filled), time.Second)
-	b.left = min(b.perSecond, b.left+time.Duration(float64(b.perSecond)*elapsed.Seconds()))
-	b.filled = now
-	return b.left
-}
-
-// spend subtracts d, which may exceed the time left when a timer is late.
-func (b *timeBudget) spend(d time.Duration) { b.left -= d }
-
-// wait is the dispatcher waiting for watchers that are not ready, one after the
-// other, for no longer than the time budget has left when it begins.
-type wait struct {
-	d     *dispatcher
-	start time.Time
-	timer clock.Timer // nil if there is no time
-	// over: the time is over.
-	over bool
-}
-
-// beginWait begins to wait. The caller ends the wait.
-func (d *dispatcher) beginWait() wait {
-	w := wait{d: d, start: d.clock.Now(), over: true}
-	if available := d.budget.available(w.start); available > 0 {
-		w.timer, w.over = d.clock.NewTimer(available), false
-	}
-	return w
-}
-
-// send sends an event to a watcher, and returns false if the watcher is not ready
-// while there is time.
-func (w *wait) send(to *watcher, event watch.Event) bool {
-	if !w.over {
-		select {
-		case to.result <- event:
-			return true
-		case <-w.timer.C():
-			w.over = true
-		}
-	}
-	select {
-	case to.result <- event:
-		return true
-	default:
-		return false
-	}
-}
-
-// end takes the time that was spent off the budget.
-func (w *wait) end() {
-	if w.timer != nil {
-		w.timer.Stop()
-		w.d.budget.spend(w.d.clock.Since(w.start))
-	}
+// refill returns how long the dispatcher may wait at now for watchers that are not ready; 0
+// or less: not at all. The budget refills evenly, to DispatchBudget within a second.
+func (f *Fanout) refill(now time.Time) time.Duration {
+	elapsed := min(now.Sub(f.refilled), time.Second)
+	f.budget = min(f.DispatchBudget, f.budget+time.Duration(float64(f.DispatchBudget)*elapsed.Seconds()))
+	f.refilled = now
+	return f.budget
 }

@@ -4,6 +4,7 @@ package dispatch
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"strconv"
 	"testing"
@@ -30,9 +31,9 @@ func always(events int) rounds.Limits {
 	return rounds.Limits{Queued: 1, Events: events, OneCore: true}
 }
 
-// roundFixture is a dispatcher, what was parked, and a state to be changed.
+// roundFixture is a Fanout, what was parked, and a state to be changed.
 type roundFixture struct {
-	*dispatcher
+	*Fanout
 	t        require.TestingT
 	rv       uint64
 	colors   map[string]string // of the objects that there are, by key
@@ -44,17 +45,16 @@ type roundFixture struct {
 
 func newRoundFixture(t require.TestingT, limits rounds.Limits) *roundFixture {
 	f := &roundFixture{
-		dispatcher: idleDispatcher(clocktesting.NewFakeClock(time.Unix(1_000_000, 0))), t: t,
+		Fanout: idleFanout(clocktesting.NewFakeClock(time.Unix(1_000_000, 0))), t: t,
 		rv: 5, colors: map[string]string{}, parks: func(*watcher) {},
 	}
 	f.limits = limits
 	f.park = func(w *watcher, position watchcache.Position, unsent uint64) {
 		f.parks(w)
-		r := (&replays{registry: f.registry}).newReplayer(w, make(chan struct{}), position)
-		ok := f.registry.park(r, unsent)
+		ok := f.registry.park(f.newReplayer(w, position), unsent)
 		f.parked = append(f.parked, fmt.Sprintf("watcher %d at %d: %v", w.id, position, ok))
 	}
-	f.state.Replace(nil, f.rv)
+	f.State.Replace(nil, f.rv)
 	f.advance()
 	return f
 }
@@ -68,10 +68,8 @@ func (f *roundFixture) watch(selector string, buffer int, ahead watchcache.Posit
 		require.NoError(f.t, err)
 		predicate = storage.SelectionPredicate{Label: parsed, Field: fields.Everything()}
 	}
-	w := &watcher{registry: f.registry, result: make(chan watch.Event, buffer), started: f.clock.Now()}
-	_, ok := f.registry.add(w, match.NewQuery("/pods/", true, predicate))
-	require.True(f.t, ok)
-	require.True(f.t, f.registry.goLive(w, f.state.Stats().Next+ahead))
+	w := f.addWith(f.t, &watcher{result: make(chan watch.Event, buffer)}, match.NewQuery("/pods/", true, predicate), 0)
+	require.True(f.t, f.registry.goLive(w, f.State.Stats().Next+ahead))
 	f.watchers = append(f.watchers, w)
 	return w
 }
@@ -97,7 +95,7 @@ func (f *roundFixture) put(key, color string) {
 		Key: key, RV: f.rv, Labels: labels.Set{"color": color},
 		Object: &example.Pod{ObjectMeta: metav1.ObjectMeta{Name: key[6:], ResourceVersion: strconv.FormatUint(f.rv, 10)}},
 	}
-	_, err := f.state.Apply(change)
+	_, err := f.State.Apply(change)
 	require.NoError(f.t, err)
 }
 
@@ -128,7 +126,7 @@ func (f *roundFixture) events(w *watcher) (out []string) {
 // seen returns all that can be seen of the watchers and the dispatcher.
 func (f *roundFixture) seen() (out []string) {
 	for _, w := range f.watchers {
-		out = append(out, fmt.Sprintf("watcher %d: %v, sent %d, live %v, at %d", w.id, f.events(w), w.sent, w.live, w.position))
+		out = append(out, fmt.Sprintf("watcher %d: %v, sent %d, live %v, at %d", w.id, f.events(w), w.sent, w.live(), w.position))
 	}
 	return append(out, fmt.Sprintf("cursor %d", f.registry.mu.cursor))
 }
@@ -156,7 +154,7 @@ func TestRoundsBringWhatSingleEventsBring(t *testing.T) {
 			if n := len(alone.watchers); n > 0 && rapid.Bool().Draw(t, "one leaves") {
 				i := rapid.IntRange(0, n-1).Draw(t, "which")
 				for _, f := range []*roundFixture{alone, together} {
-					if f.watchers[i].live {
+					if f.watchers[i].live() {
 						f.watchers[i].Stop()
 					}
 				}
@@ -174,7 +172,7 @@ func TestRoundsBringWhatSingleEventsBring(t *testing.T) {
 func TestStalledInTheMiddleOfARound(t *testing.T) {
 	f := newRoundFixture(t, always(8))
 	stalled, healthy := f.watch("", 3, 0), f.watch("", 8, 0)
-	next := f.state.Stats().Next
+	next := f.State.Stats().Next
 	f.queue(8)
 	f.advance()
 	assert.Equal(t, []string{fmt.Sprintf("watcher %d at %d: true", stalled.id, next+3)}, f.parked)
@@ -182,14 +180,14 @@ func TestStalledInTheMiddleOfARound(t *testing.T) {
 	assert.EqualValues(t, 3, stalled.sent)
 	assert.Equal(t, []string{"ADDED 6", "ADDED 7", "ADDED 8"}, f.events(stalled))
 	assert.Len(t, f.events(healthy), 8)
-	assert.True(t, healthy.live)
+	assert.True(t, healthy.live())
 }
 
 // While the dispatcher's time budget lasts, a client that reads slowly gets the rest of
 // its round and is not parked.
 func TestRoundWaitsWithinTheBudget(t *testing.T) {
 	f := newRoundFixture(t, always(8))
-	f.budget = newTimeBudget(time.Second, f.clock.Now())
+	f.DispatchBudget = time.Second
 	slow := f.watch("", 1, 0)
 	f.queue(8)
 	got := make(chan []string)
@@ -228,10 +226,9 @@ func TestEndsInTheMiddleOfARound(t *testing.T) {
 // seen all of the round.
 func TestGoesLiveBehindARound(t *testing.T) {
 	f := newRoundFixture(t, always(8))
-	begin := f.state.Stats().Next
-	stalled, late := f.watch("", 1, 0), &watcher{registry: f.registry, result: make(chan watch.Event, 8)}
-	_, ok := f.registry.add(late, match.NewQuery("/pods/", true, storage.Everything))
-	require.True(t, ok)
+	begin := f.State.Stats().Next
+	stalled := f.watch("", 1, 0)
+	late := f.addWith(t, &watcher{result: make(chan watch.Event, 8)}, match.NewQuery("/pods/", true, storage.Everything), 0)
 	f.parks = func(w *watcher) {
 		require.Same(t, stalled, w)
 		for at := range watchcache.Position(4) {
@@ -249,11 +246,13 @@ func TestGoesLiveBehindARound(t *testing.T) {
 // has all of it gets one.
 func TestBookmarkAfterARound(t *testing.T) {
 	f := newRoundFixture(t, always(8))
-	stalled, healthy := f.watch("", 2, 0), f.watch("", 8, 0)
-	stalled.bookmarks, healthy.bookmarks = true, true
+	_, healthy := f.watch("", 2, 0), f.watch("", 8, 0)
+	for _, w := range f.watchers {
+		f.registry.mu.bookmarks.schedule(w, 0)
+	}
 	f.queue(4)
 	f.advance()
-	due, rv := f.registry.bookmarksOfAll(nil)
+	due, rv := f.registry.bookmarksDue(0, math.MaxInt64, nil)
 	f.registry.finish()
 	assert.Equal(t, []*watcher{healthy}, due)
 	assert.EqualValues(t, 9, rv)
@@ -283,7 +282,7 @@ func TestWhenThereAreRounds(t *testing.T) {
 			f.queue(tc.queued)
 			f.advance()
 			assert.Equal(t, tc.want, f.inRounds(tc.queued) && f.matched >= f.limits.Watchers)
-			f.registry.close()
+			f.Close()
 			for _, w := range f.watchers {
 				assert.Len(t, f.events(w), tc.queued+1, "events and the end of the channel")
 			}
@@ -309,13 +308,13 @@ func TestRoundIsGivenUp(t *testing.T) {
 // event has left the window, is parked at its own position and not at the dispatcher's.
 func TestWatcherAheadIsParkedAtItsOwnPosition(t *testing.T) {
 	f := newRoundFixture(t, always(8))
-	begin := f.state.Stats().Next
-	f.warn = func(string, string, error, string) {}
+	begin := f.State.Stats().Next
+	f.Warn = func(string, string, error, string) {}
 	level, ahead := f.watch("", 8, 0), f.watch("", 8, 3)
 	f.queue(4)
-	f.state.Dispatched(begin + 4)
-	f.state.Trim(int64(2 * time.Hour))
-	require.Equal(t, begin+4, f.state.Stats().Oldest, "the window's oldest event")
+	f.State.Dispatched(begin + 4)
+	f.State.Trim(int64(2 * time.Hour))
+	require.Equal(t, begin+4, f.State.Stats().Oldest, "the window's oldest event")
 	f.advance()
 	require.Len(t, f.parked, 2)
 	assert.Equal(t, begin, level.position)

@@ -8,39 +8,40 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apiserver/pkg/storage"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/kube-watchcache/watchcache/cacher/internal/timeline"
+	"github.com/kube-watchcache/watchcache/cacher/internal/match"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
 // windowOfSix returns a supervisor whose window has six old events, and what has a new
 // watcher begin after so many of them.
-func windowOfSix() (s *supervisor, begin func(after watchcache.Position) *replayer, oldest func() watchcache.Position) {
+func windowOfSix(t *testing.T) (s *supervisor, begin func(after watchcache.Position) *replayer, oldest func() watchcache.Position) {
 	clock := clocktesting.NewFakeClock(time.Unix(1_000_000, 0))
-	d := idleDispatcher(clock)
-	d.state = watchcache.New(watchcache.Config{History: time.Second, WindowBytes: 1 << 40, HeldBytes: 1 << 40})
-	d.state.Replace(nil, 5)
-	first := d.state.Stats().Next
+	d := idleFanout(clock)
+	d.State = watchcache.New(watchcache.Config{History: time.Second, WindowBytes: 1 << 40, HeldBytes: 1 << 40})
+	d.State.Replace(nil, 5)
+	first := d.State.Stats().Next
 	for i := range uint64(6) {
-		if _, err := d.state.Apply(watchcache.Change{
+		if _, err := d.State.Apply(watchcache.Change{
 			Type: watchcache.Added, RV: 6 + i, Whole: true,
 			Element: &watchcache.Element{Key: "/pods/a/" + strconv.FormatUint(i, 10), RV: 6 + i},
 		}); err != nil {
 			panic(err)
 		}
 	}
-	d.state.Dispatched(first + 6)
-	s = &supervisor{state: d.state, registry: d.registry, time: timeline.New(clock)}
+	d.State.Dispatched(first + 6)
+	s = d.supervisor
 	begin = func(after watchcache.Position) *replayer {
-		r := (&replays{state: d.state, registry: d.registry, supervisor: s}).newReplayer(&watcher{registry: d.registry}, make(chan struct{}), first+after)
-		r.begin(nil)
-		s.add(r)
+		r := d.addWith(t, &watcher{}, match.NewQuery("/pods/", true, storage.Everything), first+after).replayer
+		r.begins = true
+		s.pin(r)
 		return r
 	}
 	oldest = func() watchcache.Position {
-		d.state.Trim(int64(time.Hour))
-		return d.state.Stats().Oldest - first
+		d.State.Trim(int64(time.Hour))
+		return d.State.Stats().Oldest - first
 	}
 	return s, begin, oldest
 }
@@ -48,7 +49,7 @@ func windowOfSix() (s *supervisor, begin func(after watchcache.Position) *replay
 // Of several new watchers that come further, the window waits for the one that is
 // furthest behind.
 func TestWindowWaitsForTheSlowest(t *testing.T) {
-	s, begin, oldest := windowOfSix()
+	s, begin, oldest := windowOfSix(t)
 	for _, after := range []watchcache.Position{4, 2, 5} {
 		begin(after)
 	}
@@ -59,7 +60,7 @@ func TestWindowWaitsForTheSlowest(t *testing.T) {
 // The window waits for a new watcher from its beginning on, not from the supervisor's
 // next look on.
 func TestWindowWaitsBeforeTheNextLook(t *testing.T) {
-	_, begin, oldest := windowOfSix()
+	_, begin, oldest := windowOfSix(t)
 	begin(3)
 	begin(4)
 	require.EqualValues(t, 3, oldest())
@@ -67,7 +68,7 @@ func TestWindowWaitsBeforeTheNextLook(t *testing.T) {
 
 // A replayer that finds the channel full goes back to the event that it is at.
 func TestWindowWaitsForWhatIsAtHand(t *testing.T) {
-	s, begin, oldest := windowOfSix()
+	s, begin, oldest := windowOfSix(t)
 	r := begin(2)
 	r.next.Add(3)
 	s.look()
@@ -76,19 +77,18 @@ func TestWindowWaitsForWhatIsAtHand(t *testing.T) {
 
 // A look that is under way does not know of a watcher that begins.
 func TestWindowWaitsForOneThatBeginsDuringALook(t *testing.T) {
-	s, begin, oldest := windowOfSix()
+	s, begin, oldest := windowOfSix(t)
 	begin(4)
-	s.list()
+	s.mu.newcomers = nothing
 	begin(1)
-	s.keep(wanted{from: s.state.Stats().Oldest + 4, some: true})
+	s.keep(s.State.Stats().Oldest+4, true)
 	require.EqualValues(t, 1, oldest())
 }
 
 // Once no watcher is behind, the window waits for none.
 func TestWindowDoesNotWaitForThoseThatAreGone(t *testing.T) {
-	s, begin, oldest := windowOfSix()
-	begin(2)
-	s.remove(s.list()[0])
+	s, begin, oldest := windowOfSix(t)
+	begin(2).watcher.Stop()
 	s.look()
 	require.EqualValues(t, 6, oldest())
 }

@@ -29,11 +29,10 @@ type watcher struct {
 	// after and shown are those of its Start.
 	after, shown uint64
 	// bookmarks: the client asked for them. deadline is when the request ends,
-	// on the timeline, 0 if never; began is when the watch began, there, and
-	// started the same by the clock, for people.
+	// on the timeline, 0 if never; started is when the watch began, by the clock, for
+	// people.
 	bookmarks bool
 	deadline  time.Duration
-	began     time.Duration
 	started   time.Time
 	// client is whose watch it is. Many watches share one value.
 	client unique.Handle[status.Client]
@@ -43,23 +42,20 @@ type watcher struct {
 
 	// Guarded by registry.mu.
 
-	// live: the dispatcher feeds it, at slot of the group's members.
-	live bool
-	slot int
+	// replayer brings the watcher up to date. It is nil while the watcher is live: the
+	// dispatcher feeds it then, at slot of the group's members.
+	replayer *replayer
+	slot     int
 	// ended: nothing more is sent; the channel is closed or about to be.
 	ended bool
 	// expelled: it has ended, but its replayer has not sent the error yet.
 	expelled bool
-	// quit ends its replayer; nil while live.
-	quit chan struct{}
 	// position is the one of the first event that the watcher had not looked at
 	// when it was last parked or went live.
 	position watchcache.Position
 	// sent is how many events were put into the channel, without those of the
 	// replayer that is at work and without bookmarks.
 	sent uint64
-	// replayer brings the watcher up to date; nil while live.
-	replayer *replayer
 	// bookmark is the watcher's entry in the time buckets, if it asked for
 	// bookmarks.
 	bookmark *bookmarkEntry
@@ -80,11 +76,14 @@ func (w *watcher) ResultChan() <-chan watch.Event { return w.result }
 // the deadline.
 func (w *watcher) Stop() {
 	reason := metrics.EndStopped
-	if w.deadline > 0 && w.registry.time.Now() >= w.deadline {
+	if w.deadline > 0 && w.registry.Time.Now() >= w.deadline {
 		reason = metrics.EndDeadline
 	}
 	w.registry.end(w, reason)
 }
+
+// live reports whether the dispatcher feeds the watcher. The registry's lock is held.
+func (w *watcher) live() bool { return w.replayer == nil }
 
 // isPast reports whether the watcher has received an event above rv, of a revision that
 // is not complete yet: a bookmark at rv would go back.

@@ -14,74 +14,44 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// phase is the phase of a watch.
-type phase uint8
-
-const (
-	live     phase = iota // the dispatcher feeds it
-	starting              // its initial events, or the events since its start, are on their way
-	parked                // it has been live, and catches up
-)
-
-var states = [...]status.State{live: status.Live, starting: status.Starting, parked: status.Parked}
-
-// row is a watcher in a list of watchers, with its sort keys.
-type row struct {
-	watcher        *watcher
-	id             uint64 // the watcher's
-	phase          phase
-	at             watchcache.Position // of the event that it looks at, unless live
-	lag, delivered uint64
-	queued         int
-	bytes          int64
-}
-
-// rowLocked describes one watcher, but for its channel.
-func (r *registry) rowLocked(w *watcher) row {
-	out := row{watcher: w, id: w.id, delivered: w.sent, at: w.position}
-	if w.live {
-		return out
+// describeLocked describes one watcher, but for its channel and what needs the state.
+func (r *registry) describeLocked(w *watcher) status.Watcher {
+	s := status.Watcher{
+		ID: w.id, Client: w.client.Value(), Key: w.group.Name.Key, LabelSelector: w.group.Name.Label, FieldSelector: w.group.Name.Field,
+		State: status.Live, Capacity: cap(w.result), Delivered: w.sent, Started: w.started,
 	}
-	out.phase = parked
 	if p := w.replayer; p != nil {
-		out.at = watchcache.Position(p.at.Load())
-		out.delivered += p.taken.Load()
+		s.State, s.Parked = status.Parked, true
 		if p.begins {
-			out.phase = starting
+			s.State = status.Starting
+		}
+		s.Delivered += p.taken.Load()
+		if at := watchcache.Position(p.at.Load()); at < r.mu.cursor {
+			s.Lag = uint64(r.mu.cursor - at)
 		}
 	}
-	if out.at < r.mu.cursor {
-		out.lag = uint64(r.mu.cursor - out.at)
-	}
-	return out
-}
-
-// settle adds the count of the watcher's replayer to the watcher's own.
-func (w *watcher) settle() {
-	if w.replayer != nil {
-		w.sent += w.replayer.taken.Load()
-		w.replayer = nil
-	}
+	return s
 }
 
 // rowsAtOnce is how many watchers are described while the lock is held: this takes no longer
 // than an event for so many watchers.
 const rowsAtOnce = 256
 
-// rows describes all watchers. Watchers that come or go meanwhile may be missing.
-func (r *registry) rows(stats watchcache.Stats) []row {
+// describe describes all watchers, and returns the position of the next event to dispatch.
+// Watchers that come or go meanwhile may be missing.
+func (r *registry) describe(stats watchcache.Stats) (all []status.Watcher, cursor watchcache.Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := make([]row, 0, len(r.mu.all))
+	all = make([]status.Watcher, 0, len(r.mu.all))
 	inTurns(&r.mu, r.mu.all, func(w *watcher) {
-		if !w.expelled && !w.ended {
-			row := r.rowLocked(w)
-			row.queued = len(w.result)
-			row.bytes = w.bytesLocked(row.queued, stats)
-			out = append(out, row)
+		if !w.expelled {
+			s := r.describeLocked(w)
+			s.Queued = len(w.result)
+			s.HeldBytes = w.bytesLocked(s.Queued, stats)
+			all = append(all, s)
 		}
 	})
-	return out
+	return all, r.mu.cursor
 }
 
 // inTurns visits the members of a set that a lock guards, which the caller holds.
@@ -116,46 +86,33 @@ func (w *watcher) bytesLocked(queued int, stats watchcache.Stats) int64 {
 
 // Watches describes one page of the watches, and counts all of them. Watches
 // holds the registry's lock no longer than an event does.
-func (f *Fanout) Watches(p status.Query) ([]status.Watcher, status.Counts) {
-	stats := f.replays.state.Stats()
-	rows := f.registry.rows(stats)
+func (f *Fanout) Watches(q status.Query) ([]status.Watcher, status.Counts) {
+	stats := f.State.Stats()
+	all, cursor := f.registry.describe(stats)
+	age := func(lag uint64) float64 {
+		if lag == 0 {
+			return 0
+		}
+		return ageOf(f.State, cursor-watchcache.Position(lag), stats, f.Time.Now()).Seconds()
+	}
 	var counts status.Counts
-	worst := watchcache.Position(0)
-	for i := range rows {
-		switch rows[i].phase {
-		case live:
+	for i := range all {
+		switch all[i].State {
+		case status.Live:
 			counts.Live++
-		case starting:
+		case status.Starting:
 			counts.Starting++
-		case parked:
+		case status.Parked:
 			counts.Parked++
 		}
-		if rows[i].lag > counts.WorstLag {
-			counts.WorstLag, worst = rows[i].lag, rows[i].at
-		}
+		counts.WorstLag = max(counts.WorstLag, all[i].Lag)
 	}
-	if counts.WorstLag > 0 {
-		counts.WorstLagSeconds = ageOf(f.replays.state, worst, stats, f.time.Now()).Seconds()
-	}
-	page := pageOf(rows, p)
-	out := make([]status.Watcher, len(page))
+	counts.WorstLagSeconds = age(counts.WorstLag)
+	page := pageOf(all, q)
 	for i := range page {
-		out[i] = f.describe(&page[i], stats)
+		page[i].LagSeconds = age(page[i].Lag)
 	}
-	return out, counts
-}
-
-func (f *Fanout) describe(r *row, stats watchcache.Stats) status.Watcher {
-	w := r.watcher
-	s := status.Watcher{
-		ID: w.id, Client: w.client.Value(), Key: w.group.Name.Key, LabelSelector: w.group.Name.Label, FieldSelector: w.group.Name.Field,
-		State: states[r.phase], Parked: r.phase != live, Lag: r.lag,
-		Queued: r.queued, Capacity: cap(w.result), Delivered: r.delivered, HeldBytes: r.bytes, Started: w.started,
-	}
-	if r.lag > 0 {
-		s.LagSeconds = ageOf(f.replays.state, r.at, stats, f.time.Now()).Seconds()
-	}
-	return s
+	return page, counts
 }
 
 // ageOf returns how long ago the cache got the event at a position, or the oldest

@@ -64,9 +64,9 @@ func TestWatchersAreVisitedInTurns(t *testing.T) {
 // Endings keep the latest of each kind.
 func TestEndingsAreKeptByKind(t *testing.T) {
 	var e endings
-	e.add(ending{reason: metrics.EndStopped})
+	e.add(status.Ended{}, metrics.EndStopped)
 	for i := range 3 * endingsKept {
-		e.add(ending{reason: metrics.EndExpired, Ended: status.Ended{ID: uint64(i)}})
+		e.add(status.Ended{ID: uint64(i)}, metrics.EndExpired)
 	}
 	require.Len(t, e.usual, 1, "one that its client has ended")
 	require.Len(t, e.unusual, endingsKept, "the endings that are kept")

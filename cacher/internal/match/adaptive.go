@@ -134,17 +134,9 @@ func (x *Indexes) countMissed(q *Query, b *blame) {
 // evictRarest removes the attribute that the fewest reads have missed, any one of these. So
 // one that is missed again and again stays, however many others are missed once.
 func evictRarest(all map[attribute]miss) {
-	var rarest attribute
-	fewest := int64(math.MaxInt64)
-	for at, m := range all {
-		if m.reads < fewest {
-			rarest, fewest = at, m.reads
-		}
-		if fewest <= 1 {
-			break
-		}
-	}
-	delete(all, rarest)
+	delete(all, slices.MinFunc(slices.Collect(maps.Keys(all)), func(a, b attribute) int {
+		return cmp.Compare(all[a].reads, all[b].reads)
+	}))
 }
 
 // Adapted is an index that Adapt has built or dropped, or could not build.
@@ -196,7 +188,7 @@ func (x *Indexes) Adapt(state *watchcache.State, now time.Duration) (changes []A
 	if len(earned)-len(yielding) >= a.most {
 		return changes
 	}
-	index := watchcache.Index{Name: at.indexName(), Values: at.indexed()}
+	index := x.indexOf(at.indexName(), at)
 	bytes, err := state.AddIndex(index, mostBytes)
 	switch {
 	case err == nil:
@@ -208,7 +200,9 @@ func (x *Indexes) Adapt(state *watchcache.State, now time.Duration) (changes []A
 	case errors.Is(err, watchcache.ErrTooLarge):
 		a.refused[at] = now + payWithin
 	}
-	a.forgetMissed()
+	a.mu.Lock()
+	clear(a.mu.missed) // the reads may need no other index any more, or none that fits
+	a.mu.Unlock()
 	return append(changes, Adapted{Index: index.Name, Bytes: bytes, Err: err})
 }
 
@@ -243,26 +237,11 @@ func (a *adaptive) wanted(stats watchcache.Stats, now time.Duration) (wanted att
 	return wanted, missed, ok
 }
 
-// forgetMissed begins all counts again, after an index was built or did not fit: the reads of
-// the others may need no other index any more.
-func (a *adaptive) forgetMissed() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	clear(a.mu.missed)
-}
-
 func (at attribute) indexName() string {
 	if at.kind == byField {
 		return storage.FieldIndex(at.name)
 	}
 	return storage.LabelIndex(at.name)
-}
-
-func (at attribute) indexed() func(*watchcache.Element, []string) []string {
-	if at.kind == byLabel {
-		return indexByLabel(at.name)
-	}
-	return func(e *watchcache.Element, dst []string) []string { return append(dst, e.Fields.Get(at.name)) }
 }
 
 // Adaptive returns the names of the indexes that Adapt has built, sorted.

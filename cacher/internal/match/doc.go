@@ -14,7 +14,6 @@
 // (watchcache.State.AddIndex), and drop indexes that do not pay. Later reads find it in
 // Indexes.ranges, with the declared ones.
 //
-// The package has no goroutine and no clock. A Query is immutable, and Indexes are safe for
-// concurrent use. Groups belongs to its caller, who
-// guards it with a lock.
+// The package has no goroutine and no clock. A Query is immutable, and Indexes and Postings
+// are safe for concurrent use. Groups belongs to its caller, who guards it with a lock.
 package match

@@ -96,12 +96,12 @@ const (
 
 // rarest returns the required equality that the fewest elements are likely to satisfy: one of an attribute that the resource's
 // author has indexed, and so expects to be selected by, before others; fewer
-// values before more. Its kind is byNothing if no equality is required.
+// values before more. If no equality is required, it is the one of byNothing, which all have.
 func (x *Indexes) rarest(q *Query) equality {
 	if !q.recursive {
 		return equality{attribute{kind: byKey}, []string{q.key}}
 	}
-	best, rank := equality{attribute: attribute{kind: byNothing}}, byNoEquality
+	best, rank := equality{attribute{kind: byNothing}, []string{""}}, byNoEquality
 	if len(q.key) > len(x.prefix) {
 		best, rank = equality{attribute{kind: byScope}, []string{q.key}}, byKeyPrefix
 	}
@@ -150,6 +150,8 @@ func (x *Indexes) value(at attribute, e *watchcache.Element) (string, bool) {
 	case byLabel:
 		value, ok := e.Labels[at.name]
 		return value, ok
+	case byNothing:
+		return "", true
 	}
 	return "", false
 }

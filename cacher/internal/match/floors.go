@@ -29,10 +29,7 @@ func (x *Indexes) floorAttributes() []attribute {
 func (x *Indexes) Floors() []watchcache.Index {
 	all := make([]watchcache.Index, len(x.floors))
 	for i, at := range x.floors {
-		all[i] = watchcache.Index{Name: at.name, Values: func(e *watchcache.Element, dst []string) []string {
-			x.values(at, e, nil, func(value string) { dst = append(dst, value) })
-			return dst
-		}}
+		all[i] = x.indexOf(at.name, at)
 	}
 	return all
 }

@@ -21,8 +21,10 @@ type Group[M any] struct {
 	Slot int
 	// users counts the calls of Join that Leave has not undone.
 	users int
-	// filed is where the group is filed.
-	filed []filing[M]
+	// under is the equality that the group is filed under, and slots has its place among
+	// the groups of each value.
+	under equality
+	slots []int
 	// looked is the position after the last event that the group was visited
 	// for, so that one visit is made however many filings lead to it.
 	looked watchcache.Position
@@ -34,7 +36,7 @@ type Group[M any] struct {
 type Groups[M any] struct {
 	indexes *Indexes
 	byName  map[Name][]*Group[M]
-	filed   tables[M]
+	filed   []*table[M]
 }
 
 // NewGroups returns empty Groups, which file queries by the indexes.
@@ -95,12 +97,6 @@ func (all *Groups[M]) Leave(g *Group[M]) {
 	}
 	all.byName[g.Name] = rest
 }
-
-// File puts a group where the events that may affect it find it.
-func (all *Groups[M]) File(g *Group[M]) { all.filed.file(g, all.indexes.rarest(&g.Query)) }
-
-// Unfile undoes File.
-func (all *Groups[M]) Unfile(g *Group[M]) { all.filed.remove(g) }
 
 // sameAs reports whether two queries of one name are the same. It compares the whole
 // structure of selectors, because their interfaces don't distinguish all of them: a

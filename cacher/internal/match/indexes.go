@@ -69,8 +69,9 @@ func NewIndexes(config Config) *Indexes {
 	}
 	for _, label := range config.Labels {
 		name := storage.LabelIndex(label)
-		x.ofState = append(x.ofState, watchcache.Index{Name: name, Values: indexByLabel(label)})
-		x.declared[attribute{byLabel, label}] = &declaredIndex{name: name}
+		at := attribute{byLabel, label}
+		x.ofState = append(x.ofState, x.indexOf(name, at))
+		x.declared[at] = &declaredIndex{name: name}
 	}
 	x.floors = x.floorAttributes()
 	return x
@@ -120,11 +121,10 @@ func indexBy(name string, values cache.IndexFunc, failed func(index, key string,
 	}
 }
 
-func indexByLabel(label string) func(*watchcache.Element, []string) []string {
-	return func(e *watchcache.Element, dst []string) []string {
-		if value, ok := e.Labels[label]; ok {
-			return append(dst, value)
-		}
+// indexOf returns an index by the values that elements have of an attribute.
+func (x *Indexes) indexOf(name string, at attribute) watchcache.Index {
+	return watchcache.Index{Name: name, Values: func(e *watchcache.Element, dst []string) []string {
+		x.values(at, e, nil, func(value string) { dst = append(dst, value) })
 		return dst
-	}
+	}}
 }

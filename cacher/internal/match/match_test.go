@@ -124,12 +124,12 @@ func TestRarest(t *testing.T) {
 		values            int
 	}{
 		{"/pods/a/one", "app=1", "metadata.name=two", attribute{byKey, ""}, 1},
-		{"/pods/", "", "", attribute{byNothing, ""}, 0},
-		{"/pods/", "a!=1", "f!=1", attribute{byNothing, ""}, 0},
+		{"/pods/", "", "", attribute{byNothing, ""}, 1},
+		{"/pods/", "a!=1", "f!=1", attribute{byNothing, ""}, 1},
 		{"/pods/", "", "metadata.namespace=a", attribute{byField, namespaceField}, 1},
 		{"/pods/a/", "", "metadata.namespace=a", attribute{byScope, ""}, 1},
 		{"/pods/a/", "a=1", "", attribute{byLabel, "a"}, 1},
-		{"/pods/", nine, "", attribute{byNothing, ""}, 0},
+		{"/pods/", nine, "", attribute{byNothing, ""}, 1},
 		{"/pods/a/", nine, "", attribute{byScope, ""}, 1},
 		{"/pods/", "a in (1,2)", "metadata.namespace=a", attribute{byLabel, "a"}, 2},
 		{"/pods/", "a in (1,2),b=1", "", attribute{byLabel, "b"}, 1},
@@ -191,7 +191,7 @@ func TestCandidates(t *testing.T) {
 		all.Unfile(groups[name])
 	}
 	expect("after some have gone", pod("a/one", 2, "app=2"), pod("a/one", 3, "app=1", "spec.nodeName=n1"), "not", "missing")
-	assert.Len(t, all.filed.inUse, 1, "the only table that is kept is that of the missing field")
+	assert.Len(t, all.filed, 2, "the tables that are kept are those of the missing field and of no equality")
 	all.File(groups["set"])
 	expect("filed again", nil, pod("a/one", 4, "app=1"), "not", "missing", "set")
 }

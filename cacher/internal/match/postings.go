@@ -5,6 +5,8 @@ package match
 import (
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
@@ -12,29 +14,23 @@ import (
 // maxPostings bounds for how many attributes there are postings at a time.
 const maxPostings = 16
 
-// Equality is the equality that a query is filed under: an event without one of its
-// values, before or after, does not affect the query.
-type Equality struct{ equality }
-
-// Rarest returns the equality that a query is filed under. ok is false if there is
-// none, so that any event may affect the query.
-func (x *Indexes) Rarest(q *Query) (e Equality, ok bool) {
-	e.equality = x.rarest(q)
-	return e, e.kind != byNothing
-}
-
 // Postings hold the positions in the window of events that may affect a query: for each
 // value of an attribute, the events that have it before or after. A watch that resumes
 // far back looks at these only, so its cost depends on the matches.
 //
 // The postings of an attribute are made from the window's events when they are needed,
-// and later continued. Applying and dispatching an event cost nothing for them.
-// The caller guards Postings with a lock.
+// and later continued. Applying and dispatching an event cost nothing for them. Postings
+// are safe for concurrent use; the state's lock is taken under theirs.
 type Postings struct {
 	indexes *Indexes
 	state   *watchcache.State
-	of      map[attribute]*postings
-	scratch [64]*watchcache.Event
+	bytes   atomic.Int64 // an estimate, after the last change
+
+	mu struct {
+		sync.Mutex
+		of      map[attribute]*postings
+		scratch [64]*watchcache.Event
+	}
 }
 
 // postings are those of one attribute, from first on and up to next.
@@ -46,25 +42,44 @@ type postings struct {
 
 // NewPostings returns the postings of a state's window: none yet.
 func NewPostings(x *Indexes, state *watchcache.State) *Postings {
-	return &Postings{indexes: x, state: state, of: make(map[attribute]*postings)}
+	p := &Postings{indexes: x, state: state}
+	p.mu.of = make(map[attribute]*postings)
+	return p
 }
 
-// Find returns in found the positions from a position on of the first events that
-// have one of the values, at most len(found), and their number. All events below
-// the position to that are not among them have none of the values. If ok is false, the
-// caller must walk the window.
-func (p *Postings) Find(e Equality, from watchcache.Position, found []watchcache.Position) (n int, to watchcache.Position, ok bool) {
-	p.Trim()
-	of := p.of[e.attribute]
+// Events copies the first events from a position on that may affect a query, at most 32 and
+// what buf has room for, and returns their number. All events below the position to that are
+// not among them do not affect the query. If ok is false, the caller must walk the window.
+func (p *Postings) Events(q *Query, from watchcache.Position, buf []*watchcache.Event) (n int, to watchcache.Position, ok bool) {
+	under := p.indexes.rarest(q)
+	if under.kind == byNothing {
+		return 0, 0, false
+	}
+	var positions [32]watchcache.Position
+	found := positions[:min(len(buf), len(positions))]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n, to, ok = p.findLocked(under, from, found)
+	if !ok || p.state.Pick(from, found[:n], buf) != nil {
+		return 0, 0, false // who walks the window finds out why
+	}
+	return n, to, true
+}
+
+// findLocked puts into found the positions of the first events that have one of the values.
+func (p *Postings) findLocked(e equality, from watchcache.Position, found []watchcache.Position) (n int, to watchcache.Position, ok bool) {
+	defer p.measureLocked()
+	p.trimLocked()
+	of := p.mu.of[e.attribute]
 	if of == nil {
-		if len(p.of) == maxPostings {
+		if len(p.mu.of) == maxPostings {
 			return 0, 0, false
 		}
 		oldest := p.state.Stats().Oldest
 		of = &postings{first: oldest, next: oldest, positions: make(map[string][]watchcache.Position)}
-		p.of[e.attribute] = of
+		p.mu.of[e.attribute] = of
 	}
-	if !p.extend(e.attribute, of) || from < of.first {
+	if !p.extendLocked(e.attribute, of) || from < of.first {
 		return 0, 0, false
 	}
 	n = of.find(e.values, from, found)
@@ -74,15 +89,15 @@ func (p *Postings) Find(e Equality, from watchcache.Position, found []watchcache
 	return n, max(from, of.next), true
 }
 
-// extend adds the events that have come. It returns false if some in between are gone.
-func (p *Postings) extend(at attribute, of *postings) bool {
-	defer clear(p.scratch[:])
+// extendLocked adds the events that have come. It returns false if some in between are gone.
+func (p *Postings) extendLocked(at attribute, of *postings) bool {
+	defer clear(p.mu.scratch[:])
 	for {
-		n, _, err := p.state.Since(of.next, p.scratch[:])
+		n, _, err := p.state.Since(of.next, p.mu.scratch[:])
 		if n == 0 {
 			return err == nil
 		}
-		for _, e := range p.scratch[:n] {
+		for _, e := range p.mu.scratch[:n] {
 			p.indexes.values(at, e.Element, e.Previous, func(value string) {
 				of.positions[value] = append(of.positions[value], e.Position)
 				of.entries++
@@ -146,22 +161,35 @@ func after(list []watchcache.Position, from watchcache.Position) []watchcache.Po
 	return list[i:]
 }
 
-// Trim forgets postings that do not begin or end in the window any more, or are mostly of
-// events that have left it. They are made again when they are needed.
+// Trim forgets postings that are not needed any more, unless the lock is taken: it does not
+// wait.
 func (p *Postings) Trim() {
+	if p.mu.TryLock() {
+		defer p.mu.Unlock()
+		p.trimLocked()
+		p.measureLocked()
+	}
+}
+
+// trimLocked forgets postings that do not begin or end in the window any more, or are mostly
+// of events that have left it. They are made again when they are needed.
+func (p *Postings) trimLocked() {
 	oldest := p.state.Stats().Oldest
-	for at, of := range p.of {
+	for at, of := range p.mu.of {
 		if of.next < oldest || of.first > oldest || oldest-of.first > (of.next-of.first)/2 {
-			delete(p.of, at)
+			delete(p.mu.of, at)
 		}
 	}
 }
 
-// Bytes estimates the memory of the postings, in bytes.
-func (p *Postings) Bytes() (n int64) {
+func (p *Postings) measureLocked() {
 	const perEntry, perValue = 12, 80 // a list has room for half as many again; a map's slot, and the list's header
-	for _, of := range p.of {
+	n := int64(0)
+	for _, of := range p.mu.of {
 		n += int64(of.entries)*perEntry + int64(len(of.positions))*perValue
 	}
-	return n
+	p.bytes.Store(n)
 }
+
+// Bytes estimates the memory of the postings, in bytes.
+func (p *Postings) Bytes() int64 { return p.bytes.Load() }

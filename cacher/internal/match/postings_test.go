@@ -81,8 +81,6 @@ func TestPostingsPassOverNothing(t *testing.T) {
 				postings.Trim()
 			}
 			q := rapid.SampledFrom(queries).Draw(t, "query")
-			rarest, ok := x.Rarest(&q)
-			require.True(t, ok)
 			stats := c.state.Stats()
 			from := watchcache.Position(rapid.Uint64Range(uint64(stats.Oldest), uint64(stats.Next)).Draw(t, "from"))
 			want := map[watchcache.Position]bool{}
@@ -91,15 +89,16 @@ func TestPostingsPassOverNothing(t *testing.T) {
 					want[e.Position] = true
 				}
 			}
-			found := make([]watchcache.Position, rapid.IntRange(1, 40).Draw(t, "room"))
+			found := make([]*watchcache.Event, rapid.IntRange(1, 32).Draw(t, "room"))
 			for at := from; ; {
-				n, to, ok := postings.Find(rarest, at, found)
+				n, to, ok := postings.Events(&q, at, found)
 				if !ok {
 					break
 				}
 				looked++
 				last := at
-				for _, p := range found[:n] {
+				for _, e := range found[:n] {
+					p := e.Position
 					require.True(t, p >= last && p < to, "position %d is not in [%d,%d)", p, last, to)
 					last = p + 1
 					delete(want, p)
@@ -138,39 +137,45 @@ func TestPostingsAreMadeOnDemand(t *testing.T) {
 	}
 	state.Dispatched(state.Stats().Next)
 	q := ask(t, "/pods/", "app=7", "")
-	rarest, ok := x.Rarest(&q)
-	require.True(t, ok)
 	postings, first := NewPostings(x, state), state.Stats().Oldest
-	var found [events]watchcache.Position
+	var found [10]*watchcache.Event
+	positions := func(n int) (at []watchcache.Position) {
+		for _, e := range found[:n] {
+			at = append(at, e.Position-first)
+		}
+		return at
+	}
 
 	require.Zero(t, postings.Bytes())
-	n, to, ok := postings.Find(rarest, first, found[:])
+	n, to, ok := postings.Events(&q, first+events-100, found[:])
 	require.True(t, ok)
-	require.Equal(t, events/10, n)
+	require.Equal(t, 10, n)
+	require.Equal(t, first+events-2, to)
+	n, to, ok = postings.Events(&q, to, found[:])
+	require.True(t, ok)
+	require.Zero(t, n)
 	require.Equal(t, state.Stats().Next, to)
 	require.Equal(t, int64(events*12+10*80), postings.Bytes())
 	postings.Trim()
-	_, _, ok = postings.Find(rarest, first, found[:])
+	_, _, ok = postings.Events(&q, first, found[:])
 	require.True(t, ok, "postings of the whole window were forgotten")
 
-	n, to, ok = postings.Find(rarest, first, found[:3])
+	n, to, ok = postings.Events(&q, first, found[:3])
 	require.True(t, ok)
 	require.Equal(t, 3, n)
-	require.Equal(t, []watchcache.Position{first + 7, first + 17, first + 27}, found[:3])
+	require.Equal(t, []watchcache.Position{7, 17, 27}, positions(n))
 	require.Equal(t, first+28, to)
 
 	several := ask(t, "/pods/", "app in (3,7)", "")
-	ofSeveral, _ := x.Rarest(&several)
-	n, _, ok = postings.Find(ofSeveral, first, found[:4])
+	n, _, ok = postings.Events(&several, first, found[:4])
 	require.True(t, ok)
-	require.Equal(t, []watchcache.Position{first + 3, first + 7, first + 13, first + 17}, found[:n])
+	require.Equal(t, []watchcache.Position{3, 7, 13, 17}, positions(n))
 
 	for i := range maxPostings + 5 {
 		other := ask(t, "/pods/", fmt.Sprintf("label-%d=1", i), "")
-		rarest, _ := x.Rarest(&other)
-		postings.Find(rarest, first, found[:])
+		postings.Events(&other, first, found[:])
 	}
-	require.LessOrEqual(t, len(postings.of), maxPostings)
+	require.LessOrEqual(t, len(postings.mu.of), maxPostings)
 
 	state.Trim(int64(3 * time.Hour))
 	require.Equal(t, state.Stats().Next, state.Stats().Oldest, "the window is not empty")
@@ -180,7 +185,7 @@ func TestPostingsAreMadeOnDemand(t *testing.T) {
 	state.Dispatched(state.Stats().Next)
 	state.Trim(int64(6 * time.Hour))
 	postings.Trim()
-	require.Empty(t, postings.of, "postings that the window has moved past")
+	require.Empty(t, postings.mu.of, "postings that the window has moved past")
 	require.Zero(t, postings.Bytes())
 }
 
@@ -197,11 +202,9 @@ func TestPostingsOfBackfilledEvents(t *testing.T) {
 			require.NoError(t, err)
 		}
 		postings, q := NewPostings(x, state), ask(t, "/pods/", "app=1", "")
-		rarest, ok := x.Rarest(&q)
-		require.True(t, ok)
-		found := make([]watchcache.Position, 20)
+		found := make([]*watchcache.Event, 20)
 		find := func() int {
-			n, _, ok := postings.Find(rarest, state.Stats().Oldest, found)
+			n, _, ok := postings.Events(&q, state.Stats().Oldest, found)
 			require.True(t, ok)
 			return n
 		}
@@ -216,6 +219,6 @@ func TestPostingsOfBackfilledEvents(t *testing.T) {
 			postings.Trim()
 		}
 		require.Equal(t, 12, find())
-		require.Equal(t, state.Stats().Oldest, found[0])
+		require.Equal(t, state.Stats().Oldest, found[0].Position)
 	}
 }
