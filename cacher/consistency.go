@@ -34,11 +34,15 @@ func (e *engine) followConsistency(ctx context.Context) {
 	pause := func() <-chan time.Time {
 		return e.config.Clock.After(wait.Jitter(e.config.ConsistencyCheckInterval, 0.5))
 	}
-	next, list := pause(), (<-chan time.Time)(nil)
+	var (
+		next    = pause()
+		list    <-chan time.Time // when the cache must be listed again for a doubt
+		doubted *doubt
+	)
 	for {
 		select {
 		case <-list:
-			if list = nil; e.trust.takeList() {
+			if list = nil; e.trust.takeList(doubted) {
 				e.relist(metrics.RelistInconsistent)
 			}
 			continue
@@ -47,50 +51,50 @@ func (e *engine) followConsistency(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		switch after, due := e.checkConsistency(ctx); {
-		case due:
-			list = e.config.Clock.After(after)
-		case list == nil && e.trust.doubtful.Load(): // a state that can't be compared
-			list = e.config.Clock.After(0)
+		after := e.checkConsistency(ctx)
+		// A state that can't be compared is listed as well.
+		if now := e.trust.doubt.Load(); now != nil && (now != doubted || list == nil) {
+			doubted, list = now, e.config.Clock.After(after)
 		}
 		next = pause()
 	}
 }
 
 // checkConsistency compares the latest snapshot with storage at the same
-// resourceVersion. If they differ, events were missed unnoticed (KEP-4988), and unless a
-// list is no help, one is due after some time.
-func (e *engine) checkConsistency(ctx context.Context) (after time.Duration, due bool) {
+// resourceVersion. If they differ, events were missed unnoticed (KEP-4988): the state is
+// doubtful then, and listed again after the time that is returned.
+func (e *engine) checkConsistency(ctx context.Context) (after time.Duration) {
 	if !e.readiness.ready() {
-		return 0, false
+		return 0
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.config.ConsistencyCheckInterval)
 	defer cancel()
 	list := e.trust.lists.Load()
-	compared := comparison{snapshot: e.state.Latest()}
-	rv := compared.snapshot.RV()
+	latest := e.state.Latest()
+	rv, compared := latest.RV(), comparison{cached: latest.All()}
 	if err := e.storedVersions(ctx, rv, compared.visit); err != nil {
 		if e.ctx.Err() == nil {
 			e.notCompared(faultf(err, "comparing the cache of %s with its storage at resourceVersion %d", e.config.GroupResource, rv))
 		}
 		e.metrics.ConsistencyCheck(metrics.CheckError)
-		return 0, false
+		return 0
 	}
-	differs := compared.stored ^ compared.snapshot.Digest()
+	differs := compared.stored ^ latest.Digest()
 	if differs == 0 {
 		e.metrics.ConsistencyCheck(metrics.CheckPassed)
 		e.trust.passed(list, rv)
-		return 0, false
+		return 0
 	}
 	e.metrics.ConsistencyCheck(metrics.CheckFailed)
 	err := faultf(keyFaultf(nil, "%s", compared.difference()), "the cache of %s differs at resourceVersion %d from its storage", e.config.GroupResource, rv)
-	if after, due = e.trust.failed(list, differs); due {
+	after, helps := e.trust.failed(list, differs)
+	if helps {
 		e.warn("differs", "The watch cache has missed events: it is listed again, and consistent reads go to storage until then", err, remedyDifference)
-		return after, true
+	} else {
+		e.warn("elsewhere", "The watch cache and its storage know objects by different keys, also after a list: earlier resourceVersions are read from storage", err,
+			"look for objects that are stored under another key than their names say")
 	}
-	e.warn("elsewhere", "The watch cache and its storage know objects by different keys, also after a list: earlier resourceVersions are read from storage", err,
-		"look for objects that are stored under another key than their names say")
-	return 0, false
+	return after
 }
 
 // notCompared logs a comparison that failed. The loss of storage is logged
@@ -128,32 +132,29 @@ func (e *engine) storedVersions(ctx context.Context, rv uint64, visit func(key s
 // comparison compares a snapshot with the keys of storage, which visit takes in
 // order.
 type comparison struct {
-	snapshot *watchcache.Snapshot
-	stored   watchcache.Digest
-	seen     int    // elements of the snapshot that storage has, too
-	first    string // where the two part, "" as long as they don't
+	cached []*watchcache.Element // of the snapshot, from where storage has come to
+	stored watchcache.Digest
+	first  string // where the two part, "" as long as they don't
 }
 
 func (c *comparison) visit(key string, rv uint64) error {
 	c.stored.Toggle(key, rv)
-	if c.first != "" {
-		return nil
-	}
-	all := c.snapshot.All()
 	switch {
-	case c.seen == len(all):
+	case c.first != "":
+	case len(c.cached) == 0:
 		c.first = fmt.Sprintf("which has %q at %d beyond the cache's last key", key, rv)
-	case all[c.seen].Key != key || all[c.seen].RV != rv:
-		c.first = fmt.Sprintf("which has %q at %d where the cache has %q at %d", key, rv, all[c.seen].Key, all[c.seen].RV)
+	case c.cached[0].Key != key || c.cached[0].RV != rv:
+		c.first = fmt.Sprintf("which has %q at %d where the cache has %q at %d", key, rv, c.cached[0].Key, c.cached[0].RV)
+	default:
+		c.cached = c.cached[1:]
 	}
-	c.seen++
 	return nil
 }
 
 // difference says where the snapshot and storage part.
 func (c *comparison) difference() string {
-	if all := c.snapshot.All(); c.first == "" && c.seen < len(all) {
-		return fmt.Sprintf("which has nothing where the cache has %q at %d", all[c.seen].Key, all[c.seen].RV)
+	if c.first == "" && len(c.cached) > 0 {
+		return fmt.Sprintf("which has nothing where the cache has %q at %d", c.cached[0].Key, c.cached[0].RV)
 	}
 	return c.first
 }
@@ -170,8 +171,9 @@ const (
 // storage and must be listed again; until then storage answers consistent reads and
 // reads of earlier versions.
 type trust struct {
-	clock    clock.PassiveClock
-	doubtful atomic.Bool
+	clock clock.PassiveClock
+	// doubt is the present one, nil without one. Written with mu held.
+	doubt atomic.Pointer[doubt]
 	// from is the lowest resourceVersion that can be shown by undoing events:
 	// earlier ones may lack events.
 	from atomic.Uint64
@@ -184,8 +186,6 @@ type trust struct {
 
 	mu struct {
 		sync.Mutex
-		// settled is closed at the end of the doubt; nil without one.
-		settled chan struct{}
 		// failed: the last check has found the difference differs, after so many
 		// lists. named: the difference has survived a list.
 		failed, named bool
@@ -195,9 +195,14 @@ type trust struct {
 		// list, and pause the time until the one after that.
 		notBefore time.Time
 		pause     time.Duration
-		// ordered is the number of the last list that a doubt has asked for.
-		ordered uint64
 	}
+}
+
+// doubt is a period during which the state is doubtful.
+type doubt struct {
+	over     chan struct{} // closed at its end
+	relisted bool          // a list has ended it, and not a comparison; written before that
+	ordered  bool          // it has asked for a list; guarded by trust.mu
 }
 
 // mendedFor is for how long nobody resumes at the version of a list that has mended the
@@ -212,9 +217,6 @@ type mendedState struct {
 	when time.Time
 }
 
-// mendedAt notes that a list at the state's own version has changed it.
-func (t *trust) mendedAt(rv uint64) { t.mended.Store(&mendedState{rv, t.clock.Now()}) }
-
 // ambiguous reports whether a client that resumes at rv may have a wrong state. It lists
 // then. On a storage that stays idle, one that has listed just now does so as well, until
 // mendedFor has passed.
@@ -223,38 +225,36 @@ func (t *trust) ambiguous(rv uint64) bool {
 	return m != nil && m.rv == rv && t.clock.Since(m.when) < mendedFor
 }
 
-func newTrust(c clock.PassiveClock) *trust {
-	return &trust{clock: c, check: make(chan struct{}, 1)}
+func (t *trust) doubtful() bool { return t.doubt.Load() != nil }
+
+// begin begins a doubt unless there is one, with mu held.
+func (t *trust) begin() {
+	t.from.Store(math.MaxUint64)
+	t.doubt.CompareAndSwap(nil, &doubt{over: make(chan struct{})})
 }
 
-// doubt sets whether the state is doubtful, with mu held.
-func (t *trust) doubt(doubtful bool) {
-	switch {
-	case doubtful && t.mu.settled == nil:
-		t.mu.settled = make(chan struct{})
-	case !doubtful && t.mu.settled != nil:
-		close(t.mu.settled)
-		t.mu.settled = nil
+// settle ends the doubt, if there is one, with mu held.
+func (t *trust) settle(relisted bool) {
+	if d := t.doubt.Swap(nil); d != nil {
+		d.relisted = relisted
+		close(d.over)
 	}
-	t.doubtful.Store(doubtful)
 }
 
-// wait waits for the end of a doubt. relisted reports whether a list has ended it, and
-// not a comparison.
-func (t *trust) wait(ctx context.Context, late <-chan time.Time) (relisted bool, err error) {
-	t.mu.Lock()
-	settled, lists := t.mu.settled, t.lists.Load()
-	t.mu.Unlock()
-	if settled == nil {
+// wait waits for the end of a doubt, but not for longer than patience. relisted reports
+// whether a list has ended it.
+func (t *trust) wait(ctx context.Context, patience time.Duration) (relisted bool, err error) {
+	d := t.doubt.Load()
+	if d == nil {
 		return false, nil
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errDoubtful)
+	defer cancel()
 	select {
-	case <-settled:
-		return t.lists.Load() != lists, nil
-	case <-late:
-		return false, errDoubtful
+	case <-d.over:
+		return d.relisted, nil
 	case <-ctx.Done():
-		return false, ctx.Err()
+		return false, context.Cause(ctx)
 	}
 }
 
@@ -263,10 +263,10 @@ func (t *trust) listed(rv uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lists.Add(1)
-	if t.doubtful.Load() || (rv < t.from.Load() && !t.mu.named) {
+	if t.doubtful() || (rv < t.from.Load() && !t.mu.named) {
 		t.from.Store(rv)
 	}
-	t.doubt(false)
+	t.settle(true)
 }
 
 // passed notes that the state, of the given list, was found to agree with
@@ -277,44 +277,45 @@ func (t *trust) passed(list, rv uint64) {
 	if t.lists.Load() != list {
 		return
 	}
-	if t.from.Load() == math.MaxUint64 {
-		t.from.Store(rv)
-	}
-	t.doubt(false)
+	t.from.CompareAndSwap(math.MaxUint64, rv)
+	t.settle(false)
 	t.mu.failed, t.mu.named = false, false
 }
 
 // failed records that the state, of the given list, differs from storage, and returns
-// when it must be listed again: at once the first time. due is false if the difference
+// when it must be listed again: at once the first time. helps is false if the difference
 // was the same before a list: events are not the cause, and another list won't help,
 // because storage has objects under other keys than the cache. The cache then shows
 // storage's list, but can't vouch for earlier versions.
-func (t *trust) failed(list uint64, differs watchcache.Digest) (after time.Duration, due bool) {
+func (t *trust) failed(list uint64, differs watchcache.Digest) (after time.Duration, helps bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.lists.Load() != list {
-		return 0, true // takeList looks whether it still is
+		return 0, true // it was
 	}
 	first := !t.mu.failed
 	t.mu.named = !first && t.mu.differs == differs && (t.mu.named || t.mu.after < list)
 	t.mu.failed, t.mu.differs, t.mu.after = true, differs, list
-	t.from.Store(math.MaxUint64)
-	t.doubt(!t.mu.named)
+	if t.from.Store(math.MaxUint64); t.mu.named {
+		t.settle(false)
+	} else {
+		t.begin()
+	}
 	if !first {
 		after = max(0, t.mu.notBefore.Sub(t.clock.Now()))
 	}
 	return after, !t.mu.named
 }
 
-// takeList reports whether the state is still doubtful. The caller lists it again.
-func (t *trust) takeList() bool {
+// takeList reports whether a doubt goes on. The caller lists the state again.
+func (t *trust) takeList(d *doubt) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.doubtful.Load() {
+	if t.doubt.Load() != d {
 		return false
 	}
-	if next := t.lists.Load() + 1; t.mu.ordered != next { // the order before was met
-		t.mu.ordered = next
+	if !d.ordered { // or else the order before was not met yet
+		d.ordered = true
 		t.backOff()
 	}
 	return true
@@ -330,12 +331,11 @@ func (t *trust) backOff() {
 func (t *trust) suspect() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.mu.named || t.doubtful.Load() || t.clock.Now().Before(t.mu.notBefore) {
+	if t.mu.named || t.doubtful() || t.clock.Now().Before(t.mu.notBefore) {
 		return false
 	}
 	t.backOff()
-	t.from.Store(math.MaxUint64)
-	t.doubt(true)
+	t.begin()
 	return true
 }
 
@@ -344,8 +344,7 @@ func (t *trust) suspect() bool {
 func (t *trust) distrust() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.from.Store(math.MaxUint64)
-	t.doubt(true)
+	t.begin()
 }
 
 // suspect takes a hint that the cache is wrong. The cache is compared with storage

@@ -96,7 +96,8 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 	e := &engine{
 		config: config, metrics: m, log: loggerOf(config.GroupResource), errors: errors, ctx: ctx, cancel: cancel,
 		lists: chunks, encodings: ofLists,
-		readiness: newReadiness(config.Clock, m), trust: newTrust(config.Clock), time: timeline.New(config.Clock),
+		readiness: newReadiness(config.Clock, m), time: timeline.New(config.Clock),
+		trust: &trust{clock: config.Clock, check: make(chan struct{}, 1)},
 	}
 	e.indexes = indexesOf(&e.config, e.indexFailed)
 	e.state = watchcache.New(watchcache.Config{
@@ -121,7 +122,7 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 		Versioner: config.Versioner, NewObject: config.NewFunc, Encodings: ofWatches, Events: config.Lists.Events(), Chunks: chunks,
 		WatchBuffer: config.WatchBuffer, DispatchBudget: config.DispatchBudget, BookmarkInterval: config.BookmarkInterval,
 		InitialEventsTimeout: config.initialTimeout, InitialEventsBytes: config.initialBytes,
-		Doubtful: e.trust.doubtful.Load, EndRevision: func() { e.progress.EndNow() }, Measure: e.everySecond,
+		Doubtful: e.trust.doubtful, EndRevision: func() { e.progress.EndNow() }, Measure: e.everySecond,
 	})
 	e.source = source.New(source.Config{
 		Storage: config.Storage, Prefix: config.ResourcePrefix, NewList: config.NewListFunc, NewFill: func() source.Fill { return newFill(&e.tasks, e.newMaker) },

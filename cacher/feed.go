@@ -129,14 +129,14 @@ func (f *feed) Replace(_ []any, resourceVersion string) error {
 		return errNotTaken // the Reflector logs it
 	}
 	if f.readiness.ready() && f.contradicts(elements, rv) {
-		f.trust.mendedAt(rv)
-		if !f.trust.doubtful.Load() {
+		f.trust.mended.Store(&mendedState{rv, f.config.Clock.Now()})
+		if !f.trust.doubtful() {
 			f.warn("differs", "A list differs from the watch cache at the same resourceVersion: the watch cache has missed events. Watches get 410",
 				faultf(nil, "the list of %s at resourceVersion %d has other objects or versions than the cache at that resourceVersion", f.config.GroupResource, rv), remedyDifference)
 			f.trust.distrust()
 		}
 	}
-	if f.trust.doubtful.Load() {
+	if f.trust.doubtful() {
 		// A client with a bookmark above an event that it missed must not resume
 		// there: it must list.
 		f.fanout.Fail(source.Failure(expiredError(errInconsistent)))

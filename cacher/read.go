@@ -29,7 +29,7 @@ func (e *engine) decide(o *readOptions) decision {
 		progress:      e.watchProgress(),
 		silent:        e.progress.Silent(),
 		consistentGet: !e.config.ConsistentGetFromStorage,
-		doubtful:      e.trust.doubtful.Load(),
+		doubtful:      e.trust.doubtful(),
 	}
 	now := e.readiness.now()
 	s.ready, s.stopped = now.ready, now.stopped

@@ -139,9 +139,7 @@ func streamsInitialState(opts storage.ListOptions) bool {
 func (e *engine) watchStart(ctx context.Context, query *match.Query, rv uint64, opts storage.ListOptions) (dispatch.Start, error) {
 	// A state that is known to be wrong is shown to nobody.
 	reached := e.state.RV()
-	late := e.config.Clock.NewTimer(e.config.FreshnessTimeout)
-	relisted, err := e.trust.wait(ctx, late.C())
-	late.Stop()
+	relisted, err := e.trust.wait(ctx, e.config.FreshnessTimeout)
 	if err != nil {
 		return dispatch.Start{}, err
 	}

@@ -47,8 +47,8 @@ type State struct {
 	// replacing is held while Replace works, so that no index is added or dropped
 	// meanwhile; mu is taken under it.
 	replacing sync.Mutex
-	// mu is the writer lock. Nothing blocks while it is held, and no other
-	// lock is taken under it.
+	// mu is the writer lock. Nothing blocks while it is held, and of other locks only
+	// keptSnapshots.mu is taken under it.
 	mu struct {
 		sync.RWMutex
 		trees  trees
