@@ -22,7 +22,7 @@ require (
 	go.opentelemetry.io/otel/trace v1.44.0 // whether a request is traced, and the TracerProvider that a backend is given; comes with k8s.io/apiserver
 	go.uber.org/goleak v1.3.0 // a goroutine that outlives its test fails it; what etcd uses for the same
 	go.uber.org/zap v1.27.1 // the etcd client's logger; the etcd client takes no other; comes with k8s.io/apiserver
-	golang.org/x/sync v0.22.0 // the server of devserver, its etcd and the announcement that it is ready, as one group that ends together; the Go project's own; comes with k8s.io/apiserver
+	golang.org/x/sync v0.22.0 // the server of devserver, its etcd and the announcement that it is ready, as one group that ends together; the turn to start or end a cache, which a request waits for no longer than it lives; the Go project's own; comes with k8s.io/apiserver
 	golang.org/x/sys v0.47.0 // seccomp filters, which make the fsync of an etcd member slow (integration/internal/slowdisk); the Go project's own; comes with k8s.io/apiserver
 	google.golang.org/grpc v1.82.1 // dial options, outgoing metadata that gives each resource its own watch stream; what the etcd client speaks; comes with k8s.io/apiserver
 	google.golang.org/protobuf v1.36.12-0.20260120151049-f2248ac996af // comparing etcd's messages; what they are made with; comes with k8s.io/apiserver

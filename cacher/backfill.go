@@ -55,9 +55,8 @@ type backfill struct {
 	mu  struct {
 		sync.Mutex
 		// gathering is the piece that further requests may extend, fetching the piece
-		// that is being read. Either may be nil. running: a goroutine fetches pieces.
+		// that is being read. Either may be nil; if not both are, a goroutine fetches.
 		gathering, fetching *piece
-		running             bool
 		// refused is a version below which no piece can be had until the time retry
 		// on the timeline, because storage or the window have no room for it.
 		refused uint64
@@ -94,17 +93,15 @@ func (e *engine) awaitBackfill(ctx context.Context, rv uint64) bool {
 		return false
 	}
 	flowcontrol.WatchInitialized(ctx) // a watch that waits must not hold a seat
-	patience := e.config.Clock.NewTimer(backfillPatience)
-	defer patience.Stop()
+	ctx, cancel := context.WithTimeout(ctx, backfillPatience)
+	defer cancel()
 	select {
 	case <-p.done:
-		return true
-	case <-patience.C():
-	case <-ctx.Done():
 	case <-e.backfill.ctx.Done():
-		return true
+	case <-ctx.Done():
+		return false
 	}
-	return false
+	return true
 }
 
 // joinPiece returns the piece that has the version, or nil if none can.
@@ -129,34 +126,28 @@ func (e *engine) joinPiece(rv uint64) *piece {
 		b.mu.gathering.from = min(b.mu.gathering.from, rv)
 		return b.mu.gathering
 	}
-	p := &piece{from: rv, done: make(chan struct{})}
-	b.mu.gathering = p
-	if !b.mu.running && !e.tasks.Run(e.fetchPieces) {
-		b.mu.gathering = nil
+	if b.mu.fetching == nil && !e.tasks.Run(e.fetchPieces) {
 		return nil
 	}
-	b.mu.running = true
-	return p
+	b.mu.gathering = &piece{from: rv, done: make(chan struct{})}
+	return b.mu.gathering
 }
 
 // fetchPieces gathers requests and fetches their piece, as long as there are any.
 func (e *engine) fetchPieces() {
 	b := &e.backfill
-	for {
+	for more := true; more; {
 		select {
 		case <-e.config.Clock.After(backfillGather):
 		case <-b.ctx.Done():
 		}
 		b.mu.Lock()
 		p := b.mu.gathering
-		b.mu.gathering, b.mu.fetching, b.mu.running = nil, p, p != nil
+		b.mu.gathering, b.mu.fetching = nil, p
 		b.mu.Unlock()
-		if p == nil {
-			return
-		}
 		e.fetchPiece(p.from)
 		b.mu.Lock()
-		b.mu.fetching = nil
+		b.mu.fetching, more = nil, b.mu.gathering != nil
 		b.mu.Unlock()
 		close(p.done)
 	}
@@ -283,17 +274,17 @@ func (p *past) take(event watch.Event, version uint64) error {
 // element returns the element of an event: that of the oldest state, if the object has
 // not changed in between, so that it is not in memory twice.
 func (p *past) element(event watch.Event, version uint64) (*watchcache.Element, error) {
-	k, err := p.maker.key(event.Object)
+	key, object, err := p.maker.key(event.Object)
 	if err != nil {
 		return nil, err
 	}
-	if _, lost := k.object.(capability.UnreadObject); lost {
-		return nil, keyFaultf(nil, "the last state of %q, deleted at resourceVersion %d, can't be read", k.key, version)
+	if _, lost := object.(capability.UnreadObject); lost {
+		return nil, keyFaultf(nil, "the last state of %q, deleted at resourceVersion %d, can't be read", key, version)
 	}
-	if now := p.oldest.Get(k.key); now != nil && now.RV == version && event.Type != watch.Deleted {
+	if now := p.oldest.Get(key); now != nil && now.RV == version && event.Type != watch.Deleted {
 		return now, nil
 	}
-	return p.maker.element(k)
+	return p.maker.element(key, object)
 }
 
 // missing returns the keys that were there before the changes.
@@ -311,10 +302,10 @@ func (p *past) missing() map[string]bool {
 
 // takeBefore takes an object that was there before the changes, if it is missing.
 func (p *past) takeBefore(object runtime.Object, missing map[string]bool) error {
-	k, err := p.maker.key(object)
-	if err != nil || !missing[k.key] {
+	key, object, err := p.maker.key(object)
+	if err != nil || !missing[key] {
 		return err
 	}
-	p.before[k.key], err = p.maker.element(k)
+	p.before[key], err = p.maker.element(key, object)
 	return err
 }

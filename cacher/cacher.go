@@ -15,6 +15,7 @@ import (
 // reads from memory and passes writes on. All methods are safe for concurrent
 // use.
 type Cacher struct {
+	wrapped
 	config    Config
 	metrics   *metrics.Resource
 	errors    errorLog
@@ -26,6 +27,10 @@ type Cacher struct {
 	encrypts bool
 }
 
+// wrapped is the storage under the cache. It serves the methods of storage.Interface that a
+// Cacher does not have itself.
+type wrapped = storage.Interface
+
 var _ storage.Interface = (*Cacher)(nil)
 
 // New makes a cache and starts it, unless Config.LazyStart leaves that to its first
@@ -36,7 +41,7 @@ func New(config Config) (*Cacher, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	c := &Cacher{config: config}
+	c := &Cacher{wrapped: config.Storage, config: config}
 	c.lifecycle = newLifecycle(c)
 	handles := config.Metrics.For
 	if config.LazyStart {
@@ -65,21 +70,13 @@ func (c *Cacher) startEngine(ctx context.Context) *engine {
 	if ctx != c.lifecycle.ctx {
 		e.warmUntil = c.config.Clock.Now().Add(c.config.FreshnessTimeout)
 		c.metrics.WokenUp()
-		e.log.V(linesOfLife).Info("A request wakes the watch cache", "user", inLine(clientOf(ctx).User))
+		e.log.V(linesOfLife).Info("A request wakes the watch cache", "user", inLine(clientOf(ctx).User, clientText))
 		if err := c.estimateSizes(); err != nil {
 			e.warn("sizes", "The sizes of objects won't be estimated. The watch cache reports their number only", err,
 				"do not enable a size estimator on the storage below the cache, or set DisableSizeEstimation")
 		}
 	}
 	e.start()
-	return e
-}
-
-// stoppedEngine makes an engine that was stopped before it has started anything,
-// and refuses every request.
-func (c *Cacher) stoppedEngine() *engine {
-	e := assemble(c.config, c.metrics, &c.errors)
-	e.stop()
 	return e
 }
 
@@ -104,7 +101,7 @@ func (c *Cacher) Wait(ctx context.Context) error {
 		return ctx.Err()
 	}
 	defer c.lifecycle.release()
-	return e.readiness.wait(ctx, nil)
+	return e.readiness.wait(ctx)
 }
 
 // Done is closed when the cache is stopped.

@@ -3,6 +3,7 @@
 package cacher
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -199,15 +200,14 @@ type CustomList = listcache.CustomList
 // withDefaults returns the configuration with every zero that has a default
 // replaced by it.
 func (c Config) withDefaults() Config {
-	setDefault(&c.EventsHistoryWindow, DefaultEventsHistoryWindow)
+	c.EventsHistoryWindow = cmp.Or(c.EventsHistoryWindow, DefaultEventsHistoryWindow)
 	c.encodingFollows = c.encodingFollows || c.EncodingBytes == 0
 	for _, t := range tunings {
 		if t.get(&c) == 0 {
 			t.set(&c, t.fallback)
 		}
 	}
-	setDefault(&c.initialTimeout, initialEventsTimeout)
-	setDefault(&c.initialBytes, c.WindowBytes)
+	c.initialTimeout, c.initialBytes = cmp.Or(c.initialTimeout, initialEventsTimeout), cmp.Or(c.initialBytes, c.WindowBytes)
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}
@@ -215,13 +215,6 @@ func (c Config) withDefaults() Config {
 		c.ResourcePrefix += "/"
 	}
 	return c
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // problems collects the errors in a configuration or in options, in the order of the
@@ -294,20 +287,20 @@ func (c Config) validateIndexes(p *problems) {
 			p.field("IndexerFuncs", fmt.Sprintf("%q: nil", name), "the function is required")
 		}
 	}
-	names := map[string]bool{}
+	var indexers cache.Indexers
 	if c.Indexers != nil {
-		for _, name := range slices.Sorted(maps.Keys(*c.Indexers)) {
-			names[name] = true
-			if !isIndexName(name) {
-				p.field("Indexers", fmt.Sprintf("%q", name), fmt.Sprintf("no read would use it: want %q or %q", storage.FieldIndex("FIELD"), storage.LabelIndex("LABEL")))
-			}
-			if (*c.Indexers)[name] == nil {
-				p.field("Indexers", fmt.Sprintf("%q: nil", name), "the function is required")
-			}
+		indexers = *c.Indexers
+	}
+	for _, name := range slices.Sorted(maps.Keys(indexers)) {
+		if !isIndexName(name) {
+			p.field("Indexers", fmt.Sprintf("%q", name), fmt.Sprintf("no read would use it: want %q or %q", storage.FieldIndex("FIELD"), storage.LabelIndex("LABEL")))
+		}
+		if indexers[name] == nil {
+			p.field("Indexers", fmt.Sprintf("%q: nil", name), "the function is required")
 		}
 	}
 	for _, label := range c.LabelIndexes {
-		if names[storage.LabelIndex(label)] {
+		if _, taken := indexers[storage.LabelIndex(label)]; taken {
 			p.field("LabelIndexes", fmt.Sprintf("%q", label), "Indexers has an index of this name already")
 		}
 	}
@@ -325,34 +318,33 @@ func isIndexName(name string) bool {
 
 // validateTypes makes one object and one list, and checks that they fit each other.
 func (c Config) validateTypes(p *problems) {
+	var of reflect.Type
 	if c.NewFunc != nil {
 		object := c.NewFunc()
 		if v := reflect.ValueOf(object); v.Kind() != reflect.Pointer || v.IsNil() {
 			p.field("NewFunc", fmt.Sprintf("a function that returns the %T %v", object, object), "want a pointer to an empty object")
 			return
 		}
+		of = reflect.TypeOf(object).Elem()
 		if c.Codec != nil {
 			if err := runtime.CheckCodec(c.Codec, object); err != nil {
 				*p = append(*p, fmt.Errorf("cacher.Config.Codec is %T: it does not encode and decode %T: %w", c.Codec, object, err))
 			}
 		}
 	}
-	if c.NewListFunc != nil {
-		list := c.NewListFunc()
-		if list == nil {
-			p.field("NewListFunc", "a function that returns nil", "want an empty list")
-			return
-		}
-		items, err := itemsOf(list)
-		if err != nil {
-			p.field("NewListFunc", fmt.Sprintf("a function that returns %T", list), err.Error())
-			return
-		}
-		if c.NewFunc == nil {
-			return
-		}
-		if item, object := items.Type().Elem(), reflect.TypeOf(c.NewFunc()).Elem(); item != object {
-			p.field("NewListFunc", fmt.Sprintf("a function that returns %T", list), fmt.Sprintf("its items are of type %v, NewFunc makes %v", item, object))
-		}
+	if c.NewListFunc == nil {
+		return
+	}
+	list := c.NewListFunc()
+	if list == nil {
+		p.field("NewListFunc", "a function that returns nil", "want an empty list")
+		return
+	}
+	items, err := itemsOf(list)
+	switch returns := fmt.Sprintf("a function that returns %T", list); {
+	case err != nil:
+		p.field("NewListFunc", returns, err.Error())
+	case of != nil && items.Type().Elem() != of:
+		p.field("NewListFunc", returns, fmt.Sprintf("its items are of type %v, NewFunc makes %v", items.Type().Elem(), of))
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/features"
@@ -95,7 +94,11 @@ func (d *decorator) decorate(r request) (storage.Interface, factory.DestroyFunc,
 }
 
 func (d *decorator) raw(r request) (storage.Interface, factory.DestroyFunc, error) {
-	raw, destroy, err := openRaw(d.options.open(), r)
+	open := d.options.rawStorage
+	if open == nil {
+		open = generic.NewRawStorage // of k8s.io/apiserver, over etcd
+	}
+	raw, destroy, err := openRaw(open, r)
 	if err != nil {
 		return nil, nil, fmt.Errorf("the storage of %s: %w", r.config.GroupResource, err)
 	}
@@ -116,9 +119,11 @@ func (d *decorator) open(r request) (storage.Interface, func(), error) {
 		DisableSizeEstimation: !d.sizeEstimation, listStorage: d.listStorage,
 	}
 	d.options.apply(&config)
-	share := d.options.shadow()
-	if share > 0 {
-		shadowConfig(&config, share)
+	config.shadow = d.options.flags.Shadow
+	if config.shadow > 0 {
+		// The shipped cacher has the handlers' requests, the storage's size estimator and
+		// its own metrics, and does not sleep.
+		config.Lists, config.DisableSizeEstimation, config.LazyStart, config.IdleTimeout = nil, true, false, 0
 	}
 	c, err := New(config)
 	if err != nil {
@@ -131,7 +136,7 @@ func (d *decorator) open(r request) (storage.Interface, func(), error) {
 		c.Stop()
 		destroyRaw()
 	}
-	if share > 0 {
+	if config.shadow > 0 {
 		return d.openShadow(r, c, destroy)
 	}
 	return c, destroy, nil
@@ -169,15 +174,6 @@ const shadowUser = "watch-cache-shadow"
 
 func isCacheOnly(ctx context.Context) bool { return ctx.Value(cacheOnly{}) != nil }
 
-// shadowConfig changes the configuration of a cache that runs in the shadow of the shipped
-// cacher: that one has the handlers' requests, the storage's size estimator and its own
-// metrics, and does not sleep.
-func shadowConfig(config *Config, share float64) {
-	config.shadow = share
-	config.Lists, config.DisableSizeEstimation = nil, true
-	config.LazyStart, config.IdleTimeout = false, 0
-}
-
 // openShadow puts the shipped cacher over the storage of c, and c in its shadow. destroy
 // ends c and the storage.
 func (d *decorator) openShadow(r request, c *Cacher, destroy factory.DestroyFunc) (storage.Interface, factory.DestroyFunc, error) {
@@ -197,16 +193,15 @@ func (d *decorator) openShadow(r request, c *Cacher, destroy factory.DestroyFunc
 		return nil, nil, fmt.Errorf("--%s: the shipped cacher of %s: %w", shadowFlag, of.GroupResource, err)
 	}
 	delegator := shipped.NewCacheDelegator(serving, of.Storage)
-	var differences limiter
-	began := time.Now()
 	ctx := context.WithValue(WithClient(context.Background(), status.Client{User: shadowUser}), cacheOnly{}, true)
 	s := shadow.New(shadow.Config{
 		Serving: delegator, Shadow: c, Share: of.shadow, NewFunc: of.NewFunc, NewListFunc: of.NewListFunc,
 		Context: ctx, Room: &d.room, Metrics: c.metrics,
 		Report: func(found shadow.Difference) {
 			const message = "The watch cache in the shadow differs from the shipped cacher, whose answer the client got"
-			c.errors.add(message, found.Kind.String()+": "+found.What, of.Clock.Now())
-			if suppressed, ok := differences.due("", time.Since(began)); ok {
+			now := of.Clock.Now()
+			c.errors.add(message, found.Kind.String()+": "+found.What, now)
+			if suppressed, ok := c.errors.due("shadow", now); ok {
 				values := []any{"resource", of.GroupResource, "kind", found.Kind.String(), "difference", found.What,
 					"shippedVersion", found.Serving, "shadowVersion", found.Shadow,
 					"remedy", "do not switch over, and report it, please", "suppressed", suppressed}

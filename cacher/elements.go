@@ -28,36 +28,29 @@ type maker struct {
 	names  watchcache.FieldNames
 }
 
-// keyed is an object and its key.
-type keyed struct {
-	key    string
-	object apiruntime.Object
-}
-
-// wrapped is an object of a storage's watch together with the time at which it was
+// timedObject is an object of a storage's watch together with the time at which it was
 // decoded: storage.WatchEventWithRecordTime, which k8s.io/apiserver has since v0.37.
-type wrapped interface {
+type timedObject interface {
 	apiruntime.Object
 	RecordTime() time.Time
 	Unwrap() apiruntime.Object
 }
 
-// key returns an object from storage's watch or list with its key.
-func (m *maker) key(obj any) (keyed, error) {
-	if timed, ok := obj.(wrapped); ok {
+// key returns an object from storage's watch or list, and its key.
+func (m *maker) key(obj any) (key string, object apiruntime.Object, err error) {
+	if timed, ok := obj.(timedObject); ok {
 		obj = timed.Unwrap()
 	}
 	object, ok := obj.(apiruntime.Object)
 	if !ok {
-		return keyed{}, faultf(nil, "storage brought a %T, which is no apiruntime.Object", obj)
+		return "", nil, faultf(nil, "storage brought a %T, which is no apiruntime.Object", obj)
 	}
 	if lost, ok := object.(capability.UnreadObject); ok {
-		key, _ := lost.LastState()
-		return keyed{key: key, object: object}, nil
+		key, _ = lost.LastState()
+		return key, object, nil
 	}
-	key, err := m.config.KeyFunc(object)
-	if err != nil {
-		return keyed{}, faultf(err, "the key of a %T", object)
+	if key, err = m.config.KeyFunc(object); err != nil {
+		return "", nil, faultf(err, "the key of a %T", object)
 	}
 	if prefix := m.config.ResourcePrefix; !strings.HasPrefix(key, prefix) {
 		// The object is kept, so that its changes fit and versions go on, but
@@ -65,26 +58,26 @@ func (m *maker) key(obj any) (keyed, error) {
 		m.warn("stray", "An object has a key outside of the resource's prefix. The watch cache does not serve it",
 			faultf(keyFaultf(nil, "the key is %q, ResourcePrefix is %q", key, prefix), "KeyFunc gives an object of %s a key outside of ResourcePrefix: it can't be read or watched", m.config.GroupResource), "let KeyFunc and ResourcePrefix fit each other, or look at how the object got its name")
 	}
-	return keyed{key: key, object: object}, nil
+	return key, object, nil
 }
 
-// element makes the state's element of an object.
-func (m *maker) element(k keyed) (*watchcache.Element, error) {
+// element makes the state's element of an object with a key.
+func (m *maker) element(key string, object apiruntime.Object) (*watchcache.Element, error) {
 	config := m.config
-	rv, err := config.Versioner.ObjectResourceVersion(k.object)
+	rv, err := config.Versioner.ObjectResourceVersion(object)
 	if err != nil {
-		return nil, faultf(keyFaultf(err, "%q", k.key), "the resourceVersion")
+		return nil, faultf(keyFaultf(err, "%q", key), "the resourceVersion")
 	}
-	if lost, ok := k.object.(capability.UnreadObject); ok {
+	if lost, ok := object.(capability.UnreadObject); ok {
 		return m.lastElement(lost, rv)
 	}
-	labels, fields, err := config.GetAttrsFunc(k.object)
+	labels, fields, err := config.GetAttrsFunc(object)
 	if err != nil {
-		return nil, faultf(keyFaultf(err, "%q", k.key), "the attributes at resourceVersion %d", rv)
+		return nil, faultf(keyFaultf(err, "%q", key), "the attributes at resourceVersion %d", rv)
 	}
 	return &watchcache.Element{
-		Key: k.key, RV: rv, Object: k.object, Labels: labels,
-		Fields: m.names.Compact(fields), Size: sizeOf(k.object, labels),
+		Key: key, RV: rv, Object: object, Labels: labels,
+		Fields: m.names.Compact(fields), Size: sizeOf(object, labels),
 	}, nil
 }
 
@@ -110,11 +103,11 @@ func (m *maker) lastElement(lost capability.UnreadObject, rv uint64) (*watchcach
 
 // elementOf makes the element of an object from storage's watch or list.
 func (m *maker) elementOf(obj any) (*watchcache.Element, error) {
-	k, err := m.key(obj)
+	key, object, err := m.key(obj)
 	if err != nil {
 		return nil, err
 	}
-	return m.element(k)
+	return m.element(key, object)
 }
 
 // sizeOf estimates the memory that a decoded object takes together with its labels, in
@@ -252,14 +245,14 @@ func (f *fill) changed(elements []*watchcache.Element) ([]*watchcache.Element, e
 	}
 	last := make(map[string]*watchcache.Element, len(f.changes)) // nil: deleted
 	for _, event := range f.changes {
-		k, err := f.own.key(event.Object)
+		key, object, err := f.own.key(event.Object)
 		if err != nil {
 			return nil, err
 		}
-		if last[k.key] = nil; event.Type == watch.Deleted {
+		if last[key] = nil; event.Type == watch.Deleted {
 			continue
 		}
-		if last[k.key], err = f.own.element(k); err != nil {
+		if last[key], err = f.own.element(key, object); err != nil {
 			return nil, err
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -68,17 +67,18 @@ type engine struct {
 	errors    *errorLog // the Cacher's
 	// relistCause is the cause of the next list, a metrics.RelistCause.
 	relistCause atomic.Uint32
-	warnings    limiter
 	// failedIndex is the first failure of an indexer since the last second, and
 	// progressFault that of the last request for progress.
 	failedIndex, progressFault atomic.Pointer[error]
 	// unlisted counts the lists in a row that have failed while storage answered. The
 	// Reflector's goroutine has it.
 	unlisted int
-	// aiding: the goroutine of aside is under way.
-	aiding atomic.Bool
+	// aiding and asking: the goroutine of aside or ask is under way.
+	aiding, asking atomic.Bool
 	// toldAt is when storage has last told its version, on the timeline.
-	toldAt   atomic.Int64
+	toldAt atomic.Int64
+	// askedAt is when mustAsk was last true, likewise. The dispatcher's goroutine has it.
+	askedAt  time.Duration
 	backfill backfill
 	// fillBegan is when the last list of the storage began, on the timeline.
 	fillBegan atomic.Int64
@@ -90,6 +90,13 @@ type engine struct {
 
 // assemble makes an engine of its parts. Nothing runs yet.
 func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
+	var reportsWithin time.Duration
+	if slow, ok := config.Storage.(capability.SlowReporter); ok {
+		reportsWithin = slow.ReportsWithin()
+	}
+	if p, ok := config.Storage.(capability.ListPreferrer); ok && p.PrefersLists() {
+		config.listStorage = true
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ofWatches, ofLists := bytebudget.New(encodingLimit(&config, 0))
 	chunks := listcache.NewStore(ofLists)
@@ -126,32 +133,16 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 	})
 	e.source = source.New(source.Config{
 		Storage: config.Storage, Prefix: config.ResourcePrefix, NewList: config.NewListFunc, NewFill: func() source.Fill { return newFill(&e.tasks, e.newMaker) },
-		Resource: config.GroupResource.String(), Clock: config.Clock, Tasks: &e.tasks, List: config.listStorage || prefersLists(config.Storage), Within: reportsWithin(config.Storage),
+		Resource: config.GroupResource.String(), Clock: config.Clock, Tasks: &e.tasks, List: config.listStorage, Within: reportsWithin,
 		Begins:  func() { e.fillBegan.Store(int64(e.time.Now())) },
 		Relists: e.relists, Broke: e.watchBroke, StaysBroken: e.watchStaysBroken, Undeliverable: e.undeliverable,
 	})
 	e.progress = freshness.NewProgressRequester(freshness.ProgressConfig{
 		Clock: config.Clock, Waiting: e.waiting, Versions: e.versions,
 		Request: e.requestProgress, Supported: e.saysItReports, Unfinished: e.state.Unfinished,
-		Watch: e.openWatch, GaveUp: e.watchHangs, Reports: e.source.Reports, Silent: e.silent, Within: reportsWithin(config.Storage),
+		Watch: e.openWatch, GaveUp: e.watchHangs, Reports: e.source.Reports, Silent: e.silent, Within: reportsWithin,
 	})
 	return e
-}
-
-// prefersLists reports whether the storage says that it is faster to list than to
-// stream.
-func prefersLists(s storage.Interface) bool {
-	p, ok := s.(capability.ListPreferrer)
-	return ok && p.PrefersLists()
-}
-
-// reportsWithin returns how long a report of progress takes of a storage that takes its
-// time, 0 of any other.
-func reportsWithin(s storage.Interface) time.Duration {
-	if slow, ok := s.(capability.SlowReporter); ok {
-		return slow.ReportsWithin()
-	}
-	return 0
 }
 
 // indexesOf returns the configured indexes. failed is called for each failure of an
@@ -179,7 +170,7 @@ func (e *engine) start() {
 	reflector.WatchListPageSize = listPageSize
 	for _, run := range []func(context.Context){
 		func(ctx context.Context) { e.reflect(ctx, reflector) },
-		e.fanout.Run, e.progress.Run, e.followStorage, e.followConsistency,
+		e.fanout.Run, e.progress.Run, e.followConsistency,
 	} {
 		e.tasks.Run(func() { run(e.ctx) })
 	}
@@ -196,25 +187,32 @@ func (e *engine) everySecond() {
 		e.warn("index", "An index function has failed. The watch cache has the object under every value of the index: reads by it are right, and slower", *err,
 			"look at this function of the resource's indexers, or at the object that it fails for")
 	}
-	e.aside()
+	e.once(&e.aiding, e.aside)
+	if e.mustAsk() {
+		e.once(&e.asking, e.ask)
+	}
 	e.health.look(freshness.GetTimeout(e.config.FreshnessTimeout))
 }
 
-// aside does in a goroutine what takes longer than the dispatcher may wait: adding our
-// counts to the metrics of the shipped cacher, where each LIST takes a call, and building
-// indexes.
-func (e *engine) aside() {
-	if !e.aiding.CompareAndSwap(false, true) {
-		return
+// once starts a goroutine for work that is too slow for the dispatcher, unless running says
+// that the last one is still under way. It starts none once the engine is stopped.
+func (e *engine) once(running *atomic.Bool, f func()) {
+	if running.CompareAndSwap(false, true) {
+		e.tasks.Run(func() {
+			defer running.Store(false)
+			f()
+		})
 	}
-	e.tasks.Run(func() { // it does not run once the engine is stopped
-		e.metrics.PassOn()
-		for _, change := range e.indexes.Adapt(e.state, e.time.Now()) {
-			e.logIndex(change)
-		}
-		e.metrics.SetIndexes(len(e.indexes.Adaptive()))
-		e.aiding.Store(false)
-	})
+}
+
+// aside adds our counts to the metrics of the shipped cacher, where each LIST takes a call,
+// and builds indexes.
+func (e *engine) aside() {
+	e.metrics.PassOn()
+	for _, change := range e.indexes.Adapt(e.state, e.time.Now()) {
+		e.logIndex(change)
+	}
+	e.metrics.SetIndexes(len(e.indexes.Adaptive()))
 }
 
 // measure sets the metrics of the state's sizes, after each list and once a
@@ -253,39 +251,17 @@ func encodingLimit(config *Config, objects int64) int64 {
 // encodingBytes returns the size of all kept serializations.
 func (e *engine) encodingBytes() int64 { return e.fanout.EncodingBytes() + e.lists.Bytes() }
 
-// changed is called when the state has taken an event of resourceVersion rv.
-func (e *engine) changed(rv uint64) {
-	complete := e.state.RV()
-	e.metrics.SetResourceVersion(complete)
-	e.waiting.Reached(complete)
-	e.progress.Changed()
-	if complete < rv {
-		e.progress.WatchOut()
-	}
-	e.fanout.WakeUp()
-}
-
-// progressed is called when the state is complete up to rv.
-func (e *engine) progressed(rv uint64) {
-	e.fanout.RevisionEnds()
-	e.metrics.SetResourceVersion(rv)
-	e.waiting.Reached(rv)
-}
-
 // replaced is called when the state was listed, at rv.
 func (e *engine) replaced(rv uint64) {
 	e.source.Listed()
 	e.lists.Clear()
 	e.versions.Listed(rv)
-	if e.trust.listed(rv); e.trust.lists.Load() > 1 {
-		e.backfill.end()
-	}
+	e.trust.listed(rv)
 	e.metrics.SetResourceVersion(e.state.RV())
 	e.measure()
 	e.metrics.Filled(e.time.Now() - time.Duration(e.fillBegan.Load()))
 	cause := metrics.RelistCause(e.relistCause.Swap(uint32(metrics.RelistOther)))
 	e.metrics.Relist(cause)
-	e.lookAtCompaction()
 	e.waiting.Reached(rv)
 	e.fanout.WakeUp()
 	e.follow()

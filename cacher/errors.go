@@ -44,8 +44,6 @@ var (
 	errSilent = own("three watches in turn brought neither events nor progress, although the storage has a later version")
 	// errInconsistent is why a cache that was found to be wrong lists again.
 	errInconsistent = own("the cache differs from its storage")
-	// errLate is returned by a wait for a state that took too long.
-	errLate = own("the watch cache is not ready in time")
 	// errNoProgress refuses a stream of the initial state that could not be
 	// brought up to date. Clients fall back to a list on any error.
 	errNoProgress = own("the storage can't report the progress of its watch, so the initial state can't be streamed; list and watch instead")
@@ -105,14 +103,19 @@ var showable = []error{
 
 // publicText returns the public part of an error: the cache's own words without keys, a
 // failed connection to storage, or else the error's reason.
-func publicText(err error) string {
+func publicText(err error) string { return textOf(err, false, foreignText) }
+
+// textOf joins the words of faults, private ones or not, and what foreign says of the error
+// that has caused them.
+func textOf(err error, private bool, foreign func(error) string) string {
 	var texts []string
 	for err != nil {
 		f, ok := err.(*fault)
-		switch {
-		case !ok:
-			texts, f = append(texts, foreignText(err)), &fault{}
-		case !f.private:
+		if !ok {
+			texts = append(texts, foreign(err))
+			break
+		}
+		if private || !f.private {
 			texts = append(texts, f.words)
 		}
 		err = f.cause
@@ -151,30 +154,25 @@ func reasonOf(err error) string {
 // withoutContent returns the error for the log: our own words, and the text of a foreign
 // error up to the first part that may be an object's. Keys under the prefix stay.
 func withoutContent(err error, prefix string) error {
-	text := loggedText(err, prefix)
-	const most = 512
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "..."
+	return errors.New(inLine(textOf(err, true, func(err error) string { return loggedText(err, prefix) }), 512))
+}
+
+// inLine cuts a text to a length fit for a line.
+func inLine(text string, most int) string {
+	if len(text) <= most {
+		return text
 	}
-	return errors.New(text)
+	return strings.ToValidUTF8(text[:most], "") + "..."
 }
 
 func loggedText(err error, prefix string) string {
-	f, ok := err.(*fault)
 	switch {
-	case ok && f.cause == nil:
-		return f.words
-	case ok:
-		return f.words + ": " + loggedText(f.cause, prefix)
 	case runtime.IsMissingKind(err), runtime.IsMissingVersion(err):
 		return "an object could not be decoded: its kind or version is missing"
 	case ofConnection(err):
 		return withoutCredentials(err.Error())
-	}
-	for _, known := range showable {
-		if errors.Is(err, known) {
-			return err.Error() // of a package of ours: numbers and keys
-		}
+	case slices.ContainsFunc(showable, func(known error) bool { return errors.Is(err, known) }):
+		return err.Error() // of a package of ours: numbers and keys
 	}
 	return cutContent(err.Error(), prefix)
 }

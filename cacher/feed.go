@@ -85,7 +85,13 @@ func (f *feed) apply(typ watchcache.EventType, obj any) error {
 	if measured {
 		f.metrics.StageTook(metrics.StageFeed, f.time.Now()-now)
 	}
-	f.changed(element.RV)
+	complete := f.state.RV()
+	f.metrics.SetResourceVersion(complete)
+	f.waiting.Reached(complete)
+	if f.progress.Changed(); complete < element.RV {
+		f.progress.WatchOut()
+	}
+	f.fanout.WakeUp()
 	return nil
 }
 
@@ -106,7 +112,9 @@ func (f *feed) Bookmark(resourceVersion string) error {
 		return nil
 	}
 	f.metrics.Event(metrics.EventBookmark)
-	f.progressed(rv)
+	f.metrics.SetResourceVersion(rv)
+	f.fanout.RevisionEnds()
+	f.waiting.Reached(rv)
 	return nil
 }
 
@@ -140,6 +148,9 @@ func (f *feed) Replace(_ []any, resourceVersion string) error {
 		// A client with a bookmark above an event that it missed must not resume
 		// there: it must list.
 		f.fanout.Fail(source.Failure(expiredError(errInconsistent)))
+	}
+	if f.trust.lists.Load() > 0 {
+		f.backfill.end()
 	}
 	if n := f.state.Replace(elements, rv); n > 0 {
 		f.warn("keys", "Listed objects share their keys with others. The watch cache has one object for each key",

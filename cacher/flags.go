@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -176,11 +177,12 @@ func WithOptions(o *Options) Option {
 		case o == nil:
 			all.problems.option("WithOptions", "is given nil: leave it out")
 			return
-		case all.flags != nil:
+		case all.flagged:
 			all.problems.option("WithOptions", "is given twice: want one of them")
 			return
 		}
-		all.flags = o
+		all.flags, all.flagged = *o, true // as they are now
+		all.flags.Shipped = slices.Clone(o.Shipped)
 		if wrong := o.Validate(); len(wrong) > 0 {
 			all.problems.option("WithOptions", "is given what does not fit: %w", errors.Join(wrong...))
 		}
@@ -199,16 +201,10 @@ func (f *tuningFlag) String() string {
 	if f.tuning == nil { // pflag makes one to look at the zero value
 		return ""
 	}
-	value := max(0, cmp.Or(f.get(f.config), f.fallback))
-	switch f.at(f.config).(type) {
-	case *int64:
-		return resource.NewQuantity(value, resource.BinarySI).String()
-	case *time.Duration:
-		if value == 0 {
-			return "0" // which --help leaves out
-		}
+	if value := max(0, cmp.Or(f.get(f.config), f.fallback)); value != 0 {
+		return f.text(value)
 	}
-	return f.text(value)
+	return "0" // which --help leaves out
 }
 
 // Set implements pflag.Value.
@@ -329,11 +325,11 @@ var tunings = []tuning{
 			"of the resource. At least 1s. 0: none are made.",
 	},
 	{
-		name: "ConsistentGetFromStorage", at: func(c *Config) any { return &c.ConsistentGetFromStorage },
+		name: "ConsistentGetFromStorage", at: func(c *Config) any { return &c.ConsistentGetFromStorage }, most: 1,
 		flag: "watch-cache-consistent-get-from-storage", usage: "Answer GETs without a resourceVersion from etcd instead of the watch caches.",
 	},
 	{
-		name: "LazyStart", at: func(c *Config) any { return &c.LazyStart },
+		name: "LazyStart", at: func(c *Config) any { return &c.LazyStart }, most: 1,
 		flag: "watch-cache-lazy-start", usage: "Start a watch cache with the first GET, LIST or WATCH of its resource.",
 	},
 	{
@@ -358,49 +354,41 @@ var tunings = []tuning{
 	},
 }
 
+func (t *tuning) field(c *Config) reflect.Value { return reflect.ValueOf(t.at(c)).Elem() }
+
 // get returns the field's value as a number; true is 1.
 func (t *tuning) get(c *Config) int64 {
-	switch at := t.at(c).(type) {
-	case *time.Duration:
-		return int64(*at)
-	case *int64:
-		return *at
-	case *int:
-		return int64(*at)
-	case *bool:
-		if *at {
-			return 1
-		}
+	field := t.field(c)
+	switch {
+	case field.CanInt():
+		return field.Int()
+	case field.Bool():
+		return 1
 	}
 	return 0
 }
 
 func (t *tuning) set(c *Config, value int64) {
-	switch at := t.at(c).(type) {
-	case *time.Duration:
-		*at = time.Duration(value)
-	case *int64:
-		*at = value
-	case *int:
-		*at = int(value)
-	case *bool:
-		*at = value != 0
+	if field := t.field(c); field.CanInt() {
+		field.SetInt(value)
+	} else {
+		field.SetBool(value != 0)
 	}
 }
 
-// text returns a value as the field's type prints it.
+// text returns a value as its flag takes it.
 func (t *tuning) text(value int64) string {
-	if _, ok := t.at(&Config{}).(*time.Duration); ok {
+	switch t.at(&Config{}).(type) {
+	case *time.Duration:
 		return time.Duration(value).String()
+	case *int64:
+		return resource.NewQuantity(value, resource.BinarySI).String()
 	}
 	return strconv.FormatInt(value, 10)
 }
 
 // refuses returns the rule that a value breaks, "" if it breaks none.
 func (t *tuning) refuses(value int64) string {
-	if _, ok := t.at(&Config{}).(*bool); ok {
-		return ""
-	}
 	switch {
 	case value < 0 && !t.none:
 		return "it must not be negative"

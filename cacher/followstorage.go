@@ -22,10 +22,9 @@ import (
 )
 
 const (
-	// compactionInterval is the time between two looks at the compacted version, and
-	// historyInterval that between two looks whether storage still has the same history.
-	compactionInterval = 15 * time.Second
-	historyInterval    = time.Minute
+	// historyInterval is the time between two looks whether storage still has the same
+	// history.
+	historyInterval = time.Minute
 	// quietTimeouts times StorageTimeout is the silence after which storage is asked
 	// whether it is there. A server has many quiet caches.
 	quietTimeouts = 3
@@ -50,55 +49,26 @@ func (e *engine) reflect(ctx context.Context, reflector *cache.Reflector) {
 	})
 }
 
-// followStorage polls storage for conditions that it does not report by itself, until the
-// context is done: compactions, a restored backup, and an outage, because etcd's client
-// does not end a watch when the connection is lost.
-func (e *engine) followStorage(ctx context.Context) {
-	asked := e.config.Clock.Now()
-	quiet := quietTimeouts * e.config.StorageTimeout
-	compaction, silence := e.config.Clock.After(compactionInterval), e.config.Clock.After(quiet)
-	for {
-		select {
-		case <-compaction:
-			compaction = e.config.Clock.After(compactionInterval)
-			e.lookAtCompaction()
-			if now := e.config.Clock.Now(); now.Sub(asked) >= historyInterval {
-				asked = now
-				_, _ = e.currentVersion(ctx) // askVersion notes any fault
-			}
-		case <-silence:
-			silence = e.config.Clock.After(quiet)
-			if e.health.silence() >= e.config.StorageTimeout {
-				e.askOnce(ctx)
-			}
-		case <-e.health.doubts:
-			e.askUntilHeard(ctx)
-		case <-ctx.Done():
-			return
-		}
+// mustAsk reports whether storage must be asked for its version now. The answer shows a
+// restored backup, and an outage: etcd's client does not end a watch when the connection is
+// lost. A doubt that is over soon costs no request, but storage that nobody asks anything
+// would count as lost. The dispatcher calls mustAsk once a second.
+func (e *engine) mustAsk() bool {
+	now, timeout := e.time.Now(), e.config.StorageTimeout
+	switch doubt, _, _ := e.health.doubt(); {
+	case now-e.askedAt >= historyInterval:
+	case now-e.askedAt >= askInDoubt && e.health.inDoubt() && doubt+time.Second >= min(timeout/2, askFirst):
+	case now-e.askedAt >= timeout && e.health.silence() >= quietTimeouts*timeout:
+	default:
+		return false
 	}
+	e.askedAt = now
+	return true
 }
 
-// askUntilHeard asks storage for its version until there is a sign of life: a storage
-// that nobody asks anything would count as lost. A doubt that is over soon costs no
-// request.
-func (e *engine) askUntilHeard(ctx context.Context) {
-	for pause := min(e.config.StorageTimeout/2, askFirst); ; pause = askInDoubt {
-		select {
-		case <-e.config.Clock.After(pause):
-		case <-ctx.Done():
-			return
-		}
-		if !e.health.inDoubt() {
-			return
-		}
-		e.askOnce(ctx)
-	}
-}
-
-// askOnce asks storage for its version; askVersion notes the outcome.
-func (e *engine) askOnce(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, askInDoubt)
+// ask asks storage for its version; askVersion notes the outcome.
+func (e *engine) ask() {
+	ctx, cancel := context.WithTimeout(e.ctx, askInDoubt)
 	defer cancel()
 	if _, err := e.askVersion(ctx, nil); err == nil {
 		return
@@ -110,12 +80,6 @@ func (e *engine) askOnce(ctx context.Context) {
 		if err := s.CheckConnection(ctx); err != nil && e.ctx.Err() == nil {
 			e.health.failed(e.time.Now(), err)
 		}
-	}
-}
-
-func (e *engine) lookAtCompaction() {
-	if rv := e.config.Storage.CompactRevision(); rv > 0 {
-		e.state.Compacted(uint64(rv))
 	}
 }
 
@@ -245,12 +209,10 @@ func (e *engine) watchStaysBroken(err error) {
 
 // watchHangs notes that a watch of storage is given up because it hangs.
 func (e *engine) watchHangs(after time.Duration) {
-	suppressed, due := e.warnings.due("hangs", e.time.Now())
-	if !due {
-		return
+	if suppressed, ok := e.errors.due("hangs", e.config.Clock.Now()); ok {
+		klog.InfoS("The watch of the storage hangs: it is behind the storage and brings nothing. The watch cache opens another one",
+			"resource", e.config.GroupResource, "resourceVersion", e.waiting.At(), "storage", e.versions.Highest(), "waited", after.Round(time.Millisecond), "suppressed", suppressed)
 	}
-	klog.InfoS("The watch of the storage hangs: it is behind the storage and brings nothing. The watch cache opens another one",
-		"resource", e.config.GroupResource, "resourceVersion", e.waiting.At(), "storage", e.versions.Highest(), "waited", after.Round(time.Millisecond), "suppressed", suppressed)
 }
 
 // versionFailed notes a version request that has failed.
@@ -273,8 +235,8 @@ func (e *engine) requestProgress(ctx context.Context) error {
 
 // storageIsLost reports whether the log has said that storage does not answer.
 func (e *engine) storageIsLost() bool {
-	_, err := e.health.lostSince()
-	return err != nil
+	_, _, lost := e.health.doubt()
+	return lost
 }
 
 func (e *engine) storageLost(silence time.Duration, err error) {

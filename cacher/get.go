@@ -5,8 +5,10 @@ package cacher
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 
+	"go.opentelemetry.io/otel/trace"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -44,7 +46,9 @@ func (e *engine) get(ctx context.Context, key string, opts storage.GetOptions, i
 	}
 	o := &readOptions{unset: opts.ResourceVersion == "", rv: rv}
 	var seen observation
-	if observesGet(ctx, o) {
+	// A GET is observed from its beginning if it may wait or its request is traced, and a
+	// sample of the others.
+	if o.unset || o.rv > 0 || rand.Uint32()%timedOf == 0 || trace.SpanFromContext(ctx).IsRecording() {
 		e.observe(&seen)
 	}
 	answered, err := e.answerGet(ctx, o, prepared, storedGet{key, opts, into}, target, &seen)

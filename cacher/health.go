@@ -33,8 +33,6 @@ type storageHealth struct {
 	refusing atomic.Int64
 	// doubtful: storage is in doubt. Written with mu held.
 	doubtful atomic.Bool
-	// doubts wakes engine.followStorage when a doubt begins.
-	doubts chan struct{}
 
 	mu struct {
 		sync.Mutex
@@ -52,7 +50,7 @@ type boundedRead struct {
 }
 
 func newStorageHealth(t timeline.Timeline, timeout time.Duration) *storageHealth {
-	h := &storageHealth{time: t, timeout: timeout, doubts: make(chan struct{}, 1)}
+	h := &storageHealth{time: t, timeout: timeout}
 	h.mu.reads = make(map[*boundedRead]bool)
 	return h
 }
@@ -92,10 +90,6 @@ func (h *storageHealth) failed(asked time.Duration, err error) {
 	}
 	h.mu.since, h.mu.err = asked, err
 	h.doubtful.Store(true)
-	select {
-	case h.doubts <- struct{}{}:
-	default: // engine.followStorage will look anyway
-	}
 }
 
 // silence returns the time since the last sign of life.
@@ -105,18 +99,14 @@ func (h *storageHealth) silence() time.Duration {
 
 func (h *storageHealth) inDoubt() bool { return h.doubtful.Load() }
 
-// lostSince returns for how long a lost storage was in doubt, and the last error. The
-// error is nil if storage is not lost.
-func (h *storageHealth) lostSince() (silence time.Duration, err error) {
-	if !h.doubtful.Load() {
-		return 0, nil
-	}
+// doubt returns for how long storage is in doubt, the last error, and whether it is lost.
+func (h *storageHealth) doubt() (silence time.Duration, err error, lost bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.mu.isLost {
-		return 0, nil
+	if h.doubtful.Load() {
+		silence, err, lost = h.time.Now()-h.mu.since, h.mu.err, h.mu.isLost
 	}
-	return h.time.Now() - h.mu.since, h.mu.err
+	return silence, err, lost
 }
 
 // look finds out whether storage is lost, and ends the reads that have waited for a lost
@@ -281,9 +271,8 @@ func (r *readiness) pause(why error) {
 // stop is final.
 func (r *readiness) stop() { r.change(func(s *readyState) { s.stopped, s.ready = true, false }) }
 
-// wait returns when the cache is ready, stopped, the context is done or it is
-// late; a nil channel never is.
-func (r *readiness) wait(ctx context.Context, late <-chan time.Time) error {
+// wait returns when the cache is ready, stopped, or the context is done.
+func (r *readiness) wait(ctx context.Context) error {
 	for {
 		s := r.now()
 		switch {
@@ -296,8 +285,6 @@ func (r *readiness) wait(ctx context.Context, late <-chan time.Time) error {
 		case <-s.changed:
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-late:
-			return errLate
 		}
 	}
 }
@@ -320,13 +307,14 @@ func (s *readyState) listable() bool { return s.stopped || !s.unlistable }
 // refusal returns the error for a request that a cache which is not ready turns away: 429
 // with a Retry-After that grows with the downtime.
 func (r *readiness) refusal() error {
+	why := "storage is (re)initializing"
 	switch s := r.now(); {
 	case s.stopped:
-		return refusedError(tasks.ErrStopped.Error(), r.retryStale())
+		why = tasks.ErrStopped.Error()
 	case s.unlistable:
-		return refusedError("storage is (re)initializing: storage has an object that it cannot deliver", r.retryStale())
+		why += ": storage has an object that it cannot deliver"
 	}
-	return refusedError("storage is (re)initializing", r.retryStale())
+	return refusedError(why, r.retryStale())
 }
 
 // pausedRefusal returns the error for a watch while the cache can't follow storage:
@@ -354,11 +342,7 @@ func (r *readiness) retryStale() int {
 // warm waits for the state of a cache that a request has just woken up. warm
 // reports whether there is one now that was not there before.
 func (e *engine) warm(ctx context.Context) bool {
-	left := e.warmUntil.Sub(e.config.Clock.Now())
-	if e.warmUntil.IsZero() || left <= 0 {
-		return false
-	}
-	timer := e.config.Clock.NewTimer(left)
-	defer timer.Stop()
-	return e.readiness.wait(ctx, timer.C()) == nil
+	ctx, cancel := context.WithTimeout(ctx, e.warmUntil.Sub(e.config.Clock.Now()))
+	defer cancel()
+	return e.readiness.wait(ctx) == nil
 }

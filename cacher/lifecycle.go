@@ -4,8 +4,9 @@ package cacher
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
 )
@@ -18,9 +19,8 @@ const asleep = -1
 // an engine that was idle for the idle timeout is ended. Each request that uses the
 // engine acquires it, and releases it at its end.
 //
-// An engine is started and ended without any lock held: while one goroutine does
-// so, mu.changing is set, and everyone else who needs that waits for the channel to
-// be closed. So there is at most one engine at a time.
+// An engine is started and ended in turn: whoever needs that waits for the turn, or until
+// its context is done. So there is at most one engine at a time.
 type lifecycle struct {
 	of *Cacher
 	// ctx ends when stop is called, and tasks has the follower of use.
@@ -32,24 +32,19 @@ type lifecycle struct {
 	// last engine, which refuses every request.
 	engine atomic.Pointer[engine]
 	// users is how many calls use the engine now, or asleep; without an idle timeout
-	// nobody counts. Only the goroutine that has set mu.changing changes users from
-	// and to asleep.
+	// nobody counts. Only who has the turn changes users from and to asleep.
 	users atomic.Int64
 	// used: a user has come or gone since the follower of use last looked. It is set
 	// before users changes.
 	used atomic.Bool
 
-	mu struct {
-		sync.Mutex
-		stopped bool
-		// changing is closed at the end of the start or the end of an engine; nil: none
-		// is under way.
-		changing chan struct{}
-	}
+	turn *semaphore.Weighted // of one goroutine at a time
+	// stopped: stop was called. Who has the turn may read and set it.
+	stopped bool
 }
 
 func newLifecycle(of *Cacher) *lifecycle {
-	l := &lifecycle{of: of}
+	l := &lifecycle{of: of, turn: semaphore.NewWeighted(1)}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.users.Store(asleep)
 	return l
@@ -59,8 +54,8 @@ func newLifecycle(of *Cacher) *lifecycle {
 func (l *lifecycle) current() *engine { return l.engine.Load() }
 
 // acquire returns the engine, after starting one if there is none. The engine stays
-// until release is called. If ctx ends while another goroutine starts or ends an
-// engine, acquire returns nil, and release must not be called.
+// until release is called. If ctx ends before there is one, acquire returns nil, and release
+// must not be called.
 func (l *lifecycle) acquire(ctx context.Context) *engine {
 	if l.of.config.IdleTimeout == 0 {
 		if e := l.engine.Load(); e != nil {
@@ -104,64 +99,25 @@ func (l *lifecycle) use() {
 
 // wake returns the engine as acquire does.
 func (l *lifecycle) wake(ctx context.Context) *engine {
-	if !l.lockUnchanging(ctx) {
+	if l.turn.Acquire(ctx, 1) != nil {
 		return nil
 	}
+	defer l.turn.Release(1)
 	if e := l.engine.Load(); e != nil {
 		l.users.Add(1)
-		l.mu.Unlock()
 		return e
 	}
-	stopped := l.mu.stopped
-	l.beginChange()
-	l.mu.Unlock()
-
 	var e *engine
-	defer func() {
-		l.mu.Lock()
-		if e != nil { // start has not panicked
-			l.engine.Store(e)
-			l.users.Store(1)
-		}
-		l.endChange()
-		l.mu.Unlock()
-	}()
-	if stopped {
-		e = l.of.stoppedEngine()
-		return e
-	}
-	started := l.of.startEngine(ctx)
-	if l.of.config.IdleTimeout != 0 {
+	if l.ctx.Err() != nil { // an engine that refuses every request
+		e = assemble(l.of.config, l.of.metrics, &l.of.errors)
+		e.stop()
+	} else if e = l.of.startEngine(ctx); l.of.config.IdleTimeout != 0 {
 		// Ends when it has put the cache to sleep, or with stop, which awaits it.
-		l.tasks.Run(func() { l.followUse(started) })
+		l.tasks.Run(func() { l.followUse(e) })
 	}
-	e = started
+	l.engine.Store(e)
+	l.users.Store(1)
 	return e
-}
-
-// lockUnchanging takes mu while no engine starts or ends. It returns false, without
-// mu, if the context ends before.
-func (l *lifecycle) lockUnchanging(ctx context.Context) bool {
-	l.mu.Lock()
-	for l.mu.changing != nil {
-		changing := l.mu.changing
-		l.mu.Unlock()
-		select {
-		case <-changing:
-		case <-ctx.Done():
-			return false
-		}
-		l.mu.Lock()
-	}
-	return true
-}
-
-// beginChange and endChange are called with mu held.
-func (l *lifecycle) beginChange() { l.mu.changing = make(chan struct{}) }
-
-func (l *lifecycle) endChange() {
-	close(l.mu.changing)
-	l.mu.changing = nil
 }
 
 // followUse puts the cache to sleep once nobody has used it for the idle timeout.
@@ -194,43 +150,31 @@ func (l *lifecycle) busy(e *engine) bool {
 
 // endIdle ends the engine if nobody uses it, and reports whether it did.
 func (l *lifecycle) endIdle(e *engine) bool {
-	l.lockUnchanging(context.Background())
-	if l.mu.stopped || !l.users.CompareAndSwap(0, asleep) {
-		l.mu.Unlock()
+	_ = l.turn.Acquire(context.Background(), 1)
+	defer l.turn.Release(1)
+	if l.ctx.Err() != nil || !l.users.CompareAndSwap(0, asleep) {
 		return false
 	}
-	l.beginChange()
-	l.mu.Unlock()
-
 	// Nobody can acquire the engine any more. Users who came since the cache was found
 	// idle have opened a watch, or are gone; both is a use.
-	ends := !l.used.Load() && !e.fanout.Watched()
-	if ends {
-		l.engine.Store(nil)
-		e.stop()
-		l.of.slept()
-	}
-
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !ends {
+	if l.used.Load() || e.fanout.Watched() {
 		l.users.Store(0)
+		return false
 	}
-	l.endChange()
-	return ends
+	l.engine.Store(nil)
+	e.stop()
+	l.of.slept()
+	return true
 }
 
 // stop is final: no engine is started any more, the last one is ended, and so is
 // everything that the lifecycle has started. It returns true to the first caller.
 func (l *lifecycle) stop() (first bool) {
 	l.cancel()
-	l.mu.Lock()
-	first = !l.mu.stopped
-	l.mu.stopped = true
-	l.mu.Unlock()
-	l.lockUnchanging(context.Background())
+	_ = l.turn.Acquire(context.Background(), 1)
+	first, l.stopped = !l.stopped, true
 	e := l.engine.Load()
-	l.mu.Unlock()
+	l.turn.Release(1)
 	if e != nil {
 		e.stop()
 	}

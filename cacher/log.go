@@ -4,7 +4,6 @@ package cacher
 
 import (
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -48,7 +47,7 @@ func (e *engine) logBackfill(wanted uint64, took time.Duration, err error) {
 
 // logIndex logs that an index was built or dropped, or could not be built.
 func (e *engine) logIndex(change match.Adapted) {
-	log := e.log.V(linesOfLife).WithValues("index", inLine(change.Index), "bytes", change.Bytes)
+	log := e.log.V(linesOfLife).WithValues("index", inLine(change.Index, clientText), "bytes", change.Bytes)
 	switch {
 	case change.Dropped:
 		log.Info("The watch cache has dropped an index: it saves reads less than it costs, or there is no room for it")
@@ -66,52 +65,8 @@ func (c *Cacher) slept() {
 		"idleTimeout", c.config.IdleTimeout.String())
 }
 
-// inLine cuts a text from a client, such as its user agent, to a length fit for a line.
-func inLine(text string) string {
-	const most = 256
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most], "") + "..."
-}
-
-// lineInterval is the time in which a cache writes one line for errors of one kind.
-const lineInterval = time.Minute
-
-// limiter limits lines to one of each kind in each lineInterval. Its lock is held for a
-// few fields.
-type limiter struct {
-	mu struct {
-		sync.Mutex
-		kinds map[string]*linesOfKind
-	}
-}
-
-// linesOfKind counts the lines left out since the last one, which is on the timeline.
-type linesOfKind struct {
-	last       time.Duration
-	suppressed int
-}
-
-// due reports whether one more line of a kind may be written, and how many were left out
-// since the last one.
-func (l *limiter) due(kind string, now time.Duration) (suppressed int, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	of := l.mu.kinds[kind]
-	if of != nil && now-of.last < lineInterval {
-		of.suppressed++
-		return 0, false
-	}
-	if of != nil {
-		suppressed = of.suppressed
-	}
-	if l.mu.kinds == nil {
-		l.mu.kinds = make(map[string]*linesOfKind)
-	}
-	l.mu.kinds[kind] = &linesOfKind{last: now}
-	return suppressed, true
-}
+// clientText is how much of a text from a client, such as its user agent, a line has.
+const clientText = 256
 
 // The log's advice to a person about an error that the cache recovers from.
 const (
@@ -146,8 +101,9 @@ func loggerOf(resource schema.GroupResource) klog.Logger {
 // warn records an error that a person must repair, and logs it, once a minute for each
 // kind: message says what happened and how the cache responds, remedy how to repair it.
 func (e *engine) warn(kind, message string, err error, remedy string) {
-	e.errors.add(message, publicText(err), e.config.Clock.Now())
-	if suppressed, ok := e.warnings.due(kind, e.time.Now()); ok {
+	now := e.config.Clock.Now()
+	e.errors.add(message, publicText(err), now)
+	if suppressed, ok := e.errors.due(kind, now); ok {
 		klog.ErrorS(withoutContent(err, e.config.ResourcePrefix), message,
 			"resource", e.config.GroupResource, "resourceVersion", e.state.RV(), "remedy", remedy, "suppressed", suppressed)
 	}
@@ -159,15 +115,44 @@ func (e *engine) noteError(message string, err error) {
 	klog.V(1).InfoS(message, "resource", e.config.GroupResource, "err", withoutContent(err, e.config.ResourcePrefix))
 }
 
-// errorsKept is how many different errors a cache remembers.
-const errorsKept = 16
+const (
+	// errorsKept is how many different errors a cache remembers.
+	errorsKept = 16
+	// lineInterval is the time in which a cache writes one line for errors of one kind.
+	lineInterval = time.Minute
+)
 
 // errorLog is the latest errors of a cache, over all the times that it was awake.
 type errorLog struct {
 	mu struct {
 		sync.Mutex
 		latest []status.Error // the latest last; no two with one text
+		kinds  map[string]linesOfKind
 	}
+}
+
+// linesOfKind is when the last line of a kind was logged, and how many were left out since.
+type linesOfKind struct {
+	last       time.Time
+	suppressed int
+}
+
+// due reports whether one more line of a kind may be written, and how many were left out
+// since the last one.
+func (l *errorLog) due(kind string, now time.Time) (suppressed int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	of := l.mu.kinds[kind]
+	if ok = now.Sub(of.last) >= lineInterval; ok {
+		suppressed, of = of.suppressed, linesOfKind{last: now}
+	} else {
+		of.suppressed++
+	}
+	if l.mu.kinds == nil {
+		l.mu.kinds = make(map[string]linesOfKind)
+	}
+	l.mu.kinds[kind] = of
+	return suppressed, ok
 }
 
 // add notes an error by its public text. An error that is there already is counted.

@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
@@ -26,7 +25,8 @@ type options struct {
 	rawStorage RawStorageFunc // nil: none was given
 	configure  []func(*Config)
 	resources  []resourceSettings
-	flags      *Options
+	flags      Options // those of WithOptions, if flagged
+	flagged    bool
 	only       [][]schema.GroupResource
 	except     []schema.GroupResource
 	problems   problems
@@ -128,30 +128,20 @@ func CachedResources(opts ...Option) (cached func(schema.GroupResource) bool, na
 	for _, r := range o.resources {
 		named = append(named, r.resource)
 	}
-	if o.flags != nil {
-		for _, name := range o.flags.Shipped {
-			named = append(named, schema.ParseGroupResource(name))
-		}
-		if o.rawStorage != nil && (len(o.flags.Shipped) > 0 || o.flags.Implementation == ImplementationShipped) {
-			o.problems.option("WithRawStorage", "opens the storage of this server, and the shipped cacher reads etcd only: --%s and --%s can't be used", implementationFlag, shippedFlag)
-		}
+	for _, name := range o.flags.Shipped {
+		named = append(named, schema.ParseGroupResource(name))
+	}
+	if o.rawStorage != nil && (len(o.flags.Shipped) > 0 || o.flags.Implementation == ImplementationShipped) {
+		o.problems.option("WithRawStorage", "opens the storage of this server, and the shipped cacher reads etcd only: --%s and --%s can't be used", implementationFlag, shippedFlag)
 	}
 	return func(resource schema.GroupResource) bool {
 		return o.includes(resource) && !o.shipped(resource)
-	}, named, o.shadow() > 0, errors.Join(o.problems...)
+	}, named, o.flags.Shadow > 0, errors.Join(o.problems...)
 }
 
 // shipped reports whether a resource is on the cacher of k8s.io/apiserver.
 func (o *options) shipped(resource schema.GroupResource) bool {
-	return o.flags != nil && (o.flags.Implementation == ImplementationShipped || slices.Contains(o.flags.Shipped, resource.String()))
-}
-
-// shadow returns the share of requests that caches are compared for, 0 if they serve.
-func (o *options) shadow() float64 {
-	if o.flags == nil {
-		return 0
-	}
-	return o.flags.Shadow
+	return o.flags.Implementation == ImplementationShipped || slices.Contains(o.flags.Shipped, resource.String())
 }
 
 // includes reports whether a resource is cached.
@@ -174,13 +164,8 @@ func optionsOf(opts []Option) *options {
 		}
 		option(o)
 	}
-	if o.flags != nil {
-		flags := *o.flags // as they are now
-		flags.Shipped = slices.Clone(flags.Shipped)
-		o.flags = &flags
-		indexes, _ := o.flags.indexes()
-		o.resources = append(o.resources, indexes...)
-	}
+	indexes, _ := o.flags.indexes()
+	o.resources = append(o.resources, indexes...)
 	o.checkSettings()
 	return o
 }
@@ -191,11 +176,9 @@ func (o *options) checkSettings() {
 	for _, set := range o.configure {
 		set(&all)
 	}
-	if o.flags != nil {
-		for _, t := range tunings {
-			if t.flag != "" && t.get(&all) != 0 {
-				o.problems.option("Configure", "sets Config.%s, and cacher.WithOptions has the flag --%s for it: set the field in cacher.Options before AddFlags, as the flag's default", t.name, t.flag)
-			}
+	for _, t := range tunings {
+		if o.flagged && t.flag != "" && t.get(&all) != 0 {
+			o.problems.option("Configure", "sets Config.%s, and cacher.WithOptions has the flag --%s for it: set the field in cacher.Options before AddFlags, as the flag's default", t.name, t.flag)
 		}
 	}
 	all.withDefaults().validateTuning(&o.problems)
@@ -220,21 +203,10 @@ func (o *options) apply(config *Config) {
 	for _, set := range o.configure {
 		set(config)
 	}
-	if o.flags != nil {
-		o.flags.apply(config)
-	}
+	o.flags.apply(config)
 	for _, r := range o.resources {
 		if r.resource == config.GroupResource {
 			r.set(config)
 		}
 	}
-}
-
-// open returns the function that opens storages: without WithRawStorage,
-// k8s.io/apiserver's own over etcd.
-func (o *options) open() RawStorageFunc {
-	if o.rawStorage == nil {
-		return generic.NewRawStorage
-	}
-	return o.rawStorage
 }

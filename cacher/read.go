@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"reflect"
 	"time"
 
@@ -42,7 +41,6 @@ func (e *engine) decide(o *readOptions) decision {
 	s.rv, s.oldest, s.compacted = e.state.Reach()
 	s.trusted, s.kept = e.trust.from.Load(), e.kept
 	if compacted := e.config.Storage.CompactRevision(); compacted > 0 && uint64(compacted) > s.compacted {
-		// Sooner than followStorage finds out.
 		s.compacted = uint64(compacted)
 		e.state.Compacted(s.compacted)
 	}
@@ -83,8 +81,10 @@ func (e *engine) reroute(ctx context.Context, o *readOptions, d decision, err er
 		return d, tooLargeError(d.rv, e.state.RV())
 	case ctx.Err() != nil:
 		return d, err
+	case errors.Is(err, context.DeadlineExceeded) && d.kind == readConsistent:
+		return d, awayStatus(errOwnTime) // of freshness.BeforeDeadline, while the client still listens
 	case errors.Is(err, context.DeadlineExceeded):
-		return d, e.lateError(d) // of freshness.BeforeDeadline, while the client still listens
+		return d, tooLargeError(d.rv, e.waiting.At()) // likewise
 	case !o.list:
 		return decision{kind: readDelegate, late: true}, err
 	case d.kind == readConsistent:
@@ -129,10 +129,6 @@ func (o *readOptions) verb() metrics.Verb {
 	return metrics.VerbGet
 }
 
-// mayWait reports whether the read may have to wait for the cache: any but a GET
-// at resourceVersion 0.
-func (o *readOptions) mayWait() bool { return o.list || o.unset || o.rv > 0 }
-
 // fresh waits until the cache is as fresh as the decision wants it.
 func (e *engine) fresh(ctx context.Context, d decision) error {
 	if d.kind != readConsistent && d.rv <= e.waiting.At() {
@@ -150,14 +146,6 @@ func (e *engine) fresh(ctx context.Context, d decision) error {
 	return e.waiting.WaitFor(ctx, version.Current, freshness.Limit{
 		Timeout: e.config.FreshnessTimeout, Since: version.Since, Patient: true,
 	})
-}
-
-// lateError is the error of a read whose client's deadline is near.
-func (e *engine) lateError(d decision) error {
-	if d.kind == readConsistent {
-		return awayStatus(errOwnTime)
-	}
-	return tooLargeError(d.rv, e.waiting.At())
 }
 
 // revisionTimeout is how long a read of any age waits for the end of a
@@ -295,12 +283,6 @@ func (e *engine) observe(o *observation) {
 	if !o.timed {
 		o.began, o.timed = e.time.Now(), true
 	}
-}
-
-// observesGet reports whether to observe a GET from its beginning: if it may wait, if its
-// request is traced, and for a sample of the others.
-func observesGet(ctx context.Context, o *readOptions) bool {
-	return o.mayWait() || rand.Uint32()%timedOf == 0 || trace.SpanFromContext(ctx).IsRecording()
 }
 
 // gotReady records that there is a state to read from.

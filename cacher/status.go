@@ -73,7 +73,7 @@ func (e *engine) status(q status.Query) Status {
 	if now.paused != nil {
 		s.Paused = &status.Error{Summary: summaryPaused, Message: publicText(now.paused), Time: now.pausedSince}
 	}
-	if silence, why := e.health.lostSince(); why != nil {
+	if silence, why, lost := e.health.doubt(); lost {
 		s.Lost = &status.Error{Summary: summaryLost, Message: publicText(why), Time: e.config.Clock.Now().Add(-silence)}
 	}
 	s.Watchers, s.Watches = e.fanout.Watches(q)

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/utils/ptr"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/dispatch"
 	"github.com/kube-watchcache/watchcache/cacher/internal/freshness"
@@ -67,7 +68,7 @@ func (e *engine) watch(ctx context.Context, key string, opts storage.ListOptions
 		Query: query, Start: start,
 		Client:           clientOf(ctx),
 		Bookmarks:        opts.Predicate.AllowWatchBookmarks || opts.ProgressNotify,
-		InitialEventsEnd: streamsInitialState(opts) && opts.Predicate.AllowWatchBookmarks,
+		InitialEventsEnd: ptr.Deref(opts.SendInitialEvents, false) && opts.Predicate.AllowWatchBookmarks, // KEP-3157
 		Shared:           e.config.Lists.SharesInitialEvents(ctx),
 	})
 	if !ok {
@@ -105,28 +106,24 @@ func (c *Cacher) Bookmark(ctx context.Context) error {
 		return nil
 	}
 	if e.watchProgress() {
-		e.reachCurrent(ctx)
+		half := ctx
+		if deadline, ok := ctx.Deadline(); ok {
+			var cancel context.CancelFunc
+			half, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
+			defer cancel()
+		}
+		_ = e.reachCurrent(half)
 	}
 	return e.fanout.Bookmark(ctx)
 }
 
-// reachCurrent waits until the cache has reached the storage's current version, for half
-// of the time that the context has.
-func (e *engine) reachCurrent(ctx context.Context) {
-	if deadline, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
-		defer cancel()
+// reachCurrent waits until the cache has reached the storage's current version.
+func (e *engine) reachCurrent(ctx context.Context) error {
+	rv, err := e.currentVersion(ctx)
+	if err != nil {
+		return err
 	}
-	if rv, err := e.currentVersion(ctx); err == nil {
-		_ = e.waiting.Wait(ctx, rv)
-	}
-}
-
-// streamsInitialState reports whether a watch asks for the initial state and the
-// mark at its end (KEP-3157).
-func streamsInitialState(opts storage.ListOptions) bool {
-	return opts.SendInitialEvents != nil && *opts.SendInitialEvents
+	return e.waiting.Wait(ctx, rv)
 }
 
 // watchStart returns where a watch begins, by the semantics of watch in the
@@ -143,7 +140,7 @@ func (e *engine) watchStart(ctx context.Context, query *match.Query, rv uint64, 
 	if err != nil {
 		return dispatch.Start{}, err
 	}
-	withState := streamsInitialState(opts) || (opts.SendInitialEvents == nil && rv == 0)
+	withState := ptr.Deref(opts.SendInitialEvents, rv == 0)
 	if relisted && !withState && rv > 0 && rv <= reached {
 		return dispatch.Start{}, expiredError(errDoubtful) // the client may have that state
 	}

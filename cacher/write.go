@@ -12,22 +12,12 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Updates pass the cached object on as a suggestion of the current state, which saves
-// storage a read. Storage does not rely on it: on a conflict, a failed precondition or an
-// error of the caller's function, it reads the live object and tries again. Deletions
-// pass nothing on: storage must refuse to delete an object that it can't decrypt or
-// decode any more, and so must a storage that encrypts refuse to update one.
-
-// Create implements storage.Interface.
-func (c *Cacher) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
-	return c.config.Storage.Create(ctx, key, obj, out, ttl)
-}
-
-// Delete implements storage.Interface.
-func (c *Cacher) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
-	validate storage.ValidateObjectFunc, suggestion runtime.Object, opts storage.DeleteOptions) error {
-	return c.config.Storage.Delete(ctx, key, out, preconditions, validate, suggestion, opts)
-}
+// Writes are the wrapped storage's. Updates pass the cached object on as a suggestion of
+// the current state, which saves storage a read. Storage does not rely on it: on a
+// conflict, a failed precondition or an error of the caller's function, it reads the live
+// object and tries again. Deletions pass nothing on: storage must refuse to delete an
+// object that it can't decrypt or decode any more, and so must a storage that encrypts
+// refuse to update one.
 
 // GuaranteedUpdate implements storage.Interface.
 func (c *Cacher) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool,
@@ -64,24 +54,6 @@ func (c *Cacher) ReadinessCheck() error {
 	}
 	return storage.ErrStorageNotReady
 }
-
-// RequestWatchProgress implements storage.Interface.
-func (c *Cacher) RequestWatchProgress(ctx context.Context) error {
-	return c.config.Storage.RequestWatchProgress(ctx)
-}
-
-// GetCurrentResourceVersion implements storage.Interface.
-func (c *Cacher) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
-	return c.config.Storage.GetCurrentResourceVersion(ctx)
-}
-
-// EnableResourceSizeEstimation implements storage.Interface.
-func (c *Cacher) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
-	return c.config.Storage.EnableResourceSizeEstimation(keys)
-}
-
-// CompactRevision implements storage.Interface.
-func (c *Cacher) CompactRevision() int64 { return c.config.Storage.CompactRevision() }
 
 // Stats implements storage.Interface. A server calls it again and again, so it does not
 // wake the cache: a sleeping cache returns the last known stats.
@@ -127,11 +99,7 @@ func (c *Cacher) keys(ctx context.Context) ([]string, error) {
 	if e == nil {
 		return nil, nil
 	}
-	rv, err := e.currentVersion(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := e.waiting.Wait(ctx, rv); err != nil {
+	if err := e.reachCurrent(ctx); err != nil {
 		return nil, err
 	}
 	snapshot := e.state.Latest()
