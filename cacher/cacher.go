@@ -59,7 +59,8 @@ func New(config Config) (*Cacher, error) {
 		c.metrics.Forget()
 		return nil, err
 	}
-	c.lifecycle.begin()
+	c.lifecycle.acquire(c.lifecycle.ctx)
+	c.lifecycle.release()
 	return c, nil
 }
 

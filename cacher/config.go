@@ -308,12 +308,9 @@ func (c Config) validateIndexes(p *problems) {
 
 // isIndexName reports whether a selector can ask for an index of this name.
 func isIndexName(name string) bool {
-	for _, prefix := range []string{storage.FieldIndex(""), storage.LabelIndex("")} {
-		if rest, ok := strings.CutPrefix(name, prefix); ok && rest != "" {
-			return true
-		}
-	}
-	return false
+	field, ofField := strings.CutPrefix(name, storage.FieldIndex(""))
+	label, ofLabel := strings.CutPrefix(name, storage.LabelIndex(""))
+	return ofField && field != "" || ofLabel && label != ""
 }
 
 // validateTypes makes one object and one list, and checks that they fit each other.

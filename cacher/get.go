@@ -52,7 +52,7 @@ func (e *engine) get(ctx context.Context, key string, opts storage.GetOptions, i
 		e.observe(&seen)
 	}
 	answered, err := e.answerGet(ctx, o, prepared, storedGet{key, opts, into}, target, &seen)
-	if seen.timed {
+	if seen.began != 0 {
 		e.observed(ctx, &seen, o, answered, err)
 	}
 	return err

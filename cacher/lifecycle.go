@@ -83,13 +83,6 @@ func (l *lifecycle) release() {
 	}
 }
 
-// begin starts an engine before any request needs it.
-func (l *lifecycle) begin() {
-	if l.wake(l.ctx) != nil {
-		l.release()
-	}
-}
-
 // use notes that the cache is used. Many goroutines read the note: it is written once.
 func (l *lifecycle) use() {
 	if !l.used.Load() {

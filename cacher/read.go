@@ -268,9 +268,8 @@ const (
 // for the log if the read was slow. It has nothing of an object or a selector.
 type observation struct {
 	// began is on the engine's timeline, which is cheaper to read than the time of
-	// day, and means something only if timed.
+	// day; 0: the read is not timed.
 	began time.Duration
-	timed bool
 	// index is the index that was read, "" if it was a range of keys.
 	index               string
 	evaluated, returned int
@@ -280,8 +279,8 @@ type observation struct {
 
 // observe times the observation from now on, unless it is timed already.
 func (e *engine) observe(o *observation) {
-	if !o.timed {
-		o.began, o.timed = e.time.Now(), true
+	if o.began == 0 {
+		o.began = max(1, e.time.Now())
 	}
 }
 
