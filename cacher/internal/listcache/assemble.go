@@ -3,10 +3,9 @@
 package listcache
 
 import (
-	"bytes"
 	"errors"
+	"hash/maphash"
 	"io"
-	"iter"
 	"reflect"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,11 +19,10 @@ var errFrame = errors.New("the encoder does not put items next to each other as 
 type assembly struct {
 	format *format
 	// store keeps the chunks; nil if the list is only to be compared.
-	store     *Store
-	response  *compressedWriter
-	frame     *frame
-	separator []byte
-	parts     []part
+	store    *Store
+	response *compressedWriter
+	frame    *frame
+	parts    []part
 	// rest makes the chunks that are missing while the list is written; nil if none
 	// is missing.
 	rest *deferred
@@ -96,16 +94,12 @@ func (f *format) refuse(why error) {
 
 // prove compares the assembled list with the output of the server's own encoder, and
 // refuses the format if they differ.
-func (f *format) prove(kept, whole func(io.Writer) error) bool {
-	c, stop := comparisonAlong(kept)
-	defer stop()
-	if err := whole(c); (err != nil && !c.differs) || c.failed != nil {
+func (f *format) prove(kept, whole encodeTo) bool {
+	ours, servers := newHash(), newHash()
+	if kept(ours) != nil || whole(servers) != nil {
 		return false
 	}
-	same := c.same()
-	if c.failed != nil {
-		return false
-	}
+	same := ours.Sum64() == servers.Sum64()
 	if !same {
 		f.refuse(errors.New("a list put together of kept bytes differs from the same list as the encoder writes it"))
 		if checkEach {
@@ -116,6 +110,14 @@ func (f *format) prove(kept, whole func(io.Writer) error) bool {
 	return same
 }
 
+// newHash returns a hash by which lists are compared: a list may be too large to be held.
+// Nobody can foresee its seed.
+func newHash() *maphash.Hash {
+	h := &maphash.Hash{}
+	h.SetSeed(seed)
+	return h
+}
+
 // streamingWrite is the size of the first write of k8s.io/apimachinery's streaming encoders
 // at most, in bytes. After so short a write the server's response writer waits for more
 // before it compresses or not.
@@ -123,7 +125,7 @@ const streamingWrite = 4
 
 // beginning returns the bytes before the items, and the length of the whole list.
 func (a *assembly) beginning() (begin []byte, length int) {
-	items := -len(a.separator)
+	items := -len(a.frame.syntax.separator())
 	for i := range a.parts {
 		if c := a.parts[i].chunk; c != nil { // of a list with a rest, only that it is long is asked
 			items += c.length()
@@ -161,7 +163,7 @@ func (a *assembly) writeItems(w io.Writer) error {
 	for i := range a.parts {
 		p, but := &a.parts[i], 0
 		if i == len(a.parts)-1 {
-			but = len(a.separator)
+			but = len(a.frame.syntax.separator())
 		}
 		if p.chunk == nil && a.rest.make(a, i) != nil {
 			return a.rest.writeFrom(w, len(a.frame.head)+written)
@@ -189,7 +191,7 @@ func (a *assembly) release(p *part) {
 
 // plain returns the plain bytes of a part, and keeps them if they were given up.
 func (a *assembly) plain(p *part) ([]byte, error) {
-	plain, made, err := p.chunk.plain(a.separator)
+	plain, made, err := p.chunk.plain()
 	if err != nil || a.store == nil {
 		return plain, err
 	}
@@ -198,64 +200,4 @@ func (a *assembly) plain(p *part) ([]byte, error) {
 		a.store.complete(p.chunk, content{plain: plain})
 	}
 	return plain, nil
-}
-
-// errDiffers ends a comparison.
-var errDiffers = errors.New("the bytes differ")
-
-// comparison is a writer that compares its input with expected bytes, piece by piece, and
-// keeps neither: a list may be large.
-type comparison struct {
-	rest []byte
-	// more returns the next expected bytes, and false at the end.
-	more    func() ([]byte, bool)
-	failed  error // why more has ended too early
-	differs bool
-}
-
-// comparisonAlong returns a comparison with the output of write, which runs only as far
-// as the comparison has come. Call stop in the end.
-func comparisonAlong(write func(io.Writer) error) (c *comparison, stop func()) {
-	c = &comparison{}
-	c.more, stop = iter.Pull(func(yield func([]byte) bool) {
-		c.failed = write(writeTo(func(p []byte) (int, error) {
-			if len(p) > 0 && !yield(p) {
-				return 0, errDiffers
-			}
-			return len(p), nil
-		}))
-	})
-	return c, stop
-}
-
-// pull makes rest have something, if anything is left.
-func (c *comparison) pull() {
-	if len(c.rest) == 0 {
-		c.rest, _ = c.more()
-	}
-}
-
-type writeTo func([]byte) (int, error)
-
-func (w writeTo) Write(p []byte) (int, error) { return w(p) }
-
-// Write implements io.Writer.
-func (c *comparison) Write(p []byte) (int, error) {
-	written := len(p)
-	for len(p) > 0 {
-		c.pull()
-		n := min(len(p), len(c.rest))
-		if n == 0 || !bytes.Equal(p[:n], c.rest[:n]) {
-			c.differs = true
-			return 0, errDiffers
-		}
-		p, c.rest = p[n:], c.rest[n:]
-	}
-	return written, nil
-}
-
-// same reports whether exactly the expected bytes were written.
-func (c *comparison) same() bool {
-	c.pull()
-	return !c.differs && c.failed == nil && len(c.rest) == 0
 }

@@ -232,11 +232,12 @@ func (c *content) with(other content) content {
 
 // plain returns the items, each followed by the separator, and whether they had to
 // be made of the compressed ones.
-func (c *chunk) plain(separator []byte) (plain []byte, made bool, err error) {
+func (c *chunk) plain() (plain []byte, made bool, err error) {
 	has := c.content.Load()
 	if has.plain != nil {
 		return has.plain, false, nil
 	}
+	separator := c.at.format.syntax.separator()
 	plain, err = has.deflated.inflate(len(separator))
 	if err == nil && has.deflated.framed {
 		plain = c.withoutLengths(plain)
@@ -271,38 +272,46 @@ func (c *chunk) position(id identity, from int) int {
 	return slices.Index(c.ids[:from], id)
 }
 
-// newChunk makes the chunk of a part from the items of the previous chunk, and from the
-// next ones of missing; nil if these are too few, or the previous chunk can't be read.
-func newChunk(f *format, p *part, missing *cutter) *chunk {
+// newChunk makes the chunk of a part from the items of the previous chunk, and from those
+// that encode adds.
+func newChunk(f *format, p *part, encode func(*watchcache.Element, *pieces) error) (*chunk, error) {
 	made := emptyChunk(place{f, p.elements[0].Key}, p.ids)
 	var previous []byte
 	if p.previous != nil {
 		made.follow(p.previous)
 		if p.lacks < len(p.ids) {
 			var err error
-			if previous, _, err = p.previous.plain(missing.separator); err != nil {
-				return nil
+			if previous, _, err = p.previous.plain(); err != nil {
+				return nil, err
 			}
 		}
 	}
-	var pieces [][]byte
-	end := 0
-	for i := range p.ids {
+	var plain pieces
+	for i, e := range p.elements {
 		if p.from != nil && p.from[i] >= 0 {
-			item := p.previous.item(previous, p.from[i])
-			pieces = append(pieces, item)
-			end += len(item)
-		} else {
-			item, ok := missing.next()
-			if !ok {
-				return nil
-			}
-			pieces = append(pieces, item, missing.separator)
-			end += len(item) + len(missing.separator)
+			plain.add(p.previous.item(previous, p.from[i]))
+		} else if err := encode(e, &plain); err != nil {
+			return nil, err
 		}
-		made.ends[i] = end
+		made.ends[i] = plain.length
 	}
-	plain := bytes.Join(pieces, nil) // which clears no memory before it is written
-	made.content.Store(&content{plain: plain})
-	return made
+	made.content.Store(&content{plain: bytes.Join(plain.all, nil)}) // which clears no memory before it is written
+	return made, nil
+}
+
+// pieces are bytes that will be joined.
+type pieces struct {
+	all    [][]byte
+	length int
+}
+
+func (p *pieces) add(piece []byte) {
+	p.all = append(p.all, piece)
+	p.length += len(piece)
+}
+
+// Write implements io.Writer.
+func (p *pieces) Write(piece []byte) (int, error) {
+	p.add(slices.Clone(piece))
+	return len(piece), nil
 }

@@ -15,7 +15,19 @@ type syntax int
 const (
 	jsonSyntax syntax = iota
 	protobufSyntax
+	eventSyntax // of watch events, which follow each other
 )
+
+var comma = []byte{','}
+
+// separator returns the bytes between two items. Where an encoder writes others, the
+// comparison of its first list shows that.
+func (s syntax) separator() []byte {
+	if s == jsonSyntax {
+		return comma
+	}
+	return nil
+}
 
 // frame holds the bytes that an encoder writes around the items of one list.
 type frame struct {
@@ -25,13 +37,13 @@ type frame struct {
 	envelope, head, tail []byte
 }
 
-// newFrame returns the frame of a list, and the bytes of its item, both parts of the list's
-// encodings without items and with one; false if these do not look like that.
-func newFrame(s syntax, empty, one []byte) (f *frame, item []byte, ok bool) {
+// newFrame returns the frame of a list from the list's encodings without items and with
+// one; false if these do not look like that.
+func newFrame(s syntax, empty, one []byte) (f *frame, ok bool) {
 	if s == protobufSyntax {
 		envelope, head, tail, ok := openEnvelope(empty)
 		if !ok {
-			return nil, nil, false
+			return nil, false
 		}
 		f = &frame{syntax: s, envelope: envelope, head: head, tail: tail}
 	} else {
@@ -39,12 +51,12 @@ func newFrame(s syntax, empty, one []byte) (f *frame, item []byte, ok bool) {
 		// An item and the end of the items differ in their first byte, so that what
 		// is common ends where the items begin.
 		if at == len(empty) || empty[at] != ']' {
-			return nil, nil, false
+			return nil, false
 		}
 		f = &frame{syntax: s, head: empty[:at], tail: empty[at:]}
 	}
-	item, ok = f.items(one)
-	return f, item, ok && len(item) > 0
+	item, ok := f.items(one)
+	return f, ok && len(item) > 0
 }
 
 // items returns the bytes within the frame in the encoding of a list, false if the
@@ -119,9 +131,8 @@ func commonPrefix(a, b []byte) int {
 
 // cutter takes the items of a list apart, one after the other.
 type cutter struct {
-	syntax    syntax
-	separator []byte
-	rest      []byte // the items that were not taken yet, with separators between them
+	syntax syntax
+	rest   []byte // the items that were not taken yet, with separators between them
 }
 
 // next returns the bytes of the next item, false if there is none.
@@ -137,7 +148,7 @@ func (c *cutter) next() (item []byte, ok bool) {
 	}
 	item, c.rest = c.rest[:length], c.rest[length:]
 	if len(c.rest) > 0 {
-		c.rest, ok = bytes.CutPrefix(c.rest, c.separator)
+		c.rest, ok = bytes.CutPrefix(c.rest, c.syntax.separator())
 		// Nothing may follow the last item, its separator least of all.
 		return item, ok && len(c.rest) > 0
 	}
@@ -164,11 +175,14 @@ func lengthOfJSON(b []byte) int {
 	for i := 0; i < len(b); i++ {
 		switch b[i] {
 		case '"':
-			end := endOfString(b[i+1:])
-			if end < 0 {
-				return 0
+			for escaped := true; escaped; {
+				end := bytes.IndexByte(b[i+1:], '"')
+				if end < 0 {
+					return 0
+				}
+				i += end + 1
+				escaped = (i-len(bytes.TrimRight(b[:i], `\\`)))%2 == 1
 			}
-			i += end + 1
 		case '{', '[':
 			depth++
 		case '}', ']':
@@ -178,24 +192,4 @@ func lengthOfJSON(b []byte) int {
 		}
 	}
 	return 0
-}
-
-// endOfString returns the index of the closing quote of a JSON string, -1 if there is
-// none. b begins after the opening quote.
-func endOfString(b []byte) int {
-	for from := 0; ; {
-		quote := bytes.IndexByte(b[from:], '"')
-		if quote < 0 {
-			return -1
-		}
-		quote += from
-		escapes := 0
-		for escapes < quote-from && b[quote-1-escapes] == '\\' {
-			escapes++
-		}
-		if escapes%2 == 0 {
-			return quote
-		}
-		from = quote + 1
-	}
 }

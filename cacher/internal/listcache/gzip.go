@@ -3,7 +3,6 @@
 package listcache
 
 import (
-	"bufio"
 	"bytes"
 	"compress/flate"
 	"encoding/binary"
@@ -121,13 +120,6 @@ func gzipBeginning(begin []byte) []byte {
 	return appendStored(append(make([]byte, 0, len(begin)+32), gzipHeader[:]...), begin, false)
 }
 
-// appendGzipTrailer appends the end of a member, with the checksum and the length of the
-// uncompressed bytes.
-func appendGzipTrailer(to []byte, checksum uint32, length int) []byte {
-	to = binary.LittleEndian.AppendUint32(to, checksum)
-	return binary.LittleEndian.AppendUint32(to, uint32(length))
-}
-
 // The checksum of a list is combined from those of its chunks. Appending n bytes
 // multiplies the checksum by x^8n and adds the checksum of the n bytes, modulo the
 // polynomial of crc32.IEEE. Polynomials are written as hash/crc32 writes them: bit 31 is
@@ -177,58 +169,124 @@ func appendedChecksum(checksum, others, shift uint32) uint32 {
 	return product(checksum, shift) ^ others
 }
 
-// memberWrites is the size of writes in bytes, which HTTP/2 cuts into frames of
-// 16 KiB: small writes would each wake up the goroutine of the connection.
-const memberWrites = 64 << 10
+// member is the body of a response as one member of gzip (RFC 1952), because many clients
+// stop after the first. Its blocks were made for any number of responses; its checksum is
+// combined from those of its parts.
+type member struct {
+	out      collected
+	checksum uint32
+	length   int
+}
 
-var memberWriters = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, memberWrites) }}
+// stored adds p as it is.
+func (m *member) stored(p []byte) error {
+	m.count(p)
+	return m.out.add(appendStored(nil, p, false))
+}
+
+// count counts bytes that were written already.
+func (m *member) count(p []byte) {
+	m.checksum = crc32.Update(m.checksum, crc32.IEEETable, p)
+	m.length += len(p)
+}
+
+// add adds bytes that are compressed.
+func (m *member) add(d *deflated) error {
+	m.checksum = appendedChecksum(m.checksum, d.checksum, d.shift)
+	m.length += int(d.length)
+	return m.out.add(d.blocks)
+}
+
+// end adds the last bytes, and sends everything.
+func (m *member) end(last []byte) error {
+	m.count(last)
+	end := appendStored(nil, last, true)
+	end = binary.LittleEndian.AppendUint32(end, m.checksum)
+	end = binary.LittleEndian.AppendUint32(end, uint32(m.length))
+	if err := m.out.add(end); err != nil {
+		return err
+	}
+	return m.out.send()
+}
+
+// collectedBytes is the size of writes in bytes, which HTTP/2 cuts into frames of
+// 16 KiB: small writes would each wake up the goroutine of the connection.
+const collectedBytes = 64 << 10
+
+// collected is a buffer in front of a response.
+type collected struct {
+	to     io.Writer
+	buffer *[]byte // nil if there is nothing
+	err    error   // of the last send
+}
+
+var collectedBuffers = sync.Pool{New: func() any {
+	b := make([]byte, 0, collectedBytes)
+	return &b
+}}
+
+// add writes p, now or with later bytes.
+func (c *collected) add(p []byte) error {
+	if c.buffer != nil && len(*c.buffer)+len(p) > collectedBytes {
+		_ = c.send() // which is the error of everything that follows
+	}
+	if c.err != nil {
+		return c.err
+	}
+	if len(p) > collectedBytes {
+		_, c.err = c.to.Write(p)
+		return c.err
+	}
+	if c.buffer == nil {
+		c.buffer = collectedBuffers.Get().(*[]byte)
+	}
+	*c.buffer = append(*c.buffer, p...)
+	return nil
+}
+
+// send writes the collected bytes. After a failed write all writes fail, and the buffer
+// is not used again, because HTTP/2 may still be reading it: another response in it would
+// be sent there.
+func (c *collected) send() error {
+	if c.buffer == nil || c.err != nil {
+		return c.err
+	}
+	buffer := c.buffer
+	c.buffer = nil
+	if _, c.err = c.to.Write(*buffer); c.err != nil {
+		return c.err
+	}
+	*buffer = (*buffer)[:0]
+	collectedBuffers.Put(buffer)
+	return nil
+}
 
 // writeMember writes the list after its beginning, compressed. gzipBeginning and what it
-// writes are one member of gzip (RFC 1952), as many clients stop after the first:
-// separators are stored blocks, chunks are the blocks that are kept of them, and the last
-// block has the end of the frame. The checksum is combined of those of the parts.
-func (a *assembly) writeMember(w io.Writer, begin []byte) (err error) {
+// writes are one member: separators are stored blocks, chunks are the blocks that are kept
+// of them, and the last block has the end of the frame.
+func (a *assembly) writeMember(w io.Writer, begin []byte) error {
 	defer a.store.share.Settle()
-	out := memberWriters.Get().(*bufio.Writer)
-	defer func() {
-		// When a Write fails because the client has ended the stream, HTTP/2 may still
-		// read the buffer: another list in it would be sent there.
-		if err == nil {
-			out.Reset(nil) // keeps nothing of the request
-			memberWriters.Put(out)
-		}
-	}()
-	out.Reset(w)
-	separator := appendStored(nil, a.separator, false)
-	checksum, length := crc32.ChecksumIEEE(begin), len(begin)
+	m := member{out: collected{to: w}}
+	m.count(begin)
+	separator := a.frame.syntax.separator()
 	for i := range a.parts {
-		if i > 0 && len(a.separator) > 0 {
-			checksum = crc32.Update(checksum, crc32.IEEETable, a.separator)
-			length += len(a.separator)
-			if _, err := out.Write(separator); err != nil {
+		if i > 0 && len(separator) > 0 {
+			if err := m.stored(separator); err != nil {
 				return err
 			}
 		}
-		d, last, err := a.deflatedPart(i, length)
+		d, last, err := a.deflatedPart(i, m.length)
 		if err != nil {
 			return err
 		}
-		checksum = appendedChecksum(checksum, d.checksum, d.shift)
-		length += int(d.length)
-		if _, err := out.Write(d.blocks); err != nil {
+		if err := m.add(d); err != nil {
 			return err
 		}
 		if last {
 			break
 		}
 	}
-	checksum = crc32.Update(checksum, crc32.IEEETable, a.frame.tail)
-	length += len(a.frame.tail)
-	end := appendStored(nil, a.frame.tail, true)
-	if _, err := out.Write(appendGzipTrailer(end, checksum, length)); err != nil {
-		return err
-	}
-	return out.Flush()
+	return m.end(a.frame.tail)
 }
 
 // deflatedPart returns a part, which begins at a byte of the list, compressed; or, if its
@@ -251,7 +309,7 @@ func (a *assembly) deflated(p *part) *deflated {
 	if has.deflated != nil {
 		return has.deflated
 	}
-	made := deflate(has.plain[:len(has.plain)-len(a.separator)])
+	made := deflate(has.plain[:len(has.plain)-len(a.frame.syntax.separator())])
 	if again {
 		a.store.complete(p.chunk, content{deflated: made})
 	}

@@ -5,7 +5,6 @@ package listcache
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"io"
 	"slices"
 	"sync"
@@ -77,9 +76,8 @@ type Run struct {
 		// made is the part if the chunk was made for this run, and says which of its
 		// events were encoded; otherwise nil.
 		made *part
-		// plain has the events of plainOf, nil until they are needed.
-		plain   []byte
-		plainOf *chunk
+		// plain has the events of chunk, nil until they are needed.
+		plain []byte
 	}
 }
 
@@ -88,9 +86,6 @@ func (r *Run) Elements() []*watchcache.Element { return r.part.elements }
 
 // Encode writes the event of an element.
 type Encode func(*watchcache.Element, io.Writer) error
-
-// errOrder ends a watch whose response has not received a placeholder.
-var errOrder = errors.New("the response to a watch has not received the event that was written to it")
 
 // Write writes one of the run's events in the format that id names, in one call of
 // w.Write, as framers need it: the bytes of encode, which must not depend on earlier events.
@@ -112,7 +107,7 @@ func (r *Run) Write(at int, id string, encode Encode, w io.Writer) (known, ok bo
 		}
 		return known, true, err
 	}
-	return known, true, stream.write(r, c, at, w)
+	return known, true, stream.event(r, c, at, w)
 }
 
 // find returns the chunk of the run in a format, nil if it can't be made, and whether
@@ -128,130 +123,78 @@ func (r *Run) find(at int, id string, encode Encode) (c *chunk, known bool) {
 			return nil, false // and the encoder says so itself
 		}
 		r.mu.Lock()
-		r.mu.id, r.mu.chunk, r.mu.made = id, c, made
+		r.mu.id, r.mu.chunk, r.mu.made, r.mu.plain = id, c, made, nil
 		r.mu.Unlock()
 	}
 	return c, made == nil || (made.from != nil && made.from[at] >= 0)
 }
 
-// event returns one of the events of a chunk of the run.
+// event returns one of the events of the run's chunk.
 func (r *Run) event(c *chunk, at int) ([]byte, error) {
 	r.mu.Lock()
-	plain, found := r.mu.plain, r.mu.plainOf == c
+	plain := r.mu.plain
 	r.mu.Unlock()
-	if !found {
+	if plain == nil {
 		var err error
 		if plain, err = r.of.store.plainOf(c); err != nil {
 			return nil, err
 		}
 		r.mu.Lock()
-		r.mu.plain, r.mu.plainOf = plain, c
+		r.mu.plain = plain
 		r.mu.Unlock()
 	}
 	return c.item(plain, at), nil
 }
 
-// making is a chunk of initial events that is being made for one watch. Others
-// that need it wait.
+// making is a chunk of initial events that is being made, once for all watches that need it
+// at the same time.
 type making struct {
 	ids   []identity
-	done  chan struct{}
-	chunk *chunk // nil if it could not be made
+	chunk func() (*chunk, error)
 }
-
-// errAbandoned is why there is no chunk although somebody was about to make it.
-var errAbandoned = errors.New("the encoding of initial events was abandoned")
 
 // chunkOf returns the chunk with the events of a part, and keeps it if there is
 // room. made is the part if the chunk was made for it, and says which of its
 // events were encoded; otherwise nil.
 func (s *Store) chunkOf(id string, p part, encode Encode) (c *chunk, made *part, err error) {
-	at := place{s.formatOf(id), p.elements[0].Key}
+	f := s.formatOf(id)
+	at := place{f, p.elements[0].Key}
 	s.mu.Lock()
-	for _, c := range s.mu.chunks[at] {
-		if slices.Equal(c.ids, p.ids) {
-			s.mu.Unlock()
-			c.used.Store(s.lists.Load())
-			c.useful.Store(true)
-			return c, nil, nil
-		}
-	}
-	if other := s.mu.making[at]; other != nil && slices.Equal(other.ids, p.ids) {
-		s.mu.Unlock()
-		<-other.done
-		if other.chunk == nil {
-			return nil, nil, errAbandoned
-		}
-		return other.chunk, nil, nil
-	}
-	var previous *chunk
-	if variants := s.mu.chunks[at]; len(variants) > 0 {
-		previous = variants[0]
-	}
-	mine := &making{ids: p.ids, done: make(chan struct{})}
-	first := s.mu.making[at] == nil
-	if first {
-		s.mu.making[at] = mine
-	}
-	s.mu.Unlock()
-	defer func() {
-		if first {
-			s.mu.Lock()
-			delete(s.mu.making, at)
-			s.mu.Unlock()
-		}
-		mine.chunk = c
-		close(mine.done)
-	}()
-	p.compare(previous)
-	if c, err = encodeChunk(at, &p, encode); err != nil {
-		return nil, nil, err
-	}
-	p.chunk, p.keep = c, true
-	s.keep([]part{p})
-	return c, &p, nil
-}
-
-// encodeChunk makes the chunk of a part: of the events that the previous chunk has,
-// and by encoding the others.
-func encodeChunk(at place, p *part, encode Encode) (*chunk, error) {
-	made := emptyChunk(at, p.ids)
-	var previous []byte
-	if p.previous != nil {
-		made.follow(p.previous)
-		if p.lacks < len(p.ids) {
+	c, previous := s.find(at, p.ids)
+	m := s.mu.making[at]
+	mine := c == nil && (m == nil || !slices.Equal(m.ids, p.ids))
+	if mine {
+		m = &making{ids: p.ids}
+		m.chunk = sync.OnceValues(func() (*chunk, error) {
+			defer s.made(at, m)
+			p.compare(previous)
 			var err error
-			if previous, _, err = p.previous.plain(nil); err != nil {
+			if p.chunk, err = newChunk(f, &p, func(e *watchcache.Element, to *pieces) error { return encode(e, to) }); err != nil {
 				return nil, err
 			}
-		}
+			p.keep = true
+			s.keep([]part{p})
+			return p.chunk, nil
+		})
+		s.mu.making[at] = m
 	}
-	var plain joined
-	for i, e := range p.elements {
-		if p.from != nil && p.from[i] >= 0 {
-			plain.pieces = append(plain.pieces, p.previous.item(previous, p.from[i]))
-		} else if err := encode(e, &plain); err != nil {
-			return nil, err
-		}
-		for ; plain.counted < len(plain.pieces); plain.counted++ {
-			plain.length += len(plain.pieces[plain.counted])
-		}
-		made.ends[i] = plain.length
+	s.mu.Unlock()
+	if c != nil {
+		return c, nil, nil
 	}
-	made.content.Store(&content{plain: slices.Concat(plain.pieces...)})
-	return made, nil
+	if c, err = m.chunk(); mine {
+		made = &p
+	}
+	return c, made, err
 }
 
-// joined is a writer that keeps its input in pieces.
-type joined struct {
-	pieces          [][]byte
-	counted, length int
-}
-
-// Write implements io.Writer.
-func (j *joined) Write(p []byte) (int, error) {
-	j.pieces = append(j.pieces, slices.Clone(p))
-	return len(p), nil
+// made ends the making of a chunk.
+func (s *Store) made(at place, m *making) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.making[at] == m {
+		delete(s.mu.making, at)
+	}
 }
 
 // formatOf returns the format of events that an encoder with the identifier makes.
@@ -260,13 +203,13 @@ func (s *Store) formatOf(id string) *format {
 		return f.(*format)
 	}
 	of := formatID{encoder: runtime.Identifier(id)}
-	f, _ := s.formats.LoadOrStore(id, &format{id: of, seed: newFormatSeed(of)})
+	f, _ := s.formats.LoadOrStore(id, &format{id: of, syntax: eventSyntax, seed: newFormatSeed(of)})
 	return f.(*format)
 }
 
 // plainOf returns the events of a chunk.
 func (s *Store) plainOf(c *chunk) ([]byte, error) {
-	plain, made, err := c.plain(nil)
+	plain, made, err := c.plain()
 	if err != nil {
 		return nil, err
 	}
@@ -288,7 +231,7 @@ func (s *Store) deflatedOf(c *chunk, framed bool) (*deflated, error) {
 	if has != nil && has.framed == framed {
 		return has, nil
 	}
-	plain, _, err := c.plain(nil)
+	plain, _, err := c.plain()
 	if err != nil {
 		return nil, err
 	}

@@ -124,8 +124,6 @@ type format struct {
 	id     formatID
 	syntax syntax
 	seed   uint64 // differs from those of other formats
-	// separator stands between two items; nil until it was learnt.
-	separator atomic.Pointer[[]byte]
 	// proven: one list had the bytes that the server's own encoder made. refused:
 	// one had not, or did not look as expected; nothing is kept from then on.
 	proven, refused atomic.Bool
@@ -221,7 +219,7 @@ func (t *templateEncoder) proveSome(a *assembly, parts int) {
 	if a.format.proven.Load() {
 		return
 	}
-	some := &assembly{format: a.format, frame: a.frame, separator: a.separator, parts: a.parts[:parts]}
+	some := &assembly{format: a.format, frame: a.frame, parts: a.parts[:parts]}
 	last := &some.parts[parts-1]
 	positions := make([]int, last.first+len(last.elements))
 	for i := range positions {

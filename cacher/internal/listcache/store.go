@@ -39,7 +39,7 @@ type Store struct {
 	mu struct {
 		sync.RWMutex
 		chunks map[place][]*chunk // the newest first
-		making map[place]*making  // the chunks of initial events that are being made
+		making map[place]*making  // chunks of initial events
 		queue  *list.List         // of *chunk, about in the order of their last use
 		// twice are the chunks that are kept plain and compressed, about in the order of the
 		// last use of their plain bytes.
@@ -89,26 +89,13 @@ func (s *Store) clear() {
 //
 // A list that changes nearly completely each time is not worth keeping.
 func (s *Store) lookUp(f *format, parts []part) {
-	now := s.lists.Add(1)
+	s.lists.Add(1)
 	s.mu.RLock()
 	missing := false
 	for i := range parts {
 		p := &parts[i]
-		variants := s.mu.chunks[place{f, p.elements[0].Key}]
-		for _, c := range variants {
-			if slices.Equal(c.ids, p.ids) {
-				c.used.Store(now)
-				c.useful.Store(true)
-				p.chunk = c
-				break
-			}
-		}
-		if p.chunk == nil {
-			missing = true
-			if len(variants) > 0 {
-				p.previous = variants[0]
-			}
-		}
+		p.chunk, p.previous = s.find(place{f, p.elements[0].Key}, p.ids)
+		missing = missing || p.chunk == nil
 	}
 	s.mu.RUnlock()
 	if missing {
@@ -119,6 +106,23 @@ func (s *Store) lookUp(f *format, parts []part) {
 		}
 		s.admit(f, parts)
 	}
+}
+
+// find returns the chunk of these elements at a place; if there is none, the latest chunk at
+// the place. The caller holds mu.
+func (s *Store) find(at place, ids []identity) (c, previous *chunk) {
+	variants := s.mu.chunks[at]
+	for _, c := range variants {
+		if slices.Equal(c.ids, ids) {
+			c.used.Store(s.lists.Load())
+			c.useful.Store(true)
+			return c, nil
+		}
+	}
+	if len(variants) > 0 {
+		previous = variants[0]
+	}
+	return nil, previous
 }
 
 func (s *Store) admit(f *format, parts []part) {

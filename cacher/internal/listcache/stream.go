@@ -6,7 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"hash/crc32"
+	"errors"
 	"hash/maphash"
 	"io"
 	"net/http"
@@ -18,18 +18,29 @@ import (
 	"k8s.io/apiserver/pkg/server/routine"
 )
 
-// Stream connects the response to a watch with the cache that sends its events, to which
-// the context carries it. Initial events are collected, so that the connection gets many
+// Stream is the response to a watch. The context of the request carries it to the cache that
+// sends the watch's events. Initial events are collected, so that the connection gets many
 // at once. The body of a watch that the server would compress is one member of gzip, of
 // blocks that were made once for all watches that are sent the same (gzip.go). A Stream is
 // for the goroutine that serves the watch.
 type Stream struct {
-	// to is nil until the response has begun.
-	to *streamWriter
+	http.ResponseWriter
+	events *Events
+	// wanted: the response must be compressed if it is a watch; compressed: it is.
+	wanted, compressed bool
 	// next is the initial event that is about to be written.
 	next next
 	// proven is a writer that has passed an event to the response unchanged.
 	proven io.Writer
+	// within: the event that was written last is one of a run, and not the last.
+	within bool
+	body   member
+	// plain has written bytes that are not compressed yet, for this watch alone.
+	plain []byte
+	// sent is a chunk that was sent compressed with its first event; of the others, those
+	// before at have been written. It is nil after the last one.
+	sent *chunk
+	at   int
 }
 
 // next is an initial event on its way to the response.
@@ -63,12 +74,16 @@ func streamOf(ctx context.Context) *Stream {
 // decompressed. Nobody reads or writes it.
 var blank = make([]byte, 1<<20)
 
-// write writes one of a run's events to w, which is the response or leads to it.
-func (s *Stream) write(r *Run, c *chunk, at int, w io.Writer) (err error) {
+// errOrder ends a watch whose response has not received a placeholder, or an event that was
+// sent already.
+var errOrder = errors.New("the response to a watch has not received the events that were written to it")
+
+// event writes one of a run's events to w, which is the response or leads to it.
+func (s *Stream) event(r *Run, c *chunk, at int, w io.Writer) (err error) {
 	s.next = next{run: r, chunk: c, at: at}
 	defer func() { s.next = next{} }()
 	n := c.itemLength(at)
-	stands := s.to != nil && s.to.compressed && s.proven == w && n <= len(blank)
+	stands := s.compressed && s.proven == w && n <= len(blank) && (at == 0 || s.sent == c)
 	if stands {
 		s.next.bytes, s.next.stands = blank[:n], true
 	} else if s.next.bytes, err = r.event(c, at); err != nil {
@@ -100,302 +115,162 @@ func (l *Listings) Stream(next http.Handler, asks func(*http.Request) (watch, co
 			next.ServeHTTP(w, request)
 			return
 		}
-		stream := &Stream{}
-		stream.to = &streamWriter{ResponseWriter: w, stream: stream, events: &l.events, wanted: compressed}
+		stream := &Stream{ResponseWriter: w, events: &l.events, wanted: compressed, body: member{out: collected{to: w}}}
 		inner := request.WithContext(context.WithValue(request.Context(), streamKey{}, stream))
 		if compressed {
 			l.events.on.Store(true)
 			inner.Header = request.Header.Clone()
 			inner.Header.Del("Accept-Encoding")
 		}
-		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(stream.to), inner)
+		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(stream), inner)
 		// The server may serve the watch once its handlers have returned.
-		if !routine.AppendTask(inner.Context(), &routine.Task{Func: stream.to.finish}) {
-			stream.to.finish()
+		if !routine.AppendTask(inner.Context(), &routine.Task{Func: stream.finish}) {
+			stream.finish()
 		}
 	})
 }
 
-// streamWriter is the response to a watch.
-type streamWriter struct {
-	http.ResponseWriter
-	stream *Stream
-	events *Events
-	// wanted: the response must be compressed if it is a watch.
-	wanted, compressed bool
-	// within: the event that was written last is one of a run, and not the last.
-	within bool
-	out    collected
-	member streamMember
-}
-
-var _ responsewriter.UserProvidedDecorator = (*streamWriter)(nil)
+var _ responsewriter.UserProvidedDecorator = (*Stream)(nil)
 
 // Unwrap implements responsewriter.UserProvidedDecorator.
-func (w *streamWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (s *Stream) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
-func (w *streamWriter) WriteHeader(status int) {
-	if header := w.Header(); w.wanted && status == http.StatusOK && header.Get("Content-Encoding") == "" {
-		w.compressed = true
+func (s *Stream) WriteHeader(status int) {
+	if header := s.Header(); s.wanted && status == http.StatusOK && header.Get("Content-Encoding") == "" {
+		s.compressed = true
 		header.Set("Content-Encoding", "gzip")
 		header.Add("Vary", "Accept-Encoding")
+		_ = s.body.out.add(gzipHeader[:]) // writes nothing yet
 	}
-	w.ResponseWriter.WriteHeader(status)
+	s.ResponseWriter.WriteHeader(status)
 }
 
 // Write implements http.ResponseWriter.
-func (w *streamWriter) Write(p []byte) (int, error) {
-	err := w.write(p)
+func (s *Stream) Write(p []byte) (int, error) {
+	err := s.write(p)
 	if err != nil {
 		return 0, err
 	}
 	return len(p), nil
 }
 
-func (w *streamWriter) write(p []byte) error {
-	w.out.to = w.ResponseWriter
-	next := &w.stream.next
+func (s *Stream) write(p []byte) error {
+	next := &s.next
 	initial := next.run != nil && !next.taken
 	switch {
 	case initial && next.is(p):
 		next.taken = true
-		w.within = next.at < len(next.chunk.ids)-1
-		if w.compressed {
-			return w.member.initial(&w.out, next)
+		s.within = next.at < len(next.chunk.ids)-1
+		if s.compressed {
+			return s.initial(next)
 		}
-		return w.out.add(p)
+		return s.body.out.add(p)
 	case initial && len(p) == lengthBytes && int(binary.BigEndian.Uint32(p)) == len(next.bytes):
 		next.framed = true
-		if w.compressed {
+		if s.compressed {
 			return nil
 		}
-		return w.out.add(p)
+		return s.body.out.add(p)
 	}
-	w.within = false
-	if w.compressed {
-		if event := w.events.find(p); event != nil {
-			return w.member.shared(&w.out, event.compressed())
+	s.within = false
+	if !s.compressed {
+		if err := s.body.out.send(); err != nil {
+			return err
 		}
-		return w.member.own(&w.out, p)
-	}
-	if err := w.out.send(); err != nil {
+		_, err := s.ResponseWriter.Write(p)
 		return err
 	}
-	_, err := w.ResponseWriter.Write(p)
-	return err
+	if event := s.events.find(p); event != nil {
+		return s.shared(event.compressed())
+	}
+	return s.own(p)
+}
+
+// initial takes an event of a run. All events of the run are sent with its first one, in
+// their compressed form: the reader writes each of them (see ShareInitialEvents).
+func (s *Stream) initial(n *next) error {
+	switch {
+	case s.sent == nil && n.at == 0:
+		store := n.run.of.store
+		d, err := store.deflatedOf(n.chunk, n.framed)
+		store.share.Settle()
+		if err == nil {
+			err = s.shared(d)
+		}
+		if err != nil {
+			return err
+		}
+		s.sent, s.at = n.chunk, 0
+	case s.sent == nil: // the first event has not come as it was written
+		if n.framed {
+			s.plain = binary.BigEndian.AppendUint32(s.plain, uint32(len(n.bytes)))
+		}
+		return s.own(n.bytes)
+	case s.sent != n.chunk || s.at != n.at:
+		return errOrder
+	}
+	if s.at++; s.at == len(n.chunk.ids) {
+		s.sent = nil
+	}
+	return nil
 }
 
 // Flush implements http.Flusher. Within a run, Flush leaves the events to the next one.
-func (w *streamWriter) Flush() {
-	if w.within {
+func (s *Stream) Flush() {
+	if s.within {
 		return
 	}
-	w.out.to = w.ResponseWriter
-	if w.compressed {
-		_ = w.member.settle(&w.out)
-	}
-	_ = w.out.send() // and the next Write says so
-	if flusher, ok := w.ResponseWriter.(http.Flusher); ok {
+	_ = s.settle()
+	_ = s.body.out.send() // and the next Write says so
+	if flusher, ok := s.ResponseWriter.(http.Flusher); ok {
 		flusher.Flush()
 	}
 }
 
-// finish ends the body.
-func (w *streamWriter) finish() {
-	w.out.to = w.ResponseWriter
-	if w.compressed {
-		_ = w.member.end(&w.out)
+// finish ends the body. An error means that the client is gone.
+func (s *Stream) finish() {
+	if !s.compressed {
+		_ = s.body.out.send()
+	} else if s.settle() == nil {
+		_ = s.body.end(nil)
 	}
-	_ = w.out.send() // an error means that the client is gone
 }
 
 // lengthBytes is the size of the length in front of each event in protobuf.
 const lengthBytes = 4
 
-// collected is a buffer in front of a response. Small writes would each wake up the
-// goroutine of the connection.
-type collected struct {
-	to     io.Writer
-	buffer *[]byte // nil if there is nothing
-	err    error   // of the last send
-}
-
-var collectedBuffers = sync.Pool{New: func() any {
-	b := make([]byte, 0, memberWrites)
-	return &b
-}}
-
-// add writes p, now or with later bytes.
-func (c *collected) add(p []byte) error {
-	if c.err != nil {
-		return c.err
-	}
-	if c.buffer != nil && len(*c.buffer)+len(p) > memberWrites {
-		if err := c.send(); err != nil {
-			return err
-		}
-	}
-	if len(p) > memberWrites {
-		_, c.err = c.to.Write(p)
-		return c.err
-	}
-	if c.buffer == nil {
-		c.buffer = collectedBuffers.Get().(*[]byte)
-	}
-	*c.buffer = append(*c.buffer, p...)
-	return nil
-}
-
-// send writes the collected bytes. After a failed write all writes fail, and the buffer
-// is not used again, because the connection may still be reading it.
-func (c *collected) send() error {
-	if c.buffer == nil || c.err != nil {
-		return c.err
-	}
-	buffer := c.buffer
-	c.buffer = nil
-	if _, c.err = c.to.Write(*buffer); c.err != nil {
-		return c.err
-	}
-	*buffer = (*buffer)[:0]
-	collectedBuffers.Put(buffer)
-	return nil
-}
-
 // storedBytes is up to how many bytes are not worth compressing.
 const storedBytes = 32
 
-// streamMember is the body of one watch as a member of gzip.
-type streamMember struct {
-	begun    bool
-	checksum uint32
-	length   int
-	// plain has written bytes that are not compressed yet, for this watch alone.
-	plain []byte
-	// run and chunk have events, before at, that were written and must still be sent: nil
-	// if there are none.
-	run    *Run
-	chunk  *chunk
-	at     int
-	framed bool
-}
-
-// initial writes an event of a run. The events of a run that come one after the
-// other are sent in their compressed form once the last one has come.
-func (m *streamMember) initial(out *collected, n *next) error {
-	if m.run != n.run || m.chunk != n.chunk || m.at != n.at || m.framed != n.framed {
-		if err := m.breakOff(); err != nil {
-			return err
-		}
-		if n.at > 0 {
-			return m.add(n.run, n.chunk, n.at, n.framed)
-		}
-		m.run, m.chunk, m.at, m.framed = n.run, n.chunk, 0, n.framed
-	}
-	if m.at++; m.at < len(m.chunk.ids) {
-		return nil
-	}
-	store := m.run.of.store
-	d, err := store.deflatedOf(m.chunk, m.framed)
-	store.share.Settle()
-	m.run, m.chunk, m.at = nil, nil, 0
-	if err != nil {
-		return err
-	}
-	return m.shared(out, d)
-}
-
-// breakOff has the events of a run that does not go on compressed by themselves.
-func (m *streamMember) breakOff() error {
-	run, chunk, n := m.run, m.chunk, m.at
-	m.run, m.chunk, m.at = nil, nil, 0
-	for i := range n {
-		if err := m.add(run, chunk, i, m.framed); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// add adds an event to the bytes that are compressed for this watch alone.
-func (m *streamMember) add(r *Run, c *chunk, at int, framed bool) error {
-	event, err := r.event(c, at)
-	if err != nil {
-		return err
-	}
-	if framed {
-		m.plain = binary.BigEndian.AppendUint32(m.plain, uint32(len(event)))
-	}
-	m.plain = append(m.plain, event...)
-	return nil
-}
-
 // own writes bytes that are for this watch alone.
-func (m *streamMember) own(out *collected, p []byte) error {
-	if err := m.breakOff(); err != nil {
-		return err
+func (s *Stream) own(p []byte) error {
+	s.plain = append(s.plain, p...)
+	if len(s.plain) < collectedBytes {
+		return s.body.out.err
 	}
-	m.plain = append(m.plain, p...)
-	if len(m.plain) < memberWrites {
-		return out.err
-	}
-	return m.settle(out)
+	return s.settle()
 }
 
 // shared writes events that are already compressed.
-func (m *streamMember) shared(out *collected, d *deflated) error {
-	if err := m.settle(out); err != nil {
+func (s *Stream) shared(d *deflated) error {
+	if err := s.settle(); err != nil {
 		return err
 	}
-	return m.put(out, d)
+	return s.body.add(d)
 }
 
-// settle compresses all pending bytes.
-func (m *streamMember) settle(out *collected) error {
-	if err := m.breakOff(); err != nil {
-		return err
-	}
-	p := m.plain
-	m.plain = nil // a watch may be idle for long
+// settle compresses the bytes that are for this watch alone.
+func (s *Stream) settle() error {
+	p := s.plain
+	s.plain = nil // a watch may be idle for long
 	switch {
 	case len(p) == 0:
-		return out.err
+		return s.body.out.err
 	case len(p) > storedBytes:
-		return m.put(out, deflate(p))
+		return s.body.add(deflate(p))
 	}
-	return m.put(out, &deflated{
-		blocks: appendStored(nil, p, false), length: uint32(len(p)), checksum: crc32.ChecksumIEEE(p), shift: byteShift(len(p)),
-	})
-}
-
-// put adds blocks to the member.
-func (m *streamMember) put(out *collected, d *deflated) error {
-	if err := m.begin(out); err != nil {
-		return err
-	}
-	m.checksum = appendedChecksum(m.checksum, d.checksum, d.shift)
-	m.length += int(d.length)
-	return out.add(d.blocks)
-}
-
-func (m *streamMember) begin(out *collected) error {
-	if m.begun {
-		return nil
-	}
-	m.begun = true
-	return out.add(gzipHeader[:])
-}
-
-// end ends the member.
-func (m *streamMember) end(out *collected) error {
-	if err := m.settle(out); err != nil {
-		return err
-	}
-	if err := m.begin(out); err != nil {
-		return err
-	}
-	return out.add(appendGzipTrailer(appendStored(nil, nil, true), m.checksum, m.length))
+	return s.body.stored(p)
 }
 
 // Events finds the compressed form of watch events by their bytes, for the responses of

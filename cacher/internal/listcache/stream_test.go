@@ -91,8 +91,8 @@ func runsOf(i *Initial, elements []*watchcache.Element) (runs []*Run) {
 	return runs
 }
 
-// A client reads what was written to its watch, in whatever order and with whatever
-// flushed and left out, and with or without room to keep it.
+// A client reads what was written to its watch, with whatever flushed, and with or without
+// room to keep it; where initial events are not shared, with whatever left out and in between.
 func TestStreams(t *testing.T) {
 	for round := range uint64(40) {
 		t.Run(fmt.Sprint(round), func(t *testing.T) { requireStreams(t, rand.New(rand.NewPCG(round, 1))) })
@@ -123,7 +123,8 @@ func requireStreams(t *testing.T, random *rand.Rand) {
 		var want bytes.Buffer
 		toWant := &framing{&want, lengths}
 		got := served(t, l, compressed, func(ctx context.Context, w http.ResponseWriter) {
-			if random.IntN(4) > 0 {
+			shared := random.IntN(4) > 0
+			if shared {
 				ctx = l.ShareInitialEvents(ctx)
 			}
 			initial := store.Initial(ctx)
@@ -134,7 +135,7 @@ func requireStreams(t *testing.T, random *rand.Rand) {
 				}
 			}
 			id := []string{"json", "protobuf"}[random.IntN(2)]
-			leavesOut := random.IntN(3) == 0
+			leavesOut := !shared && random.IntN(3) == 0
 			for _, run := range runsOf(initial, elements) {
 				for at, e := range run.Elements() {
 					if leavesOut && random.IntN(20) == 0 {
@@ -147,7 +148,7 @@ func requireStreams(t *testing.T, random *rand.Rand) {
 					}
 					require.NoError(t, encodeEvent(e, toWant))
 					flush()
-					if random.IntN(50) == 0 {
+					if last := at == len(run.Elements())-1; (last || !shared) && random.IntN(20) == 0 {
 						_, err := out.Write([]byte("between\n"))
 						require.NoError(t, err)
 						_, _ = toWant.Write([]byte("between\n"))
@@ -311,5 +312,50 @@ func TestStreamOfAClientThatIsGone(t *testing.T) {
 				ServeHTTP(&failingResponse{httptest.NewRecorder(), left}, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
 			require.True(t, failed, "%d writes", left)
 		}
+	}
+}
+
+// A run's events are sent with its first one: what comes in between follows them, and a
+// reader that leaves one out has its watch ended.
+func TestRunsThatAreNotWrittenInOrder(t *testing.T) {
+	l := &Listings{}
+	_, lists := bytebudget.New(1 << 20)
+	store := NewStore(lists)
+	var elements []*watchcache.Element
+	for i := range maxChunkItems {
+		elements = append(elements, element(i, 1))
+	}
+	for _, leavesOut := range []bool{false, true} {
+		var want bytes.Buffer
+		got := served(t, l, true, func(ctx context.Context, w http.ResponseWriter) {
+			var run *Run
+			for _, r := range runsOf(store.Initial(l.ShareInitialEvents(ctx)), elements) {
+				if run = r; len(run.Elements()) >= minItems {
+					break
+				}
+			}
+			require.GreaterOrEqual(t, len(run.Elements()), minItems)
+			for at, e := range run.Elements() {
+				want.Write(eventOf(e))
+				if leavesOut && at == 1 {
+					continue
+				}
+				_, ok, err := run.Write(at, "json", encodeEvent, w)
+				require.True(t, ok)
+				if leavesOut && at > 1 {
+					require.ErrorIs(t, err, errOrder)
+					continue
+				}
+				require.NoError(t, err)
+				if at == 1 {
+					_, err := w.Write([]byte("between\n"))
+					require.NoError(t, err)
+				}
+			}
+		})
+		if !leavesOut {
+			want.WriteString("between\n")
+		}
+		require.Equal(t, want.String(), string(got))
 	}
 }

@@ -89,8 +89,7 @@ func (m *representer) wholeTable(table *metav1.Table, w io.Writer) error {
 // keptTable is a Table about to be written: its frame, cells, and the chunks with the
 // metadata.
 type keptTable struct {
-	frame     *frame
-	separator []byte // between rows
+	frame *frame
 	// cells has the rows up to where the object is, next to each other; ends has
 	// where each of them ends.
 	cells    []byte
@@ -128,12 +127,12 @@ func (m *representer) keptTable(table *metav1.Table, items reflect.Value) (*kept
 		}
 		return &fewer, nil
 	}}
-	frame, separator, err := rows.learn(m.serializer.format(formatID{encoder: "rows:" + m.encoder.Identifier(), list: reflect.TypeOf(table)}, m.syntax))
+	frame, err := rows.learn(m.syntax)
 	if err != nil {
 		return nil, err
 	}
 	filled.store = m.noted.store
-	made := &keptTable{frame: frame, separator: separator, metadata: filled}
+	made := &keptTable{frame: frame, metadata: filled}
 	return made, made.encodeCells(table.Rows)
 }
 
@@ -181,7 +180,7 @@ func (t *keptTable) write(w io.Writer) error {
 		}
 		for at := range p.elements {
 			if i > 0 || at > 0 {
-				buffer.Write(t.separator)
+				buffer.Write(comma)
 			}
 			t.appendRow(buffer, p, at, plain)
 			if buffer.Len() >= tableBuffer {
@@ -210,6 +209,6 @@ func (t *keptTable) appendRow(to *bytes.Buffer, p *part, at int, plain []byte) {
 	}
 	to.Write(t.cells[begin:t.ends[p.first+at]])
 	item := p.chunk.item(plain, at)
-	to.Write(item[:len(item)-len(t.metadata.separator)])
+	to.Write(item[:len(item)-len(comma)])
 	to.WriteString(endOfRow)
 }

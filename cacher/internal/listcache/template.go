@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
 // A batch of missing items, which are encoded at once, has at most so many, but for its
@@ -78,33 +80,32 @@ func (t *templateEncoder) encoded(positions ...int) ([]byte, error) {
 	return t.buffer.Bytes(), nil
 }
 
-// learn returns the frame of the list, and the separator of items.
-func (t *templateEncoder) learn(f *format) (*frame, []byte, error) {
+// learn returns the frame of the list.
+func (t *templateEncoder) learn(s syntax) (*frame, error) {
 	empty, err := t.encoded()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	empty = slices.Clone(empty)
 	one, err := t.encoded(0)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	frame, item, ok := newFrame(f.syntax, empty, one)
+	frame, ok := newFrame(s, empty, one)
 	if !ok {
-		return nil, nil, errFrame
+		return nil, errFrame
 	}
-	separator, err := t.separator(f, frame, item)
-	return frame, separator, err
+	return frame, nil
 }
 
 // assemble learns the frame of the list and makes the chunks that are missing; later:
 // while the list is written.
 func (t *templateEncoder) assemble(f *format, parts []part, later bool) (*assembly, error) {
-	frame, separator, err := t.learn(f)
+	frame, err := t.learn(f.syntax)
 	if err != nil {
 		return nil, err
 	}
-	a := &assembly{format: f, frame: frame, separator: separator, parts: parts}
+	a := &assembly{format: f, frame: frame, parts: parts}
 	if later {
 		a.rest = &deferred{encoder: t}
 		return a, nil
@@ -160,10 +161,10 @@ func (t *templateEncoder) batch(a *assembly, begin int) (end, homeless int, err 
 			}
 		}
 	}
-	if err := t.make(a.format, a.frame, a.separator, a.parts[begin:end]); err != nil {
+	if err := t.make(a.format, a.frame, a.parts[begin:end]); err != nil {
 		return end, 0, err
 	}
-	homeless = t.keep(a.parts[begin:end], len(a.separator))
+	homeless = t.keep(a.parts[begin:end], len(a.format.syntax.separator()))
 	if homeless > 0 && !t.whole {
 		// Others that nobody has would find no room either.
 		for i := range a.parts[end:] {
@@ -218,7 +219,7 @@ func (t *templateEncoder) compress(parts []part, separator int, which func(*part
 }
 
 // make makes the missing chunks of parts. t.positions are the items without a chunk.
-func (t *templateEncoder) make(f *format, frame *frame, separator []byte, parts []part) error {
+func (t *templateEncoder) make(f *format, frame *frame, parts []part) error {
 	var items []byte
 	if len(t.positions) > 0 {
 		encoded, err := t.encoded(t.positions...)
@@ -230,11 +231,21 @@ func (t *templateEncoder) make(f *format, frame *frame, separator []byte, parts 
 			return errFrame
 		}
 	}
-	cutter := cutter{syntax: f.syntax, separator: separator, rest: items}
+	cutter := cutter{syntax: f.syntax, rest: items}
+	next := func(_ *watchcache.Element, to *pieces) error {
+		item, ok := cutter.next()
+		if !ok {
+			return errFrame
+		}
+		to.add(item)
+		to.add(f.syntax.separator())
+		return nil
+	}
 	for i := range parts {
 		if p := &parts[i]; p.chunk == nil {
-			if p.chunk = newChunk(f, p, &cutter); p.chunk == nil {
-				return errFrame
+			var err error
+			if p.chunk, err = newChunk(f, p, next); err != nil {
+				return err
 			}
 		}
 	}
@@ -242,39 +253,4 @@ func (t *templateEncoder) make(f *format, frame *frame, separator []byte, parts 
 		return errFrame
 	}
 	return nil
-}
-
-// separator returns the bytes between two items, learnt from a list of two, once for each
-// format. first is the list's first item.
-func (t *templateEncoder) separator(f *format, frame *frame, first []byte) ([]byte, error) {
-	if known := f.separator.Load(); known != nil {
-		return *known, nil
-	}
-	first = slices.Clone(first)
-	one, err := t.encoded(1)
-	if err != nil {
-		return nil, err
-	}
-	second, ok := frame.items(one)
-	if !ok || len(second) == 0 {
-		return nil, errFrame
-	}
-	second = slices.Clone(second)
-	both, err := t.encoded(0, 1)
-	if err != nil {
-		return nil, err
-	}
-	between, ok := frame.items(both)
-	if ok {
-		between, ok = bytes.CutPrefix(between, first)
-	}
-	if ok {
-		between, ok = bytes.CutSuffix(between, second)
-	}
-	if !ok {
-		return nil, errFrame
-	}
-	separator := append([]byte{}, between...)
-	f.separator.Store(&separator)
-	return separator, nil
 }
