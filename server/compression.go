@@ -18,32 +18,26 @@ import (
 
 // withCompression serves lists and watches in the compressed form that is kept of them.
 func (i *installation) withCompression(api http.Handler) http.Handler {
-	return i.shareInitialEvents(i.lists.Stream(i.lists.Serve(api, i.asksForList), i.asksForWatch))
+	return i.shareInitialEvents(i.lists.Serve(api, i.asks))
 }
 
-// asksForList reports whether a request is a LIST of a resource that InstallAPIGroup has
-// installed, and whether the server, of itself, would compress a long response: whether
-// the request accepts gzip by the server's own rule, and the server's feature
-// APIResponseCompression is on.
-func (i *installation) asksForList(r *http.Request) (list, compressed bool) {
-	_, _, served := i.servedBy(r, "list")
-	return served != nil, served != nil && answersCompressed(r)
-}
-
-// asksForWatch reports whether a request is for a watch of a resource that InstallAPIGroup
-// has installed, and whether the server, of itself, would compress the answer: whether
-// the watch begins with the whole state and the bookmark behind it, and accepts
-// gzip, by the server's own rule and its feature WatchListCompression.
-func (i *installation) asksForWatch(r *http.Request) (watch, compressed bool) {
-	_, _, served := i.servedBy(r, "watch")
-	if served == nil || r.Header.Get("Upgrade") != "" {
-		return false, false
+// asks returns the verb of a LIST or WATCH of a resource that InstallAPIGroup has installed,
+// and whether the server, of itself, would compress a long answer: whether the request
+// accepts gzip by the server's own rule, and the server's feature is on. That is
+// APIResponseCompression for a LIST, and WatchListCompression for a WATCH, which has to
+// begin with the whole state and the bookmark behind it.
+func (i *installation) asks(r *http.Request) (verb string, compressed bool) {
+	if _, _, served := i.servedBy(r, "list"); served != nil {
+		return "list", answersCompressed(r)
+	}
+	if _, _, served := i.servedBy(r, "watch"); served == nil || r.Header.Get("Upgrade") != "" {
+		return "", false
 	}
 	if !watchesCompressed(r) {
-		return true, false
+		return "watch", false
 	}
 	opts, ok := listOptions(r)
-	return true, ok && opts.SendInitialEvents != nil && *opts.SendInitialEvents && opts.AllowWatchBookmarks
+	return "watch", ok && opts.SendInitialEvents != nil && *opts.SendInitialEvents && opts.AllowWatchBookmarks
 }
 
 // listOptions returns the options of a LIST or WATCH, as the API's handler reads them;

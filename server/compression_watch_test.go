@@ -241,8 +241,8 @@ func TestWatchesThatUpgradeAreLeftAlone(t *testing.T) {
 			if upgrade != "" {
 				r.Header.Set("Upgrade", upgrade)
 			}
-			watch, compressed := installed.asksForWatch(r)
-			require.Equal(t, upgrade == "", watch)
+			verb, compressed := installed.asks(r)
+			require.Equal(t, upgrade == "", verb == "watch")
 			require.Equal(t, upgrade == "" && encoding == "gzip" && serverCompressesWatches, compressed)
 		}
 	}

@@ -27,8 +27,8 @@ import (
 //
 // Lists of custom resources in compact JSON, plain or compressed, are answered from
 // kept bytes from then on, as with InstallAPIGroup: for all served versions,
-// namespaces, selectors and pages; and lists as PartialObjectMetadataList, in compact
-// JSON and in protobuf. Responses stay the same to the byte. Everything else is encoded
+// namespaces, selectors and pages; and lists as PartialObjectMetadataList of v1, in
+// compact JSON and in protobuf. Responses stay the same to the byte. Everything else is encoded
 // as before: Tables, YAML and CBOR, indented JSON, responses that an audit log has at
 // level RequestResponse, lists from storage, lists of fewer than four items, and the
 // first list of each user.
@@ -76,11 +76,9 @@ func customResourceList(r *http.Request) (list cacher.CustomList, ok bool) {
 	if asked.Convert == nil {
 		return list, isJSON
 	}
-	made := &list.Metadata
-	made.Version, made.Protobuf = asked.Convert.Version, media.MediaType == runtime.ContentTypeProtobuf
-	made.Encoder = codecs.EncoderForVersion(media.Serializer, asked.Convert.GroupVersion())
-	// The items do not come last in protobuf's v1beta1.
-	return list, asked.Convert.Kind == "PartialObjectMetadataList" && (isJSON || (made.Protobuf && made.Version == metav1.SchemeGroupVersion.Version))
+	list.Protobuf = media.MediaType == runtime.ContentTypeProtobuf
+	list.Metadata = codecs.EncoderForVersion(media.Serializer, metav1.SchemeGroupVersion)
+	return list, *asked.Convert == metav1.SchemeGroupVersion.WithKind("PartialObjectMetadataList") && (isJSON || list.Protobuf)
 }
 
 // customForms is what handlers of custom resources accept: no object of theirs has a

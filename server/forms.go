@@ -158,7 +158,12 @@ func (g *servedGroup) formOf(r *http.Request, storage listerWithTables) (*cacher
 		!same(info.Serializer, asked.Accepted.Serializer) { // indented
 		return nil, "", false
 	}
-	form := &cacher.Representation{Serializer: apihelpers.GetMetaInternalVersionCodecs()}
+	codecs := apihelpers.GetMetaInternalVersionCodecs()
+	own, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), info.MediaType)
+	if !ok {
+		return nil, "", false
+	}
+	form := &cacher.Representation{Encoder: codecs.EncoderForVersion(own.Serializer, metav1.SchemeGroupVersion)}
 	switch asked.Convert.Kind {
 	case "PartialObjectMetadataList":
 	case "Table":

@@ -214,7 +214,7 @@ const asJSON = "application/json"
 // kept bytes.
 var (
 	otherForms = append([]string{
-		asTable, asTable + "beta1",
+		asTable, asTable + "beta1", asMetadata + "beta1",
 		"application/yaml", "application/vnd.kubernetes.protobuf", "text/plain", "", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
 		"application/yaml;as=Table;g=meta.k8s.io;v=v1", "application/yaml;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
 		"application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1", "application/json;as=Table;g=meta.k8s.io;v=v2", asProtobufMetadata + "beta1",
@@ -223,7 +223,7 @@ var (
 		"application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
 		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
 	}, keptForms...)
-	keptForms = []string{asMetadata, asMetadata + "beta1", asProtobufMetadata}
+	keptForms = []string{asMetadata, asProtobufMetadata}
 )
 
 const (
@@ -312,7 +312,7 @@ func (f *fixture) compare(t *testing.T, version, plural string, round int) {
 	}
 	all += "?resourceVersion=0&limit=0"
 	f.expectServedFromKeptBytes(t, all, asJSON, 1000)
-	for _, accept := range []string{asMetadata, asMetadata + "beta1", asProtobufMetadata} {
+	for _, accept := range keptForms {
 		f.expectServedFromKeptBytes(t, all, accept, 1000)
 	}
 }

@@ -15,20 +15,26 @@ import (
 // errFrame: the server's own encoder does not write the same frame around all items.
 var errFrame = errors.New("the encoder does not put items next to each other as expected")
 
+// errRoom: most of a list would be encoded for this one request, at the cost of the
+// server's own encoder, and in protobuf be in memory as a whole.
+var errRoom = errors.New("there is no room for the bytes of a list")
+
 // assembly is a list about to be written: its frame, and the chunks with its items.
 type assembly struct {
-	format *format
-	// store keeps the chunks; nil if the list is only to be compared.
+	format   *format
 	store    *Store
 	response *compressedWriter
 	frame    *frame
 	parts    []part
-	// rest makes the chunks that are missing while the list is written; nil if none
-	// is missing.
-	rest *deferred
-	// once: the list is not written again.
-	once bool
+	// items encodes the items that no chunk has.
+	items *templateEncoder
+	// compressed: the list is likely to be sent compressed. long: it is longer than
+	// compressedFrom. sending: it is written to the client, and not just compared.
+	compressed, long, sending bool
 }
+
+// encodeTo writes one list.
+type encodeTo = func(io.Writer) error
 
 // assemble returns the encoding of a list, nil if the server's own encoder must encode it.
 func (e *listEncoder) assemble(list runtime.Object, noted *listing, stock encode) *assembly {
@@ -40,49 +46,89 @@ func (e *listEncoder) assemble(list runtime.Object, noted *listing, stock encode
 		return nil
 	}
 	f := e.serializer.format(formatID{e.Identifier(), reflect.TypeOf(list)}, e.syntax)
-	return f.assemble(noted, &templateEncoder{stock: stock, subset: subsetOf(list, items), later: true}, func(w io.Writer) error { return stock(list, w) })
+	return f.assemble(noted, &templateEncoder{stock: stock, subset: subsetOf(list, items)})
 }
 
-// assemble returns the encoding of a list whose items are those of the note, nil if whole,
-// the server's own encoder, must encode it.
-func (f *format) assemble(noted *listing, t *templateEncoder, whole func(io.Writer) error) *assembly {
+// assemble returns the encoding of a list whose items are those of the note, nil if the
+// server's own encoder must encode it.
+func (f *format) assemble(noted *listing, t *templateEncoder) *assembly {
 	if f.refused.Load() {
 		return nil
 	}
-	parts := cut(noted.elements)
-	t.store, t.compressed = noted.store, noted.compressed
-	noted.store.lookUp(f, parts)
-	later := t.later && f.laterPossible(parts)
-	if passing(parts) > len(noted.elements)/2 && !later {
-		return nil
-	}
-	a, err := t.assemble(f, parts, later)
-	switch {
+	a := f.begin(noted, t)
+	switch err := a.prepare(); {
 	case errors.Is(err, errFrame):
 		f.refuse(err)
 		return nil
-	case err != nil:
-		return nil // and the encoder says so itself, unless there is no room
-	case !f.proven.Load() || checkEach:
-		if !f.prove(a.writePlain, whole) {
-			return nil
-		}
-	}
-	a.store, a.response = noted.store, noted.response
-	if a.rest != nil {
-		a.rest.whole = whole
+	case err != nil: // and the encoder says so itself, unless there is no room
+		return nil
+	case (!f.proven.Load() || checkEach) && !f.prove(a.writePlain, t.whole(len(noted.elements))):
+		return nil
 	}
 	return a
 }
 
-// passing returns how many items have to be encoded that are not worth keeping.
-func passing(parts []part) (items int) {
-	for i := range parts {
-		if p := &parts[i]; p.chunk == nil && !p.keep {
-			items += p.lacks
+// begin returns the list with the chunks that are there.
+func (f *format) begin(noted *listing, t *templateEncoder) *assembly {
+	a := &assembly{
+		format: f, store: noted.store, response: noted.response, compressed: noted.compressed,
+		items: t, parts: cut(noted.elements),
+	}
+	a.store.lookUp(f, a.parts)
+	return a
+}
+
+// prepare learns the frame, and makes the chunks that must be there before the list is
+// written: all of them in protobuf, where the length stands before the items; in JSON, those
+// of a list that may be too short to be compressed. The others are made while the list is
+// written, so that only a batch is in memory.
+func (a *assembly) prepare() (err error) {
+	if a.futile() {
+		return errRoom
+	}
+	if a.frame, err = a.items.learn(a.format.syntax); err != nil {
+		return err
+	}
+	items, made := -len(a.frame.syntax.separator()), false
+	for i := range a.parts {
+		p := &a.parts[i]
+		if p.chunk == nil {
+			if made && a.format.syntax == jsonSyntax && items > compressedFrom {
+				break
+			}
+			if err := a.batch(i); err != nil {
+				return err
+			}
+			if made = true; a.futile() {
+				return errRoom
+			}
+		}
+		items += p.chunk.length()
+	}
+	a.long = len(a.beginning())+items+len(a.frame.tail) > compressedFrom
+	return nil
+}
+
+// leastKept is which part of a list in JSON has to be kept for the rest to be encoded for one
+// request only: with less, the server's own encoder costs no more.
+const leastKept = 16
+
+// futile reports whether it is better to have the list encoded by the server's own encoder:
+// most of its items must be encoded, and are not kept.
+func (a *assembly) futile() bool {
+	items, kept, passing, length := 0, 0, 0, 0
+	for i := range a.parts {
+		p := &a.parts[i]
+		items += len(p.ids)
+		switch {
+		case !p.keep:
+			passing += p.lacks
+		case p.chunk != nil:
+			kept += len(p.ids)
+			length += p.chunk.length()
 		}
 	}
-	return items
+	return passing > items/2 && (a.format.syntax != jsonSyntax || length <= compressedFrom || kept*leastKept < items)
 }
 
 func (f *format) refuse(why error) {
@@ -123,28 +169,27 @@ func newHash() *maphash.Hash {
 // before it compresses or not.
 const streamingWrite = 4
 
-// beginning returns the bytes before the items, and the length of the whole list.
-func (a *assembly) beginning() (begin []byte, length int) {
-	items := -len(a.frame.syntax.separator())
-	for i := range a.parts {
-		if c := a.parts[i].chunk; c != nil { // of a list with a rest, only that it is long is asked
-			items += c.length()
+// beginning returns the bytes before the items.
+func (a *assembly) beginning() []byte {
+	items := 0
+	if a.frame.syntax == protobufSyntax {
+		for i := range a.parts {
+			items += a.parts[i].chunk.length()
 		}
 	}
-	begin = a.frame.beginning(items)
-	return begin, len(begin) + items + len(a.frame.tail)
+	return a.frame.beginning(items)
 }
 
 // write writes the list, compressed if the response to w must be.
 func (a *assembly) write(w io.Writer) error {
-	a.once = !checkEach
+	a.sending = true
 	return a.response.write(w, a)
 }
 
 // writePlain writes the list. The first write is that of a streaming encoder, so
 // that the response is compressed exactly if the encoder's own would be.
 func (a *assembly) writePlain(w io.Writer) error {
-	begin, _ := a.beginning()
+	begin := a.beginning()
 	first := min(streamingWrite, len(begin))
 	if a.frame.syntax == jsonSyntax {
 		first = min(1, first)
@@ -159,45 +204,75 @@ func (a *assembly) writePlain(w io.Writer) error {
 }
 
 func (a *assembly) writeItems(w io.Writer) error {
-	written := 0
 	for i := range a.parts {
-		p, but := &a.parts[i], 0
-		if i == len(a.parts)-1 {
-			but = len(a.frame.syntax.separator())
-		}
-		if p.chunk == nil && a.rest.make(a, i) != nil {
-			return a.rest.writeFrom(w, len(a.frame.head)+written)
-		}
-		written += p.chunk.length()
-		plain, err := a.plain(p)
+		plain, err := a.plain(i)
 		if err != nil {
 			return err
 		}
-		if _, err := w.Write(plain[:len(plain)-but]); err != nil {
+		if i == len(a.parts)-1 {
+			plain = plain[:len(plain)-len(a.frame.syntax.separator())]
+		}
+		if _, err := w.Write(plain); err != nil {
 			return err
 		}
-		a.release(p)
+		a.release(i)
 	}
 	_, err := w.Write(a.frame.tail)
 	return err
 }
 
-// release releases a part that was written: a client may take long to read the rest.
-func (a *assembly) release(p *part) {
-	if a.once {
+// release releases a part that was written: a client may take long to read the rest. What
+// was compared and is not kept is made again for the client.
+func (a *assembly) release(i int) {
+	switch p := &a.parts[i]; {
+	case a.sending:
 		*p = part{}
+	case !p.keep && a.frame.syntax == jsonSyntax:
+		p.chunk = nil
 	}
 }
 
+// chunk returns the chunk of a part, which is made if there is none.
+func (a *assembly) chunk(i int) (*chunk, error) {
+	if a.parts[i].chunk == nil {
+		if err := a.batch(i); err != nil {
+			if errors.Is(err, errFrame) {
+				a.format.refuse(err)
+			}
+			return nil, err
+		}
+	}
+	return a.parts[i].chunk, nil
+}
+
 // plain returns the plain bytes of a part, and keeps them if they were given up.
-func (a *assembly) plain(p *part) ([]byte, error) {
-	plain, made, err := p.chunk.plain()
-	if err != nil || a.store == nil {
-		return plain, err
+func (a *assembly) plain(i int) ([]byte, error) {
+	c, err := a.chunk(i)
+	if err != nil {
+		return nil, err
 	}
-	a.store.usedPlain(p.chunk)
-	if made {
-		a.store.complete(p.chunk, content{plain: plain})
+	plain, made, err := c.plain()
+	if err == nil && a.sending {
+		a.store.usedPlain(c)
+		if made {
+			a.store.complete(c, content{plain: plain})
+		}
 	}
-	return plain, nil
+	return plain, err
+}
+
+// deflated returns the chunk of a part without its last separator, compressed, and keeps
+// that form.
+func (a *assembly) deflated(i int) (*deflated, error) {
+	c, err := a.chunk(i)
+	if err != nil {
+		return nil, err
+	}
+	has := c.content.Load()
+	if has.deflated != nil {
+		return has.deflated, nil
+	}
+	made := c.deflate(has.plain)
+	a.store.complete(c, content{deflated: made})
+	return made, nil
 }

@@ -53,7 +53,7 @@ type part struct {
 	// previous. lacks is how many items must be encoded.
 	from  []int
 	lacks int
-	// keep: the chunk is worth keeping once it is made.
+	// keep: the chunk is kept, or is worth keeping once it is made.
 	keep bool
 }
 
@@ -148,10 +148,9 @@ type chunk struct {
 	// compressing is held while the compressed form of initial events is made.
 	compressing sync.Mutex
 
-	// used is the Store's count of lists when the chunk was last used, usedPlain and
-	// usedCompressed are that when a list was last made of its plain bytes, and of
-	// its compressed ones.
-	used, usedPlain, usedCompressed atomic.Int64
+	// used is the Store's count of lists when the chunk was last used, usedPlain is that
+	// when a list was last made of its plain bytes.
+	used, usedPlain atomic.Int64
 
 	// useful: a list has used items of the chunk. misses is how many lists have found nearly
 	// all items changed; at patience, the chunk is replaced. Store.mu guards misses and
@@ -159,9 +158,9 @@ type chunk struct {
 	useful           atomic.Bool
 	misses, patience int
 
-	// queued is the chunk's place in the eviction queue, nil if the chunk is not kept, and
-	// twice its place in Store.mu.twice, nil if it has none. Store.mu guards them.
-	queued, twice *list.Element
+	// queued is the chunk's place in the eviction queue, nil if the chunk is not kept.
+	// Store.mu guards it.
+	queued *list.Element
 }
 
 // content is the items of a chunk: plain, compressed, or both. A content never changes.
@@ -180,13 +179,9 @@ const (
 	maxPatience = 64
 )
 
-// never is before all lists.
-const never = math.MinInt64
-
 func emptyChunk(at place, ids []identity) *chunk {
 	c := &chunk{at: at, ids: slices.Clone(ids), ends: make([]int, len(ids)), patience: minPatience}
-	c.usedPlain.Store(never)
-	c.usedCompressed.Store(never)
+	c.usedPlain.Store(math.MinInt64)
 	return c
 }
 
@@ -197,7 +192,6 @@ func (c *chunk) follow(previous *chunk) {
 		c.patience = min(2*previous.patience, maxPatience)
 	}
 	c.usedPlain.Store(previous.usedPlain.Load())
-	c.usedCompressed.Store(previous.usedCompressed.Load())
 }
 
 // length is how many plain bytes the chunk has.
@@ -213,8 +207,8 @@ type place struct {
 // the struct, its entry in the index and in the queue, in bytes.
 const chunkOverhead = 256
 
-func (c *chunk) size() int64 {
-	return c.content.Load().size() + int64(cap(c.ids))*identityBytes + int64(cap(c.ends))*8 + chunkOverhead
+func (c *chunk) size(has *content) int64 {
+	return has.size() + int64(cap(c.ids))*identityBytes + int64(cap(c.ends))*8 + chunkOverhead
 }
 
 func (c *content) size() int64 { return int64(cap(c.plain)) + c.deflated.size() }
@@ -243,6 +237,11 @@ func (c *chunk) plain() (plain []byte, made bool, err error) {
 		plain = c.withoutLengths(plain)
 	}
 	return append(plain, separator...), true, err
+}
+
+// deflate compresses the chunk's plain bytes, without the last separator.
+func (c *chunk) deflate(plain []byte) *deflated {
+	return deflate(plain[:len(plain)-len(c.at.format.syntax.separator())])
 }
 
 // itemLength is the length of an item, separator included.

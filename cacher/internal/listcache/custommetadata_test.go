@@ -14,24 +14,22 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/util/apihelpers"
 
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-func metaEncoder(t *testing.T, mediaType, version string) runtime.Encoder {
+func metaEncoder(t testing.TB, mediaType string) runtime.Encoder {
 	codecs := apihelpers.GetMetaInternalVersionCodecs()
 	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), mediaType)
 	require.True(t, ok)
-	return codecs.EncoderForVersion(info.Serializer, schema.GroupVersion{Group: metav1.GroupName, Version: version})
+	return codecs.EncoderForVersion(info.Serializer, metav1.SchemeGroupVersion)
 }
 
 // newFormServer returns a server whose lists are asked for in a form, which it writes
-// as k8s.io/apiserver does; the form of no version is the objects themselves.
-func newFormServer(t *testing.T, n int, mediaType string, form CustomMetadata) *customServer {
+// as k8s.io/apiserver does: the metadata in a media type, or the objects themselves.
+func newFormServer(t *testing.T, n int, metadata string) *customServer {
 	s := newCustomServer(n)
 	for i, e := range s.elements {
 		o := e.Object.(*unstructured.Unstructured)
@@ -42,52 +40,42 @@ func newFormServer(t *testing.T, n int, mediaType string, form CustomMetadata) *
 		o.SetUID("u")
 		o.SetAnnotations(map[string]string{"long": strings.Repeat("\"object\":null}<é>", long), "n": fmt.Sprint("n", i)})
 	}
-	if form.Version != "" {
-		form.Encoder = metaEncoder(t, mediaType, form.Version)
-		form.Protobuf = mediaType == runtime.ContentTypeProtobuf
-		s.form, s.write = form, s.writeMetadata
+	if metadata != "" {
+		s.form.Metadata = metaEncoder(t, metadata)
+		s.form.Protobuf = metadata == runtime.ContentTypeProtobuf
+		s.write = s.writeMetadata
 	}
 	return s
-}
-
-func (s *customServer) metadataOf(o *unstructured.Unstructured) *metav1.PartialObjectMetadata {
-	partial := meta.AsPartialObjectMetadata(o)
-	partial.SetGroupVersionKind(schema.GroupVersionKind{Group: metav1.GroupName, Version: s.form.Version, Kind: "PartialObjectMetadata"})
-	return partial
 }
 
 func (s *customServer) writeMetadata(w http.ResponseWriter, _ *http.Request, list *unstructured.UnstructuredList) {
 	var items []metav1.PartialObjectMetadata
 	for i := range list.Items {
-		items = append(items, *s.metadataOf(&list.Items[i]))
+		partial := meta.AsPartialObjectMetadata(&list.Items[i])
+		partial.SetGroupVersionKind(metadataKind)
+		items = append(items, *partial)
 	}
 	own := metav1.ListMeta{ResourceVersion: list.GetResourceVersion()}
-	var made runtime.Object = &metav1.PartialObjectMetadataList{ListMeta: own, Items: items}
-	if s.form.Version == "v1beta1" {
-		made = &metav1beta1.PartialObjectMetadataList{ListMeta: own, Items: items}
-	}
+	made := &metav1.PartialObjectMetadataList{ListMeta: own, Items: items}
 	var b bytes.Buffer
-	_ = s.form.Encoder.Encode(made, &b)
+	_ = s.form.Metadata.Encode(made, &b)
 	w.WriteHeader(http.StatusOK)
 	_, _ = w.Write(s.edit(b.Bytes()))
 }
 
-var customForms = map[string]struct {
-	mediaType string
-	form      CustomMetadata
-}{
-	"whole objects":      {runtime.ContentTypeJSON, CustomMetadata{}},
-	"metadata":           {runtime.ContentTypeJSON, CustomMetadata{Version: "v1"}},
-	"metadata, v1beta1":  {runtime.ContentTypeJSON, CustomMetadata{Version: "v1beta1"}},
-	"metadata, protobuf": {runtime.ContentTypeProtobuf, CustomMetadata{Version: "v1"}},
+// customForms has the media types of metadata.
+var customForms = map[string]string{
+	"whole objects":      "",
+	"metadata":           runtime.ContentTypeJSON,
+	"metadata, protobuf": runtime.ContentTypeProtobuf,
 }
 
 // Lists, in any form, are answered from kept bytes, while objects change: the server
 // writes the items of the first lists, and none afterwards.
 func TestCustomResources(t *testing.T) {
-	for name, c := range customForms {
+	for name, mediaType := range customForms {
 		t.Run(name, func(t *testing.T) {
-			s := newFormServer(t, 200, c.mediaType, c.form)
+			s := newFormServer(t, 200, mediaType)
 			var own countingWrites
 			write := s.write
 			s.write = func(w http.ResponseWriter, r *http.Request, list *unstructured.UnstructuredList) {
@@ -166,37 +154,40 @@ func TestCustomResourcesOfAnotherServer(t *testing.T) {
 		}, unseen: true},
 		"half of it": {change: func(s *customServer) { s.edit = func(b []byte) []byte { return b[:len(b)/2] } }},
 	} {
-		for form, asked := range customForms {
-			if name == "no form" && asked.form.Version == "" {
+		for form, mediaType := range customForms {
+			if name == "no form" && mediaType == "" {
 				continue // which is as expected
 			}
 			t.Run(form+" with "+name, func(t *testing.T) {
-				s := newFormServer(t, 30, asked.mediaType, asked.form)
+				s := newFormServer(t, 30, mediaType)
 				c.change(s)
 				for range 4 {
 					s.expect(t, false)
 					require.Equal(t, 1, s.asked)
 					require.Equal(t, 30, s.written)
 				}
-				require.False(t, s.store.custom.proof(CustomList{Metadata: s.form}.kind()).has(""))
+				_, proven := s.store.customFormat(s.form).users.Get("")
+				require.False(t, proven)
 			})
 			t.Run(form+" with "+name+" later", func(t *testing.T) {
-				s := newFormServer(t, 30, asked.mediaType, asked.form)
+				s := newFormServer(t, 30, mediaType)
 				for range 4 {
 					s.expect(t, false)
 				}
-				proof := s.store.custom.proof(CustomList{Metadata: s.form}.kind())
-				require.True(t, proof.has(""))
+				format := s.store.customFormat(s.form)
+				_, proven := format.users.Get("")
+				require.True(t, proven)
 				c.change(s)
 				if c.unseen {
 					return
 				}
 				s.expect(t, false)
 				require.Equal(t, 2, s.asked, "once more, as it came")
-				require.True(t, proof.refused.Load())
+				require.True(t, format.refused.Load())
 				s.expect(t, true)
 				require.Equal(t, 1, s.asked)
-				require.False(t, s.store.custom.proof(customKind{version: "other"}).refused.Load(), "other forms are not concerned")
+				other := CustomList{Protobuf: !s.form.Protobuf}
+				require.False(t, s.store.customFormat(other).refused.Load(), "other forms are not concerned")
 			})
 		}
 	}

@@ -28,7 +28,7 @@ type customServer struct {
 	store    *Store
 	elements []*watchcache.Element
 	// form is how the list is asked for.
-	form CustomMetadata
+	form CustomList
 	// write writes the list.
 	write func(w http.ResponseWriter, r *http.Request, list *unstructured.UnstructuredList)
 	// edit changes what is written.
@@ -86,7 +86,11 @@ func (s *customServer) get(t *testing.T, compressed bool) *httptest.ResponseReco
 	s.asked = 0
 	recorder := httptest.NewRecorder()
 	r := request(t, compressed)
-	s.listings.CustomResources(s, func(*http.Request) (CustomList, bool) { return CustomList{pandas, compressed, s.form}, true }).
+	s.listings.CustomResources(s, func(*http.Request) (CustomList, bool) {
+		asked := s.form
+		asked.Resource, asked.Gzip = pandas, compressed
+		return asked, true
+	}).
 		ServeHTTP(recorder, r)
 	require.Equal(t, request(t, compressed).Header, r.Header, "nobody else sees what the server is asked")
 	require.Equal(t, "/?a=b", r.URL.String())

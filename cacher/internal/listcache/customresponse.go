@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"hash/maphash"
 	"io"
 	"maps"
@@ -62,13 +63,13 @@ type customWriter struct {
 	request *customRequest
 
 	begun bool
-	made  *customResponse // nil if the server writes the response as ever
+	made  *CustomFill // nil if the server writes the response as ever
 	// broken: the server's bytes differ from the expected ones. answered: the list with its
 	// items was sent in place of the empty list. got is how many bytes of the empty list
 	// the server has written.
 	broken, answered bool
 	got              int
-	// compared has hashed the list, if the server writes the whole. wrote has the server's
+	// compared hashes the list, if the server writes the whole. wrote has the server's
 	// output, if it is compressed.
 	compared *maphash.Hash
 	wrote    *bytes.Buffer
@@ -83,33 +84,26 @@ func (w *customWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // maxProof is the length of the longest compressed list that is compared.
 const maxProof = 64 << 20
 
-func (w *customWriter) held() bool { return w.made != nil && w.made.held }
+func (w *customWriter) held() bool { return w.made != nil && w.made.Omit }
 
 // WriteHeader implements http.ResponseWriter.
 func (w *customWriter) WriteHeader(status int) {
 	if !w.begun {
-		w.begun, w.made = true, w.request.response()
+		w.begun, w.made = true, w.request.made.Load()
+		encoding := w.Header().Get("Content-Encoding")
 		switch {
 		case w.held():
-			w.broken = status != http.StatusOK || w.Header().Get("Content-Encoding") != ""
-		case w.made != nil && status == http.StatusOK:
-			w.compare()
+			w.broken = status != http.StatusOK || encoding != ""
+		case w.made == nil || status != http.StatusOK:
+		case encoding == "gzip":
+			w.wrote = &bytes.Buffer{}
+			fallthrough
+		case encoding == "":
+			w.compared = newHash()
 		}
 	}
 	if !w.held() {
 		w.ResponseWriter.WriteHeader(status)
-	}
-}
-
-// compare prepares to compare the list that the server writes.
-func (w *customWriter) compare() {
-	encoding := w.Header().Get("Content-Encoding")
-	if encoding != "" && encoding != "gzip" {
-		return
-	}
-	w.compared = newHash()
-	if encoding == "gzip" {
-		w.wrote = &bytes.Buffer{}
 	}
 }
 
@@ -156,17 +150,14 @@ func (w *customWriter) hold(p []byte) (int, error) {
 
 // send sends the list to the client, compressed where the server would compress it.
 func (w *customWriter) send() error {
-	list := w.made.list
-	begin, length := list.beginning()
-	list.once = !checkEach
-	if !w.request.Gzip || length <= compressedFrom {
+	list := w.made.whole
+	list.sending = true
+	if !w.request.Gzip || !list.long {
 		w.ResponseWriter.WriteHeader(http.StatusOK)
 		return list.writePlain(w.ResponseWriter)
 	}
-	w.Header().Set("Content-Encoding", "gzip")
-	w.Header().Add("Vary", "Accept-Encoding")
-	w.ResponseWriter.WriteHeader(http.StatusOK)
-	if _, err := w.ResponseWriter.Write(gzipBeginning(begin)); err != nil {
+	begin := list.beginning()
+	if err := beginGzip(w.ResponseWriter, begin); err != nil {
 		return err
 	}
 	return list.writeMember(w.ResponseWriter, begin)
@@ -187,12 +178,12 @@ func (w *customWriter) end() bool {
 	switch {
 	case w.held():
 		if w.broken || !w.answered {
-			w.made.proof.refuse("the server does not write a list without items as expected")
+			w.made.format.refuse(errors.New("the server does not write a list without items as expected"))
 		}
 		return w.answered
 	case !w.begun:
-		made := w.request.response()
-		return made == nil || !made.held
+		made := w.request.made.Load()
+		return made == nil || !made.Omit
 	}
 	w.prove()
 	return true
@@ -214,10 +205,10 @@ func (w *customWriter) prove() {
 	}
 	expected := newHash()
 	switch {
-	case w.made.list.writePlain(expected) != nil:
+	case w.made.whole.writePlain(expected) != nil:
 	case w.compared.Sum64() == expected.Sum64():
-		w.made.proof.add(w.request.user)
+		w.made.format.users.Add(w.request.user, nil)
 	default:
-		w.made.proof.refuse("a list assembled from kept bytes differs from the list that the server has written")
+		w.made.format.refuse(errors.New("a list assembled from kept bytes differs from the list that the server has written"))
 	}
 }

@@ -3,7 +3,6 @@
 package listcache
 
 import (
-	"bytes"
 	"errors"
 	"testing"
 
@@ -41,38 +40,6 @@ func TestListsBeyondTheBudgetAreEncodedInPart(t *testing.T) {
 		require.Greater(t, r.store.Bytes(), int64(budget*3/4))
 		at := 50 * round
 		r.elements[at] = element(at, round+2)
-	}
-}
-
-// A list is the server's own, to the byte, even if its rest can't be put together of
-// what the server's encoder makes of single items.
-func TestRestThatCanNotBePutTogether(t *testing.T) {
-	if checkEach {
-		t.Skip("with invariants each list is encoded for comparison")
-	}
-	for _, compressed := range []bool{false, true} {
-		r := newResource(250_000, 1500)
-		if compressed {
-			r = newResource(200_000, 3000)
-		}
-		for range 4 {
-			r.list(t, r.elements)
-		}
-		odd := 0
-		r.spoil = func(list *metav1.PartialObjectMetadataList, written []byte) []byte {
-			if n := len(list.Items); n > 2 && n < len(r.elements) {
-				if odd++; odd > 3 {
-					return bytes.Replace(written, []byte("},{"), []byte("}, {"), 1)
-				}
-			}
-			return written
-		}
-		if compressed {
-			require.Equal(t, "gzip", r.respond(t, directly).Header().Get("Content-Encoding"))
-		} else {
-			r.list(t, r.elements)
-		}
-		require.Greater(t, odd, 3, "the rest was put together in batches")
 	}
 }
 

@@ -13,8 +13,8 @@
 // (template.go, frame.go), which also encodes missing items, many at once. The first list
 // of each format is compared with that of the server's encoder (assemble.go); a format that
 // differs is left to it for good, like other formats, short lists, changed items, and
-// lists that hardly share anything with earlier ones. Chunks without room in the budget
-// are made while the list is written (serializer.go).
+// lists that hardly share anything with earlier ones. In JSON, chunks that are missing are
+// made while the list is written.
 //
 // Clients that accept gzip get chunks that are kept compressed (gzip.go), if the
 // response leads to the encoder's bytes unchanged (response.go).
@@ -32,6 +32,6 @@
 // when they are requested for a second time, and are dropped after ten to twenty minutes
 // without use.
 //
-// The package owns the locks Listings.mu, Store.mu, customRequest.mu, Run.mu, Event.mu
-// and chunk.compressing, and no goroutine.
+// The package owns the locks Listings.mu, Store.mu, Run.mu, Event.mu and
+// chunk.compressing, and no goroutine.
 package listcache

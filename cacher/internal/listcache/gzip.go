@@ -10,6 +10,7 @@ import (
 	"hash/crc32"
 	"io"
 	"math/bits"
+	"net/http"
 	"slices"
 	"sync"
 )
@@ -115,9 +116,13 @@ func appendStored(to, p []byte, final bool) []byte {
 // that is fastest, an unknown system (RFC 1952).
 var gzipHeader = [10]byte{0: 0x1f, 1: 0x8b, 2: 8, 8: 4, 9: 255}
 
-// gzipBeginning returns the beginning of a compressed body: the header, and begin.
-func gzipBeginning(begin []byte) []byte {
-	return appendStored(append(make([]byte, 0, len(begin)+32), gzipHeader[:]...), begin, false)
+// beginGzip begins a compressed response with the header, and begin as it is.
+func beginGzip(w http.ResponseWriter, begin []byte) error {
+	w.Header().Set("Content-Encoding", "gzip")
+	w.Header().Add("Vary", "Accept-Encoding")
+	w.WriteHeader(http.StatusOK)
+	_, err := w.Write(appendStored(append(make([]byte, 0, len(begin)+32), gzipHeader[:]...), begin, false))
+	return err
 }
 
 // The checksum of a list is combined from those of its chunks. Appending n bytes
@@ -261,11 +266,10 @@ func (c *collected) send() error {
 	return nil
 }
 
-// writeMember writes the list after its beginning, compressed. gzipBeginning and what it
-// writes are one member: separators are stored blocks, chunks are the blocks that are kept
-// of them, and the last block has the end of the frame.
+// writeMember writes the list after its beginning, compressed. What beginGzip has written,
+// and this, are one member: separators are stored blocks, chunks are the blocks that are
+// kept of them, and the last block has the end of the frame.
 func (a *assembly) writeMember(w io.Writer, begin []byte) error {
-	defer a.store.share.Settle()
 	m := member{out: collected{to: w}}
 	m.count(begin)
 	separator := a.frame.syntax.separator()
@@ -275,46 +279,14 @@ func (a *assembly) writeMember(w io.Writer, begin []byte) error {
 				return err
 			}
 		}
-		d, last, err := a.deflatedPart(i, m.length)
+		d, err := a.deflated(i)
+		if err == nil {
+			err = m.add(d)
+		}
 		if err != nil {
 			return err
 		}
-		if err := m.add(d); err != nil {
-			return err
-		}
-		if last {
-			break
-		}
+		a.release(i)
 	}
 	return m.end(a.frame.tail)
-}
-
-// deflatedPart returns a part, which begins at a byte of the list, compressed; or, if its
-// chunk can't be made, all the rest of the items.
-func (a *assembly) deflatedPart(i, begin int) (d *deflated, last bool, err error) {
-	p := &a.parts[i]
-	if p.chunk == nil && a.rest.make(a, i) != nil {
-		d, err = a.rest.deflatedFrom(begin, a.frame.tail)
-		return d, true, err
-	}
-	defer a.release(p)
-	return a.deflated(p), false, nil
-}
-
-// deflated returns the chunk of a part without its last separator, compressed. This is kept
-// from the second list on that needs it, and at once if the plain bytes have no room.
-func (a *assembly) deflated(p *part) *deflated {
-	again := a.store.usedCompressed(p.chunk)
-	has := p.chunk.content.Load()
-	if has.deflated != nil {
-		return has.deflated
-	}
-	made := deflate(has.plain[:len(has.plain)-len(a.frame.syntax.separator())])
-	if again {
-		a.store.complete(p.chunk, content{deflated: made})
-	}
-	if p.keep {
-		a.store.keepCompressed(p.chunk, made)
-	}
-	return made
 }

@@ -157,7 +157,8 @@ type making struct {
 // room. made is the part if the chunk was made for it, and says which of its
 // events were encoded; otherwise nil.
 func (s *Store) chunkOf(id string, p part, encode Encode) (c *chunk, made *part, err error) {
-	f := s.formatOf(id)
+	of := formatID{encoder: runtime.Identifier(id)}
+	f := loaded(&s.formats, of, func() *format { return newFormat(of, eventSyntax) })
 	at := place{f, p.elements[0].Key}
 	s.mu.Lock()
 	c, previous := s.find(at, p.ids)
@@ -173,7 +174,7 @@ func (s *Store) chunkOf(id string, p part, encode Encode) (c *chunk, made *part,
 				return nil, err
 			}
 			p.keep = true
-			s.keep([]part{p})
+			s.keep([]*part{&p})
 			return p.chunk, nil
 		})
 		s.mu.making[at] = m
@@ -197,16 +198,6 @@ func (s *Store) made(at place, m *making) {
 	}
 }
 
-// formatOf returns the format of events that an encoder with the identifier makes.
-func (s *Store) formatOf(id string) *format {
-	if f, ok := s.formats.Load(id); ok {
-		return f.(*format)
-	}
-	of := formatID{encoder: runtime.Identifier(id)}
-	f, _ := s.formats.LoadOrStore(id, &format{id: of, syntax: eventSyntax, seed: newFormatSeed(of)})
-	return f.(*format)
-}
-
 // plainOf returns the events of a chunk.
 func (s *Store) plainOf(c *chunk) ([]byte, error) {
 	plain, made, err := c.plain()
@@ -222,11 +213,9 @@ func (s *Store) plainOf(c *chunk) ([]byte, error) {
 
 // deflatedOf returns the events of a chunk, compressed, each with its length in
 // front if framed: once for all who ask at the same time, and kept if there is room.
-// The caller settles the share.
 func (s *Store) deflatedOf(c *chunk, framed bool) (*deflated, error) {
 	c.compressing.Lock()
 	defer c.compressing.Unlock()
-	s.usedCompressed(c)
 	has := c.content.Load().deflated
 	if has != nil && has.framed == framed {
 		return has, nil
@@ -241,8 +230,10 @@ func (s *Store) deflatedOf(c *chunk, framed bool) (*deflated, error) {
 	made := deflate(plain)
 	made.framed = framed
 	if has == nil {
-		s.complete(c, content{deflated: made})
-		s.keepCompressed(c, made)
+		s.mu.Lock()
+		s.put(c, content{deflated: made}) // also a chunk without room for its plain bytes
+		s.mu.Unlock()
+		s.share.Settle()
 	}
 	return made, nil
 }

@@ -142,7 +142,7 @@ func requireBothWays(t *testing.T, r *resource, list *metav1.PartialObjectMetada
 	r.listings.Serve(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		r.listings.Note(request.Context(), list, elements, r.store)
 		require.NoError(t, r.encoder.Encode(list, &header{ResponseWriter: w, to: w}))
-	}), func(*http.Request) (bool, bool) { return true, true }).ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+	}), asking("list", true)).ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
 	body := recorder.Body.Bytes()
 	if recorder.Header().Get("Content-Encoding") == "gzip" {
 		body = unzip(t, body)

@@ -70,7 +70,7 @@ func TestCompressedListsWhileEverythingChanges(t *testing.T) {
 				handler := r.listings.Serve(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 					r.listings.Note(request.Context(), list, listed, r.store)
 					assert.NoError(t, r.encoder.Encode(list, &header{ResponseWriter: w, to: w}))
-				}), func(*http.Request) (bool, bool) { return true, client%2 == 0 })
+				}), asking("list", client%2 == 0))
 				recorder := httptest.NewRecorder()
 				handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
 				var want bytes.Buffer

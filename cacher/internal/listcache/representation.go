@@ -12,14 +12,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
 // Representation is how a client asks for one list, if not as the list itself: as the
 // metadata of its objects, or as a Table of rows with metadata, of meta.k8s.io/v1.
 type Representation struct {
-	// Serializer is that of the API server for such representations,
-	// apihelpers.GetMetaInternalVersionCodecs().
-	Serializer runtime.NegotiatedSerializer
+	// Encoder is the API server's own for such representations, of the media type in
+	// which the list is written.
+	Encoder runtime.Encoder
 	// Table makes the Table, whose rows refer to the items of the list. Without Table,
 	// the client asks for a PartialObjectMetadataList.
 	Table func(ctx context.Context, list runtime.Object) (*metav1.Table, error)
@@ -53,21 +55,6 @@ func (l *Listings) Represent(ctx context.Context, wanted *Representation) (with 
 	return with, r.end
 }
 
-// encoder returns the server's own encoder of forms in a syntax, false if there
-// is none.
-func (r *Representation) encoder(s syntax) (runtime.Encoder, bool) {
-	mediaType := runtime.ContentTypeJSON
-	if s == protobufSyntax {
-		mediaType = runtime.ContentTypeProtobuf
-	}
-	for _, info := range r.Serializer.SupportedMediaTypes() {
-		if info.MediaType == mediaType && info.Serializer != nil {
-			return r.Serializer.EncoderForVersion(info.Serializer, metav1.SchemeGroupVersion), true
-		}
-	}
-	return nil, false
-}
-
 // errRepresentation is why a representation is left to the server.
 var errRepresentation = errors.New("the representation is left to the server")
 
@@ -88,12 +75,7 @@ func (w representationWriter) Write(p []byte) (int, error) {
 // not possible, represent writes nothing and refuses; the request is then made again.
 func (e *listEncoder) represent(noted *listing, list runtime.Object, w io.Writer) error {
 	wanted := noted.wanted
-	encoder, ok := wanted.encoder(e.syntax)
-	if !ok {
-		wanted.outcome.Store(refused)
-		return nil
-	}
-	made := &representer{listEncoder: e, wanted: wanted, noted: noted, list: list, encoder: encoder}
+	made := &representer{listEncoder: e, wanted: wanted, noted: noted, list: list}
 	write, err := made.metadata, error(nil)
 	if wanted.Table != nil {
 		write, err = made.table()
@@ -111,17 +93,16 @@ func (e *listEncoder) represent(noted *listing, list runtime.Object, w io.Writer
 // representer writes one list in a representation.
 type representer struct {
 	*listEncoder
-	wanted  *Representation
-	noted   *listing
-	list    runtime.Object
-	encoder runtime.Encoder // the server's own, of the representation
+	wanted *Representation
+	noted  *listing
+	list   runtime.Object
 }
 
 // stock encodes with the server's own encoder.
 func (m *representer) stock(object runtime.Object, w io.Writer) error {
-	allocating, ok := m.encoder.(runtime.EncoderWithAllocator)
+	allocating, ok := m.wanted.Encoder.(runtime.EncoderWithAllocator)
 	if !ok {
-		return m.encoder.Encode(object, w)
+		return m.wanted.Encoder.Encode(object, w)
 	}
 	memory := runtime.AllocatorPool.Get().(*runtime.Allocator)
 	defer runtime.AllocatorPool.Put(memory)
@@ -130,21 +111,27 @@ func (m *representer) stock(object runtime.Object, w io.Writer) error {
 
 // metadata writes the metadata of the list's objects.
 func (m *representer) metadata(w io.Writer) error {
-	whole := func(w io.Writer) error {
-		list, err := m.metadataList()
-		if err != nil {
-			return err
-		}
-		return m.stock(list, w)
+	own, ok := m.list.(metav1.ListInterface)
+	if !ok {
+		return errRepresentation
 	}
-	if items, ok := m.items(); ok {
-		t := m.itemEncoder(items)
-		t.later = true
-		if a := m.metadataFormat(m.syntax).assemble(m.noted, t, whole); a != nil {
+	if _, ok := m.items(); ok {
+		if a := m.metadataFormat().assemble(m.noted, metadataItems(m.stock, own, m.noted.elements)); a != nil {
 			return a.write(w)
 		}
 	}
-	return whole(w)
+	list := emptyMetadata(own)
+	err := meta.EachListItem(m.list, func(object runtime.Object) error {
+		item, err := metadataOf(object)
+		if err == nil {
+			list.Items = append(list.Items, *item)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return m.stock(list, w)
 }
 
 // items returns the items of the list; false unless a cache has put them in.
@@ -158,20 +145,18 @@ func (m *representer) items() (reflect.Value, bool) {
 
 // metadataFormat returns the format of the metadata of objects. All served
 // versions have the same, and rows of Tables have it too.
-func (m *representer) metadataFormat(s syntax) *format {
-	return m.serializer.format(formatID{encoder: "metadata:" + m.encoder.Identifier(), list: reflect.TypeOf(m.list)}, s)
+func (m *representer) metadataFormat() *format {
+	return m.serializer.format(formatID{encoder: "metadata:" + m.wanted.Encoder.Identifier(), list: reflect.TypeOf(m.list)}, m.syntax)
 }
 
-// itemEncoder returns the encoder of lists of metadata.
-func (m *representer) itemEncoder(items reflect.Value) *templateEncoder {
-	return &templateEncoder{stock: m.stock, subset: func(positions []int) (runtime.Object, error) {
-		list, err := m.emptyMetadataList()
-		if err != nil {
-			return nil, err
-		}
+// metadataItems returns the encoder of the metadata of a list's objects, which are those of
+// elements.
+func metadataItems(stock encode, own metav1.ListInterface, elements []*watchcache.Element) *templateEncoder {
+	return &templateEncoder{stock: stock, subset: func(positions []int) (runtime.Object, error) {
+		list := emptyMetadata(own)
 		list.Items = make([]metav1.PartialObjectMetadata, 0, len(positions))
 		for _, at := range positions {
-			item, err := metadataOf(items.Index(at).Addr().Interface())
+			item, err := metadataOf(elements[at].Object)
 			if err != nil {
 				return nil, err
 			}
@@ -181,31 +166,11 @@ func (m *representer) itemEncoder(items reflect.Value) *templateEncoder {
 	}}
 }
 
-// emptyMetadataList returns a list of metadata without items, with the list's own metadata.
-func (m *representer) emptyMetadataList() (*metav1.PartialObjectMetadataList, error) {
-	own, ok := m.list.(metav1.ListInterface)
-	if !ok {
-		return nil, errRepresentation
-	}
+// emptyMetadata returns a list of metadata without items, with the list's own metadata.
+func emptyMetadata(own metav1.ListInterface) *metav1.PartialObjectMetadataList {
 	return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{
 		ResourceVersion: own.GetResourceVersion(), Continue: own.GetContinue(), RemainingItemCount: own.GetRemainingItemCount(),
-	}}, nil
-}
-
-// metadataList returns the whole list of metadata.
-func (m *representer) metadataList() (*metav1.PartialObjectMetadataList, error) {
-	list, err := m.emptyMetadataList()
-	if err != nil {
-		return nil, err
-	}
-	err = meta.EachListItem(m.list, func(object runtime.Object) error {
-		item, err := metadataOf(object)
-		if err == nil {
-			list.Items = append(list.Items, *item)
-		}
-		return err
-	})
-	return list, err
+	}}
 }
 
 var metadataKind = metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata")

@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/apis/example"
-	"k8s.io/apiserver/pkg/util/apihelpers"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/bytebudget"
 	"github.com/kube-watchcache/watchcache/watchcache"
@@ -77,16 +76,7 @@ func podList(elements []*watchcache.Element) apiruntime.Object {
 	return list
 }
 
-// countingMeta counts the metadata that is encoded.
-type countingMeta struct {
-	apiruntime.NegotiatedSerializer
-	f *formed
-}
-
-func (s countingMeta) EncoderForVersion(e apiruntime.Encoder, gv apiruntime.GroupVersioner) apiruntime.Encoder {
-	return countingMetaEncoder{s.NegotiatedSerializer.EncoderForVersion(e, gv), s.f}
-}
-
+// countingMetaEncoder counts the metadata that is encoded.
 type countingMetaEncoder struct {
 	apiruntime.Encoder
 	f *formed
@@ -136,7 +126,7 @@ func (f *formed) registryTable(_ context.Context, list apiruntime.Object) (*meta
 func (f *formed) list(t *testing.T, s syntax, asTable bool, change ...func(apiruntime.Object)) int {
 	t.Helper()
 	list := f.newList(f.elements)
-	form := &Representation{Serializer: countingMeta{apihelpers.GetMetaInternalVersionCodecs(), f}}
+	form := &Representation{Encoder: countingMetaEncoder{metaEncoder(t, mediaTypes[s]), f}}
 	if asTable {
 		form.Table = f.registryTable
 	}
@@ -187,12 +177,10 @@ func (f *formed) expected(t *testing.T, s syntax, asTable bool, list apiruntime.
 		}))
 		object = partials
 	}
-	codecs := apihelpers.GetMetaInternalVersionCodecs()
-	mediaType := map[syntax]string{jsonSyntax: apiruntime.ContentTypeJSON, protobufSyntax: apiruntime.ContentTypeProtobuf}[s]
-	info, ok := apiruntime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), mediaType)
-	require.True(t, ok)
-	require.NoError(t, codecs.EncoderForVersion(info.Serializer, metav1.SchemeGroupVersion).Encode(object, w))
+	require.NoError(t, metaEncoder(t, mediaTypes[s]).Encode(object, w))
 }
+
+var mediaTypes = map[syntax]string{jsonSyntax: apiruntime.ContentTypeJSON, protobufSyntax: apiruntime.ContentTypeProtobuf}
 
 // Metadata is encoded when it has changed; cells are made for each request.
 func TestForms(t *testing.T) {
@@ -296,7 +284,7 @@ func TestRefusedForms(t *testing.T) {
 		"a cell of no format": {jsonSyntax, podList(f.elements), cell},
 	} {
 		t.Run(name, func(t *testing.T) {
-			form := &Representation{Serializer: apihelpers.GetMetaInternalVersionCodecs(), Table: c.table}
+			form := &Representation{Encoder: metaEncoder(t, mediaTypes[c.syntax]), Table: c.table}
 			ctx, end := f.listings.Represent(t.Context(), form)
 			f.listings.Note(ctx, c.list, f.elements, f.store)
 			f.listings.Read(ctx, c.list)

@@ -95,30 +95,37 @@ func (r *listRequest) filled(list runtime.Object, made *listing) {
 	r.of.mu.lists[list] = made
 }
 
-// Serve returns a handler that serves lists from kept bytes. asks reports whether a request
-// is a LIST, and whether next, of itself, would compress a long response with gzip. Put the
-// handler within everything that looks at the response.
-func (l *Listings) Serve(next http.Handler, asks func(*http.Request) (list, compressed bool)) http.Handler {
+// Serve returns a handler that serves lists and watches from kept bytes. asks returns the
+// verb of a request that may be served so, list or watch, and whether next, of itself, would
+// compress a long response with gzip. Put the handler within everything that looks at the
+// response.
+func (l *Listings) Serve(next http.Handler, asks func(*http.Request) (verb string, compressed bool)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !l.on.Load() {
+		verb, compressed := "", false
+		if l.on.Load() {
+			verb, compressed = asks(r)
+		}
+		switch verb {
+		case "list":
+			l.serveList(next, w, r, compressed)
+		case "watch":
+			l.serveWatch(next, w, r, compressed)
+		default:
 			next.ServeHTTP(w, r)
-			return
 		}
-		list, compressed := asks(r)
-		if !list {
-			next.ServeHTTP(w, r)
-			return
-		}
-		ctx, request := l.begin(r.Context())
-		defer request.end()
-		if !compressed {
-			next.ServeHTTP(w, r.WithContext(ctx))
-			return
-		}
-		request.compressed = &compressedWriter{ResponseWriter: w}
-		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(request.compressed), r.WithContext(ctx))
-		request.compressed.sendHeader()
 	})
+}
+
+func (l *Listings) serveList(next http.Handler, w http.ResponseWriter, r *http.Request, compressed bool) {
+	ctx, request := l.begin(r.Context())
+	defer request.end()
+	if !compressed {
+		next.ServeHTTP(w, r.WithContext(ctx))
+		return
+	}
+	request.compressed = &compressedWriter{ResponseWriter: w}
+	next.ServeHTTP(responsewriter.WrapForHTTP1Or2(request.compressed), r.WithContext(ctx))
+	request.compressed.sendHeader()
 }
 
 // Note records that a list was filled for the request of the context with the objects

@@ -32,10 +32,10 @@ const compressedFrom = 128 << 10
 // write writes a list to w: compressed, if the server would compress it and w leads to the
 // response. c may be nil.
 func (c *compressedWriter) write(w io.Writer, list *assembly) error {
-	begin, length := list.beginning()
+	begin := list.beginning()
 	// The server's writer holds back a first write that is as short as that of a
 	// streaming encoder, and compresses a long one itself.
-	if c == nil || length <= compressedFrom || len(begin) <= streamingWrite || len(begin) > compressedFrom {
+	if c == nil || !list.long || len(begin) <= streamingWrite || len(begin) > compressedFrom {
 		return list.writePlain(w)
 	}
 	c.offered, c.taken = begin, false
@@ -84,11 +84,8 @@ func (c *compressedWriter) Write(p []byte) (int, error) {
 		c.sendHeader()
 		return c.ResponseWriter.Write(p)
 	}
-	header.Set("Content-Encoding", "gzip")
-	header.Add("Vary", "Accept-Encoding")
-	c.sendHeader()
-	c.taken = true
-	if _, err := c.ResponseWriter.Write(gzipBeginning(p)); err != nil {
+	c.status, c.taken = 0, true // of a header that says OK
+	if err := beginGzip(c.ResponseWriter, p); err != nil {
 		return 0, err
 	}
 	return len(p), nil

@@ -4,6 +4,7 @@ package listcache
 
 import (
 	"bytes"
+	"hash/maphash"
 	"io"
 	"reflect"
 	"sync"
@@ -129,12 +130,21 @@ type format struct {
 	proven, refused atomic.Bool
 }
 
+func newFormat(id formatID, s syntax) *format {
+	return &format{id: id, syntax: s, seed: maphash.Comparable(seed, id)}
+}
+
 func (s *serializer) format(id formatID, syntax syntax) *format {
-	if f, ok := s.formats.Load(id); ok {
-		return f.(*format)
+	return loaded(&s.formats, id, func() *format { return newFormat(id, syntax) })
+}
+
+// loaded returns the value of a key, which is made if there is none.
+func loaded[V any](m *sync.Map, key any, made func() V) V {
+	if v, ok := m.Load(key); ok {
+		return v.(V)
 	}
-	f, _ := s.formats.LoadOrStore(id, &format{id: id, syntax: syntax, seed: newFormatSeed(id)})
-	return f.(*format)
+	v, _ := m.LoadOrStore(key, made())
+	return v.(V)
 }
 
 // itemsOf returns a list's items, and false unless they are a slice.
@@ -176,101 +186,4 @@ func unchanged(items reflect.Value, elements []*watchcache.Element) bool {
 		}
 	}
 	return true
-}
-
-// deferred makes the missing chunks of a list in batches when their turn to be written
-// comes: only one batch of a list that does not fit into the budget is in memory.
-type deferred struct {
-	encoder *templateEncoder
-	// whole is the server's own encoder, for the case that a batch can't be made: the
-	// bytes written until then are the beginning of its output.
-	whole encodeTo
-}
-
-// encodeTo writes one list.
-type encodeTo = func(io.Writer) error
-
-// leastKept is which part of a list has to be there for the rest to be made while the
-// list is written: with less, the server's own encoder costs no more.
-const leastKept = 16
-
-// laterPossible reports whether the chunks that parts lack can be made while the list is
-// written: the format needs no length of the whole before the first item, the server
-// compresses the list whatever the rest's length, and enough is there to be worth it.
-func (f *format) laterPossible(parts []part) bool {
-	if f.syntax != jsonSyntax || !f.proven.Load() || checkEach {
-		return false
-	}
-	length, items, there := 0, 0, 0
-	for i := range parts {
-		p := &parts[i]
-		items += len(p.elements)
-		if p.chunk != nil {
-			length += p.chunk.length()
-			there += len(p.elements)
-		}
-	}
-	return length > compressedFrom && there >= items/leastKept
-}
-
-// proveSome is prove for the first parts of a list, which have chunks: a list that does not
-// fit is never in memory as a whole.
-func (t *templateEncoder) proveSome(a *assembly, parts int) {
-	if a.format.proven.Load() {
-		return
-	}
-	some := &assembly{format: a.format, frame: a.frame, parts: a.parts[:parts]}
-	last := &some.parts[parts-1]
-	positions := make([]int, last.first+len(last.elements))
-	for i := range positions {
-		positions[i] = i
-	}
-	a.format.prove(some.writePlain, func(w io.Writer) error {
-		list, err := t.subset(positions)
-		if err != nil {
-			return err
-		}
-		return t.stock(list, w)
-	})
-}
-
-// make makes the chunk of a part, and of some after it.
-func (d *deferred) make(a *assembly, at int) error {
-	_, _, err := d.encoder.batch(a, at)
-	return err
-}
-
-// writeFrom writes the list from a byte on.
-func (d *deferred) writeFrom(w io.Writer, begin int) error {
-	return d.whole(&skipping{to: w, left: begin})
-}
-
-// deflatedFrom returns the items of the list from a byte on, compressed as one.
-func (d *deferred) deflatedFrom(begin int, tail []byte) (*deflated, error) {
-	var b bytes.Buffer
-	if err := d.writeFrom(&b, begin); err != nil {
-		return nil, err
-	}
-	items, ok := bytes.CutSuffix(b.Bytes(), tail)
-	if !ok {
-		return nil, errFrame
-	}
-	return deflate(items), nil
-}
-
-// skipping is a writer that leaves out the first bytes.
-type skipping struct {
-	to   io.Writer
-	left int
-}
-
-// Write implements io.Writer.
-func (s *skipping) Write(p []byte) (int, error) {
-	skip := min(s.left, len(p))
-	s.left -= skip
-	if skip == len(p) {
-		return len(p), nil
-	}
-	n, err := s.to.Write(p[skip:])
-	return skip + n, err
 }

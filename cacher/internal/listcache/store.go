@@ -4,7 +4,6 @@ package listcache
 
 import (
 	"container/list"
-	"hash/maphash"
 	"math"
 	"slices"
 	"sync"
@@ -32,18 +31,13 @@ type Store struct {
 	share *bytebudget.Share
 	// lists is how many lists, and watches with initial events, have asked for chunks.
 	lists   atomic.Int64
-	formats sync.Map // of events, by their identifiers; of *format
-	// custom is for lists of custom resources; a cache has one version of the resource.
-	custom customStore
+	formats sync.Map // of events and of custom resources, by formatID
 
 	mu struct {
 		sync.RWMutex
 		chunks map[place][]*chunk // the newest first
 		making map[place]*making  // chunks of initial events
 		queue  *list.List         // of *chunk, about in the order of their last use
-		// twice are the chunks that are kept plain and compressed, about in the order of the
-		// last use of their plain bytes.
-		twice *list.List
 		// seen and before are what lists have asked for, lately and before that.
 		seen, before map[uint64]struct{}
 		// mark is the count of lists when chunks were last dropped for their age, at aged.
@@ -70,14 +64,12 @@ func (s *Store) Clear() {
 
 func (s *Store) clear() {
 	s.share.Add(-s.share.Kept())
-	for at, variants := range s.mu.chunks {
+	for _, variants := range s.mu.chunks {
 		for _, c := range variants {
-			c.queued, c.twice = nil, nil
+			c.queued = nil
 		}
-		delete(s.mu.chunks, at)
 	}
-	s.mu.chunks = map[place][]*chunk{}
-	s.mu.queue, s.mu.twice = list.New(), list.New()
+	s.mu.chunks, s.mu.queue = map[place][]*chunk{}, list.New()
 	s.mu.seen, s.mu.before = map[uint64]struct{}{}, nil
 }
 
@@ -95,9 +87,11 @@ func (s *Store) lookUp(f *format, parts []part) {
 	for i := range parts {
 		p := &parts[i]
 		p.chunk, p.previous = s.find(place{f, p.elements[0].Key}, p.ids)
-		missing = missing || p.chunk == nil
+		p.keep = p.chunk != nil
+		missing = missing || !p.keep
 	}
 	s.mu.RUnlock()
+	s.share.Settle()
 	if missing {
 		for i := range parts {
 			if p := &parts[i]; p.chunk == nil {
@@ -161,30 +155,40 @@ func (s *Store) admit(f *format, parts []part) {
 	}
 }
 
-// keep keeps the chunks that were made for a list's parts, as far as there is
-// room for them, and returns how many items there is none for.
-func (s *Store) keep(parts []part) (homeless int) {
+// keep keeps the chunks that were made for parts, as far as there is room for them, and
+// reports whether there was room for all.
+func (s *Store) keep(made []*part) bool {
+	room := true
 	s.mu.Lock()
-	for i := range parts {
-		if p := &parts[i]; p.keep && p.chunk.queued == nil && !s.put(p.chunk, false) {
-			homeless += len(p.ids)
+	for _, p := range made {
+		if p.keep {
+			p.keep = s.put(p.chunk, content{})
+			room = room && p.keep
 		}
 	}
 	s.mu.Unlock()
 	s.share.Settle()
-	return homeless
+	return room
 }
 
-// has reports whether a chunk is kept.
-func (s *Store) has(c *chunk) bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return c.queued != nil
+// complete adds a form to a chunk that is kept.
+func (s *Store) complete(c *chunk, more content) {
+	s.mu.Lock()
+	if c.queued != nil {
+		s.put(c, more)
+	}
+	s.mu.Unlock()
+	s.share.Settle()
 }
 
-// put keeps a chunk, unless one with the same items is kept. It returns false if
-// there is no room. compressed: the chunk has its compressed form only.
-func (s *Store) put(c *chunk, compressed bool) bool {
+// put keeps a chunk, with more forms than it has, unless one with the same items is kept. It
+// returns false if there is no room. Plain bytes are left out if there is no room for them
+// beside the compressed form, or no list has written them lately and no change has used them.
+// The caller holds mu.
+func (s *Store) put(c *chunk, more content) bool {
+	if c.queued != nil {
+		s.drop(c)
+	}
 	variants := s.mu.chunks[c.at]
 	for _, other := range variants {
 		if slices.Equal(other.ids, c.ids) {
@@ -196,127 +200,67 @@ func (s *Store) put(c *chunk, compressed bool) bool {
 			s.drop(other)
 		}
 	}
-	if !s.makeRoom(c.size(), compressed) {
+	has := c.content.Load().with(more)
+	if has.deflated != nil && !c.changes && c.usedPlain.Load() <= s.lists.Load()-protected {
+		has.plain = nil
+	}
+	room := s.makeRoom(c.size(&has), has.plain == nil)
+	if !room && has.deflated != nil {
+		has.plain = nil
+		room = s.makeRoom(c.size(&has), true)
+	}
+	c.content.Store(&has)
+	if !room {
 		return false
 	}
 	c.used.Store(s.lists.Load())
 	c.queued = s.mu.queue.PushBack(c)
 	s.mu.chunks[c.at] = append([]*chunk{c}, s.mu.chunks[c.at]...)
-	s.share.Add(c.size())
+	s.share.Add(c.size(&has))
 	return true
-}
-
-// complete adds the plain or the compressed form to a chunk, as far as there is room. The
-// compressed form replaces plain bytes that have no room beside it, or that no list has
-// written lately and no change has used.
-func (s *Store) complete(c *chunk, more content) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c.queued == nil {
-		return
-	}
-	had := c.content.Load()
-	has := had.with(more)
-	switch {
-	case more.deflated != nil && !c.changes && c.usedPlain.Load() <= s.lists.Load()-protected:
-		has.plain = nil
-	case s.makeRoom(has.size()-had.size(), more.deflated != nil):
-	case more.deflated == nil:
-		return
-	default:
-		has.plain = nil
-	}
-	if has.plain == nil && has.size() > had.size() {
-		return
-	}
-	if c.queued != nil && c.content.Load() == had {
-		s.replace(c, &has)
-	}
-}
-
-// keepCompressed keeps a chunk in compressed form only, unless it is kept.
-// keepCompressed returns false if there is no room.
-func (s *Store) keepCompressed(c *chunk, d *deflated) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c.queued != nil {
-		return true
-	}
-	c.content.Store(&content{deflated: d})
-	return s.put(c, true)
-}
-
-// replace replaces the content of a chunk.
-func (s *Store) replace(c *chunk, has *content) {
-	s.share.Add(has.size() - c.content.Swap(has).size())
-	switch both := has.plain != nil && has.deflated != nil; {
-	case both && c.twice == nil:
-		c.twice = s.mu.twice.PushBack(c)
-	case !both && c.twice != nil:
-		s.mu.twice.Remove(c.twice)
-		c.twice = nil
-	}
 }
 
 // usedPlain records that a list has written the plain bytes of a chunk.
 func (s *Store) usedPlain(c *chunk) { c.usedPlain.Store(s.lists.Load()) }
 
-// usedCompressed records that a list has needed the compressed bytes of a chunk, and reports
-// whether it was not the first.
-func (s *Store) usedCompressed(c *chunk) bool {
-	return c.usedCompressed.Swap(s.lists.Load()) != never
-}
-
-// makeRoom makes room for so many bytes by dropping chunks that the last lists have not
-// used, and, for a compressed form, any plain bytes that are kept compressed as well: a
-// list whose chunks are all kept in some form need not be encoded.
+// makeRoom makes room for so many bytes by dropping what the last lists have not used, and,
+// for a compressed form, any plain bytes that are kept compressed as well: a list whose
+// chunks are all kept in some form need not be encoded.
 func (s *Store) makeRoom(bytes int64, compressed bool) bool {
 	for unused := s.lists.Load() - protected; s.share.Kept()+bytes > s.share.Allowance(); {
-		if !s.giveUp(unused) && !s.evict(unused) && (!compressed || !s.giveUp(math.MaxInt64)) {
+		if !s.evict(unused, unused) && (!compressed || !s.evict(unused, math.MaxInt64)) {
 			return false
 		}
 	}
 	return true
 }
 
-// giveUp drops the plain bytes of a chunk that is kept compressed as well, and that no list
-// after the given one has written. It returns false if it drops nothing.
-func (s *Store) giveUp(after int64) bool {
-	for range s.mu.twice.Len() {
-		front := s.mu.twice.Front()
-		c := front.Value.(*chunk)
-		if c.usedPlain.Load() <= after {
-			s.replace(c, &content{deflated: c.content.Load().deflated})
-			return true
-		}
-		s.mu.twice.MoveToBack(front)
-	}
-	return false
-}
-
-// evict drops a chunk that no list after the given one has used. It returns false if it
+// evict drops a chunk that no list after the given one has used, or plain bytes that are kept
+// compressed as well, and that no list after plainAfter has written. It returns false if it
 // drops nothing.
-func (s *Store) evict(after int64) bool {
+func (s *Store) evict(after, plainAfter int64) bool {
 	for range s.mu.queue.Len() {
-		front := s.mu.queue.Front()
-		c := front.Value.(*chunk)
-		if c.used.Load() <= after {
+		c := s.mu.queue.Front().Value.(*chunk)
+		has := c.content.Load()
+		switch {
+		case c.used.Load() <= after:
 			s.drop(c)
 			return true
+		case has.plain != nil && has.deflated != nil && c.usedPlain.Load() <= plainAfter:
+			s.share.Add(-int64(cap(has.plain)))
+			c.content.Store(&content{deflated: has.deflated})
+			return true
 		}
-		s.mu.queue.MoveToBack(front)
+		s.mu.queue.MoveToBack(c.queued)
 	}
 	return false
 }
 
+// drop drops a chunk.
 func (s *Store) drop(c *chunk) {
 	s.mu.queue.Remove(c.queued)
 	c.queued = nil
-	if c.twice != nil {
-		s.mu.twice.Remove(c.twice)
-		c.twice = nil
-	}
-	s.share.Add(-c.size())
+	s.share.Add(-c.size(c.content.Load()))
 	variants := slices.DeleteFunc(slices.Clone(s.mu.chunks[c.at]), func(other *chunk) bool { return other == c })
 	if len(variants) == 0 {
 		delete(s.mu.chunks, c.at)
@@ -329,8 +273,9 @@ func (s *Store) drop(c *chunk) {
 func (s *Store) shrink() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, after := range []int64{s.lists.Load() - protected, math.MaxInt64} {
-		for s.share.Over() && (s.giveUp(after) || s.evict(after)) {
+	for unused := s.lists.Load() - protected; s.share.Over(); {
+		if !s.evict(unused, unused) && !s.evict(unused, math.MaxInt64) && !s.evict(math.MaxInt64, math.MaxInt64) {
+			return
 		}
 	}
 }
@@ -357,6 +302,3 @@ func (s *Store) Age(now time.Duration) {
 	}
 	s.mu.seen, s.mu.before = map[uint64]struct{}{}, s.mu.seen
 }
-
-// newFormatSeed makes the places of two formats different.
-func newFormatSeed(id formatID) uint64 { return maphash.Comparable(seed, id) }

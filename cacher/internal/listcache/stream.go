@@ -101,33 +101,20 @@ func (s *Stream) event(r *Run, c *chunk, at int, w io.Writer) (err error) {
 	return nil
 }
 
-// Stream wraps next in a handler that gives each watch a Stream. asks reports whether a
-// request is a watch, and whether next would compress the response by itself. Put the
-// handler inside everything that looks at the response's header or counts its bytes.
-func (l *Listings) Stream(next http.Handler, asks func(*http.Request) (watch, compressed bool)) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		if !l.on.Load() {
-			next.ServeHTTP(w, request)
-			return
-		}
-		watch, compressed := asks(request)
-		if !watch {
-			next.ServeHTTP(w, request)
-			return
-		}
-		stream := &Stream{ResponseWriter: w, events: &l.events, wanted: compressed, body: member{out: collected{to: w}}}
-		inner := request.WithContext(context.WithValue(request.Context(), streamKey{}, stream))
-		if compressed {
-			l.events.on.Store(true)
-			inner.Header = request.Header.Clone()
-			inner.Header.Del("Accept-Encoding")
-		}
-		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(stream), inner)
-		// The server may serve the watch once its handlers have returned.
-		if !routine.AppendTask(inner.Context(), &routine.Task{Func: stream.finish}) {
-			stream.finish()
-		}
-	})
+// serveWatch serves a watch with a Stream.
+func (l *Listings) serveWatch(next http.Handler, w http.ResponseWriter, r *http.Request, compressed bool) {
+	stream := &Stream{ResponseWriter: w, events: &l.events, wanted: compressed, body: member{out: collected{to: w}}}
+	inner := r.WithContext(context.WithValue(r.Context(), streamKey{}, stream))
+	if compressed {
+		l.events.on.Store(true)
+		inner.Header = r.Header.Clone()
+		inner.Header.Del("Accept-Encoding")
+	}
+	next.ServeHTTP(responsewriter.WrapForHTTP1Or2(stream), inner)
+	// The server may serve the watch once its handlers have returned.
+	if !routine.AppendTask(inner.Context(), &routine.Task{Func: stream.finish}) {
+		stream.finish()
+	}
 }
 
 var _ responsewriter.UserProvidedDecorator = (*Stream)(nil)
@@ -192,9 +179,7 @@ func (s *Stream) write(p []byte) error {
 func (s *Stream) initial(n *next) error {
 	switch {
 	case s.sent == nil && n.at == 0:
-		store := n.run.of.store
-		d, err := store.deflatedOf(n.chunk, n.framed)
-		store.share.Settle()
+		d, err := n.run.of.store.deflatedOf(n.chunk, n.framed)
 		if err == nil {
 			err = s.shared(d)
 		}

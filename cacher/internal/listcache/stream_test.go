@@ -42,10 +42,10 @@ func served(t testing.TB, l *Listings, compressed bool, handler func(ctx context
 	l.on.Store(true)
 	recorder := httptest.NewRecorder()
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
-	l.Stream(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	l.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		handler(r.Context(), w)
-	}), func(*http.Request) (bool, bool) { return true, compressed }).ServeHTTP(recorder, request)
+	}), asking("watch", compressed)).ServeHTTP(recorder, request)
 	body := recorder.Body.Bytes()
 	if !compressed {
 		return body
@@ -291,7 +291,7 @@ func TestStreamOfAClientThatIsGone(t *testing.T) {
 				elements = append(elements, element(i, 1))
 			}
 			failed := false
-			l.Stream(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			l.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				w.WriteHeader(http.StatusOK)
 				initial := store.Initial(l.ShareInitialEvents(r.Context()))
 				for _, run := range runsOf(initial, elements) {
@@ -308,7 +308,7 @@ func TestStreamOfAClientThatIsGone(t *testing.T) {
 						w.(http.Flusher).Flush()
 					}
 				}
-			}), func(*http.Request) (bool, bool) { return true, compressed }).
+			}), asking("watch", compressed)).
 				ServeHTTP(&failingResponse{httptest.NewRecorder(), left}, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
 			require.True(t, failed, "%d writes", left)
 		}

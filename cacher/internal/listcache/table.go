@@ -29,11 +29,11 @@ func (m *representer) table() (func(io.Writer) error, error) {
 	if !ok || !rowsOf(table, items) {
 		return whole, nil
 	}
-	f := m.serializer.format(formatID{encoder: "table:" + m.encoder.Identifier(), list: reflect.TypeOf(m.list)}, m.syntax)
+	f := m.serializer.format(formatID{encoder: "table:" + m.wanted.Encoder.Identifier(), list: reflect.TypeOf(m.list)}, m.syntax)
 	if f.refused.Load() {
 		return whole, nil
 	}
-	made, err := m.keptTable(table, items)
+	made, err := m.keptTable(table)
 	switch {
 	case errors.Is(err, errFrame):
 		f.refuse(err)
@@ -45,7 +45,7 @@ func (m *representer) table() (func(io.Writer) error, error) {
 			return whole, nil
 		}
 	}
-	made.metadata.once = !checkEach
+	made.metadata.sending = true
 	return made.write, nil
 }
 
@@ -101,20 +101,22 @@ type keptTable struct {
 const noObject = `"object":null}`
 
 // keptTable returns the Table of the list with metadata from chunks, which are made
-// of some objects at a time whether they are worth keeping or not: the server's own
+// of some objects at a time while the Table is written: the server's own
 // encoder of a Table needs several times the memory of the whole. keptTable returns
 // nil if the metadata's format can't be put together.
-func (m *representer) keptTable(table *metav1.Table, items reflect.Value) (*keptTable, error) {
-	metadata := m.metadataFormat(m.syntax)
+func (m *representer) keptTable(table *metav1.Table) (*keptTable, error) {
+	own, ok := m.list.(metav1.ListInterface)
+	if !ok {
+		return nil, errRepresentation
+	}
+	metadata := m.metadataFormat()
 	if metadata.refused.Load() {
 		return nil, nil
 	}
-	parts := cut(m.noted.elements)
-	m.noted.store.lookUp(metadata, parts)
-	metadataEncoder := m.itemEncoder(items)
-	metadataEncoder.store, metadataEncoder.whole = m.noted.store, true
-	filled, err := metadataEncoder.assemble(metadata, parts, false)
-	if err != nil {
+	list := metadata.begin(m.noted, metadataItems(m.stock, own, m.noted.elements))
+	list.compressed = false
+	var err error
+	if list.frame, err = list.items.learn(m.syntax); err != nil {
 		return nil, err
 	}
 	rows := &templateEncoder{stock: m.stock, subset: func(positions []int) (runtime.Object, error) {
@@ -131,8 +133,7 @@ func (m *representer) keptTable(table *metav1.Table, items reflect.Value) (*kept
 	if err != nil {
 		return nil, err
 	}
-	filled.store = m.noted.store
-	made := &keptTable{frame: frame, metadata: filled}
+	made := &keptTable{frame: frame, metadata: list}
 	return made, made.encodeCells(table.Rows)
 }
 
@@ -174,7 +175,7 @@ func (t *keptTable) write(w io.Writer) error {
 	buffer.Write(head[first:])
 	for i := range t.metadata.parts {
 		p := &t.metadata.parts[i]
-		plain, err := t.metadata.plain(p)
+		plain, err := t.metadata.plain(i)
 		if err != nil {
 			return err
 		}
@@ -190,7 +191,7 @@ func (t *keptTable) write(w io.Writer) error {
 				buffer.Reset()
 			}
 		}
-		t.metadata.release(p)
+		t.metadata.release(i)
 	}
 	buffer.Write(t.frame.tail)
 	_, err := w.Write(buffer.Bytes())

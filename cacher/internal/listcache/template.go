@@ -4,7 +4,7 @@ package listcache
 
 import (
 	"bytes"
-	"errors"
+	"io"
 	"reflect"
 	"slices"
 
@@ -26,17 +26,7 @@ type templateEncoder struct {
 	stock encode
 	// subset returns the list with only the items at the given positions.
 	subset func(positions []int) (runtime.Object, error)
-	// store keeps chunks as they are made; nil if nothing is kept. compressed: the list
-	// is likely to be sent compressed.
-	store      *Store
-	compressed bool
-	// whole: the list is written of chunks whether there is room to keep them or not.
-	whole bool
-	// later: the list is written once, so that chunks may be made meanwhile.
-	later bool
-	// buffer and positions are reused for each batch.
-	buffer    bytes.Buffer
-	positions []int
+	buffer bytes.Buffer // reused for each batch
 }
 
 // subsetOf returns the subset of a list whose items are a slice.
@@ -59,11 +49,19 @@ func subsetOf(list runtime.Object, items reflect.Value) func([]int) (runtime.Obj
 	}
 }
 
-// encodedBy returns an object's encoding.
-func encodedBy(encode encode, o runtime.Object) ([]byte, error) {
-	var b bytes.Buffer
-	err := encode(o, &b)
-	return b.Bytes(), err
+// whole returns the server's own encoder of the list with all its items.
+func (t *templateEncoder) whole(items int) encodeTo {
+	return func(w io.Writer) error {
+		all := make([]int, items)
+		for i := range all {
+			all[i] = i
+		}
+		list, err := t.subset(all)
+		if err != nil {
+			return err
+		}
+		return t.stock(list, w)
+	}
 }
 
 // encoded returns the encoding of the list with these of its items only. The
@@ -98,155 +96,69 @@ func (t *templateEncoder) learn(s syntax) (*frame, error) {
 	return frame, nil
 }
 
-// assemble learns the frame of the list and makes the chunks that are missing; later:
-// while the list is written.
-func (t *templateEncoder) assemble(f *format, parts []part, later bool) (*assembly, error) {
-	frame, err := t.learn(f.syntax)
-	if err != nil {
-		return nil, err
-	}
-	a := &assembly{format: f, frame: frame, parts: parts}
-	if later {
-		a.rest = &deferred{encoder: t}
-		return a, nil
-	}
-	return a, t.complete(a)
-}
-
-// complete makes the chunks that are missing, in batches of parts.
-func (t *templateEncoder) complete(a *assembly) error {
-	last := &a.parts[len(a.parts)-1]
-	items, homeless := last.first+len(last.elements), 0
-	for begin := 0; begin < len(a.parts); {
-		end, without, err := t.batch(a, begin)
-		if err != nil {
-			return err
-		}
-		begin = end
-		homeless += without
-		if homeless == 0 || t.whole {
+// batch makes the chunks that are missing from a part on, as many as are encoded at
+// once, and keeps those that are worth it and find room.
+func (a *assembly) batch(begin int) error {
+	var missing []*part
+	var positions []int
+	size, end := int64(0), begin
+	for ; end < len(a.parts) && len(positions) < batchItems && size < batchBytes; end++ {
+		p := &a.parts[end]
+		if p.chunk != nil {
 			continue
 		}
-		if t.later {
-			t.proveSome(a, end)
-			if a.format.refused.Load() {
-				return errFrame
-			}
-			if a.format.laterPossible(a.parts) {
-				a.rest = &deferred{encoder: t}
-				return nil
+		missing = append(missing, p)
+		for at, e := range p.elements {
+			if p.from == nil || p.from[at] < 0 {
+				positions = append(positions, p.first+at)
+				size += e.Size
 			}
 		}
-		if homeless+passing(a.parts[end:]) > items/2 {
-			return errRoom
+	}
+	if err := a.make(missing, positions); err != nil {
+		return err
+	}
+	if !a.store.keep(missing) {
+		// Others that nobody has would find no room either.
+		for i := range a.parts[end:] {
+			if p := &a.parts[end+i]; p.previous == nil && p.chunk == nil {
+				p.keep = false
+			}
 		}
 	}
 	return nil
 }
 
-// batch makes the chunks that are missing from a part on, as many as are encoded at
-// once, and returns where the batch ends, and how many items there was no room for.
-func (t *templateEncoder) batch(a *assembly, begin int) (end, homeless int, err error) {
-	size := int64(0)
-	t.positions = t.positions[:0]
-	for end = begin; end < len(a.parts) && len(t.positions) < batchItems && size < batchBytes; end++ {
-		p := &a.parts[end]
-		if p.chunk != nil {
-			continue
-		}
-		for at, e := range p.elements {
-			if p.from == nil || p.from[at] < 0 {
-				t.positions = append(t.positions, p.first+at)
-				size += e.Size
-			}
-		}
-	}
-	if err := t.make(a.format, a.frame, a.parts[begin:end]); err != nil {
-		return end, 0, err
-	}
-	homeless = t.keep(a.parts[begin:end], len(a.format.syntax.separator()))
-	if homeless > 0 && !t.whole {
-		// Others that nobody has would find no room either.
-		for i := range a.parts[end:] {
-			if p := &a.parts[end+i]; p.previous == nil {
-				p.keep = false
-			}
-		}
-	}
-	return end, homeless, nil
-}
-
-// errRoom: there is no room to keep most of a list, which would be in memory as a whole until
-// the client has read it.
-var errRoom = errors.New("there is no room for the bytes of a list")
-
-// keep keeps the chunks that were just made, and returns how many items there is no room
-// for. For a compressed list, new chunks, and those without room, are kept compressed only.
-func (t *templateEncoder) keep(parts []part, separator int) (homeless int) {
-	if t.store == nil {
-		return 0
-	}
-	compressed := t.compressed && !t.whole
-	if compressed {
-		homeless += t.compress(parts, separator, func(p *part) bool { return p.previous == nil })
-	}
-	without := t.store.keep(parts)
-	if without == 0 || !compressed {
-		return homeless + without
-	}
-	return homeless + t.compress(parts, separator, func(*part) bool { return true })
-}
-
-// compress keeps the chunks of some parts in compressed form, and returns how many
-// items there is no room for.
-func (t *templateEncoder) compress(parts []part, separator int, which func(*part) bool) (homeless int) {
-	for i := range parts {
-		p := &parts[i]
-		if !p.keep || !which(p) || t.store.has(p.chunk) {
-			continue
-		}
-		has := p.chunk.content.Load()
-		if has.deflated == nil {
-			has = &content{deflated: deflate(has.plain[:len(has.plain)-separator])}
-		}
-		if !t.store.keepCompressed(p.chunk, has.deflated) {
-			homeless += len(p.ids)
-			p.keep = false
-		}
-	}
-	t.store.share.Settle()
-	return homeless
-}
-
-// make makes the missing chunks of parts. t.positions are the items without a chunk.
-func (t *templateEncoder) make(f *format, frame *frame, parts []part) error {
-	var items []byte
-	if len(t.positions) > 0 {
-		encoded, err := t.encoded(t.positions...)
+// make makes the chunks of parts. At the positions are the items that must be encoded.
+func (a *assembly) make(parts []*part, positions []int) error {
+	cutter := cutter{syntax: a.format.syntax}
+	if len(positions) > 0 {
+		encoded, err := a.items.encoded(positions...)
 		if err != nil {
 			return err
 		}
 		var ok bool
-		if items, ok = frame.items(encoded); !ok {
+		if cutter.rest, ok = a.frame.items(encoded); !ok {
 			return errFrame
 		}
 	}
-	cutter := cutter{syntax: f.syntax, rest: items}
 	next := func(_ *watchcache.Element, to *pieces) error {
 		item, ok := cutter.next()
 		if !ok {
 			return errFrame
 		}
 		to.add(item)
-		to.add(f.syntax.separator())
+		to.add(cutter.syntax.separator())
 		return nil
 	}
-	for i := range parts {
-		if p := &parts[i]; p.chunk == nil {
-			var err error
-			if p.chunk, err = newChunk(f, p, next); err != nil {
-				return err
-			}
+	for _, p := range parts {
+		var err error
+		if p.chunk, err = newChunk(a.format, p, next); err != nil {
+			return err
+		}
+		if a.compressed && p.keep {
+			plain := p.chunk.content.Load().plain
+			p.chunk.content.Store(&content{plain: plain, deflated: p.chunk.deflate(plain)})
 		}
 	}
 	if len(cutter.rest) > 0 {
