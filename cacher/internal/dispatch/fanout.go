@@ -186,9 +186,8 @@ func (f *Fanout) Open(ctx context.Context, r Request) (watch.Interface, bool) {
 		return nil, false
 	}
 	f.supervisor.pin(replayer)
-	if !f.Tasks.Run(func() {
-		replayer.start(r.InitialEventsEnd, func() { flowcontrol.WatchInitialized(ctx) })
-	}) {
+	marksEnd := r.InitialEventsEnd // so that the goroutine keeps no Request
+	if !f.Tasks.Run(func() { replayer.start(marksEnd, func() { flowcontrol.WatchInitialized(ctx) }) }) {
 		f.registry.end(w, metrics.EndShutdown)
 		return nil, false
 	}
