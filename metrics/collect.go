@@ -4,12 +4,11 @@ package metrics
 
 import (
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 )
 
 // maxExact is the highest number such that a float64, the type of every metric, can
@@ -20,14 +19,30 @@ const maxExact = 1 << 53
 var descs = sync.OnceValue(func() []*prometheus.Desc {
 	all := make([]*prometheus.Desc, len(specs))
 	for i := range specs {
-		names := []string{"group", "resource"}
-		for _, l := range specs[i].Labels {
-			names = append(names, l.Name)
-		}
-		all[i] = prometheus.NewDesc(string(specs[i].Name), specs[i].Help, names, nil)
+		all[i] = prometheus.NewDesc(string(specs[i].name), specs[i].about.Help, specs[i].labelNames(), nil)
 	}
 	return all
 })
+
+func (s *spec) labelNames() []string {
+	names := []string{"group", "resource"}
+	for _, l := range s.about.Labels {
+		names = append(names, l.Name)
+	}
+	return names
+}
+
+// labelValues returns the values of all labels for an index of the metric's cells.
+func (s *spec) labelValues(id identity, index int) []string {
+	values := make([]string, 2+len(s.about.Labels))
+	for i := len(s.about.Labels) - 1; i >= 0; i-- {
+		all := s.about.Labels[i].Values
+		values[2+i] = all[index%len(all)]
+		index /= len(all)
+	}
+	values[0], values[1] = id.Group, id.Resource
+	return values
+}
 
 // Describe implements prometheus.Collector.
 func (c *collectors) Describe(out chan<- *prometheus.Desc) {
@@ -36,98 +51,80 @@ func (c *collectors) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
+// view is a user as Collect reads it. The series are nil while all caches sleep.
+type view struct {
+	*series
+	id      identity
+	wokenUp uint64
+}
+
 // Collect implements prometheus.Collector. The metrics are made here, of what was
 // counted.
 func (c *collectors) Collect(out chan<- prometheus.Metric) {
-	for _, u := range c.copyUsers() {
+	c.mu.Lock()
+	views := make([]view, 0, len(c.mu.users))
+	for id, u := range c.mu.users {
+		views = append(views, view{u.series, id, u.wokenUp.Load()})
+	}
+	c.mu.Unlock()
+	for _, v := range views {
 		for i := range specs {
-			if spec := &specs[i]; spec.Asleep || u.series != nil {
-				e := exporter{out: out, spec: spec, desc: descs()[i], id: u.id}
-				e.collect(u)
+			if specs[i].about.Asleep || v.series != nil {
+				specs[i].collect(v, descs()[i], out)
 			}
 		}
 	}
 }
 
-// exporter exports the series of one metric and one identity.
-type exporter struct {
-	out  chan<- prometheus.Metric
-	spec *spec
-	desc *prometheus.Desc
-	id   identity
-}
-
-func (e *exporter) collect(u user) {
-	switch {
-	case e.spec.cells != nil:
-		e.cells(e.spec.cells(u.series))
-	case e.spec.histograms != nil:
-		e.histograms(e.spec.histograms(u.series))
-	case e.spec.named != nil:
-		e.spec.named(u.series).each(func(name string, count listed) { e.export(float64(count.lists), name) })
-	case e.spec.computed != nil:
-		if v, ok := e.spec.computed(u); ok {
-			e.export(v)
-		}
-	}
-}
-
-// exact is a gauge of a whole number that is left out while it is 0 or a float64 can't
-// hold it.
-func exact(of func(*series) *cell) func(user) (float64, bool) {
-	return func(u user) (float64, bool) {
-		n := of(u.series).Load()
-		return float64(n), n > 0 && n <= maxExact
-	}
-}
-
-// cells exports the cells of a metric. A counter with labels is left out until
-// it has counted something, and so is everything that is labelled other.
-func (e *exporter) cells(all []cell) {
-	for i := range all {
-		n := all[i].Load()
-		values := e.spec.valuesAt(i)
-		if n == 0 && len(values) > 0 && (e.spec.Kind == Counter || values[0] == other) {
-			continue
-		}
-		if e.spec.Kind == Gauge {
-			e.export(math.Float64frombits(n), values...)
-		} else {
-			e.export(float64(n), values...)
-		}
-	}
-}
-
-func (e *exporter) histograms(all []lazyHistogram) {
-	for i := range all {
-		if made := all[i].made.Load(); made != nil {
-			e.out <- labelled{made, e.desc, prometheus.MakeLabelPairs(e.desc, e.values(e.spec.valuesAt(i)))}
-		}
-	}
-}
-
-func (e *exporter) export(v float64, own ...string) {
+// collect exports the series of one metric and one identity. A counter with labels is
+// left out until it has counted something, and so is everything that is labelled other.
+func (s *spec) collect(v view, desc *prometheus.Desc, out chan<- prometheus.Metric) {
 	kind := prometheus.CounterValue
-	if e.spec.Kind == Gauge {
+	if s.kind == Gauge {
 		kind = prometheus.GaugeValue
 	}
-	e.out <- prometheus.MustNewConstMetric(e.desc, kind, v, e.values(own)...)
-}
-
-// values returns the values of all labels.
-func (e *exporter) values(own []string) []string {
-	return append([]string{e.id.group, e.id.resource}, own...)
-}
-
-// valuesAt returns the values of the metric's own labels at an index of its cells.
-func (s *spec) valuesAt(index int) []string {
-	values := make([]string, len(s.Labels))
-	for i := len(s.Labels) - 1; i >= 0; i-- {
-		all := s.Labels[i].Values
-		values[i] = all[index%len(all)]
-		index /= len(all)
+	export := func(n float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(desc, kind, n, labels...)
 	}
-	return values
+	switch all := s.values(v).(type) {
+	case float64:
+		export(all, v.id.Group, v.id.Resource)
+	case *namedCounters:
+		all.each(func(name string, n listed) { export(float64(n.lists), v.id.Group, v.id.Resource, name) })
+	case []lazyHistogram:
+		for i := range all {
+			if made := all[i].Load(); made != nil {
+				out <- *made
+			}
+		}
+	case []cell:
+		for i := range all {
+			n, labels := all[i].Load(), s.labelValues(v.id, i)
+			switch {
+			case n == 0 && len(s.about.Labels) > 0 && (s.kind == Counter || labels[2] == other):
+			case s.kind == Gauge:
+				export(math.Float64frombits(n), labels...)
+			default:
+				export(float64(n), labels...)
+			}
+		}
+	}
+}
+
+// exact is a whole number that is left out while it is 0 or a float64 can't hold it.
+func exact(c *cell) any {
+	if n := c.Load(); n > 0 && n <= maxExact {
+		return float64(n)
+	}
+	return nil
+}
+
+// silent returns how long the storage has been silent, if that is known.
+func (s *series) silent() any {
+	if silence := s.silence.Load(); silence != nil {
+		return (*silence)().Seconds()
+	}
+	return nil
 }
 
 const (
@@ -140,46 +137,33 @@ const (
 
 // lazyHistogram is a histogram that is made with its first observation: one
 // takes more memory than all counters of a cache.
-type lazyHistogram struct {
-	made atomic.Pointer[madeHistogram]
-}
+type lazyHistogram = atomic.Pointer[prometheus.Histogram]
 
-type madeHistogram struct{ prometheus.Histogram }
-
-// observe records a value in the histogram of the metric with the name.
-func (h *lazyHistogram) observe(name Name, v float64) {
-	made := h.made.Load()
-	if made == nil {
-		h.made.CompareAndSwap(nil, newHistogram(name))
-		made = h.made.Load()
+// observe records a time in one of the series' histograms.
+func (s *series) observe(h *lazyHistogram, d time.Duration) {
+	if h.Load() == nil {
+		s.makeHistogram(h)
 	}
-	made.Observe(v)
+	(*h.Load()).Observe(d.Seconds())
 }
 
-func newHistogram(name Name) *madeHistogram {
-	i := slices.IndexFunc(specs, func(s spec) bool { return s.Name == name })
-	return &madeHistogram{prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: string(name), Help: specs[i].Help, Buckets: specs[i].Buckets,
-		NativeHistogramBucketFactor: nativeFactor, NativeHistogramMaxBucketNumber: nativeBuckets,
-		NativeHistogramMaxExemplars: -1,
-	})}
-}
-
-// labelled is a histogram under the labels of its series.
-type labelled struct {
-	histogram *madeHistogram
-	desc      *prometheus.Desc
-	labels    []*dto.LabelPair
-}
-
-// Desc implements prometheus.Metric.
-func (l labelled) Desc() *prometheus.Desc { return l.desc }
-
-// Write implements prometheus.Metric.
-func (l labelled) Write(out *dto.Metric) error {
-	if err := l.histogram.Write(out); err != nil {
-		return err
+// makeHistogram makes the histogram h, whose labels it finds by the address.
+func (s *series) makeHistogram(h *lazyHistogram) {
+	for i := range specs {
+		spec := &specs[i]
+		if spec.kind != Histogram {
+			continue
+		}
+		all := spec.values(view{series: s}).([]lazyHistogram)
+		for at := range all {
+			if &all[at] == h {
+				made := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+					Name: string(spec.name), Help: spec.about.Help, Buckets: spec.about.Buckets,
+					NativeHistogramBucketFactor: nativeFactor, NativeHistogramMaxBucketNumber: nativeBuckets,
+					NativeHistogramMaxExemplars: -1,
+				}, spec.labelNames()).WithLabelValues(spec.labelValues(s.id, at)...).(prometheus.Histogram)
+				h.CompareAndSwap(nil, &made)
+			}
+		}
 	}
-	out.Label = l.labels
-	return nil
 }

@@ -47,30 +47,26 @@ type Description struct {
 // documentation. The caller owns the result.
 func List() []Description {
 	out := make([]Description, len(specs))
-	for i := range specs {
-		out[i] = specs[i].Description
-		out[i].Buckets = slices.Clone(out[i].Buckets)
-		out[i].Labels = slices.Clone(out[i].Labels)
-		for l := range out[i].Labels {
-			out[i].Labels[l].Values = slices.Clone(out[i].Labels[l].Values)
+	for i, s := range specs {
+		out[i] = s.about
+		out[i].Name, out[i].Kind = s.name, s.kind
+		out[i].Buckets, out[i].Labels = slices.Clone(s.about.Buckets), slices.Clone(s.about.Labels)
+		for l := range s.about.Labels {
+			out[i].Labels[l].Values = slices.Clone(s.about.Labels[l].Values)
 		}
 	}
 	return out
 }
 
-// spec is one metric: its description, and where its values are. One of the
-// functions is set. Cells and histograms return those of all combinations of label
-// values; see series.
+// spec is one metric.
 type spec struct {
-	Description
-
-	cells      func(*series) []cell
-	histograms func(*series) []lazyHistogram
-	// named has counters by the values of the one label.
-	named func(*series) *namedCounters
-	// computed is called when the metrics are read; false: not known. The series are nil
-	// for a cache that sleeps.
-	computed func(user) (float64, bool)
+	name Name
+	kind Kind
+	// values returns where the values are: []cell or []lazyHistogram, those of all
+	// combinations of label values (see series), *namedCounters by the values of the one
+	// label, or the value itself, a float64, nil if it is not known.
+	values func(view) any
+	about  Description // without Name and Kind
 }
 
 // Bounds of classic buckets, in seconds.

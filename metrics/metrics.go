@@ -25,6 +25,7 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Metrics is the set of the watch cache's collectors on one registry. Its
@@ -71,21 +72,24 @@ func (m *Metrics) For(group, resource string) *Resource {
 // ForAsleep is For for a cache that sleeps: the handles count nothing before
 // WokenUp.
 func (m *Metrics) ForAsleep(group, resource string) *Resource {
-	var c *collectors
-	if m == nil {
-		c = newCollectors() // these are on no registry
-	} else {
+	c := newCollectors() // on no registry
+	if m != nil {
 		c = m.c
 	}
-	r := &Resource{collectors: c, id: identity{group, resource}}
-	r.presence.Store(c.acquire(r.id))
-	return r
+	id := identity{Group: group, Resource: resource}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	u := c.mu.users[id]
+	if u == nil {
+		u = &user{id: id}
+		c.mu.users[id] = u
+	}
+	u.handles++
+	return &Resource{collectors: c, user: u}
 }
 
 // identity distinguishes the series of one cache from those of another.
-type identity struct {
-	group, resource string
-}
+type identity = schema.GroupResource
 
 // collectors is all metrics as one prometheus.Collector: they are registered
 // together or not at all, and a second New on the registry finds them
@@ -97,14 +101,14 @@ type collectors struct {
 	}
 }
 
-// user counts the handles that share the series of one identity, so that a
-// cache that is replaced does not take the series from its successor; and how
-// many of them are of caches that are awake.
+// user is what the handles of one identity share. It counts them, so that a cache that is
+// replaced does not take the series from its successor; and how many of them are of
+// caches that are awake. All but wokenUp is guarded by collectors.mu.
 type user struct {
 	id             identity
 	handles, awake int
-	presence       *presence
 	series         *series // nil while no handle is awake
+	wokenUp        cell
 }
 
 func newCollectors() *collectors {
@@ -113,63 +117,22 @@ func newCollectors() *collectors {
 	return c
 }
 
-// copyUsers returns copies of all users.
-func (c *collectors) copyUsers() []user {
+// wake counts one more handle that is awake, and returns the series. The first one
+// creates them.
+func (c *collectors) wake(u *user) *series {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := make([]user, 0, len(c.mu.users))
-	for _, u := range c.mu.users {
-		all = append(all, *u)
+	if u.awake++; u.awake == 1 {
+		u.series = &series{id: u.id}
 	}
-	return all
-}
-
-// acquire counts one more handle of id, and returns its presence.
-func (c *collectors) acquire(id identity) *presence {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	u, ok := c.mu.users[id]
-	if !ok {
-		u = &user{id: id, presence: new(presence)}
-		c.mu.users[id] = u
-	}
-	u.handles++
-	return u.presence
-}
-
-// wake counts one more handle that is awake, and returns the series of id. The
-// first one creates them.
-func (c *collectors) wake(id identity) *series {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	u := c.mu.users[id]
-	if u.awake == 0 {
-		u.series = new(series)
-	}
-	u.awake++
 	return u.series
 }
 
-// rest undoes wake, which returned s. With the last handle that was awake the series of
-// id are gone, but for those of its presence.
-func (c *collectors) rest(id identity, s *series) {
-	if c.undoWake(id, s) {
-		s.endMirror(id)
-	}
-}
-
-// undoWake reports whether the series are gone. Another call may have forgotten the last
-// handle of id before, and id may have a new one since, with series of its own.
-func (c *collectors) undoWake(id identity, s *series) bool {
+// rest undoes wake, and reports whether the handle was the last one that was awake: the
+// series are gone then.
+func (c *collectors) rest(u *user) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	u := c.mu.users[id]
-	if u == nil {
-		return true
-	}
-	if u.series != s {
-		return false
-	}
 	if u.awake--; u.awake > 0 {
 		return false
 	}
@@ -177,12 +140,11 @@ func (c *collectors) undoWake(id identity, s *series) bool {
 	return true
 }
 
-// release undoes acquire. With the last handle everything of id is gone.
-func (c *collectors) release(id identity) {
+// release ends a handle. With the last one everything of its identity is gone.
+func (c *collectors) release(u *user) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	u := c.mu.users[id]
 	if u.handles--; u.handles == 0 {
-		delete(c.mu.users, id)
+		delete(c.mu.users, u.id)
 	}
 }

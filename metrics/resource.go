@@ -14,13 +14,11 @@ import (
 // and allocates nothing but, with a first observation, a histogram.
 type Resource struct {
 	collectors *collectors
-	id         identity
-	// Both are nil when there is nothing to count in: Forget was called, or the
-	// Resource is the zero value. Series is also nil while the cache sleeps.
-	presence atomic.Pointer[presence]
-	series   atomic.Pointer[series]
-	// mirrors reports whether Mirror was called, and slots is what SetWindowSlots
-	// was last given.
+	user       *user // nil: this is the zero value, which counts nothing
+	forgotten  atomic.Bool
+	series     atomic.Pointer[series] // nil after Forget, and while the cache sleeps
+	// mirrors reports whether Mirror was called, and slots is the last argument of
+	// SetWindowSlots.
 	mirrors atomic.Bool
 	slots   atomic.Int64
 }
@@ -47,7 +45,9 @@ func (r *Resource) FellAsleep() {
 	}
 	if s := r.series.Swap(nil); s != nil {
 		s.slots.Add(-r.slots.Swap(0))
-		r.collectors.rest(r.id, s)
+		if r.collectors.rest(r.user) {
+			s.endMirror()
+		}
 	}
 }
 
@@ -55,19 +55,16 @@ func (r *Resource) FellAsleep() {
 // from 0. WokenUp must not be called while another call of WokenUp, FellAsleep or
 // Forget is under way.
 func (r *Resource) WokenUp() {
-	if r == nil {
-		return
-	}
-	if p := r.presence.Load(); p != nil {
-		p.wokenUp.Add(1)
+	if r != nil && r.user != nil && !r.forgotten.Load() {
+		r.user.wokenUp.Add(1)
 		r.awake()
 	}
 }
 
 // awake lets the handles count.
 func (r *Resource) awake() {
-	if r.presence.Load() != nil && r.series.Load() == nil {
-		s := r.collectors.wake(r.id)
+	if r.series.Load() == nil {
+		s := r.collectors.wake(r.user)
 		if r.mirrors.Load() {
 			s.mirrored.Store(true)
 		}
@@ -79,32 +76,30 @@ func (r *Resource) awake() {
 // afterwards. The series stay while another handle for the same group and
 // resource has not been forgotten.
 func (r *Resource) Forget() {
-	if r == nil {
-		return
-	}
 	r.FellAsleep()
-	if p := r.presence.Swap(nil); p != nil {
-		r.collectors.release(r.id)
+	if r != nil && r.user != nil && !r.forgotten.Swap(true) {
+		r.collectors.release(r.user)
 	}
 }
 
 // Read counts a GET or LIST by how it is answered.
 func (r *Resource) Read(verb Verb, decision Decision) {
-	pickRead(&r.load().reads, verb, decision).Add(1)
+	pick(r.load().reads[:], readAs(verb, decision)).Add(1)
 }
 
 // ReadTook records how long a GET or LIST took in all, by how it was answered. Of
 // the reads that Read counts, not each one needs to be timed.
 func (r *Resource) ReadTook(verb Verb, decision Decision, d time.Duration) {
-	pickRead(&r.load().readDuration, verb, decision).observe(NameReadDuration, d.Seconds())
+	s := r.load()
+	s.observe(pick(s.readDuration[:], readAs(verb, decision)), d)
 }
 
 // ReadWait records how long a read waited for the cache to be fresh enough.
 func (r *Resource) ReadWait(d time.Duration) {
 	s := r.load()
-	s.readWait[0].observe(NameReadWait, d.Seconds())
+	s.observe(&s.readWait[0], d)
 	if s.mirrored.Load() && shipped.WatchCacheReadWait.IsCreated() {
-		shipped.WatchCacheReadWait.WithLabelValues(r.id.group, r.id.resource).Observe(d.Seconds())
+		shipped.WatchCacheReadWait.WithLabelValues(s.id.Group, s.id.Resource).Observe(d.Seconds())
 	}
 }
 
@@ -133,7 +128,12 @@ func (r *Resource) DeclareIndexes(names ...string) {
 // read, ByKeys if it read a range of keys, and notes how many objects the LIST
 // looked at. Names that were not declared are counted as other.
 func (r *Resource) ReadByIndex(name string, evaluated int) {
-	if c := r.load().byIndex.of(name); c != nil {
+	all := r.load().byIndex.all()
+	c := all[name]
+	if c == nil {
+		c = all[other]
+	}
+	if c != nil {
 		c.evaluated.Add(uint64(evaluated))
 		c.reads.Add(1)
 	}
@@ -146,7 +146,8 @@ func (r *Resource) VersionRequest() { r.load().versionRequests[0].Add(1) }
 // VersionRequestTook records how long a request for storage's resourceVersion was
 // under way, when it has ended or was given up.
 func (r *Resource) VersionRequestTook(result VersionResult, d time.Duration) {
-	pick(r.load().versionDuration[:], result).observe(NameVersionDuration, d.Seconds())
+	s := r.load()
+	s.observe(pick(s.versionDuration[:], result), d)
 }
 
 // VersionRequestRead counts a read that waits for the storage's resourceVersion,
@@ -172,12 +173,14 @@ func (r *Resource) Dispatched(candidates, evaluations, matches int) {
 // DispatchLag records how long after the feed had recorded an event the event was
 // dispatched.
 func (r *Resource) DispatchLag(d time.Duration) {
-	r.load().dispatchLag[0].observe(NameDispatchLag, d.Seconds())
+	s := r.load()
+	s.observe(&s.dispatchLag[0], d)
 }
 
 // StageTook records how long an event took in a stage.
 func (r *Resource) StageTook(stage Stage, d time.Duration) {
-	pick(r.load().stageDuration[:], stage).observe(NameStageDuration, d.Seconds())
+	s := r.load()
+	s.observe(pick(s.stageDuration[:], stage), d)
 }
 
 // Delivered counts events handed to watchers, once for each watcher; n must not
@@ -263,7 +266,7 @@ func (r *Resource) SetOldestResourceVersion(rv uint64) { r.load().oldestResource
 
 // SetStorageResourceVersion sets the highest resourceVersion that the storage is
 // known to have had. The metric shows it as that of SetResourceVersion.
-func (r *Resource) SetStorageResourceVersion(rv uint64) { r.load().storageResourceVersion.Store(rv) }
+func (r *Resource) SetStorageResourceVersion(rv uint64) { r.load().storageVersion.Store(rv) }
 
 // Ready sets whether the cache has its state.
 func (r *Resource) Ready(ready bool) { set(&r.load().ready[0], oneIf(ready)) }

@@ -20,68 +20,49 @@ func set(c *cell, v float64) { c.Store(math.Float64bits(v)) }
 // they are asked. The cells of a metric with labels lie in the order of the labels'
 // values, the last label's closest together.
 type series struct {
-	objects       [1]cell
-	indexes       [1]cell
-	bytes         [bytesPartsEnd]cell
-	windowEvents  [1]cell
-	windowSeconds [1]cell
-	windowCut     [1]cell
-	snapshots     [1]cell
-	ready         [1]cell
-	paused        [1]cell
+	id identity
 
-	resourceVersion, oldestResourceVersion, storageResourceVersion cell
+	objects, indexes, snapshots, ready, paused             [1]cell
+	windowEvents, windowSeconds, windowCut                 [1]cell
+	bytes                                                  [len(bytesParts)]cell
+	resourceVersion, oldestResourceVersion, storageVersion cell
 
-	events        [eventTypesEnd]cell
-	dispatchLag   [1]lazyHistogram
-	stageDuration [stagesEnd]lazyHistogram
-
+	events                                             [len(eventTypes)]cell
+	dispatchLag                                        [1]lazyHistogram
+	stageDuration                                      [len(stages)]lazyHistogram
 	candidates, matches, evaluations, evaluationsSaved [1]cell
-	delivered, initial                                 [1]cell
-	encodings, encodingsShared                         [1]cell
+	delivered, initial, encodings, encodingsShared     [1]cell
 
-	watchers            [watcherStatesEnd]cell
-	lagEvents           [watcherRanksEnd]cell
-	lagSeconds          [watcherRanksEnd]cell
-	parkings            [1]cell
-	resumptions         [1]cell
-	expired             [1]cell
-	beyondWindow        [1]cell
-	ended               [endReasonsEnd]cell
-	reads               [verbsEnd * Verb(decisionsEnd)]cell
-	readDuration        [verbsEnd * Verb(decisionsEnd)]lazyHistogram
-	readWait            [1]lazyHistogram
-	staleReads          [staleAnswersEnd]cell
-	byIndex             namedCounters
-	evaluated           [1]cell
-	listed              [1]cell
-	versionRequests     [1]cell
-	versionDuration     [versionResultsEnd]lazyHistogram
-	versionRequestReads [1]cell
+	watchers                                     [len(watcherStates)]cell
+	lagEvents, lagSeconds                        [len(watcherRanks)]cell
+	parkings, resumptions, expired, beyondWindow [1]cell
+	ended                                        [len(endReasons)]cell
 
-	relists       [relistCausesEnd]cell
-	watchesBroken [1]cell
-	undeliverable [1]cell
-	consistency   [checkResultsEnd]cell
+	reads                                [len(verbs) * len(decisions)]cell
+	readDuration                         [len(verbs) * len(decisions)]lazyHistogram
+	readWait                             [1]lazyHistogram
+	staleReads                           [len(staleAnswers)]cell
+	byIndex                              namedCounters
+	evaluated, listed                    [1]cell
+	versionRequests, versionRequestReads [1]cell
+	versionDuration                      [len(versionResults)]lazyHistogram
 
-	shadowCompared, shadowDiffered [shadowKindsEnd]cell
-	shadowSkipped                  [shadowSkipsEnd]cell
+	relists                        [len(relistCauses)]cell
+	watchesBroken, undeliverable   [1]cell
+	consistency                    [len(checkResults)]cell
+	shadowCompared, shadowDiffered [len(shadowKinds)]cell
+	shadowSkipped                  [len(shadowSkips)]cell
+	// silence returns how long the storage has been silent; nil: not known.
+	silence atomic.Pointer[func() time.Duration]
 
 	// These are counted for the metrics of the shipped cacher alone, as far as
 	// mirrored says so.
-	mirrored                    atomic.Bool
-	mirror                      mirror
-	processed, dispatched       cell
-	fillsFailed                 cell
-	listsElsewhere, listsFailed [listFallbacksEnd]cell
-	slots                       atomic.Int64
-
-	// silence returns how long the storage has been silent; nil: not known.
-	silence atomic.Pointer[func() time.Duration]
+	mirrored                           atomic.Bool
+	mirror                             mirror
+	processed, dispatched, fillsFailed cell
+	listsElsewhere, listsFailed        [listFallbacks]cell
+	slots                              atomic.Int64
 }
-
-// presence holds the counts of one identity whether it sleeps or not.
-type presence struct{ wokenUp cell }
 
 // pick returns the one of the cells or histograms for a label value, or that for
 // other.
@@ -92,12 +73,12 @@ func pick[T any, V ~uint8](all []T, v V) *T {
 	return &all[v]
 }
 
-// pickRead returns the one of the cells or histograms for a kind of read.
-func pickRead[T any](all *[verbsEnd * Verb(decisionsEnd)]T, verb Verb, decision Decision) *T {
-	if verb == 0 || verb >= verbsEnd || decision == 0 || decision >= decisionsEnd {
-		return &all[0]
+// readAs is the label value of a read: its verb and its decision.
+func readAs(verb Verb, decision Decision) uint8 {
+	if verb == 0 || int(verb) >= len(verbs) || decision == 0 || int(decision) >= len(decisions) {
+		return 0
 	}
-	return &all[int(verb)*int(decisionsEnd)+int(decision)]
+	return uint8(verb)*uint8(len(decisions)) + uint8(decision)
 }
 
 // namedCounters are counters by names that are declared first, from the
@@ -109,13 +90,18 @@ type namedCounters struct {
 // namedCounter counts reads by one index, and the objects that they looked at.
 type namedCounter struct{ reads, evaluated cell }
 
+func (n *namedCounters) all() map[string]*namedCounter {
+	if all := n.byName.Load(); all != nil {
+		return *all
+	}
+	return nil
+}
+
 // declare adds counters; existing ones keep their counts.
 func (n *namedCounters) declare(names []string) {
 	for {
 		old, all := n.byName.Load(), map[string]*namedCounter{}
-		if old != nil {
-			maps.Copy(all, *old)
-		}
+		maps.Copy(all, n.all())
 		for _, name := range names {
 			if all[name] == nil {
 				all[name] = new(namedCounter)
@@ -127,26 +113,9 @@ func (n *namedCounters) declare(names []string) {
 	}
 }
 
-// of returns the counter with the name, or that of other; nil if none was
-// declared.
-func (n *namedCounters) of(name string) *namedCounter {
-	all := n.byName.Load()
-	if all == nil {
-		return nil
-	}
-	if c := (*all)[name]; c != nil {
-		return c
-	}
-	return (*all)[other]
-}
-
 // each calls yield for each counter that is not 0.
 func (n *namedCounters) each(yield func(name string, count listed)) {
-	all := n.byName.Load()
-	if all == nil {
-		return
-	}
-	for name, c := range *all {
+	for name, c := range n.all() {
 		if lists := c.reads.Load(); lists > 0 { // first: the objects of each are then counted
 			yield(name, listed{lists, c.evaluated.Load()})
 		}
@@ -213,8 +182,8 @@ func (r *Resource) Totals() Totals {
 		s = new(series)
 	}
 	t := Totals{
-		Events: byValue(s.events[:], eventTypes), Reads: s.totalReads(), ReadsByIndex: map[string]uint64{},
-		StaleReads:       byValue(s.staleReads[:], staleAnswers),
+		Events: byValue(s.events[:], eventTypes[:]), Reads: s.totalReads(), ReadsByIndex: map[string]uint64{},
+		StaleReads:       byValue(s.staleReads[:], staleAnswers[:]),
 		EvaluatedObjects: s.evaluated[0].Load(), ReturnedObjects: s.listed[0].Load(),
 		Delivered: s.delivered[0].Load(), Initial: s.initial[0].Load(),
 		Candidates: s.candidates[0].Load(), Matches: s.matches[0].Load(),
@@ -222,30 +191,18 @@ func (r *Resource) Totals() Totals {
 		Encodings: s.encodings[0].Load(), EncodingsShared: s.encodingsShared[0].Load(),
 		Parked: s.parkings[0].Load(), Resumed: s.resumptions[0].Load(), Expired: s.expired[0].Load(),
 		BeyondWindow:    s.beyondWindow[0].Load(),
-		Ended:           byValue(s.ended[:], endReasons),
+		Ended:           byValue(s.ended[:], endReasons[:]),
 		VersionRequests: s.versionRequests[0].Load(), VersionRequestReads: s.versionRequestReads[0].Load(),
-		Relists: byValue(s.relists[:], relistCauses), WatchesBroken: s.watchesBroken[0].Load(),
-		Undeliverable: s.undeliverable[0].Load(), ConsistencyChecks: byValue(s.consistency[:], checkResults),
-		ShadowCompared: byValue(s.shadowCompared[:], shadowKinds), ShadowDiffered: byValue(s.shadowDiffered[:], shadowKinds),
-		ShadowSkipped: byValue(s.shadowSkipped[:], shadowSkips),
+		Relists: byValue(s.relists[:], relistCauses[:]), WatchesBroken: s.watchesBroken[0].Load(),
+		Undeliverable: s.undeliverable[0].Load(), ConsistencyChecks: byValue(s.consistency[:], checkResults[:]),
+		ShadowCompared: byValue(s.shadowCompared[:], shadowKinds[:]), ShadowDiffered: byValue(s.shadowDiffered[:], shadowKinds[:]),
+		ShadowSkipped: byValue(s.shadowSkipped[:], shadowSkips[:]),
 	}
 	s.byIndex.each(func(name string, count listed) { t.ReadsByIndex[name] = count.lists })
-	if r != nil {
-		if p := r.presence.Load(); p != nil {
-			t.WokenUp = p.wokenUp.Load()
-		}
+	if r != nil && r.user != nil && !r.forgotten.Load() {
+		t.WokenUp = r.user.wokenUp.Load()
 	}
 	return t
-}
-
-// counted reports whether one of the counts is not 0.
-func counted(cells []cell) bool {
-	for i := range cells {
-		if cells[i].Load() > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // byValue returns the counts that are not 0, by label value.
@@ -263,8 +220,8 @@ func (s *series) totalReads() map[string]map[string]uint64 {
 	out := map[string]map[string]uint64{}
 	for i, verb := range verbs {
 		row := s.reads[i*len(decisions) : (i+1)*len(decisions)]
-		if counted(row) {
-			out[verb] = byValue(row, decisions)
+		if counts := byValue(row, decisions[:]); len(counts) > 0 {
+			out[verb] = counts
 		}
 	}
 	return out

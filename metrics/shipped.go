@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	shipped "k8s.io/apiserver/pkg/storage/cacher/metrics"
 	kubemetrics "k8s.io/component-base/metrics"
 )
@@ -35,14 +34,14 @@ func (r *Resource) Mirror() {
 // methods PassOn takes locks and allocates.
 func (r *Resource) PassOn() {
 	if s := r.load(); s != &nowhere {
-		s.passOn(r.id)
+		s.passOn()
 	}
 }
 
 // Filled records how long it took to list the storage, successfully.
 func (r *Resource) Filled(d time.Duration) {
-	if r.load().mirrored.Load() && shippedFillSeconds.IsCreated() {
-		shippedFillSeconds.WithLabelValues(r.id.group, r.id.resource).Observe(d.Seconds())
+	if s := r.load(); s.mirrored.Load() && shippedFillSeconds.IsCreated() {
+		shippedFillSeconds.WithLabelValues(s.id.Group, s.id.Resource).Observe(d.Seconds())
 	}
 }
 
@@ -77,15 +76,11 @@ func (r *Resource) SetWindowSlots(n int) {
 		return
 	}
 	for ; 2*before <= n; before *= 2 {
-		shipped.RecordsWatchCacheCapacityChange(r.id.groupResource(), before, 2*before)
+		shipped.RecordsWatchCacheCapacityChange(s.id, before, 2*before)
 	}
 	for ; before/2 >= max(n, 1); before /= 2 {
-		shipped.RecordsWatchCacheCapacityChange(r.id.groupResource(), before, before/2)
+		shipped.RecordsWatchCacheCapacityChange(s.id, before, before/2)
 	}
-}
-
-func (id identity) groupResource() schema.GroupResource {
-	return schema.GroupResource{Group: id.group, Resource: id.resource}
 }
 
 // passedCounter is a counter of the shipped cacher, and the count for it.
@@ -106,7 +101,7 @@ var passedCounters = []passedCounter{
 	{shipped.WatchCacheInitializations, nil, func(s *series) uint64 { return sum(s.relists[:]) }},
 	{shippedFillErrors, nil, func(s *series) uint64 { return s.fillsFailed.Load() }},
 	{shipped.ConsistentReadTotal, []string{"true", "false"}, func(s *series) uint64 {
-		return pickRead(&s.reads, VerbList, DecisionConsistent).Load() + s.listsElsewhere[FallbackNone].Load()
+		return s.reads[readAs(VerbList, DecisionConsistent)].Load() + s.listsElsewhere[FallbackNone].Load()
 	}},
 	{shipped.ConsistentReadTotal, []string{"true", "true"}, func(s *series) uint64 { return s.listsElsewhere[FallbackStorage].Load() }},
 	{shipped.ConsistentReadTotal, []string{"false", "false"}, func(s *series) uint64 { return s.listsFailed[FallbackNone].Load() }},
@@ -140,7 +135,7 @@ type listed struct{ lists, evaluated uint64 }
 
 // passOn passes on the counts since the last time. Before the shipped
 // metrics are registered they take nothing, and the counts wait.
-func (s *series) passOn(id identity) {
+func (s *series) passOn() {
 	if !s.mirrored.Load() || !shipped.EventsReceivedCounter.IsCreated() {
 		return
 	}
@@ -155,34 +150,34 @@ func (s *series) passOn(id identity) {
 	}
 	for i, c := range passedCounters {
 		if n := c.count(s); n > m.mu.counters[i] {
-			c.to.WithLabelValues(append([]string{id.group, id.resource}, c.labels...)...).Add(float64(n - m.mu.counters[i]))
+			c.to.WithLabelValues(append([]string{s.id.Group, s.id.Resource}, c.labels...)...).Add(float64(n - m.mu.counters[i]))
 			m.mu.counters[i] = n
 		}
 	}
-	s.passLists(id)
+	s.passLists()
 	// The gauges are set even if unchanged, because someone may have reset them.
-	shipped.WatchCacheCapacity.WithLabelValues(id.group, id.resource).Set(float64(s.slots.Load()))
+	shipped.WatchCacheCapacity.WithLabelValues(s.id.Group, s.id.Resource).Set(float64(s.slots.Load()))
 	if rv := s.resourceVersion.Load(); rv > 0 {
-		shipped.RecordResourceVersion(id.groupResource(), rv)
+		shipped.RecordResourceVersion(s.id, rv)
 	}
 }
 
 // endMirror passes on the rest. There is no capacity any more then, and the version is 0:
 // its series can't be removed, because it is not exported.
-func (s *series) endMirror(id identity) {
-	s.passOn(id)
+func (s *series) endMirror() {
+	s.passOn()
 	s.mirror.mu.Lock()
 	defer s.mirror.mu.Unlock()
 	s.mirror.mu.over = true
 	if s.mirror.mu.counters != nil {
-		shipped.WatchCacheCapacity.Delete(map[string]string{"group": id.group, "resource": id.resource})
-		shipped.RecordResourceVersion(id.groupResource(), 0)
+		shipped.WatchCacheCapacity.Delete(map[string]string{"group": s.id.Group, "resource": s.id.Resource})
+		shipped.RecordResourceVersion(s.id, 0)
 	}
 }
 
 // passLists passes on LISTs, one call for each, because there is no other way to
 // count them. The first of an index has the objects of all.
-func (s *series) passLists(id identity) {
+func (s *series) passLists() {
 	m := &s.mirror
 	s.byIndex.each(func(index string, now listed) {
 		before := m.mu.lists[index]
@@ -200,7 +195,7 @@ func (s *series) passLists(id identity) {
 		evaluated, returned := now.evaluated-before.evaluated, all-m.mu.returned
 		m.mu.returned = all
 		for range now.lists - before.lists {
-			shipped.RecordListCacheMetrics(id.groupResource(), index, int(evaluated), int(returned))
+			shipped.RecordListCacheMetrics(s.id, index, int(evaluated), int(returned))
 			evaluated, returned = 0, 0
 		}
 	})

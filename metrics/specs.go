@@ -5,351 +5,296 @@ package metrics
 // specs is the list: the state of a cache, the way of events through it, its watchers, GET
 // and LIST requests, and the storage.
 var specs = []spec{
-	{Description: Description{
-		Name: NameReady, Kind: Gauge,
+	{NameReady, Gauge, func(v view) any { return v.ready[:] }, Description{
 		Help:   "1 while the cache has its state and serves. Else 0.",
 		Normal: "1, but for the first seconds after a start. A cache that sleeps does not export it.",
 		High:   "At 0 for longer than a list of the resource takes: read the log and the status, and check that the storage answers.",
-	}, cells: func(s *series) []cell { return s.ready[:] }},
-	{Description: Description{
-		Name: NamePaused, Kind: Gauge,
+	}},
+	{NamePaused, Gauge, func(v view) any { return v.paused[:] }, Description{
 		Help:   "1 while the cache can't follow its storage, because of an object that can't be decoded or applied: it refuses watches, and reads that need more than it has go to the storage. Else 0.",
 		Normal: "0.",
 		High:   "At 1: the log and the status say which object, or at which resourceVersion. Repair or delete the object; the cache then recovers by itself.",
-	}, cells: func(s *series) []cell { return s.paused[:] }},
-	{Description: Description{
-		Name: NameAsleep, Kind: Gauge, Asleep: true,
+	}},
+	{NameAsleep, Gauge, func(v view) any { return oneIf(v.series == nil) }, Description{
+		Asleep:  true,
 		Help:    "1 while the cache sleeps: it was not used yet, or not for its idle timeout. Else 0.",
 		Purpose: "Tells a sleeping cache from a missing one.",
 		Normal:  "0, or 1 for a resource that nobody uses, where LazyStart or IdleTimeout are configured.",
-	}, computed: func(u user) (float64, bool) { return oneIf(u.series == nil), true }},
-	{Description: Description{
-		Name: NameWokenUp, Kind: Counter, Asleep: true,
+	}},
+	{NameWokenUp, Counter, func(v view) any { return float64(v.wokenUp) }, Description{
+		Asleep:  true,
 		Help:    "Times a request started the cache, or woke it up. All its other counters begin at 0 again then.",
 		Purpose: "The cost of an idle timeout: each time, the storage is listed.",
 		Normal:  "A few times a day.",
 		High:    "Several times an hour: use a longer IdleTimeout for this resource.",
-	}, computed: func(u user) (float64, bool) { return float64(u.presence.wokenUp.Load()), true }},
-	{Description: Description{
-		Name: NameObjects, Kind: Gauge,
+	}},
+	{NameObjects, Gauge, func(v view) any { return v.objects[:] }, Description{
 		Help:   "Objects that the cache holds.",
 		Normal: "The number of objects in the storage.",
 		High:   "Look for the client that creates the objects.",
-	}, cells: func(s *series) []cell { return s.objects[:] }},
-	{Description: Description{
-		Name: NameIndexes, Kind: Gauge,
+	}},
+	{NameIndexes, Gauge, func(v view) any { return v.indexes[:] }, Description{
 		Help:   "Indexes that the cache has built because LISTs needed them.",
 		Normal: "A few.",
 		High:   "At AdaptiveIndexes: declare some.",
-	}, cells: func(s *series) []cell { return s.indexes[:] }},
-	{Description: Description{
-		Name: NameBytes, Kind: Gauge,
+	}},
+	{NameBytes, Gauge, func(v view) any { return v.bytes[:] }, Description{
 		Help:   "Estimated memory of the cache in bytes, by part: the objects, the window of recent changes beyond them, the serializations that are kept, the trees of keys and indexes, and the states that are kept for watches which are being sent their initial events. Measured once a second.",
-		Labels: []Label{{"part", bytesParts}},
+		Labels: []Label{{"part", bytesParts[:]}},
 		Normal: "The window is at most WindowBytes, encodings at most EncodingBytes, snapshots at most WindowBytes.",
 		High:   "Objects: the resource is large. Window: many or large changes; lower WindowBytes or EventsHistoryWindow. Snapshots: clients are slow to read initial events; find them on the debug page.",
-	}, cells: func(s *series) []cell { return s.bytes[:] }},
-	{Description: Description{
-		Name: NameWindowEvents, Kind: Gauge,
+	}},
+	{NameWindowEvents, Gauge, func(v view) any { return v.windowEvents[:] }, Description{
 		Help:   "Events kept in the window of recent changes.",
 		Normal: "The rate of changes times EventsHistoryWindow, and at least 128 once there were that many.",
-	}, cells: func(s *series) []cell { return s.windowEvents[:] }},
-	{Description: Description{
-		Name: NameWindowSeconds, Kind: Gauge,
+	}},
+	{NameWindowSeconds, Gauge, func(v view) any { return v.windowSeconds[:] }, Description{
 		Help:    "How far back the window of recent changes has every event, in seconds: to the last event that has left it, or to the last list of the storage.",
 		Purpose: "How long a watcher may be away and still resume.",
 		Normal:  "EventsHistoryWindow, or more for a resource that changes rarely; growing from 0 after a start or a relist.",
 		High:    "Lower than EventsHistoryWindow for longer than that after a start means that WindowBytes is too small for the rate of changes: raise it, or watchers expire.",
-	}, cells: func(s *series) []cell { return s.windowSeconds[:] }},
-	{Description: Description{
-		Name: NameWindowCut, Kind: Counter,
+	}},
+	{NameWindowCut, Counter, func(v view) any { return v.windowCut[:] }, Description{
 		Help:   "Events that left the window of recent changes because it had reached WindowBytes, before they were as old as EventsHistoryWindow.",
 		Normal: "0, and a few thousand in a burst.",
 		High:   "Growing for minutes: raise WindowBytes, or find out who writes so much. Clients that resume from further back list again.",
-	}, cells: func(s *series) []cell { return s.windowCut[:] }},
-	{Description: Description{
-		Name: NameInitialSnapshots, Kind: Gauge,
+	}},
+	{NameInitialSnapshots, Gauge, func(v view) any { return v.snapshots[:] }, Description{
 		Help:    "Different states that are kept for watches which are being sent their initial events.",
 		Purpose: "How many clients list through watches at a time.",
 		Normal:  "0, and a few while clients start.",
 		High:    "Many for minutes: clients do not read their initial events. Their watches end after a minute.",
-	}, cells: func(s *series) []cell { return s.snapshots[:] }},
-	{Description: Description{
-		Name: NameResourceVersion, Kind: Gauge,
+	}},
+	{NameResourceVersion, Gauge, func(v view) any { return exact(&v.resourceVersion) }, Description{
 		Help:    "Resource version that the cache has reached. Left out above 2^53, where it would not be exact, and before the first list.",
 		Purpose: "Compare it with watchcache_storage_resource_version.",
 		Normal:  "Grows with each change of the resource.",
 		High:    "When it stands still while the storage's goes on, the cache is stale: look at watchcache_storage_silence_seconds and watchcache_paused.",
-	}, computed: exact(func(s *series) *cell { return &s.resourceVersion })},
-	{Description: Description{
-		Name: NameOldestResourceVersion, Kind: Gauge,
+	}},
+	{NameOldestResourceVersion, Gauge, func(v view) any { return exact(&v.oldestResourceVersion) }, Description{
 		Help:   "Lowest resource version from which a watch can resume. Left out above 2^53, where it would not be exact, and before the first list.",
 		Normal: "Follows watchcache_resource_version at the distance of the window.",
 		High:   "When it jumps to the present, the cache has listed its storage again; see watchcache_relists_total.",
-	}, computed: exact(func(s *series) *cell { return &s.oldestResourceVersion })},
-	{Description: Description{
-		Name: NameStorageResourceVersion, Kind: Gauge,
+	}},
+	{NameStorageResourceVersion, Gauge, func(v view) any { return exact(&v.storageVersion) }, Description{
 		Help:   "Highest resource version that the storage has told since the cache was last listed. Left out above 2^53, where it would not be exact, and before the storage has told one.",
 		Normal: "At or somewhat above watchcache_resource_version: the versions of etcd count the changes of all resources, and a cache learns of them only when it asks.",
 		High:   "Ahead of watchcache_resource_version for more than a few seconds while consistent reads wait: the storage's watch lags behind or hangs.",
-	}, computed: exact(func(s *series) *cell { return &s.storageResourceVersion })},
-	{Description: Description{
-		Name: NameEvents, Kind: Counter,
+	}},
+	{NameEvents, Counter, func(v view) any { return v.events[:] }, Description{
 		Help:    "Events that the cache received from its storage, by type.",
-		Labels:  []Label{{"type", eventTypes}},
+		Labels:  []Label{{"type", eventTypes[:]}},
 		Purpose: "The rate of changes; BOOKMARK counts reports of progress.",
 		Normal:  "As many as there are writes.",
 		High:    "Look for the client that writes so often: most often a controller that updates a status in a loop.",
-	}, cells: func(s *series) []cell { return s.events[:] }},
-	{Description: Description{
-		Name: NameDispatchLag, Kind: Histogram,
+	}},
+	{NameDispatchLag, Histogram, func(v view) any { return v.dispatchLag[:] }, Description{
 		Help:    "Time from when the cache had recorded an event until the event was dispatched to all live watchers, in seconds.",
 		Buckets: waitBuckets,
 		Purpose: "How much later than the cache its watchers receive a change.",
 		Normal:  "Below 1 ms; up to DispatchBudget in a second in which watchers are slow.",
 		High:    "The dispatcher is short of CPU, has very many watchers for each event, or waits for slow ones: look at watchcache_dispatch_matches_total and watchcache_watchers_parked_total; lower DispatchBudget.",
-	}, histograms: func(s *series) []lazyHistogram { return s.dispatchLag[:] }},
-	{Description: Description{
-		Name: NameStageDuration, Kind: Histogram,
+	}},
+	{NameStageDuration, Histogram, func(v view) any { return v.stageDuration[:] }, Description{
 		Help:    "Time of an event by stage, in seconds: feed (key, attributes and the state's change; one event of 16 is measured), queue (from then until the dispatcher takes the event's batch; the oldest event of a batch is measured), dispatch (finding the watchers and sending; a batch is measured, and the time divided by its events).",
-		Labels:  []Label{{"stage", stages}},
+		Labels:  []Label{{"stage", stages[:]}},
 		Buckets: stageBuckets,
 		Normal:  "feed: some 10 us. queue: below 1 ms. dispatch: 1 us and about 0.3 us for each watcher that gets the event.",
 		High:    "feed: KeyFunc, GetAttrs or an IndexerFunc is slow. queue: the dispatcher is busy, so look at dispatch. dispatch: many watchers for each event, or slow ones.",
-	}, histograms: func(s *series) []lazyHistogram { return s.stageDuration[:] }},
-	{Description: Description{
-		Name: NameCandidates, Kind: Counter,
+	}},
+	{NameCandidates, Counter, func(v view) any { return v.candidates[:] }, Description{
 		Help:    "Watchers that the index named for an event, before their selectors were asked.",
 		Purpose: "With watchcache_dispatch_matches_total, how well watchers are indexed.",
 		Normal:  "Little more than the matches.",
 		High:    "Many candidates for each match: watchers select with !=, or by a label or field without an index. Name the label in LabelIndexes, or the field in Indexers.",
-	}, cells: func(s *series) []cell { return s.candidates[:] }},
-	{Description: Description{
-		Name: NameMatches, Kind: Counter,
+	}},
+	{NameMatches, Counter, func(v view) any { return v.matches[:] }, Description{
 		Help:    "Watchers that an event was for, live ones only.",
 		Purpose: "Divided by the events, how many watchers a change affects.",
 		Normal:  "Follows from what clients watch.",
 		High:    "Many clients watch the whole resource: let them select what they need.",
-	}, cells: func(s *series) []cell { return s.matches[:] }},
-	{Description: Description{
-		Name: NameEvaluations, Kind: Counter,
+	}},
+	{NameEvaluations, Counter, func(v view) any { return v.evaluations[:] }, Description{
 		Help:   "Queries that were evaluated for an event: one for all watchers that have the same.",
 		Normal: "As many as there are different queries among the candidates.",
 		High:   "As watchcache_dispatch_candidates_total.",
-	}, cells: func(s *series) []cell { return s.evaluations[:] }},
-	{Description: Description{
-		Name: NameEvaluationsSaved, Kind: Counter,
+	}},
+	{NameEvaluationsSaved, Counter, func(v view) any { return v.evaluationsSaved[:] }, Description{
 		Help:   "Evaluations that were saved because watchers have the same query: the candidates without the evaluations.",
 		Normal: "Most of the candidates where many clients run the same program.",
-	}, cells: func(s *series) []cell { return s.evaluationsSaved[:] }},
-	{Description: Description{
-		Name: NameDelivered, Kind: Counter,
+	}},
+	{NameDelivered, Counter, func(v view) any { return v.delivered[:] }, Description{
 		Help:   "Events handed to watchers, one for each watcher that got it.",
 		Normal: "The matches, and replayed events of parked watchers.",
 		High:   "As watchcache_dispatch_matches_total.",
-	}, cells: func(s *series) []cell { return s.delivered[:] }},
-	{Description: Description{
-		Name: NameInitial, Kind: Counter,
+	}},
+	{NameInitial, Counter, func(v view) any { return v.initial[:] }, Description{
 		Help:   "Objects sent to watchers as their initial state.",
 		Normal: "Rises while clients start.",
 		High:   "Clients begin again and again: look at watchcache_watchers_ended_total for the reason.",
-	}, cells: func(s *series) []cell { return s.initial[:] }},
-	{Description: Description{
-		Name: NameEncodings, Kind: Counter,
+	}},
+	{NameEncodings, Counter, func(v view) any { return v.encodings[:] }, Description{
 		Help:   "Serializations of objects that were made for watch events.",
 		Normal: "One for each event and format that is watched in, and as many for initial events.",
 		High:   "More than events times formats: EncodingBytes is too small, so that replayed events are encoded again.",
-	}, cells: func(s *series) []cell { return s.encodings[:] }},
-	{Description: Description{
-		Name: NameEncodingsShared, Kind: Counter,
+	}},
+	{NameEncodingsShared, Counter, func(v view) any { return v.encodingsShared[:] }, Description{
 		Help:   "Serializations of objects in watch events that were there already, made for another watcher.",
 		Normal: "Nearly all where many watchers get the same events.",
-	}, cells: func(s *series) []cell { return s.encodingsShared[:] }},
-	{Description: Description{
-		Name: NameWatchers, Kind: Gauge,
+	}},
+	{NameWatchers, Gauge, func(v view) any { return v.watchers[:] }, Description{
 		Help:   "Open watches by state: live ones are sent each event as it is dispatched, parked ones were live and replay from their position in the window, starting ones have not been live yet. Set once a second.",
-		Labels: []Label{{"state", watcherStates}},
+		Labels: []Label{{"state", watcherStates[:]}},
 		Normal: "Nearly all live.",
 		High:   "parked: slow clients; the debug page names them. starting, for more than seconds: clients that do not read their initial events.",
-	}, cells: func(s *series) []cell { return s.watchers[:] }},
-	{Description: Description{
-		Name: NameWatcherLagEvents, Kind: Gauge,
+	}},
+	{NameWatcherLagEvents, Gauge, func(v view) any { return v.lagEvents[:] }, Description{
 		Help:    "How many events a watcher is behind the dispatcher: the one that is furthest behind (worst), and the median of all watchers. A live watcher is not behind. Set once a second.",
-		Labels:  []Label{{"watcher", watcherRanks}},
+		Labels:  []Label{{"watcher", watcherRanks[:]}},
 		Purpose: "Compare it with watchcache_window_events.",
 		Normal:  "0.",
 		High:    "worst: one client is slow, and expires when its lag exceeds the window. median: most are: the server is short of CPU or network.",
-	}, cells: func(s *series) []cell { return s.lagEvents[:] }},
-	{Description: Description{
-		Name: NameWatcherLagSeconds, Kind: Gauge,
+	}},
+	{NameWatcherLagSeconds, Gauge, func(v view) any { return v.lagSeconds[:] }, Description{
 		Help:    "Age of the first event that a watcher has not been sent, in seconds: for the watcher that is furthest behind (worst), and the median of all watchers. 0 for a live watcher. Set once a second.",
-		Labels:  []Label{{"watcher", watcherRanks}},
+		Labels:  []Label{{"watcher", watcherRanks[:]}},
 		Purpose: "Compare it with watchcache_window_seconds.",
 		Normal:  "0.",
 		High:    "As watchcache_watcher_lag_events.",
-	}, cells: func(s *series) []cell { return s.lagSeconds[:] }},
-	{Description: Description{
-		Name: NameParked, Kind: Counter,
+	}},
+	{NameParked, Counter, func(v view) any { return v.parkings[:] }, Description{
 		Help:   "Times a live watcher did not keep up and was parked.",
 		Normal: "A few in a burst of changes, each followed by a resumption.",
 		High:   "Clients are too slow for the rate of changes: the debug page names them; a larger WatchBuffer helps with short bursts.",
-	}, cells: func(s *series) []cell { return s.parkings[:] }},
-	{Description: Description{
-		Name: NameResumed, Kind: Counter,
+	}},
+	{NameResumed, Counter, func(v view) any { return v.resumptions[:] }, Description{
 		Help:   "Times a parked watcher caught up and went live again.",
 		Normal: "As watchcache_watchers_parked_total.",
 		High:   "Less than the parked ones over minutes: watchers stay behind and will expire.",
-	}, cells: func(s *series) []cell { return s.resumptions[:] }},
-	{Description: Description{
-		Name: NameExpired, Kind: Counter,
+	}},
+	{NameExpired, Counter, func(v view) any { return v.expired[:] }, Description{
 		Help:    "Times the window no longer had the events that a parked watcher was to be sent.",
 		Purpose: "Counts clients that get 410 and must list.",
 		Normal:  "0.",
 		High:    "The window is too short for these clients: raise WindowBytes or EventsHistoryWindow, or make the clients faster.",
-	}, cells: func(s *series) []cell { return s.expired[:] }},
-	{Description: Description{
-		Name: NameBeyondWindow, Kind: Counter,
+	}},
+	{NameBeyondWindow, Counter, func(v view) any { return v.beyondWindow[:] }, Description{
 		Help:    "Times a watch resumed, or a parked watcher went on, although events after its position had left the window: none of them was for the watch.",
 		Purpose: "Counts quiet clients that need not list although others have filled the window.",
 		Normal:  "0, or a few where some namespaces or index values change much more often than others.",
 		High:    "The window is short for the rate of changes: watches of everything that resume as far back get 410.",
-	}, cells: func(s *series) []cell { return s.beyondWindow[:] }},
-	{Description: Description{
-		Name: NameEnded, Kind: Counter,
+	}},
+	{NameEnded, Counter, func(v view) any { return v.ended[:] }, Description{
 		Help:   "Watches that ended, by reason: stopped by the client, deadline reached, position expired, cache relisted, storage unable to deliver an event (failed), parked for too long, initial events not taken for too long (stalled), initial events that kept too much memory (heavy), or cache shut down.",
-		Labels: []Label{{"reason", endReasons}},
+		Labels: []Label{{"reason", endReasons[:]}},
 		Normal: "stopped and deadline.",
 		High:   "expired, parked, stalled, heavy: slow clients. relist: see watchcache_relists_total. failed: see watchcache_paused.",
-	}, cells: func(s *series) []cell { return s.ended[:] }},
-	{Description: Description{
-		Name: NameReads, Kind: Counter,
+	}},
+	{NameReads, Counter, func(v view) any { return v.reads[:] }, Description{
 		Help:   "GET and LIST requests by the way they were answered: from the latest state, at an exact version, by a continue token, as fresh as storage, delegated to storage, or refused.",
-		Labels: []Label{{"verb", verbs}, {"decision", decisions}},
+		Labels: []Label{{"verb", verbs[:]}, {"decision", decisions[:]}},
 		Normal: "Nearly none delegated or refused.",
 		High:   "delegate: clients ask for versions that have left the window, or the cache is stale. refuse: the cache is not ready, or more stale reads came than MaxFallbackLists allows.",
-	}, cells: func(s *series) []cell { return s.reads[:] }},
-	{Description: Description{
-		Name: NameReadDuration, Kind: Histogram,
+	}},
+	{NameReadDuration, Histogram, func(v view) any { return v.readDuration[:] }, Description{
 		Help:    "Time that GET and LIST requests took in the cache, waiting and the storage's own time included, in seconds, by the way they were answered. Of the GETs at resourceVersion 0 that the cache answers, one of 64 is timed.",
-		Labels:  []Label{{"verb", verbs}, {"decision", decisions}},
+		Labels:  []Label{{"verb", verbs[:]}, {"decision", decisions[:]}},
 		Buckets: readBuckets,
 		Purpose: "Encoding the answer and the network are not included. watchcache_reads_total counts all reads.",
 		Normal:  "latest: microseconds for a GET, and some 10 ns for each object of a LIST. consistent: the time of a version request to the storage on top.",
 		High:    "consistent: see watchcache_version_request_duration_seconds and watchcache_read_wait_seconds. latest: LISTs of many objects; see watchcache_list_evaluated_objects_total.",
-	}, histograms: func(s *series) []lazyHistogram { return s.readDuration[:] }},
-	{Description: Description{
-		Name: NameReadWait, Kind: Histogram,
+	}},
+	{NameReadWait, Histogram, func(v view) any { return v.readWait[:] }, Description{
 		Help:    "Time that reads waited for the cache to be fresh enough, in seconds. Reads that did not wait are not counted.",
 		Buckets: waitBuckets,
 		Normal:  "A few milliseconds.",
 		High:    "The storage's watch lags behind, or the storage does not report its progress: check its load, and the WatchProgress option.",
-	}, histograms: func(s *series) []lazyHistogram { return s.readWait[:] }},
-	{Description: Description{
-		Name: NameStaleReads, Kind: Counter,
+	}},
+	{NameStaleReads, Counter, func(v view) any { return v.staleReads[:] }, Description{
 		Help:   "Consistent GET and LIST requests for which the cache did not become fresh in time, by what became of them: passed on to storage, or refused because too many were.",
-		Labels: []Label{{"answer", staleAnswers}},
+		Labels: []Label{{"answer", staleAnswers[:]}},
 		Normal: "0.",
 		High:   "Look at watchcache_storage_silence_seconds and at the storage's own load. refused: clients get 429 and retry, beyond MaxFallbackLists.",
-	}, cells: func(s *series) []cell { return s.staleReads[:] }},
-	{Description: Description{
-		Name: NameReadsByIndex, Kind: Counter,
+	}},
+	{NameReadsByIndex, Counter, func(v view) any { return &v.byIndex }, Description{
 		Help:   "LIST requests served from the cache, by the index that they read; keys: a range of keys; other: an adaptive one.",
 		Labels: []Label{{Name: "index"}},
 		Normal: "Selective requests use an index.",
 		High:   "keys, with many objects evaluated for each one returned: selectors that pin no label or field.",
-	}, named: func(s *series) *namedCounters { return &s.byIndex }},
-	{Description: Description{
-		Name: NameEvaluated, Kind: Counter,
+	}},
+	{NameEvaluated, Counter, func(v view) any { return v.evaluated[:] }, Description{
 		Help:    "Objects that LIST requests looked at, in the range of keys or of an index that was read.",
 		Purpose: "With watchcache_list_returned_objects_total, how selective LISTs are served.",
 		Normal:  "Little more than the returned ones.",
 		High:    "Many times the returned ones: see watchcache_reads_by_index_total.",
-	}, cells: func(s *series) []cell { return s.evaluated[:] }},
-	{Description: Description{
-		Name: NameListed, Kind: Counter,
+	}},
+	{NameListed, Counter, func(v view) any { return v.listed[:] }, Description{
 		Help:   "Objects that LIST requests returned from the cache.",
 		Normal: "Follows from what clients list.",
 		High:   "Clients list everything again and again: they should watch, or use limits.",
-	}, cells: func(s *series) []cell { return s.listed[:] }},
-	{Description: Description{
-		Name: NameVersionRequests, Kind: Counter,
+	}},
+	{NameVersionRequests, Counter, func(v view) any { return v.versionRequests[:] }, Description{
 		Help:   "Requests to the storage for its current resource version, counted when they are sent.",
 		Normal: "At most one for each time that the storage needs to answer, however many reads there are.",
 		High:   "The storage answers late, so that requests are sent again beside the slow ones.",
-	}, cells: func(s *series) []cell { return s.versionRequests[:] }},
-	{Description: Description{
-		Name: NameVersionDuration, Kind: Histogram,
+	}},
+	{NameVersionDuration, Histogram, func(v view) any { return v.versionDuration[:] }, Description{
 		Help:    "Time that requests for the storage's resource version were under way, in seconds, by result: ok, error, unanswered while reads waited for as long as they may, superseded by the answer to a later request, or abandoned: its reads were gone, or an older request of theirs counts as unanswered.",
-		Labels:  []Label{{"result", versionResults}},
+		Labels:  []Label{{"result", versionResults[:]}},
 		Buckets: requestBuckets,
 		Purpose: "How fast the storage answers, and when it did not.",
 		Normal:  "ok, in a few milliseconds.",
 		High:    "unanswered and error: the storage is away or cut off. superseded, often: one of its members is slow or paused. abandoned, without unanswered ones: clients give up soon.",
-	}, histograms: func(s *series) []lazyHistogram { return s.versionDuration[:] }},
-	{Description: Description{
-		Name: NameVersionRequestReads, Kind: Counter,
+	}},
+	{NameVersionRequestReads, Counter, func(v view) any { return v.versionRequestReads[:] }, Description{
 		Help:    "Consistent reads that waited for the storage's resource version, alone or with others that shared the request.",
 		Purpose: "Divided by watchcache_version_requests_total, how many reads share a request.",
 		Normal:  "As the consistent reads.",
-	}, cells: func(s *series) []cell { return s.versionRequestReads[:] }},
-	{Description: Description{
-		Name: NameStorageSilence, Kind: Gauge,
+	}},
+	{NameStorageSilence, Gauge, func(v view) any { return v.silent() }, Description{
 		Help:   "Time since the storage was last heard of, by an event, a report of progress, a list or an answer, in seconds. Computed when the metrics are read.",
 		Normal: "Below 65 s: the cache asks for the storage's version every minute, if nothing else happens.",
 		High:   "Above 75 s: check that the storage runs and can be reached. Reads without a resourceVersion fail meanwhile, others are served.",
-	}, computed: func(u user) (float64, bool) {
-		silence := u.series.silence.Load()
-		if silence == nil {
-			return 0, false
-		}
-		return (*silence)().Seconds(), true
 	}},
-	{Description: Description{
-		Name: NameRelists, Kind: Counter,
+	{NameRelists, Counter, func(v view) any { return v.relists[:] }, Description{
 		Help:    "Full lists by which the cache resynchronised with its storage, by cause: start, events after a broken watch no longer there (expired), too many versions behind (behind), the cache differs from the storage (inconsistent), a change that can't be applied (change) or delivered (undeliverable), or a storage that went back (restored).",
-		Labels:  []Label{{"cause", relistCauses}},
+		Labels:  []Label{{"cause", relistCauses[:]}},
 		Purpose: "Counts the most expensive thing that a cache does; all its watchers begin again.",
 		Normal:  "1 with the cause start.",
 		High:    "expired, behind: the storage was away for longer than it keeps its history. inconsistent, restored: the storage was restored from a backup, or lost an event; see the log. change, undeliverable: see watchcache_paused.",
-	}, cells: func(s *series) []cell { return s.relists[:] }},
-	{Description: Description{
-		Name: NameWatchesBroken, Kind: Counter,
+	}},
+	{NameWatchesBroken, Counter, func(v view) any { return v.watchesBroken[:] }, Description{
 		Help:   "Watches on the storage that broke and were resumed.",
 		Normal: "A few when a member of the storage restarts.",
 		High:   "Check the storage's members and the network between.",
-	}, cells: func(s *series) []cell { return s.watchesBroken[:] }},
-	{Description: Description{
-		Name: NameUndeliverable, Kind: Counter,
+	}},
+	{NameUndeliverable, Counter, func(v view) any { return v.undeliverable[:] }, Description{
 		Help:   "Times the storage answered but had an event or an object that it could not deliver. The log and the status say which.",
 		Normal: "0.",
 		High:   "As watchcache_paused.",
-	}, cells: func(s *series) []cell { return s.undeliverable[:] }},
-	{Description: Description{
-		Name: NameConsistencyChecks, Kind: Counter,
+	}},
+	{NameConsistencyChecks, Counter, func(v view) any { return v.consistency[:] }, Description{
 		Help:   "Comparisons of the cache with its storage at one resource version, by result: passed, failed, or error where none could be made.",
-		Labels: []Label{{"result", checkResults}},
+		Labels: []Label{{"result", checkResults[:]}},
 		Normal: "passed, each ConsistencyCheckInterval.",
 		High:   "failed: the cache differed and was listed again; report it with the log. error: the storage can't be listed.",
-	}, cells: func(s *series) []cell { return s.consistency[:] }},
-	{Description: Description{
-		Name: NameShadowCompared, Kind: Counter,
+	}},
+	{NameShadowCompared, Counter, func(v view) any { return v.shadowCompared[:] }, Description{
 		Help:    "Comparisons of this cache with the shipped cacher, which answers the requests, by kind: responses to get and list, and events of watch. Only with --watch-cache-shadow.",
-		Labels:  []Label{{"kind", shadowKinds}},
+		Labels:  []Label{{"kind", shadowKinds[:]}},
 		Purpose: "How much the absence of differences says.",
 		Normal:  "The share of requests that the flag names. None without the flag.",
-	}, cells: func(s *series) []cell { return s.shadowCompared[:] }},
-	{Description: Description{
-		Name: NameShadowDiffered, Kind: Counter,
+	}},
+	{NameShadowDiffered, Counter, func(v view) any { return v.shadowDiffered[:] }, Description{
 		Help:   "Comparisons with the shipped cacher that have found a difference, by kind. Clients got the shipped cacher's answer.",
-		Labels: []Label{{"kind", shadowKinds}},
+		Labels: []Label{{"kind", shadowKinds[:]}},
 		Normal: "None.",
 		High:   "Do not switch over. The log has the versions; report it, please.",
-	}, cells: func(s *series) []cell { return s.shadowDiffered[:] }},
-	{Description: Description{
-		Name: NameShadowSkipped, Kind: Counter,
+	}},
+	{NameShadowSkipped, Counter, func(v view) any { return v.shadowSkipped[:] }, Description{
 		Help:   "Comparisons with the shipped cacher that were not made, by reason: too many under way (room), or a side could not answer at the version of the other one (excused).",
-		Labels: []Label{{"reason", shadowSkips}},
+		Labels: []Label{{"reason", shadowSkips[:]}},
 		Normal: "Few beside watchcache_shadow_compared_total.",
 		High:   "room: lower --watch-cache-shadow. excused: this cache was not ready, or fell behind.",
-	}, cells: func(s *series) []cell { return s.shadowSkipped[:] }},
+	}},
 }

@@ -13,158 +13,116 @@ const other = "other"
 // EventType is the type of an event that came from storage.
 type EventType uint8
 
-// The types of events that come from storage.
 const (
 	EventAdded EventType = iota + 1
 	EventModified
 	EventDeleted
 	EventBookmark
-	eventTypesEnd // the number of values
 )
 
-var eventTypes = []string{other, EventAdded: "ADDED", EventModified: "MODIFIED", EventDeleted: "DELETED", EventBookmark: "BOOKMARK"}
+var eventTypes = [...]string{other, EventAdded: "ADDED", EventModified: "MODIFIED", EventDeleted: "DELETED", EventBookmark: "BOOKMARK"}
 
 // String returns the label value.
-func (t EventType) String() string { return valueOf(eventTypes, t) }
+func (t EventType) String() string { return *pick(eventTypes[:], t) }
 
 // Verb is the kind of a read.
 type Verb uint8
 
-// The kinds of reads.
 const (
 	VerbGet Verb = iota + 1
 	VerbList
-	verbsEnd // the number of values
 )
 
-var verbs = []string{other, VerbGet: "get", VerbList: "list"}
+var verbs = [...]string{other, VerbGet: "get", VerbList: "list"}
 
 // Decision is how a read is answered.
 type Decision uint8
 
-// The decisions.
 const (
-	// DecisionLatest: from the latest state.
-	DecisionLatest Decision = iota + 1
-	// DecisionConsistent: from a state as new as storage was after the read had
-	// arrived.
-	DecisionConsistent
-	// DecisionExact: from the state at one resourceVersion.
-	DecisionExact
-	// DecisionContinue: from the state that a continue token names.
-	DecisionContinue
-	// DecisionDelegate: by storage.
-	DecisionDelegate
-	// DecisionRefuse: with an error that tells the client to retry.
-	DecisionRefuse
-	decisionsEnd // the number of values
+	DecisionLatest     Decision = iota + 1 // from the latest state
+	DecisionConsistent                     // as new as storage was after the read had arrived
+	DecisionExact                          // from the state at one resourceVersion
+	DecisionContinue                       // from the state that a continue token names
+	DecisionDelegate                       // by storage
+	DecisionRefuse                         // with an error that tells the client to retry
 )
 
-var decisions = []string{
+var decisions = [...]string{
 	other, DecisionLatest: "latest", DecisionConsistent: "consistent", DecisionExact: "exact",
 	DecisionContinue: "continue", DecisionDelegate: "delegate", DecisionRefuse: "refuse",
 }
 
 // String returns the label value.
-func (d Decision) String() string { return valueOf(decisions, d) }
+func (d Decision) String() string { return *pick(decisions[:], d) }
 
 // StaleAnswer is the outcome of a consistent read whose cache did not become fresh in
 // time.
 type StaleAnswer uint8
 
-// The outcomes of consistent reads of a stale cache.
 const (
-	// StaleFromStorage: storage answered the read.
-	StaleFromStorage StaleAnswer = iota + 1
-	// StaleRefused: the client got an error with a Retry-After.
-	StaleRefused
-	staleAnswersEnd // the number of values
+	StaleFromStorage StaleAnswer = iota + 1 // storage answered the read
+	StaleRefused                            // the client got an error with a Retry-After
 )
 
-var staleAnswers = []string{other, StaleFromStorage: "storage", StaleRefused: "refused"}
+var staleAnswers = [...]string{other, StaleFromStorage: "storage", StaleRefused: "refused"}
 
 // ListFallback is the fallback of a consistent LIST that the cache could not serve.
 type ListFallback uint8
 
-// The ways out.
 const (
-	// FallbackNone: nothing, the LIST has failed.
-	FallbackNone ListFallback = iota
-	// FallbackStorage: storage was asked.
-	FallbackStorage
-	// FallbackRefused: the client got an error with a Retry-After.
-	FallbackRefused
-	listFallbacksEnd // the number of values
+	FallbackNone    ListFallback = iota // nothing, the LIST has failed
+	FallbackStorage                     // storage was asked
+	FallbackRefused                     // the client got an error with a Retry-After
+	listFallbacks                       // the number of values
 )
 
 // CheckResult is the result of a comparison of the cache with its storage.
 type CheckResult uint8
 
-// The results of comparisons.
 const (
-	// CheckPassed: cache and storage have the same.
-	CheckPassed CheckResult = iota + 1
-	// CheckFailed: cache and storage differ.
-	CheckFailed
-	// CheckError: the comparison could not be made.
-	CheckError
-	checkResultsEnd // the number of values
+	CheckPassed CheckResult = iota + 1 // cache and storage have the same
+	CheckFailed                        // cache and storage differ
+	CheckError                         // the comparison could not be made
 )
 
-var checkResults = []string{other, CheckPassed: "passed", CheckFailed: "failed", CheckError: "error"}
+var checkResults = [...]string{other, CheckPassed: "passed", CheckFailed: "failed", CheckError: "error"}
 
 // EndReason is why a watcher ended.
 type EndReason uint8
 
-// The reasons why watchers end.
 const (
-	// EndStopped: the client stopped the watch.
-	EndStopped EndReason = iota + 1
-	// EndDeadline: the deadline of the watch was reached.
-	EndDeadline
-	// EndExpired: the position of the watcher left the window.
-	EndExpired
-	// EndRelist: the cache was listed again.
-	EndRelist
-	// EndFailed: storage could not deliver an event.
-	EndFailed
-	// EndStalled: the client did not take its initial events for too long.
-	EndStalled
-	// EndHeavy: the initial events of the watcher kept too much memory.
-	EndHeavy
-	// EndShutdown: the cache was stopped.
-	EndShutdown
-	endReasonsEnd // the number of values
+	EndStopped  EndReason = iota + 1 // the client stopped the watch
+	EndDeadline                      // the deadline of the watch was reached
+	EndExpired                       // the position of the watcher left the window
+	EndRelist                        // the cache was listed again
+	EndFailed                        // storage could not deliver an event
+	EndStalled                       // the client did not take its initial events for too long
+	EndHeavy                         // the initial events of the watcher kept too much memory
+	EndShutdown                      // the cache was stopped
 )
 
-var endReasons = []string{
+var endReasons = [...]string{
 	other, EndStopped: "stopped", EndDeadline: "deadline", EndExpired: "expired", EndRelist: "relist",
 	EndFailed: "failed", EndStalled: "stalled", EndHeavy: "heavy", EndShutdown: "shutdown",
 }
 
 // String returns the label value.
-func (r EndReason) String() string { return valueOf(endReasons, r) }
+func (r EndReason) String() string { return *pick(endReasons[:], r) }
 
 // BytesPart is a part of a cache's memory.
 type BytesPart uint8
 
-// The parts of a cache's memory.
 const (
-	// BytesObjects: the objects, with all that they refer to.
-	BytesObjects BytesPart = iota + 1
-	// BytesWindow: the window, beyond the objects.
-	BytesWindow
-	// BytesEncodings: the serializations that are kept.
-	BytesEncodings
+	BytesObjects   BytesPart = iota + 1 // the objects, with all that they refer to
+	BytesWindow                         // the window, beyond the objects
+	BytesEncodings                      // the serializations that are kept
 	// BytesIndexes: the trees of keys and of index values, and what watchers that
 	// resume find their events by.
 	BytesIndexes
-	// BytesSnapshots: the initial events of watches, beyond the objects.
-	BytesSnapshots
-	bytesPartsEnd // the number of values
+	BytesSnapshots // the initial events of watches, beyond the objects
 )
 
-var bytesParts = []string{
+var bytesParts = [...]string{
 	other, BytesObjects: "objects", BytesWindow: "window",
 	BytesEncodings: "encodings", BytesIndexes: "indexes", BytesSnapshots: "snapshots",
 }
@@ -172,103 +130,72 @@ var bytesParts = []string{
 // Stage is a part of the way of an event through the cache.
 type Stage uint8
 
-// The stages of an event.
 const (
-	// StageFeed: key and attributes are computed, and the state is changed.
-	StageFeed Stage = iota + 1
-	// StageQueue: the event waits in the window for the dispatcher.
-	StageQueue
-	// StageDispatch: the watchers that the event is for are found, and sent it.
-	StageDispatch
-	stagesEnd // the number of values
+	StageFeed     Stage = iota + 1 // key and attributes are computed, and the state is changed
+	StageQueue                     // the event waits in the window for the dispatcher
+	StageDispatch                  // the watchers that the event is for are found, and sent it
 )
 
-var stages = []string{other, StageFeed: "feed", StageQueue: "queue", StageDispatch: "dispatch"}
+var stages = [...]string{other, StageFeed: "feed", StageQueue: "queue", StageDispatch: "dispatch"}
 
 // WatcherState is the state of a watcher.
 type WatcherState uint8
 
-// The states of watchers.
 const (
-	// WatcherLive: the dispatcher sends each event to the watcher.
-	WatcherLive WatcherState = iota + 1
-	// WatcherParked: the watcher was live, and replays the window.
-	WatcherParked
-	// WatcherStarting: the watcher has not been live yet.
-	WatcherStarting
-	watcherStatesEnd // the number of values
+	WatcherLive     WatcherState = iota + 1 // the dispatcher sends each event to the watcher
+	WatcherParked                           // the watcher was live, and replays the window
+	WatcherStarting                         // the watcher has not been live yet
 )
 
-var watcherStates = []string{other, WatcherLive: "live", WatcherParked: "parked", WatcherStarting: "starting"}
+var watcherStates = [...]string{other, WatcherLive: "live", WatcherParked: "parked", WatcherStarting: "starting"}
 
 // WatcherRank is the place of a watcher among all watchers by their lag.
 type WatcherRank uint8
 
-// The watchers whose lag is shown.
 const (
-	// WatcherWorst is the watcher that lags most.
-	WatcherWorst WatcherRank = iota + 1
-	// WatcherMedian is the watcher that half of the others lag less than.
-	WatcherMedian
-	watcherRanksEnd // the number of values
+	WatcherWorst  WatcherRank = iota + 1 // the watcher that lags most
+	WatcherMedian                        // the watcher that half of the others lag less than
 )
 
-var watcherRanks = []string{other, WatcherWorst: "worst", WatcherMedian: "median"}
+var watcherRanks = [...]string{other, WatcherWorst: "worst", WatcherMedian: "median"}
 
 // RelistCause is why a cache listed its storage.
 type RelistCause uint8
 
-// The causes of lists.
 const (
-	// RelistOther: no cause is known.
-	RelistOther RelistCause = iota
-	// RelistStart: the cache had no state yet.
-	RelistStart
-	// RelistExpired: the storage no longer had the events after a broken watch.
-	RelistExpired
-	// RelistBehind: the cache was too many versions behind for a watch to catch
-	// up.
-	RelistBehind
-	// RelistInconsistent: the cache was found to differ from its storage.
-	RelistInconsistent
-	// RelistChange: a change could not be applied.
-	RelistChange
-	// RelistUndeliverable: the storage could not deliver a change.
-	RelistUndeliverable
-	// RelistRestored: the storage is at a version below one that it was at before.
-	RelistRestored
-	relistCausesEnd // the number of values
+	RelistOther         RelistCause = iota // no cause is known
+	RelistStart                            // the cache had no state yet
+	RelistExpired                          // storage has no events after a broken watch any more
+	RelistBehind                           // too many versions for a watch to catch up
+	RelistInconsistent                     // the cache was found to differ from its storage
+	RelistChange                           // a change could not be applied
+	RelistUndeliverable                    // the storage could not deliver a change
+	RelistRestored                         // the storage is below a version that it had before
 )
 
-var relistCauses = []string{
+var relistCauses = [...]string{
 	other, RelistStart: "start", RelistExpired: "expired", RelistBehind: "behind",
 	RelistInconsistent: "inconsistent", RelistChange: "change", RelistUndeliverable: "undeliverable", RelistRestored: "restored",
 }
 
 // String returns the label value.
-func (c RelistCause) String() string { return valueOf(relistCauses, c) }
+func (c RelistCause) String() string { return *pick(relistCauses[:], c) }
 
 // VersionResult is what became of a request for the storage's version.
 type VersionResult uint8
 
-// The results of version requests.
 const (
-	// VersionOK: the storage answered.
-	VersionOK VersionResult = iota + 1
-	// VersionError: the storage answered with an error, or could not be reached.
-	VersionError
-	// VersionUnanswered: no answer came while reads waited for as long as they may.
-	VersionUnanswered
-	// VersionSuperseded: the answer to a later request came first.
-	VersionSuperseded
+	VersionOK         VersionResult = iota + 1 // the storage answered
+	VersionError                               // with an error, or it could not be reached
+	VersionUnanswered                          // no answer while reads waited as long as they may
+	VersionSuperseded                          // the answer to a later request came first
 	// VersionAbandoned: the request was given up, and not because of the storage: its
 	// reads were gone before they had waited for as long as they may, or an older
 	// request of theirs counts as unanswered.
 	VersionAbandoned
-	versionResultsEnd // the number of values
 )
 
-var versionResults = []string{
+var versionResults = [...]string{
 	other, VersionOK: "ok", VersionError: "error",
 	VersionUnanswered: "unanswered", VersionSuperseded: "superseded", VersionAbandoned: "abandoned",
 }
@@ -276,42 +203,26 @@ var versionResults = []string{
 // ShadowKind is a kind of request that a shadow compares.
 type ShadowKind uint8
 
-// The kinds of comparisons with the shipped cacher.
 const (
-	// ShadowGet and ShadowList: a response.
-	ShadowGet ShadowKind = iota + 1
-	ShadowList
-	// ShadowWatch: an event, or the initial state of a watch.
-	ShadowWatch
-	shadowKindsEnd // the number of values
+	ShadowGet   ShadowKind = iota + 1 // a response to a GET
+	ShadowList                        // a response to a LIST
+	ShadowWatch                       // an event, or the initial state of a watch
 )
 
-var shadowKinds = []string{other, ShadowGet: "get", ShadowList: "list", ShadowWatch: "watch"}
+var shadowKinds = [...]string{other, ShadowGet: "get", ShadowList: "list", ShadowWatch: "watch"}
 
 // String returns the label value.
-func (k ShadowKind) String() string { return valueOf(shadowKinds, k) }
+func (k ShadowKind) String() string { return *pick(shadowKinds[:], k) }
 
 // ShadowSkip is why a request that was drawn for a comparison was not compared.
 type ShadowSkip uint8
 
-// The reasons for no comparison.
 const (
-	// ShadowNoRoom: too many comparisons were under way, or they kept too much memory.
-	ShadowNoRoom ShadowSkip = iota + 1
-	// ShadowExcused: one side could not answer at the version of the other one.
-	ShadowExcused
-	shadowSkipsEnd // the number of values
+	ShadowNoRoom  ShadowSkip = iota + 1 // too many were under way, or kept too much memory
+	ShadowExcused                       // a side could not answer at the version of the other
 )
 
-var shadowSkips = []string{other, ShadowNoRoom: "room", ShadowExcused: "excused"}
+var shadowSkips = [...]string{other, ShadowNoRoom: "room", ShadowExcused: "excused"}
 
 // ByKeys is the value of the index label for reads that use no index.
 const ByKeys = "keys"
-
-// valueOf returns the label value of v, or other.
-func valueOf[V ~uint8](values []string, v V) string {
-	if int(v) >= len(values) {
-		v = 0
-	}
-	return values[v]
-}
