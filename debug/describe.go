@@ -24,13 +24,18 @@ func (d *description) cache() Cache {
 	s := &d.status
 	c := Cache{
 		Resource: s.Resource, Values: d.values, Shadow: s.Shadow,
-		Holds:  Holds{Objects: s.Objects, ObjectBytes: s.ObjectBytes, WindowBytes: s.WindowBytes, EncodingBytes: s.EncodingBytes, AdaptiveIndexes: s.AdaptiveIndexes},
-		Window: d.window(), Counts: s.Totals,
-		Watchers: d.watchers(),
+		Holds: Holds{
+			Objects: s.Objects, ObjectBytes: s.ObjectBytes, WindowBytes: s.WindowBytes,
+			EncodingBytes: s.EncodingBytes, AdaptiveIndexes: s.AdaptiveIndexes,
+		},
+		Window: Window{Events: s.WindowEvents}, Counts: s.Totals, Watchers: d.watchers(),
 	}
 	c.State, c.Since, c.Reason = d.state()
+	if !s.WindowSince.IsZero() {
+		c.Window.Since, c.Window.SpanSeconds = &s.WindowSince, seconds(s.WindowSince, d.now)
+	}
 	if !s.Asleep {
-		c.Freshness = d.freshness()
+		c.Freshness = freshness(s)
 	}
 	if s.LastError != nil {
 		last := d.problem(*s.LastError)
@@ -40,7 +45,11 @@ func (d *description) cache() Cache {
 		return c
 	}
 	for _, w := range s.Ended {
-		c.Ended = append(c.Ended, d.ended(w))
+		c.Ended = append(c.Ended, Ended{
+			ID: w.ID, Client: w.Client, Selection: d.selection(w.Key, w.LabelSelector, w.FieldSelector),
+			Reason: w.Reason, Ended: w.Ended, AgeSeconds: seconds(w.Started, w.Ended),
+			Delivered: w.Delivered, LagEvents: w.Lag,
+		})
 	}
 	for _, e := range s.Errors {
 		c.Errors = append(c.Errors, d.problem(e))
@@ -59,10 +68,15 @@ func (d *description) state() (state string, since *time.Time, reason string) {
 		return "lost", &s.Lost.Time, d.text(s.Lost.Summary, s.Lost.Message)
 	case s.Ready && s.Silent:
 		return "silent", nil, "storage answers and does not report progress: it is asked for consistent reads"
-	case s.Ready && s.Shadow > 0:
-		return "ready", &s.Since, d.shadow()
 	case s.Ready:
-		return "ready", &s.Since, ""
+		if s.Shadow > 0 { // Counts has the comparisons by kind
+			differed := uint64(0)
+			for _, n := range s.Totals.ShadowDiffered {
+				differed += n
+			}
+			reason = fmt.Sprintf("in the shadow of the shipped cacher, which answers: %v of the requests are compared, and %d have differed", s.Shadow, differed)
+		}
+		return "ready", &s.Since, reason
 	}
 	if !s.Since.IsZero() {
 		since = &s.Since
@@ -72,15 +86,6 @@ func (d *description) state() (state string, since *time.Time, reason string) {
 		summary = s.LastError.Summary
 	}
 	return "not ready", since, d.text(summary, s.NotReady)
-}
-
-// shadow is the result of the comparisons with the shipped cacher; Counts has them by kind.
-func (d *description) shadow() string {
-	differed := uint64(0)
-	for _, n := range d.status.Totals.ShadowDiffered {
-		differed += n
-	}
-	return fmt.Sprintf("in the shadow of the shipped cacher, which answers: %v of the requests are compared, and %d have differed", d.status.Shadow, differed)
 }
 
 // text is a summary, with the details if values are shown.
@@ -102,13 +107,13 @@ func (d *description) problem(e status.Error) Problem {
 	return p
 }
 
-func (d *description) freshness() Freshness {
-	f := Freshness{ResourceVersion: version(d.status.ResourceVersion), OldestResourceVersion: version(d.status.OldestResourceVersion)}
-	if rv := d.status.StorageResourceVersion; rv > 0 {
-		f.StorageResourceVersion, f.StorageAgeSeconds = version(rv), &d.status.StorageAgeSeconds
+func freshness(s *cacher.Status) Freshness {
+	f := Freshness{ResourceVersion: version(s.ResourceVersion), OldestResourceVersion: version(s.OldestResourceVersion)}
+	if rv := s.StorageResourceVersion; rv > 0 {
+		f.StorageResourceVersion, f.StorageAgeSeconds = version(rv), &s.StorageAgeSeconds
 	}
-	if silence := d.status.SilenceSeconds; silence > 0 {
-		f.SilenceSeconds = &silence
+	if s.SilenceSeconds > 0 {
+		f.SilenceSeconds = &s.SilenceSeconds
 	}
 	return f
 }
@@ -121,14 +126,6 @@ func version(rv uint64) string {
 	return strconv.FormatUint(rv, 10)
 }
 
-func (d *description) window() Window {
-	w := Window{Events: d.status.WindowEvents}
-	if !d.status.WindowSince.IsZero() {
-		w.Since, w.SpanSeconds = &d.status.WindowSince, seconds(d.status.WindowSince, d.now)
-	}
-	return w
-}
-
 func (d *description) watchers() Watchers {
 	counts := d.status.Watches
 	w := Watchers{
@@ -139,8 +136,7 @@ func (d *description) watchers() Watchers {
 	}
 	for _, s := range d.status.Watchers {
 		w.Items = append(w.Items, Watcher{
-			ID: s.ID, User: s.Client.User, UserAgent: s.Client.UserAgent, Address: s.Client.Address,
-			Selection: d.selection(s.Key, s.LabelSelector, s.FieldSelector), State: string(s.State),
+			ID: s.ID, Client: s.Client, Selection: d.selection(s.Key, s.LabelSelector, s.FieldSelector), State: string(s.State),
 			LagEvents: s.Lag, LagSeconds: s.LagSeconds, Queued: s.Queued, Capacity: s.Capacity,
 			Delivered: s.Delivered, HeldBytes: s.HeldBytes, Started: s.Started, AgeSeconds: seconds(s.Started, d.now),
 		})
@@ -148,14 +144,5 @@ func (d *description) watchers() Watchers {
 	return w
 }
 
-func (d *description) ended(w status.Ended) Ended {
-	return Ended{
-		ID: w.ID, User: w.Client.User, UserAgent: w.Client.UserAgent, Address: w.Client.Address,
-		Selection: d.selection(w.Key, w.LabelSelector, w.FieldSelector), Reason: w.Reason, Ended: w.Ended,
-		AgeSeconds: seconds(w.Started, w.Ended), Delivered: w.Delivered, LagEvents: w.Lag,
-	}
-}
-
-func (d *description) selection(key, label, field string) Selection {
-	return selectionOf(d.prefix, key, label, field, d.values == "shown")
-}
+// seconds returns the time from a to b in seconds, 0 if b is before a.
+func seconds(a, b time.Time) float64 { return max(0, b.Sub(a).Seconds()) }

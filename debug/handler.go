@@ -3,9 +3,12 @@
 package debug
 
 import (
-	"bytes"
 	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
 	"encoding/json"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -31,17 +34,40 @@ type Config struct {
 	Authorizer authorizer.Authorizer
 }
 
+// The page in three parts, which are one document when it is served: a client
+// that may see Path may see nothing below it.
+var (
+	//go:embed page.html
+	pageHTML string
+	//go:embed page.css
+	pageCSS string
+	//go:embed page.js
+	pageJS string
+)
+
 // Handler serves the page and its JSON. The handler authenticates nobody, and
 // must be behind a server's own authentication and authorization. The handler
 // is safe for concurrent use.
 type Handler struct {
 	config Config
-	page   page
+	// policy allows only the page's own script and style, and requests to its own server.
+	page, policy string
 }
 
 // New returns a Handler.
 func New(config Config) *Handler {
-	return &Handler{config: config, page: newPage()}
+	return &Handler{
+		config: config,
+		page:   strings.NewReplacer("/*STYLE*/", pageCSS, "/*SCRIPT*/", pageJS).Replace(pageHTML),
+		policy: "default-src 'none'; connect-src 'self'; script-src " + hash(pageJS) + "; style-src " + hash(pageCSS) +
+			"; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+	}
+}
+
+// hash returns the source expression for an inline script or style.
+func hash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
 // ServeHTTP implements http.Handler.
@@ -52,7 +78,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("X-Frame-Options", "DENY")
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Vary", "Accept")
-	header.Set("Content-Security-Policy", nothing)
+	// Any answer but the page loads nothing and stands in no frame.
+	header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		header.Set("Allow", "GET, HEAD")
 		refuse(w, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "the method "+strconv.Quote(r.Method)+" is not allowed: use GET or HEAD")
@@ -62,45 +89,35 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil:
 		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
-	case wantsJSON(r):
-		h.serveJSON(w, r, q)
+	case !wantsJSON(r):
+		header.Set("Content-Type", "text/html; charset=utf-8")
+		header.Set("Content-Security-Policy", h.policy)
+		_, _ = io.WriteString(w, h.page) // a client that is gone needs no page
 	default:
-		h.page.serve(w)
+		if report := h.report(r.Context(), q); q.resource == "" || len(report.Caches) > 0 {
+			answer(w, http.StatusOK, report)
+			return
+		}
+		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "resource is "+strconv.Quote(q.resource)+", and this server has no such cache: without the parameter the answer names all")
 	}
 }
 
 // refuse answers with a Status of the API, whose message kubectl shows.
 func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	// A client that is gone needs no answer.
-	_ = json.NewEncoder(w).Encode(metav1.Status{
+	answer(w, code, metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
 		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message,
 	})
 }
 
-func (h *Handler) serveJSON(w http.ResponseWriter, r *http.Request, q query) {
-	report, ok := h.report(r.Context(), q)
-	if !ok {
-		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "resource is "+strconv.Quote(q.resource)+", and this server has no such cache: without the parameter the answer names all")
-		return
-	}
-	var body bytes.Buffer
-	encoder := json.NewEncoder(&body)
-	encoder.SetEscapeHTML(true)
-	if err := encoder.Encode(report); err != nil {
-		refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, "the answer could not be encoded: "+err.Error())
-		return
-	}
+func answer(w http.ResponseWriter, code int, value any) {
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(body.Len()))
-	_, _ = w.Write(body.Bytes()) // a client that is gone needs no answer
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(value) // a client that is gone needs no answer
 }
 
-// report describes the caches that a query names. report returns false if the
-// query names one that there isn't.
-func (h *Handler) report(ctx context.Context, q query) (Report, bool) {
+// report describes the caches that a query names.
+func (h *Handler) report(ctx context.Context, q query) Report {
 	report := Report{Schema: SchemaVersion, Time: time.Now(), Caches: []Cache{}}
 	seen := map[string]int{}
 	for _, c := range h.config.Caches() {
@@ -130,7 +147,7 @@ func (h *Handler) report(ctx context.Context, q query) (Report, bool) {
 		described.ID = id
 		report.Caches = append(report.Caches, described)
 	}
-	return report, q.resource == "" || len(report.Caches) > 0
+	return report
 }
 
 // mayList reports whether the user of a request may list the cache's resource in
@@ -159,6 +176,3 @@ func wantsJSON(r *http.Request) bool {
 	accepted := strings.Join(r.Header.Values("Accept"), ",")
 	return strings.Contains(accepted, "application/json") && !strings.Contains(accepted, "text/html") && !strings.Contains(accepted, "*/*")
 }
-
-// seconds returns the time from a to b in seconds, 0 if b is before a.
-func seconds(a, b time.Time) float64 { return max(0, b.Sub(a).Seconds()) }

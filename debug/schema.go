@@ -5,6 +5,7 @@ package debug
 import (
 	"time"
 
+	"github.com/kube-watchcache/watchcache/cacher/status"
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
@@ -119,10 +120,8 @@ type Watchers struct {
 // Watcher is one open watch.
 type Watcher struct {
 	// ID tells the watches of a cache apart until the cache sleeps.
-	ID        uint64    `json:"id"`
-	User      string    `json:"user"`
-	UserAgent string    `json:"userAgent"`
-	Address   string    `json:"address"`
+	ID uint64 `json:"id"`
+	status.Client
 	Selection Selection `json:"selection"`
 	// State is "live", "starting" (initial events, or those since its start, are
 	// on their way) or "parked" (the client was slow, and catches up).
@@ -144,10 +143,8 @@ type Watcher struct {
 
 // Ended is a watch that has ended.
 type Ended struct {
-	ID        uint64    `json:"id"`
-	User      string    `json:"user"`
-	UserAgent string    `json:"userAgent"`
-	Address   string    `json:"address"`
+	ID uint64 `json:"id"`
+	status.Client
 	Selection Selection `json:"selection"`
 	// Reason is as in the metric watchcache_watchers_ended_total.
 	Reason     string    `json:"reason"`

@@ -13,14 +13,12 @@ import (
 // hidden stands for a value that is not shown.
 const hidden = "…"
 
-// selectionOf describes the selection of a watch. prefix is that of the resource's keys.
-func selectionOf(prefix, key, label, field string, values bool) Selection {
-	s := Selection{Scope: scopeOf(prefix, key, field)}
-	if values {
+// selection describes the selection of a watch.
+func (d *description) selection(key, label, field string) Selection {
+	s := Selection{Scope: scopeOf(d.prefix, key, field), Labels: hideLabels(label), Fields: hideFields(field)}
+	if d.values == "shown" {
 		s.Key, s.Labels, s.Fields = key, label, field
-		return s
 	}
-	s.Labels, s.Fields = hideLabels(label), hideFields(field)
 	return s
 }
 
@@ -42,7 +40,7 @@ func hideLabels(selector string) string {
 	if err != nil {
 		return hidden
 	}
-	parts := make([]string, 0, len(requirements))
+	var parts []string
 	for _, r := range requirements {
 		switch operator := r.Operator(); operator {
 		case selection.Exists:

@@ -74,13 +74,6 @@ type options struct {
 	tweaks    []func(*metav1.ListOptions)
 }
 
-func optionsOf(all []Option) (o options) {
-	for _, option := range all {
-		option(&o)
-	}
-	return o
-}
-
 // InNamespace restricts requests to one namespace, as a request below
 // /namespaces/NAME does. "" means all namespaces. The key prefix is that of the
 // keys that cacher.Config.KeyFunc returns for objects in the namespace. If the

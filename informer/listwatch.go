@@ -37,10 +37,14 @@ var (
 // If c is nil or the options can't be used, every list and watch returns an
 // error that says so.
 func ListerWatcher(c *cacher.Cacher, options ...Option) *ListWatch {
-	if c == nil {
-		return &ListWatch{options: optionsOf(options)}
+	l := &ListWatch{cache: c}
+	for _, option := range options {
+		option(&l.options)
 	}
-	return &ListWatch{cache: c, layout: layoutOf(c.Config()), options: optionsOf(options)}
+	if c != nil {
+		l.layout = layoutOf(c.Config())
+	}
+	return l
 }
 
 // ListWithContext answers as GET of the collection does, with a list of the
@@ -94,7 +98,9 @@ func (l *ListWatch) WatchWithContext(ctx context.Context, options metav1.ListOpt
 		cancel()
 		return nil, l.statusOf(err)
 	}
-	return newPrivateWatch(ctx, cancel, shared, l.cache), nil
+	w := &privateWatch{shared: shared, cancel: cancel, result: make(chan watch.Event, ahead)}
+	go w.run(ctx, l.cache.Done())
+	return w, nil
 }
 
 // List is ListWithContext without a context.
@@ -141,26 +147,14 @@ const ahead = 16
 // their objects. A slow receiver delays only its own watch, which the cache
 // parks like any other.
 //
-// The one goroutine of a privateWatch, started by newPrivateWatch, is the only
+// The one goroutine of a privateWatch, started by WatchWithContext, is the only
 // one to send on result and to close it. The goroutine ends when the cache's
 // watch has ended and the receiver has all its events; when the context ends;
 // and when the cache stops while the receiver takes nothing.
 type privateWatch struct {
-	ctx    context.Context
-	cancel context.CancelFunc
 	shared watch.Interface
-	cache  *cacher.Cacher
+	cancel context.CancelFunc // ends the context of shared and of the goroutine
 	result chan watch.Event
-}
-
-var _ watch.Interface = (*privateWatch)(nil)
-
-// newPrivateWatch takes over shared, a watch of c that ends with ctx, and
-// cancel, which ends ctx.
-func newPrivateWatch(ctx context.Context, cancel context.CancelFunc, shared watch.Interface, c *cacher.Cacher) *privateWatch {
-	w := &privateWatch{ctx: ctx, cancel: cancel, shared: shared, cache: c, result: make(chan watch.Event, ahead)}
-	go w.run()
-	return w
 }
 
 // ResultChan implements watch.Interface.
@@ -172,35 +166,26 @@ func (w *privateWatch) Stop() {
 	w.cancel()
 }
 
-func (w *privateWatch) run() {
+func (w *privateWatch) run(ctx context.Context, stopped <-chan struct{}) {
 	defer close(w.result)
 	defer w.Stop()
 	for event := range w.shared.ResultChan() {
-		if w.ctx.Err() != nil || !w.send(watch.Event{Type: event.Type, Object: private(event.Object)}) {
+		if ctx.Err() != nil {
+			return
+		}
+		// An object that watches share is a runtime.CacheableObject, and any other is
+		// this watch's own already.
+		if shared, ok := event.Object.(runtime.CacheableObject); ok {
+			event.Object = shared.GetObject()
+		}
+		select {
+		case w.result <- event:
+		case <-ctx.Done():
+			return
+		case <-stopped:
+			// The end of the cache's watch would come only after the events
+			// that the receiver does not take.
 			return
 		}
 	}
-}
-
-// send returns false if the watch must end.
-func (w *privateWatch) send(event watch.Event) bool {
-	select {
-	case w.result <- event:
-		return true
-	case <-w.ctx.Done():
-		return false
-	case <-w.cache.Done():
-		// The end of the cache's watch would come only after the events
-		// that the receiver does not take.
-		return false
-	}
-}
-
-// private returns an event's object for the receiver alone. An object that watches share is
-// a runtime.CacheableObject, and any other is this watch's own already.
-func private(object runtime.Object) runtime.Object {
-	if shared, ok := object.(runtime.CacheableObject); ok {
-		return shared.GetObject()
-	}
-	return object
 }

@@ -101,7 +101,7 @@ type collectors struct {
 	}
 }
 
-// user is what the handles of one identity share. It counts them, so that a cache that is
+// user is shared by the handles of one identity. It counts them, so that a cache that is
 // replaced does not take the series from its successor; and how many of them are of
 // caches that are awake. All but wokenUp is guarded by collectors.mu.
 type user struct {

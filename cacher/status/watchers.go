@@ -124,9 +124,9 @@ type Ended struct {
 // Client is who sent a request, as far as it is known. Each field may be empty.
 type Client struct {
 	// User is the name of the authenticated user, after impersonation.
-	User string
+	User string `json:"user"`
 	// UserAgent is the header of the request.
-	UserAgent string
+	UserAgent string `json:"userAgent"`
 	// Address is the host and port that the request came from.
-	Address string
+	Address string `json:"address"`
 }
