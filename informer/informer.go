@@ -28,7 +28,7 @@ import (
 // cache.NewSharedIndexInformerWithOptions.
 func New(c *cacher.Cacher, resync time.Duration, indexers cache.Indexers, options ...Option) cache.SharedIndexInformer {
 	source := ListerWatcher(c, options...)
-	config := source.layout.config
+	config := source.config
 	var example runtime.Object
 	var version string
 	if c != nil {
@@ -36,7 +36,7 @@ func New(c *cacher.Cacher, resync time.Duration, indexers cache.Indexers, option
 		version = example.GetObjectKind().GroupVersionKind().Version
 	}
 	// The informer adds to its indexers, so that it needs its own map.
-	own := make(cache.Indexers, len(indexers))
+	own := cache.Indexers{}
 	maps.Copy(own, indexers)
 	var unnamed *cache.InformerName // names the resource in traces of slow handlers
 	return cache.NewSharedIndexInformerWithOptions(source, example, cache.SharedIndexInformerOptions{
@@ -67,12 +67,7 @@ var errNoCache = apierrors.NewInternalError(errors.New("the *cacher.Cacher that 
 
 // Option changes the requests of a ListWatch or an informer. If two options set
 // the same, the later one counts.
-type Option func(*options)
-
-type options struct {
-	namespace string
-	tweaks    []func(*metav1.ListOptions)
-}
+type Option func(*ListWatch)
 
 // InNamespace restricts requests to one namespace, as a request below
 // /namespaces/NAME does. "" means all namespaces. The key prefix is that of the
@@ -80,12 +75,12 @@ type options struct {
 // resource has no namespaces, or its keys do not begin with the namespace,
 // lists and watches fail with a BadRequest.
 func InNamespace(namespace string) Option {
-	return func(o *options) { o.namespace = namespace }
+	return func(l *ListWatch) { l.namespace = namespace }
 }
 
 // WithTweak calls tweak with the options of every list and watch before they
 // are checked, usually to set a selector. Several tweaks are called in the
 // order given. They must be safe for concurrent use.
 func WithTweak(tweak func(*metav1.ListOptions)) Option {
-	return func(o *options) { o.tweaks = append(o.tweaks, tweak) }
+	return func(l *ListWatch) { l.tweaks = append(l.tweaks, tweak) }
 }

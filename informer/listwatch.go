@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
@@ -23,9 +25,14 @@ import (
 // built on it, accepts, has no goroutine and needs no closing; all its methods
 // are safe for concurrent use.
 type ListWatch struct {
-	cache   *cacher.Cacher
-	layout  layout
-	options options
+	cache  *cacher.Cacher // nil: every request is an error
+	config cacher.Config
+	// fields returns the fields that field selectors can use; nil if they are not
+	// known.
+	fields func() fields.Set
+
+	namespace string
+	tweaks    []func(*metav1.ListOptions)
 }
 
 var (
@@ -39,10 +46,11 @@ var (
 func ListerWatcher(c *cacher.Cacher, options ...Option) *ListWatch {
 	l := &ListWatch{cache: c}
 	for _, option := range options {
-		option(&l.options)
+		option(l)
 	}
 	if c != nil {
-		l.layout = layoutOf(c.Config())
+		l.config = c.Config()
+		l.fields = sync.OnceValue(func() fields.Set { return fieldsOf(&l.config) })
 	}
 	return l
 }
@@ -64,10 +72,10 @@ func (l *ListWatch) ListWithContext(ctx context.Context, options metav1.ListOpti
 	}
 	limited, cancel := within(ctx, r.timeout)
 	defer cancel()
-	list := l.layout.config.NewListFunc()
+	list := l.config.NewListFunc()
 	if err := l.cache.GetList(limited, r.key, r.options, list); err != nil {
 		if limited.Err() != nil && ctx.Err() == nil {
-			return nil, apierrors.NewTimeoutError(fmt.Sprintf("listing %s took longer than ListOptions.timeoutSeconds: %v", l.layout.config.GroupResource, r.timeout), 0)
+			return nil, apierrors.NewTimeoutError(fmt.Sprintf("listing %s took longer than ListOptions.timeoutSeconds: %v", l.config.GroupResource, r.timeout), 0)
 		}
 		return nil, l.statusOf(err)
 	}
@@ -131,7 +139,7 @@ func (l *ListWatch) statusOf(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	err = storeerr.InterpretListError(err, l.layout.config.GroupResource)
+	err = storeerr.InterpretListError(err, l.config.GroupResource)
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
 		return err

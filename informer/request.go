@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -44,7 +43,7 @@ func (l *ListWatch) request(o metav1.ListOptions, watch bool) (request, error) {
 		return request{}, errNoCache
 	}
 	o.Watch = watch // tweaks may look at it
-	for _, tweak := range l.options.tweaks {
+	for _, tweak := range l.tweaks {
 		tweak(&o)
 	}
 	o.Watch = watch
@@ -56,7 +55,7 @@ func (l *ListWatch) request(o metav1.ListOptions, watch bool) (request, error) {
 		ResourceVersion: in.ResourceVersion,
 		Recursive:       true,
 		Predicate: storage.SelectionPredicate{
-			Label: in.LabelSelector, Field: in.FieldSelector, GetAttrs: l.layout.config.GetAttrsFunc,
+			Label: in.LabelSelector, Field: in.FieldSelector, GetAttrs: l.config.GetAttrsFunc,
 		},
 	}}
 	if watch {
@@ -66,11 +65,16 @@ func (l *ListWatch) request(o metav1.ListOptions, watch bool) (request, error) {
 		r.options.ResourceVersionMatch = in.ResourceVersionMatch
 		r.options.Predicate.Limit, r.options.Predicate.Continue = in.Limit, in.Continue
 	}
-	if r.timeout, err = timeoutOf(o.TimeoutSeconds); err != nil {
-		return request{}, err
+	if s := o.TimeoutSeconds; s != nil && *s < 0 {
+		return request{}, wrong("timeoutSeconds", strconv.FormatInt(*s, 10), errors.New("must not be negative"))
+	} else if s != nil && *s <= int64(math.MaxInt64/time.Second) {
+		r.timeout = time.Duration(*s) * time.Second
 	}
-	if err := setShard(&r.options.Predicate, o.ShardSelector); err != nil {
-		return request{}, err
+	// As in an API server, shard selectors (KEP-5866) need their feature gate.
+	if o.ShardSelector != "" && utilfeature.DefaultFeatureGate.Enabled(features.ShardedListAndWatch) {
+		if r.options.Predicate.ShardSelector, err = sharding.Parse(o.ShardSelector); err != nil {
+			return request{}, wrong("shardSelector", o.ShardSelector, err)
+		}
 	}
 	return r, l.narrow(&r)
 }
@@ -84,12 +88,12 @@ func (l *ListWatch) parse(o *metav1.ListOptions) (*internalversion.ListOptions, 
 	}
 	field, err := fields.ParseSelector(o.FieldSelector)
 	if err == nil {
-		err = l.layout.checkFields(field)
+		err = l.checkFields(field)
 	}
 	if err != nil {
 		return nil, wrong("fieldSelector", o.FieldSelector, err)
 	}
-	if _, err := l.layout.config.Versioner.ParseResourceVersion(o.ResourceVersion); err != nil {
+	if _, err := l.config.Versioner.ParseResourceVersion(o.ResourceVersion); err != nil {
 		return nil, wrong("resourceVersion", o.ResourceVersion, err)
 	}
 	in := &internalversion.ListOptions{
@@ -113,47 +117,25 @@ func wrong(option, value string, why error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("ListOptions.%s is %q: %v", option, value, why))
 }
 
-func timeoutOf(seconds *int64) (time.Duration, error) {
-	switch {
-	case seconds == nil, *seconds > int64(math.MaxInt64/time.Second):
-		return 0, nil
-	case *seconds < 0:
-		return 0, wrong("timeoutSeconds", strconv.FormatInt(*seconds, 10), errors.New("must not be negative"))
-	}
-	return time.Duration(*seconds) * time.Second, nil
-}
-
-// setShard sets the shard selector (KEP-5866), if the feature gate
-// ShardedListAndWatch is on, as in an API server.
-func setShard(p *storage.SelectionPredicate, selector string) (err error) {
-	if selector == "" || !utilfeature.DefaultFeatureGate.Enabled(features.ShardedListAndWatch) {
-		return nil
-	}
-	if p.ShardSelector, err = sharding.Parse(selector); err != nil {
-		return wrong("shardSelector", selector, err)
-	}
-	return nil
-}
-
 // narrow chooses the narrowest key or key prefix that the namespace and the
 // field selector allow. The selector itself stays: for an object in another
 // namespace than the key prefix's it selects nothing.
 func (l *ListWatch) narrow(r *request) error {
-	r.key = l.layout.config.ResourcePrefix
-	namespace := l.options.namespace
+	r.key = l.config.ResourcePrefix
+	namespace := l.namespace
 	if namespace != metav1.NamespaceAll {
-		prefix, err := l.layout.prefixOf(namespace)
+		prefix, err := l.prefixOf(namespace)
 		if err != nil {
 			return apierrors.NewBadRequest(fmt.Sprintf("informer.InNamespace is %q: %v", namespace, err))
 		}
 		r.key = prefix
 	} else if selected, ok := r.options.Predicate.Field.RequiresExactMatch(namespaceField); ok {
-		if prefix, err := l.layout.prefixOf(selected); err == nil {
+		if prefix, err := l.prefixOf(selected); err == nil {
 			namespace, r.key = selected, prefix
 		}
 	}
 	if name, ok := r.options.Predicate.MatchesSingle(); ok {
-		if key, ok := l.layout.single(namespace, name); ok {
+		if key, ok := l.single(namespace, name); ok {
 			r.key, r.options.Recursive = key, false
 		}
 	}
@@ -165,37 +147,20 @@ const (
 	namespaceField = "metadata.namespace"
 )
 
-// layout derives the form of a cache's keys and the names of its fields from
-// the cache's functions, called with an empty object.
-type layout struct {
-	config cacher.Config
-	// fields returns the fields that field selectors can use; nil if they are not
-	// known.
-	fields func() fields.Set
-}
-
-func layoutOf(config cacher.Config) layout {
-	return layout{config: config, fields: sync.OnceValue(func() fields.Set { return fieldsOf(config) })}
-}
-
-// fieldsOf returns the fields of an empty object, nil if the resource's
-// GetAttrsFunc panics or fails with such an object.
-func fieldsOf(config cacher.Config) (set fields.Set) {
-	defer func() {
-		if recover() != nil {
-			set = nil
-		}
-	}()
-	if _, set, err := config.GetAttrsFunc(config.NewFunc()); err == nil {
-		return set
+// fieldsOf returns the fields that field selectors can use, which are those of an empty
+// object; nil if the resource's GetAttrsFunc panics or fails with such an object.
+func fieldsOf(config *cacher.Config) (set fields.Set) {
+	defer func() { _ = recover() }()
+	if _, known, err := config.GetAttrsFunc(config.NewFunc()); err == nil {
+		set = known
 	}
-	return nil
+	return set
 }
 
 // checkFields returns an error for a field that no object of the cache has, as
 // an API server refuses a field that its scheme does not have. Otherwise, a
 // misspelt field would select nothing, without an error.
-func (l layout) checkFields(selector fields.Selector) error {
+func (l *ListWatch) checkFields(selector fields.Selector) error {
 	for _, r := range selector.Requirements() {
 		if r.Field == nameField || r.Field == namespaceField {
 			continue
@@ -209,7 +174,7 @@ func (l layout) checkFields(selector fields.Selector) error {
 }
 
 // keyOf returns the key of the object of that name.
-func (l layout) keyOf(namespace, name string) (string, error) {
+func (l *ListWatch) keyOf(namespace, name string) (string, error) {
 	object := l.config.NewFunc()
 	accessor, err := meta.Accessor(object)
 	if err != nil {
@@ -221,7 +186,7 @@ func (l layout) keyOf(namespace, name string) (string, error) {
 }
 
 // namespaced reports whether keys depend on the namespace.
-func (l layout) namespaced() (bool, error) {
+func (l *ListWatch) namespaced() (bool, error) {
 	one, err := l.keyOf("one", "x")
 	if err != nil {
 		return false, err
@@ -231,7 +196,7 @@ func (l layout) namespaced() (bool, error) {
 }
 
 // prefixOf returns the prefix of all keys of a namespace, with a trailing "/".
-func (l layout) prefixOf(namespace string) (string, error) {
+func (l *ListWatch) prefixOf(namespace string) (string, error) {
 	if problems := content.IsPathSegmentName(namespace); len(problems) > 0 || namespace == "" {
 		return "", errors.New(strings.Join(append([]string{"not a valid name of a namespace"}, problems...), ": "))
 	}
@@ -259,7 +224,7 @@ func (l layout) prefixOf(namespace string) (string, error) {
 
 // single returns the key of the only object that can have the name; false if
 // there may be several, or none.
-func (l layout) single(namespace, name string) (string, bool) {
+func (l *ListWatch) single(namespace, name string) (string, bool) {
 	if name == "" || len(content.IsPathSegmentName(name)) > 0 {
 		return "", false
 	}
