@@ -249,7 +249,7 @@ func encodingLimit(config *Config, objects int64) int64 {
 }
 
 // encodingBytes returns the size of all kept serializations.
-func (e *engine) encodingBytes() int64 { return e.fanout.EncodingBytes() + e.lists.Bytes() }
+func (e *engine) encodingBytes() int64 { return e.fanout.Encodings.Kept() + e.lists.Bytes() }
 
 // replaced is called when the state was listed, at rv.
 func (e *engine) replaced(rv uint64) {

@@ -3,7 +3,9 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -21,26 +23,68 @@ type Query struct {
 	Offset, Limit int
 }
 
-// Orders returns the names of the orders that watchers can be sorted by.
-func Orders() []string {
-	return []string{"address", "age", "bytes", "delivered", "lag", "queued", "state", "user", "userAgent"}
+// orders are the ones that watchers can be sorted by.
+var orders = map[string]func(a, b *Watcher) int{
+	"lag": func(a, b *Watcher) int {
+		return cmp.Or(cmp.Compare(b.Lag, a.Lag), cmp.Compare(b.Queued, a.Queued))
+	},
+	"queued":    func(a, b *Watcher) int { return cmp.Compare(b.Queued, a.Queued) },
+	"bytes":     func(a, b *Watcher) int { return cmp.Compare(b.HeldBytes, a.HeldBytes) },
+	"delivered": func(a, b *Watcher) int { return cmp.Compare(b.Delivered, a.Delivered) },
+	"age":       func(a, b *Watcher) int { return a.Started.Compare(b.Started) },
+	"state": func(a, b *Watcher) int {
+		return cmp.Compare(slices.Index(states, a.State), slices.Index(states, b.State))
+	},
+	"user":      func(a, b *Watcher) int { return strings.Compare(a.Client.User, b.Client.User) },
+	"userAgent": func(a, b *Watcher) int { return strings.Compare(a.Client.UserAgent, b.Client.UserAgent) },
+	"address":   func(a, b *Watcher) int { return strings.Compare(a.Client.Address, b.Client.Address) },
 }
 
-// defaultOrder is the one of Orders that an empty Sort means.
-const defaultOrder = "lag"
+// states has the states of watches as they are sorted.
+var states = []State{Parked, Starting, Live}
+
+// Orders returns the names of the orders that watchers can be sorted by, sorted.
+func Orders() []string { return slices.Sorted(maps.Keys(orders)) }
 
 // Validate sets the defaults of a query. The error names the field that is invalid.
 func (q *Query) Validate() error {
-	if q.Sort == "" {
-		q.Sort = defaultOrder
-	}
+	q.Sort = cmp.Or(q.Sort, "lag")
 	switch {
-	case !slices.Contains(Orders(), q.Sort):
+	case orders[q.Sort] == nil:
 		return fmt.Errorf("Sort is %q, which is none of %s", q.Sort, strings.Join(Orders(), ", "))
 	case q.Offset < 0:
 		return fmt.Errorf("Offset is %d and must not be negative", q.Offset)
 	}
 	return nil
+}
+
+// Page sorts the watchers and returns those of the page. No two are equal, so pages
+// fit together. The query must be valid.
+func (q Query) Page(all []Watcher) []Watcher {
+	if q.Limit == 0 || q.Offset >= len(all) {
+		return nil
+	}
+	sorted := make([]*Watcher, len(all)) // to move one costs more than to compare two
+	for i := range all {
+		sorted[i] = &all[i]
+	}
+	compare := orders[q.Sort]
+	slices.SortFunc(sorted, func(a, b *Watcher) int {
+		order := compare(a, b)
+		if q.Reverse { // which does not reverse equal ones
+			order = -order
+		}
+		return cmp.Or(order, cmp.Compare(a.ID, b.ID))
+	})
+	sorted = sorted[q.Offset:]
+	if q.Limit > 0 {
+		sorted = sorted[:min(q.Limit, len(sorted))]
+	}
+	page := make([]Watcher, len(sorted))
+	for i, w := range sorted {
+		page[i] = *w
+	}
+	return page
 }
 
 // Counts counts the open watches of a cache. While watches come and go the

@@ -243,9 +243,6 @@ func (f *Fanout) Watched() bool {
 	return len(f.registry.mu.all) > 0
 }
 
-// EncodingBytes returns the size of the kept serializations.
-func (f *Fanout) EncodingBytes() int64 { return f.Config.Encodings.Kept() }
-
 // PostingsBytes estimates the size of the postings by which resumed watchers find their
 // events in the window.
 func (f *Fanout) PostingsBytes() int64 { return f.postings.Bytes() }

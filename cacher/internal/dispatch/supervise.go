@@ -152,28 +152,24 @@ func (s *supervisor) bound(snapshots map[watchcache.Position][]*replayer, stats 
 // the worst and the median of all watchers are behind the dispatcher.
 func (s *supervisor) measure(all []*replayer, cursor watchcache.Position, stats watchcache.Stats, now time.Duration) {
 	live, _ := s.registry.counts()
-	parked, starting := 0, 0
+	starting := 0
 	behind := make([]watchcache.Position, 0, len(all)) // where they are
 	for _, r := range all {
 		if r.begins {
 			starting++
-		} else {
-			parked++
 		}
 		if at := watchcache.Position(r.at.Load()); at < cursor {
 			behind = append(behind, at)
 		}
 	}
-	s.Metrics.SetWatchers(metrics.WatcherParked, parked)
+	s.Metrics.SetWatchers(metrics.WatcherParked, len(all)-starting)
 	s.Metrics.SetWatchers(metrics.WatcherStarting, starting)
 	slices.Sort(behind)
-	lag := func(rank metrics.WatcherRank, i int) {
-		if i >= len(behind) {
-			s.Metrics.SetWatcherLag(rank, 0, 0)
-			return
+	for rank, i := range map[metrics.WatcherRank]int{metrics.WatcherWorst: 0, metrics.WatcherMedian: (live + len(all)) / 2} {
+		lag, age := uint64(0), time.Duration(0)
+		if i < len(behind) {
+			lag, age = uint64(cursor-behind[i]), ageOf(s.State, behind[i], stats, now)
 		}
-		s.Metrics.SetWatcherLag(rank, uint64(cursor-behind[i]), ageOf(s.State, behind[i], stats, now))
+		s.Metrics.SetWatcherLag(rank, lag, age)
 	}
-	lag(metrics.WatcherWorst, 0)
-	lag(metrics.WatcherMedian, (live+parked+starting)/2)
 }

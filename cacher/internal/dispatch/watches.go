@@ -95,24 +95,19 @@ func (f *Fanout) Watches(q status.Query) ([]status.Watcher, status.Counts) {
 		}
 		return ageOf(f.State, cursor-watchcache.Position(lag), stats, f.Time.Now()).Seconds()
 	}
-	var counts status.Counts
+	worst, in := uint64(0), map[status.State]int{}
 	for i := range all {
-		switch all[i].State {
-		case status.Live:
-			counts.Live++
-		case status.Starting:
-			counts.Starting++
-		case status.Parked:
-			counts.Parked++
-		}
-		counts.WorstLag = max(counts.WorstLag, all[i].Lag)
+		in[all[i].State]++
+		worst = max(worst, all[i].Lag)
 	}
-	counts.WorstLagSeconds = age(counts.WorstLag)
-	page := pageOf(all, q)
+	page := q.Page(all)
 	for i := range page {
 		page[i].LagSeconds = age(page[i].Lag)
 	}
-	return page, counts
+	return page, status.Counts{
+		Live: in[status.Live], Starting: in[status.Starting], Parked: in[status.Parked],
+		WorstLag: worst, WorstLagSeconds: age(worst),
+	}
 }
 
 // ageOf returns how long ago the cache got the event at a position, or the oldest

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package dispatch
+package status
 
 import (
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -12,15 +11,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/kube-watchcache/watchcache/cacher/status"
 )
 
 // someWatchers is so many that pages begin, end and lie within them.
 const someWatchers = 256
 
 // someRows returns n rows of which many are equal in one respect or another.
-func someRows(n int, seed uint64) []status.Watcher {
+func someRows(n int, seed uint64) []Watcher {
 	random := rand.New(rand.NewPCG(seed, 0))
 	number := func() uint64 { return random.Uint64N(1 << random.IntN(63)) }
 	names := []string{"", "a", "system:n", "system:node:1", "system:node:2", "system:node:1\x00", "\xff"}
@@ -35,11 +32,11 @@ func someRows(n int, seed uint64) []status.Watcher {
 		}
 		return "user-" + strconv.Itoa(int(number()))
 	}
-	rows := make([]status.Watcher, n)
+	rows := make([]Watcher, n)
 	for i := range rows {
-		rows[i] = status.Watcher{
+		rows[i] = Watcher{
 			ID:      uint64(i*7919) % 1_000_003, // each once, in no order
-			Client:  status.Client{User: name(), UserAgent: name(), Address: name()},
+			Client:  Client{User: name(), UserAgent: name(), Address: name()},
 			Started: time.Unix(int64(number()>>20), 0), State: states[random.IntN(3)],
 			Lag: number(), Delivered: number(), Queued: int(number()), HeldBytes: int64(number()),
 		}
@@ -52,8 +49,8 @@ func someRows(n int, seed uint64) []status.Watcher {
 func TestPagesAreThoseOfTheSortedWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rows := someRows(rapid.IntRange(0, 5*someWatchers).Draw(t, "rows"), rapid.Uint64().Draw(t, "seed"))
-		p := status.Query{
-			Sort: rapid.SampledFrom(status.Orders()).Draw(t, "sort"), Reverse: rapid.Bool().Draw(t, "reverse"),
+		p := Query{
+			Sort: rapid.SampledFrom(Orders()).Draw(t, "sort"), Reverse: rapid.Bool().Draw(t, "reverse"),
 			Offset: rapid.OneOf(rapid.IntRange(0, 10), rapid.IntRange(0, 6*someWatchers), rapid.IntMin(0)).Draw(t, "offset"),
 			Limit:  rapid.OneOf(rapid.IntRange(-1, 50), rapid.IntRange(0, 6*someWatchers), rapid.IntMin(-1)).Draw(t, "limit"),
 		}
@@ -61,9 +58,9 @@ func TestPagesAreThoseOfTheSortedWhole(t *testing.T) {
 		if p.Limit >= 0 {
 			want = min(p.Limit, want)
 		}
-		got := pageOf(slices.Clone(rows), p)
+		got := p.Page(slices.Clone(rows))
 		require.Len(t, got, want, "the page %+v", p)
-		all := pageOf(slices.Clone(rows), status.Query{Sort: p.Sort, Reverse: p.Reverse, Limit: -1})
+		all := Query{Sort: p.Sort, Reverse: p.Reverse, Limit: -1}.Page(slices.Clone(rows))
 		for i := range got {
 			require.Equal(t, all[p.Offset+i].ID, got[i].ID, "row %d of the page %+v", i, p)
 		}
@@ -76,9 +73,4 @@ func TestPagesAreThoseOfTheSortedWhole(t *testing.T) {
 			require.True(t, c < 0 || c == 0 && got[i].ID < got[i+1].ID, "rows %d and %d of the page %+v", i, i+1, p)
 		}
 	})
-}
-
-// Every order that status names is there, and no other.
-func TestOrders(t *testing.T) {
-	require.Equal(t, status.Orders(), slices.Sorted(maps.Keys(orders)))
 }
