@@ -27,13 +27,13 @@ func (c *Cacher) StatusPage(q status.Query) (Status, error) {
 	if err := q.Validate(); err != nil {
 		return Status{}, err
 	}
-	var s Status
+	s := Status{Asleep: true, Watchers: []status.Watcher{}}
 	if e := c.lifecycle.current(); e != nil {
 		s = e.status(q)
 	} else {
-		s = Status{Resource: c.config.GroupResource.String(), Ready: c.Ready(), Asleep: true, Watchers: []status.Watcher{}}
+		s.Ready = c.Ready()
 	}
-	s.Shadow = c.config.shadow
+	s.Resource, s.Shadow = c.config.GroupResource.String(), c.config.shadow
 	s.Totals = c.metrics.Totals()
 	if s.Errors = c.errors.all(); len(s.Errors) > 0 {
 		s.LastError = &s.Errors[0]
@@ -44,7 +44,6 @@ func (c *Cacher) StatusPage(q status.Query) (Status, error) {
 func (e *engine) status(q status.Query) Status {
 	stats := e.state.Stats()
 	s := Status{
-		Resource:              e.config.GroupResource.String(),
 		ResourceVersion:       stats.RV,
 		OldestResourceVersion: stats.OldestRV,
 		Objects:               stats.Objects,

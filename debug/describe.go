@@ -13,6 +13,7 @@ import (
 
 // description turns the status of one cache into the response to a request.
 type description struct {
+	id      string // as Cache.ID
 	status  cacher.Status
 	now     time.Time
 	prefix  string // of the resource's keys
@@ -23,7 +24,7 @@ type description struct {
 func (d *description) cache() Cache {
 	s := &d.status
 	c := Cache{
-		Resource: s.Resource, Values: d.values, Shadow: s.Shadow,
+		ID: d.id, Resource: s.Resource, Values: d.values, Shadow: s.Shadow,
 		Holds: Holds{
 			Objects: s.Objects, ObjectBytes: s.ObjectBytes, WindowBytes: s.WindowBytes,
 			EncodingBytes: s.EncodingBytes, AdaptiveIndexes: s.AdaptiveIndexes,

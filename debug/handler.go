@@ -121,20 +121,16 @@ func (h *Handler) report(ctx context.Context, q query) Report {
 	report := Report{Schema: SchemaVersion, Time: time.Now(), Caches: []Cache{}}
 	seen := map[string]int{}
 	for _, c := range h.config.Caches() {
-		resource := c.Config().GroupResource
-		id := resource.String()
+		id := c.Config().GroupResource.String()
 		if seen[id]++; seen[id] > 1 {
 			id += "~" + strconv.Itoa(seen[id])
 		}
 		if q.resource != "" && q.resource != id {
 			continue
 		}
-		status, err := c.StatusPage(q.watchers)
-		if err != nil {
-			continue // the query was validated
-		}
+		status, _ := c.StatusPage(q.watchers) // parseQuery has checked the query
 		d := description{
-			status: status, now: report.Time, prefix: c.Config().ResourcePrefix,
+			id: id, status: status, now: report.Time, prefix: c.Config().ResourcePrefix,
 			details: q.resource != "", values: "hidden",
 		}
 		if q.values {
@@ -143,9 +139,7 @@ func (h *Handler) report(ctx context.Context, q query) Report {
 				d.values = "shown"
 			}
 		}
-		described := d.cache()
-		described.ID = id
-		report.Caches = append(report.Caches, described)
+		report.Caches = append(report.Caches, d.cache())
 	}
 	return report
 }

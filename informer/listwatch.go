@@ -6,12 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
@@ -27,18 +25,12 @@ import (
 type ListWatch struct {
 	cache  *cacher.Cacher // nil: every request is an error
 	config cacher.Config
-	// fields returns the fields that field selectors can use; nil if they are not
-	// known.
-	fields func() fields.Set
 
 	namespace string
 	tweaks    []func(*metav1.ListOptions)
 }
 
-var (
-	_ cache.ListerWatcher            = (*ListWatch)(nil)
-	_ cache.ListerWatcherWithContext = (*ListWatch)(nil)
-)
+var _ cache.ListerWatcherWithContext = (*ListWatch)(nil)
 
 // ListerWatcher returns a ListWatch of c; [For] returns the cache of a store.
 // If c is nil or the options can't be used, every list and watch returns an
@@ -50,7 +42,6 @@ func ListerWatcher(c *cacher.Cacher, options ...Option) *ListWatch {
 	}
 	if c != nil {
 		l.config = c.Config()
-		l.fields = sync.OnceValue(func() fields.Set { return fieldsOf(&l.config) })
 	}
 	return l
 }

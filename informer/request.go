@@ -24,8 +24,6 @@ import (
 	"k8s.io/apiserver/pkg/sharding"
 	"k8s.io/apiserver/pkg/storage"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-
-	"github.com/kube-watchcache/watchcache/cacher"
 )
 
 // request is a list or a watch in the form that the cache takes.
@@ -123,16 +121,16 @@ func wrong(option, value string, why error) error {
 func (l *ListWatch) narrow(r *request) error {
 	r.key = l.config.ResourcePrefix
 	namespace := l.namespace
-	if namespace != metav1.NamespaceAll {
-		prefix, err := l.prefixOf(namespace)
-		if err != nil {
-			return apierrors.NewBadRequest(fmt.Sprintf("informer.InNamespace is %q: %v", namespace, err))
-		}
+	if namespace == metav1.NamespaceAll {
+		namespace, _ = r.options.Predicate.Field.RequiresExactMatch(namespaceField)
+	}
+	switch prefix, err := l.prefixOf(namespace); {
+	case err == nil:
 		r.key = prefix
-	} else if selected, ok := r.options.Predicate.Field.RequiresExactMatch(namespaceField); ok {
-		if prefix, err := l.prefixOf(selected); err == nil {
-			namespace, r.key = selected, prefix
-		}
+	case l.namespace != metav1.NamespaceAll:
+		return apierrors.NewBadRequest(fmt.Sprintf("informer.InNamespace is %q: %v", namespace, err))
+	default:
+		namespace = ""
 	}
 	if name, ok := r.options.Predicate.MatchesSingle(); ok {
 		if key, ok := l.single(namespace, name); ok {
@@ -147,11 +145,11 @@ const (
 	namespaceField = "metadata.namespace"
 )
 
-// fieldsOf returns the fields that field selectors can use, which are those of an empty
+// fields returns the fields that field selectors can use, which are those of an empty
 // object; nil if the resource's GetAttrsFunc panics or fails with such an object.
-func fieldsOf(config *cacher.Config) (set fields.Set) {
+func (l *ListWatch) fields() (set fields.Set) {
 	defer func() { _ = recover() }()
-	if _, known, err := config.GetAttrsFunc(config.NewFunc()); err == nil {
+	if _, known, err := l.config.GetAttrsFunc(l.config.NewFunc()); err == nil {
 		set = known
 	}
 	return set

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // maxExact is the highest number such that a float64, the type of every metric, can
@@ -33,7 +34,7 @@ func (s *spec) labelNames() []string {
 }
 
 // labelValues returns the values of all labels for an index of the metric's cells.
-func (s *spec) labelValues(id identity, index int) []string {
+func (s *spec) labelValues(id schema.GroupResource, index int) []string {
 	values := make([]string, 2+len(s.about.Labels))
 	for i := len(s.about.Labels) - 1; i >= 0; i-- {
 		all := s.about.Labels[i].Values
@@ -54,7 +55,7 @@ func (c *collectors) Describe(out chan<- *prometheus.Desc) {
 // view is a user as Collect reads it. The series are nil while all caches sleep.
 type view struct {
 	*series
-	id      identity
+	id      schema.GroupResource
 	wokenUp uint64
 }
 
@@ -76,7 +77,7 @@ func (c *collectors) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// collect exports the series of one metric and one identity. A counter with labels is
+// collect exports the series of one metric and one resource. A counter with labels is
 // left out until it has counted something, and so is everything that is labelled other.
 func (s *spec) collect(v view, desc *prometheus.Desc, out chan<- prometheus.Metric) {
 	kind := prometheus.CounterValue

@@ -45,18 +45,18 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 	c := newCollectors()
 	err := reg.Register(c)
 	var registered prometheus.AlreadyRegisteredError
-	switch {
-	case err == nil:
-		return &Metrics{c: c}, nil
-	case errors.As(err, &registered):
-		if ours, ok := registered.ExistingCollector.(*collectors); ok {
+	if errors.As(err, &registered) {
+		ours, ok := registered.ExistingCollector.(*collectors)
+		if ok {
 			return &Metrics{c: ours}, nil
 		}
 		return nil, fmt.Errorf("metrics: the registry holds a foreign collector (%T) with the names of the watch cache's: %w",
 			registered.ExistingCollector, err)
-	default:
+	}
+	if err != nil {
 		return nil, fmt.Errorf("metrics: the watch cache's collectors can't be registered: %w", err)
 	}
+	return &Metrics{c: c}, nil
 }
 
 // For returns the handles of the cache of one resource; group is "" for the
@@ -76,7 +76,7 @@ func (m *Metrics) ForAsleep(group, resource string) *Resource {
 	if m != nil {
 		c = m.c
 	}
-	id := identity{Group: group, Resource: resource}
+	id := schema.GroupResource{Group: group, Resource: resource}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	u := c.mu.users[id]
@@ -88,24 +88,21 @@ func (m *Metrics) ForAsleep(group, resource string) *Resource {
 	return &Resource{collectors: c, user: u}
 }
 
-// identity distinguishes the series of one cache from those of another.
-type identity = schema.GroupResource
-
 // collectors is all metrics as one prometheus.Collector: they are registered
 // together or not at all, and a second New on the registry finds them
 // together with their users.
 type collectors struct {
 	mu struct {
 		sync.Mutex
-		users map[identity]*user
+		users map[schema.GroupResource]*user
 	}
 }
 
-// user is shared by the handles of one identity. It counts them, so that a cache that is
+// user is shared by the handles of one resource. It counts them, so that a cache that is
 // replaced does not take the series from its successor; and how many of them are of
 // caches that are awake. All but wokenUp is guarded by collectors.mu.
 type user struct {
-	id             identity
+	id             schema.GroupResource
 	handles, awake int
 	series         *series // nil while no handle is awake
 	wokenUp        cell
@@ -113,38 +110,23 @@ type user struct {
 
 func newCollectors() *collectors {
 	c := new(collectors)
-	c.mu.users = make(map[identity]*user)
+	c.mu.users = make(map[schema.GroupResource]*user)
 	return c
 }
 
-// wake counts one more handle that is awake, and returns the series. The first one
-// creates them.
-func (c *collectors) wake(u *user) *series {
+// count changes how many handles a user has, and how many of them are awake. The series
+// come with the first one that is awake and go with the last; with the last handle
+// everything of the resource goes.
+func (c *collectors) count(u *user, handles, awake int) *series {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if u.awake++; u.awake == 1 {
+	if u.handles += handles; u.handles == 0 && handles < 0 {
+		delete(c.mu.users, u.id)
+	}
+	if u.awake += awake; u.awake == 0 {
+		u.series = nil
+	} else if u.series == nil {
 		u.series = &series{id: u.id}
 	}
 	return u.series
-}
-
-// rest undoes wake, and reports whether the handle was the last one that was awake: the
-// series are gone then.
-func (c *collectors) rest(u *user) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if u.awake--; u.awake > 0 {
-		return false
-	}
-	u.series = nil
-	return true
-}
-
-// release ends a handle. With the last one everything of its identity is gone.
-func (c *collectors) release(u *user) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if u.handles--; u.handles == 0 {
-		delete(c.mu.users, u.id)
-	}
 }

@@ -3,6 +3,7 @@
 package metrics
 
 import (
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -45,7 +46,7 @@ func (r *Resource) FellAsleep() {
 	}
 	if s := r.series.Swap(nil); s != nil {
 		s.slots.Add(-r.slots.Swap(0))
-		if r.collectors.rest(r.user) {
+		if r.collectors.count(r.user, 0, -1) == nil {
 			s.endMirror()
 		}
 	}
@@ -64,7 +65,7 @@ func (r *Resource) WokenUp() {
 // awake lets the handles count.
 func (r *Resource) awake() {
 	if r.series.Load() == nil {
-		s := r.collectors.wake(r.user)
+		s := r.collectors.count(r.user, 0, 1)
 		if r.mirrors.Load() {
 			s.mirrored.Store(true)
 		}
@@ -78,7 +79,7 @@ func (r *Resource) awake() {
 func (r *Resource) Forget() {
 	r.FellAsleep()
 	if r != nil && r.user != nil && !r.forgotten.Swap(true) {
-		r.collectors.release(r.user)
+		r.collectors.count(r.user, -1, 0)
 	}
 }
 
@@ -119,9 +120,18 @@ func (r *Resource) Listed(evaluated, returned int) {
 // FellAsleep or Forget. The names come from the configuration of the cache, so
 // that no request adds series. Unlike the other methods it allocates.
 func (r *Resource) DeclareIndexes(names ...string) {
-	if s := r.load(); s != &nowhere {
-		s.byIndex.declare(append([]string{other, ByKeys}, names...))
+	s := r.load()
+	if s == &nowhere {
+		return
 	}
+	all := map[string]*namedCounter{}
+	for _, name := range append([]string{other, ByKeys}, names...) {
+		all[name] = new(namedCounter)
+	}
+	r.collectors.mu.Lock() // others may declare theirs for the same series
+	defer r.collectors.mu.Unlock()
+	maps.Copy(all, s.byIndex.all()) // the ones that are there keep their counts
+	s.byIndex.byName.Store(&all)
 }
 
 // ReadByIndex counts a LIST that was served from the cache by the index that it
@@ -159,8 +169,7 @@ func (r *Resource) Event(typ EventType) { pick(r.load().events[:], typ).Add(1) }
 
 // Dispatched counts the work of dispatching an event: the watchers in the groups that
 // the index named, the evaluations, one for each group, and the watchers that
-// received it. None must be negative, and there
-// must be a watcher in each group.
+// received it. None must be negative, and there must be a watcher in each group.
 func (r *Resource) Dispatched(candidates, evaluations, matches int) {
 	s := r.load()
 	s.dispatched.Add(1)
@@ -282,8 +291,7 @@ func oneIf(b bool) float64 {
 }
 
 // FollowSilence sets a function that returns how long the storage has been silent; a
-// scrape calls it. The function must be safe for
-// concurrent use. Unlike the other methods it allocates.
+// scrape calls it. It must be safe for concurrent use. FollowSilence allocates.
 func (r *Resource) FollowSilence(silence func() time.Duration) {
 	if s := r.load(); s != &nowhere {
 		s.silence.Store(&silence)

@@ -3,10 +3,11 @@
 package metrics
 
 import (
-	"maps"
 	"math"
 	"sync/atomic"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // cell is the value of one series: a count, or the bits of a gauge's float64.
@@ -15,12 +16,12 @@ type cell = atomic.Uint64
 // set makes v the value of a gauge.
 func set(c *cell, v float64) { c.Store(math.Float64bits(v)) }
 
-// series holds the counts of one identity while it is awake. The methods of
+// series holds the counts of one resource while it is awake. The methods of
 // Resource write to the fields without a lock, and the collectors read them when
 // they are asked. The cells of a metric with labels lie in the order of the labels'
 // values, the last label's closest together.
 type series struct {
-	id identity
+	id schema.GroupResource
 
 	objects, indexes, snapshots, ready, paused             [1]cell
 	windowEvents, windowSeconds, windowCut                 [1]cell
@@ -95,22 +96,6 @@ func (n *namedCounters) all() map[string]*namedCounter {
 		return *all
 	}
 	return nil
-}
-
-// declare adds counters; existing ones keep their counts.
-func (n *namedCounters) declare(names []string) {
-	for {
-		old, all := n.byName.Load(), map[string]*namedCounter{}
-		maps.Copy(all, n.all())
-		for _, name := range names {
-			if all[name] == nil {
-				all[name] = new(namedCounter)
-			}
-		}
-		if n.byName.CompareAndSwap(old, &all) {
-			return
-		}
-	}
 }
 
 // each calls yield for each counter that is not 0.

@@ -146,7 +146,7 @@ func (s *series) passOn() {
 		return
 	}
 	if m.mu.counters == nil {
-		m.mu.counters = make([]uint64, len(passedCounters))
+		m.mu.counters, m.mu.lists = make([]uint64, len(passedCounters)), map[string]listed{}
 	}
 	for i, c := range passedCounters {
 		if n := c.count(s); n > m.mu.counters[i] {
@@ -183,9 +183,6 @@ func (s *series) passLists() {
 		before := m.mu.lists[index]
 		if now.lists == before.lists {
 			return
-		}
-		if m.mu.lists == nil {
-			m.mu.lists = make(map[string]listed)
 		}
 		m.mu.lists[index] = now
 		if index == ByKeys {

@@ -22,7 +22,6 @@ const (
 
 var eventTypes = [...]string{other, EventAdded: "ADDED", EventModified: "MODIFIED", EventDeleted: "DELETED", EventBookmark: "BOOKMARK"}
 
-// String returns the label value.
 func (t EventType) String() string { return *pick(eventTypes[:], t) }
 
 // Verb is the kind of a read.
@@ -52,7 +51,6 @@ var decisions = [...]string{
 	DecisionContinue: "continue", DecisionDelegate: "delegate", DecisionRefuse: "refuse",
 }
 
-// String returns the label value.
 func (d Decision) String() string { return *pick(decisions[:], d) }
 
 // StaleAnswer is the outcome of a consistent read whose cache did not become fresh in
@@ -106,7 +104,6 @@ var endReasons = [...]string{
 	EndFailed: "failed", EndStalled: "stalled", EndHeavy: "heavy", EndShutdown: "shutdown",
 }
 
-// String returns the label value.
 func (r EndReason) String() string { return *pick(endReasons[:], r) }
 
 // BytesPart is a part of a cache's memory.
@@ -178,7 +175,6 @@ var relistCauses = [...]string{
 	RelistInconsistent: "inconsistent", RelistChange: "change", RelistUndeliverable: "undeliverable", RelistRestored: "restored",
 }
 
-// String returns the label value.
 func (c RelistCause) String() string { return *pick(relistCauses[:], c) }
 
 // VersionResult is what became of a request for the storage's version.
@@ -211,7 +207,6 @@ const (
 
 var shadowKinds = [...]string{other, ShadowGet: "get", ShadowList: "list", ShadowWatch: "watch"}
 
-// String returns the label value.
 func (k ShadowKind) String() string { return *pick(shadowKinds[:], k) }
 
 // ShadowSkip is why a request that was drawn for a comparison was not compared.

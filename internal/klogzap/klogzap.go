@@ -37,13 +37,11 @@ func (c core) isLoud(e zapcore.Entry) bool {
 // Enabled implements zapcore.Core. Check knows more.
 func (c core) Enabled(zapcore.Level) bool { return true }
 
-// With implements zapcore.Core.
 func (c core) With(fields []zapcore.Field) zapcore.Core {
 	c.fields = slices.Concat(c.fields, fields)
 	return c
 }
 
-// Check implements zapcore.Core.
 func (c core) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	if c.isLoud(e) || klog.V(c.quiet).Enabled() {
 		return to.AddCore(e, c)
@@ -51,7 +49,6 @@ func (c core) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedE
 	return to
 }
 
-// Write implements zapcore.Core.
 func (c core) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	encoder := zapcore.NewMapObjectEncoder()
 	for _, field := range slices.Concat(c.fields, fields) {
@@ -72,7 +69,6 @@ func (c core) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	return nil
 }
 
-// Sync implements zapcore.Core.
 func (core) Sync() error {
 	klog.Flush()
 	return nil
