@@ -130,7 +130,7 @@ func (r *Resource) DeclareIndexes(names ...string) {
 	}
 	r.collectors.mu.Lock() // others may declare theirs for the same series
 	defer r.collectors.mu.Unlock()
-	maps.Copy(all, s.byIndex.all()) // the ones that are there keep their counts
+	maps.Copy(all, s.byIndex.all()) // existing ones keep their counts
 	s.byIndex.byName.Store(&all)
 }
 

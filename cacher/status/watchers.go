@@ -23,7 +23,7 @@ type Query struct {
 	Offset, Limit int
 }
 
-// orders are the ones that watchers can be sorted by.
+// orders compare watchers: great numbers, old watches and the first names come first.
 var orders = map[string]func(a, b *Watcher) int{
 	"lag": func(a, b *Watcher) int {
 		return cmp.Or(cmp.Compare(b.Lag, a.Lag), cmp.Compare(b.Queued, a.Queued))
