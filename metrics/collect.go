@@ -46,7 +46,7 @@ func (s *spec) labelValues(id schema.GroupResource, index int) []string {
 }
 
 // Describe implements prometheus.Collector.
-func (c *collectors) Describe(out chan<- *prometheus.Desc) {
+func (c collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range descs() {
 		out <- d
 	}
@@ -61,7 +61,7 @@ type view struct {
 
 // Collect implements prometheus.Collector. The metrics are made here, of what was
 // counted.
-func (c *collectors) Collect(out chan<- prometheus.Metric) {
+func (c collector) Collect(out chan<- prometheus.Metric) {
 	c.mu.Lock()
 	views := make([]view, 0, len(c.mu.users))
 	for id, u := range c.mu.users {

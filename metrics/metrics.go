@@ -31,8 +31,15 @@ import (
 // Metrics is the set of the watch cache's collectors on one registry. Its
 // methods may be called from any goroutine, and on nil.
 type Metrics struct {
-	c *collectors
+	mu struct {
+		sync.Mutex
+		users map[schema.GroupResource]*user
+	}
 }
+
+// collector registers all metrics together or not at all, and a second New on the
+// registry finds them together with their users.
+type collector struct{ *Metrics }
 
 // New registers the collectors on reg. On a registry that has them already
 // New returns a Metrics that shares them. If a collector that is not ours holds
@@ -42,13 +49,12 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 	if reg == nil {
 		return nil, errors.New("metrics: registerer: must not be nil")
 	}
-	c := newCollectors()
-	err := reg.Register(c)
+	m := newMetrics()
+	err := reg.Register(collector{m})
 	var registered prometheus.AlreadyRegisteredError
 	if errors.As(err, &registered) {
-		ours, ok := registered.ExistingCollector.(*collectors)
-		if ok {
-			return &Metrics{c: ours}, nil
+		if ours, ok := registered.ExistingCollector.(collector); ok {
+			return ours.Metrics, nil
 		}
 		return nil, fmt.Errorf("metrics: the registry holds a foreign collector (%T) with the names of the watch cache's: %w",
 			registered.ExistingCollector, err)
@@ -56,7 +62,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 	if err != nil {
 		return nil, fmt.Errorf("metrics: the watch cache's collectors can't be registered: %w", err)
 	}
-	return &Metrics{c: c}, nil
+	return m, nil
 }
 
 // For returns the handles of the cache of one resource; group is "" for the
@@ -72,35 +78,24 @@ func (m *Metrics) For(group, resource string) *Resource {
 // ForAsleep is For for a cache that sleeps: the handles count nothing before
 // WokenUp.
 func (m *Metrics) ForAsleep(group, resource string) *Resource {
-	c := newCollectors() // on no registry
-	if m != nil {
-		c = m.c
+	if m == nil {
+		m = newMetrics() // on no registry
 	}
 	id := schema.GroupResource{Group: group, Resource: resource}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	u := c.mu.users[id]
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	u := m.mu.users[id]
 	if u == nil {
 		u = &user{id: id}
-		c.mu.users[id] = u
+		m.mu.users[id] = u
 	}
 	u.handles++
-	return &Resource{collectors: c, user: u}
-}
-
-// collectors is all metrics as one prometheus.Collector: they are registered
-// together or not at all, and a second New on the registry finds them
-// together with their users.
-type collectors struct {
-	mu struct {
-		sync.Mutex
-		users map[schema.GroupResource]*user
-	}
+	return &Resource{metrics: m, user: u}
 }
 
 // user is shared by the handles of one resource. It counts them, so that a cache that is
 // replaced does not take the series from its successor; and how many of them are of
-// caches that are awake. All but wokenUp is guarded by collectors.mu.
+// caches that are awake. All but wokenUp is guarded by Metrics.mu.
 type user struct {
 	id             schema.GroupResource
 	handles, awake int
@@ -108,20 +103,20 @@ type user struct {
 	wokenUp        cell
 }
 
-func newCollectors() *collectors {
-	c := new(collectors)
-	c.mu.users = make(map[schema.GroupResource]*user)
-	return c
+func newMetrics() *Metrics {
+	m := new(Metrics)
+	m.mu.users = make(map[schema.GroupResource]*user)
+	return m
 }
 
 // count changes how many handles a user has, and how many of them are awake. The series
 // come with the first one that is awake and go with the last; with the last handle
 // everything of the resource goes.
-func (c *collectors) count(u *user, handles, awake int) *series {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (m *Metrics) count(u *user, handles, awake int) *series {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if u.handles += handles; u.handles == 0 && handles < 0 {
-		delete(c.mu.users, u.id)
+		delete(m.mu.users, u.id)
 	}
 	if u.awake += awake; u.awake == 0 {
 		u.series = nil

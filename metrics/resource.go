@@ -14,10 +14,10 @@ import (
 // goroutine, on nil and after Forget. None of them blocks. Counting takes no lock,
 // and allocates nothing but, with a first observation, a histogram.
 type Resource struct {
-	collectors *collectors
-	user       *user // nil: this is the zero value, which counts nothing
-	forgotten  atomic.Bool
-	series     atomic.Pointer[series] // nil after Forget, and while the cache sleeps
+	metrics   *Metrics
+	user      *user // nil: this is the zero value, which counts nothing
+	forgotten atomic.Bool
+	series    atomic.Pointer[series] // nil after Forget, and while the cache sleeps
 	// mirrors reports whether Mirror was called, and slots is the last argument of
 	// SetWindowSlots.
 	mirrors atomic.Bool
@@ -46,7 +46,7 @@ func (r *Resource) FellAsleep() {
 	}
 	if s := r.series.Swap(nil); s != nil {
 		s.slots.Add(-r.slots.Swap(0))
-		if r.collectors.count(r.user, 0, -1) == nil {
+		if r.metrics.count(r.user, 0, -1) == nil {
 			s.endMirror()
 		}
 	}
@@ -65,7 +65,7 @@ func (r *Resource) WokenUp() {
 // awake lets the handles count.
 func (r *Resource) awake() {
 	if r.series.Load() == nil {
-		s := r.collectors.count(r.user, 0, 1)
+		s := r.metrics.count(r.user, 0, 1)
 		if r.mirrors.Load() {
 			s.mirrored.Store(true)
 		}
@@ -79,7 +79,7 @@ func (r *Resource) awake() {
 func (r *Resource) Forget() {
 	r.FellAsleep()
 	if r != nil && r.user != nil && !r.forgotten.Swap(true) {
-		r.collectors.count(r.user, -1, 0)
+		r.metrics.count(r.user, -1, 0)
 	}
 }
 
@@ -128,8 +128,8 @@ func (r *Resource) DeclareIndexes(names ...string) {
 	for _, name := range append([]string{other, ByKeys}, names...) {
 		all[name] = new(namedCounter)
 	}
-	r.collectors.mu.Lock() // others may declare theirs for the same series
-	defer r.collectors.mu.Unlock()
+	r.metrics.mu.Lock() // others may declare theirs for the same series
+	defer r.metrics.mu.Unlock()
 	maps.Copy(all, s.byIndex.all()) // existing ones keep their counts
 	s.byIndex.byName.Store(&all)
 }
