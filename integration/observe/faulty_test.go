@@ -23,8 +23,9 @@ import (
 const (
 	// missedDevice is a device of which the storage's watches tell nothing.
 	missedDevice = "missed"
-	// lateDevice is the device from whose first event on the storage's watches tell
-	// everything so much later: not so late that the storage counts as silent.
+	// lateDevice is the device from whose first event on the storage's watches report
+	// everything so much later: later than a LIST waits, which is five times the freshness
+	// timeout, but not so late that the storage counts as silent.
 	lateDevice = "late"
 	lateness   = 300 * time.Millisecond
 )
