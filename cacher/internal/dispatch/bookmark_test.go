@@ -4,6 +4,8 @@ package dispatch
 
 import (
 	"context"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unique"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/bytebudget"
@@ -116,4 +119,53 @@ func TestBookmarkAfterARestoredBackup(t *testing.T) {
 		bookmarks++
 	}
 	assert.NotZero(t, bookmarks, "there is no bookmark of the new history")
+}
+
+// busyClock applies a change whenever the dispatcher looks at the time, so that there is
+// always one more to dispatch.
+type busyClock struct {
+	clock.RealClock
+	change func()
+}
+
+func (c busyClock) Since(t time.Time) time.Duration {
+	c.change()
+	return c.RealClock.Since(t)
+}
+
+// The bookmarks that a server sends at its end come on a cache whose changes never end.
+func TestBookmarkOnABusyCache(t *testing.T) {
+	d := idleFanout(clocktesting.NewFakeClock(time.Unix(1_000_000, 0)))
+	d.Clock = clock.RealClock{}
+	d.registry.mu.bookmarks.interval = time.Hour // none is due
+	d.State.Replace(nil, 5)
+	d.advance()
+	snapshot := d.State.Latest()
+	w := d.addWith(t, &watcher{result: make(chan watch.Event, 10), after: snapshot.RV(), bookmarks: true},
+		match.NewQuery("/pods/none/", true, storage.Everything), snapshot.Next())
+	require.True(t, d.registry.goLive(w, snapshot.Next()), "the watcher does not go live")
+	var rv atomic.Uint64
+	rv.Store(5)
+	d.Time = timeline.New(busyClock{change: func() {
+		at := rv.Add(1)
+		_, err := d.State.Apply(watchcache.Change{Type: watchcache.Added, RV: at, Element: &watchcache.Element{Key: fmt.Sprintf("/pods/a/%d", at), RV: at}, Whole: true})
+		assert.NoError(t, err)
+	}})
+	d.Time.Now()
+
+	ctx, cancel := context.WithCancel(t.Context())
+	run := make(chan struct{})
+	go func() { defer close(run); d.Run(ctx) }()
+	marked := make(chan error, 1)
+	within, stop := context.WithTimeout(ctx, 30*time.Second)
+	defer stop()
+	go func() { marked <- d.Bookmark(within) }()
+	select {
+	case event := <-w.result:
+		assert.Equal(t, watch.Bookmark, event.Type)
+	case err := <-marked:
+		assert.Failf(t, "no bookmark", "%v", err)
+	}
+	cancel()
+	<-run
 }

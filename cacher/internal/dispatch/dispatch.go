@@ -40,8 +40,9 @@ type storageFailure struct {
 	// sent: the watchers that were live when it began have received it. The dispatcher
 	// owns it.
 	sent bool
-	// over: the state follows the storage again.
-	over atomic.Bool
+	// last is the last watcher that the failure may end, 0 until the state follows the
+	// storage again: later ones begin in a state without fault.
+	last atomic.Uint64
 }
 
 // Fail ends the watchers, each once it is live and has everything before it,
@@ -53,10 +54,10 @@ func (f *Fanout) Fail(failure watch.Event) {
 }
 
 // Follow undoes Fail: the state follows the storage again. An error that was not sent
-// yet still is.
+// yet still is, to the watchers of before.
 func (f *Fanout) Follow() {
 	if failure := f.failing.Load(); failure != nil {
-		failure.over.Store(true)
+		failure.last.CompareAndSwap(0, max(1, f.registry.lastOpened()))
 		f.WakeUp()
 	}
 }
@@ -67,9 +68,13 @@ func (f *Fanout) sendFailures() {
 	if failure == nil {
 		return
 	}
-	over := failure.over.Load()
+	last := failure.last.Load()
+	over := last > 0
+	if !over {
+		last = math.MaxUint64
+	}
 	if !over || !failure.sent {
-		f.sendFailure(failure.event)
+		f.sendFailure(failure.event, last)
 		failure.sent = true
 	}
 	if over {
@@ -84,20 +89,16 @@ func (f *Fanout) sendFailures() {
 func (f *Fanout) Run(ctx context.Context) {
 	ticker := f.Clock.NewTicker(time.Second)
 	defer ticker.Stop()
+	more := make(chan struct{})
+	close(more)
 	for {
-		if f.advance() {
-			select { // there may be more: only look whether it is time
-			case <-ticker.C():
-				f.tick()
-			case <-ctx.Done():
-				return
-			default:
-			}
-			continue
+		next := more
+		if !f.advance() {
+			f.sendFailures()
+			next = f.wake
 		}
-		f.sendFailures()
 		select {
-		case <-f.wake:
+		case <-next:
 		case <-ticker.C():
 			f.tick()
 		case sent := <-f.everyone:
@@ -239,11 +240,14 @@ func (f *Fanout) sendBookmarks(due []*watcher, rv uint64) {
 	f.marked = due[:0]
 }
 
-// sendFailure ends all live watchers with the failure, each with a copy of its own, because
-// encoders write into it. A watcher without room receives it once there is some.
-func (f *Fanout) sendFailure(failure watch.Event) {
+// sendFailure ends the live watchers up to the last with the failure, each with a copy of its
+// own, because encoders write into it. A watcher without room receives it once there is some.
+func (f *Fanout) sendFailure(failure watch.Event, last uint64) {
 	live := f.registry.beginAll(f.marked[:0])
 	for _, w := range live {
+		if w.id > last {
+			continue
+		}
 		select {
 		case w.result <- watch.Event{Type: failure.Type, Object: failure.Object.DeepCopyObject()}:
 			f.registry.end(w, metrics.EndFailed)

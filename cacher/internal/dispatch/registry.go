@@ -253,6 +253,13 @@ func (r *registry) restart(cursor watchcache.Position) (behind []*watcher) {
 	return behind
 }
 
+// lastOpened returns the number of the watcher that was opened last.
+func (r *registry) lastOpened() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.opened
+}
+
 // counts returns how many watchers are live and how many catch up.
 func (r *registry) counts() (live, catchingUp int) {
 	r.mu.Lock()

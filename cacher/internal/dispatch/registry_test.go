@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -63,6 +64,31 @@ func TestListEndsWatchersBehindIt(t *testing.T) {
 
 	require.Empty(t, d.registry.restart(snapshot.Next()), "the watcher has everything before the list")
 	require.Equal(t, []*watcher{w}, d.registry.restart(snapshot.Next()+1))
+}
+
+// The state follows its storage again before the dispatcher has sent the failure: that ends
+// the watchers of before, and not one that began since.
+func TestFailureEndsNoWatcherThatBeganAfterIt(t *testing.T) {
+	d := idleFanout(clocktesting.NewFakeClock(time.Unix(1_000_000, 0)))
+	d.State.Replace(nil, 5)
+	d.advance()
+	snapshot := d.State.Latest()
+	before := addWatcher(t, d, snapshot)
+	require.True(t, d.registry.goLive(before, snapshot.Next()), "the watcher does not go live")
+	d.Fail(watch.Event{Type: watch.Error, Object: &metav1.Status{Code: 410}})
+	d.Follow()
+	after := addWatcher(t, d, snapshot)
+	require.True(t, d.registry.goLive(after, snapshot.Next()), "the watcher does not go live")
+
+	d.sendFailures()
+	event, open := <-before.result
+	require.True(t, open)
+	require.Equal(t, watch.Error, event.Type)
+	_, open = <-before.result
+	require.False(t, open, "the watcher goes on")
+	require.Empty(t, after.result)
+	require.False(t, after.ended, "a watcher that began after the failure has ended with it")
+	require.Nil(t, d.failing.Load())
 }
 
 // No event looks up a query whose watchers have all gone, and no watcher's context
