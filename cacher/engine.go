@@ -253,7 +253,7 @@ func (e *engine) encodingBytes() int64 { return e.fanout.Encodings.Kept() + e.li
 
 // replaced is called when the state was listed, at rv.
 func (e *engine) replaced(rv uint64) {
-	e.source.Listed()
+	e.follow() // first: watches that wait for the list must not get the errors from before it
 	e.lists.Clear()
 	e.versions.Listed(rv)
 	e.trust.listed(rv)
@@ -264,7 +264,6 @@ func (e *engine) replaced(rv uint64) {
 	e.metrics.Relist(cause)
 	e.waiting.Reached(rv)
 	e.fanout.WakeUp()
-	e.follow()
 	became, after := e.readiness.set(true)
 	e.logListed(cause, became, after)
 }

@@ -59,9 +59,8 @@ func (s *Source) list(ctx context.Context, page int64) (runtime.Object, error) {
 	if former := s.stream.Swap(nil); former != nil {
 		former.cancel()
 	}
-	s.config.Begins()
+	s.begins()
 	s.watchAhead(ctx)
-	s.Filled() // one that the Reflector has not taken is dropped
 	fill, version := s.config.NewFill(), ""
 	opts := storage.ListOptions{Recursive: true}
 	for {

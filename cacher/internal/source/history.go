@@ -28,7 +28,7 @@ const askHistoryEvery = 100 * time.Millisecond
 // of ctx; Expired recognises errors for compacted events.
 func (s *Source) History(ctx context.Context, from, to uint64, take func(event watch.Event, version uint64) error) error {
 	return s.watchBeside(ctx, from, nil, func(event watch.Event) (done bool, err error) {
-		_, version, _ := versionOf(event)
+		_, version, _, _ := versionOf(event)
 		switch {
 		case version == 0:
 			return true, errors.New("an event of the storage's history has no resourceVersion")

@@ -129,12 +129,15 @@ func (s *Source) HasAnswered() {
 	}
 }
 
-// Listed notes that the Reflector has listed: an order from before is met.
-func (s *Source) Listed() {
+// begins notes that the Reflector begins to list, or to stream the state: orders from before
+// are met by that, those that come from here on are not.
+func (s *Source) begins() {
 	select {
 	case <-s.resync:
 	default:
 	}
+	s.config.Begins()
+	s.Filled() // one that the Reflector has not taken is dropped
 }
 
 // ListWithContext lists the storage into a Fill, at its latest version, whatever
@@ -191,8 +194,7 @@ func (s *stream) first(options metav1.ListOptions) (*Watch, error) {
 		if s.source.unstreamed.Load() || s.source.listNext.Load() {
 			return nil, errNotStreamed
 		}
-		s.source.config.Begins()
-		s.source.Filled() // one that the Reflector has not taken is dropped
+		s.source.begins()
 		s.fill = s.source.config.NewFill()
 		return s.source.open(s.ctx, options)
 	}

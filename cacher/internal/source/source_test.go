@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/utils/clock"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
@@ -153,6 +154,68 @@ func TestOrderIsGivenBack(t *testing.T) {
 		w := s.watchFrom(t, "2")
 		assert.Equal(t, []string{"ERROR the watch cache lists again", "closed"}, sent(w, time.Second))
 	})
+}
+
+// A list meets the orders from before it. One that comes while it runs is for another list:
+// what the list has read may be older than the reason for the order.
+func TestOrderDuringAList(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		during bool
+		want   []string
+	}{
+		{"before", false, nil},
+		{"during", true, []string{"ERROR the watch cache lists again", "closed"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *fixture) {
+				s.config.NewFill = func() Fill {
+					if c.during {
+						s.Relist()
+					}
+					return &keys{}
+				}
+				s.Relist()
+				_, err := s.ListWithContext(t.Context(), metav1.ListOptions{})
+				require.NoError(t, err)
+				w := s.watchFrom(t, "2")
+				defer w.Stop()
+				assert.Equal(t, c.want, sent(w, time.Second))
+			})
+		})
+	}
+}
+
+// malformedStore is a store whose watches bring one event.
+type malformedStore struct {
+	storage.Interface
+	event watch.Event
+}
+
+func (s malformedStore) Watch(context.Context, string, storage.ListOptions) (watch.Interface, error) {
+	w := watch.NewFakeWithChanSize(1, false)
+	w.Action(s.event.Type, s.event.Object)
+	return w, nil
+}
+
+// The Reflector leaves out an event without metadata or of an unknown type, logs it with its
+// object, and goes on after it. Storage that brings one counts as storage that can't deliver.
+func TestMalformedEvents(t *testing.T) {
+	for name, event := range map[string]watch.Event{
+		"no metadata":  {Type: watch.Added, Object: &metav1.Status{Message: "hunter2"}},
+		"unknown type": {Type: "RENAMED", Object: poddata.Pod("a/two")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *fixture) {
+				s.config.Storage = malformedStore{s.store, event}
+				w := s.watchFrom(t, "2")
+				defer w.Stop()
+				assert.Equal(t, []string{"ERROR the watch cache lists again", "closed"}, sent(w, time.Minute))
+				require.Len(t, s.undeliverable, 1)
+				assert.ErrorContains(t, s.undeliverable[0], "unknown type, or without metadata")
+			})
+		})
+	}
 }
 
 // A storage that can't deliver an event is recognized by the answers that it gives

@@ -41,6 +41,9 @@ var (
 	// reports progress and not the end of the initial events.
 	silent  = Failure(errors.New("the storage does not stream its state"))
 	endless = Failure(errors.New("the storage does not mark the end of its state"))
+	// malformed is how a storage watch ends that brings an event which the Reflector would
+	// leave out, and log with the object.
+	malformed = Failure(errors.New("the storage's watch has brought an event of an unknown type, or without metadata"))
 )
 
 // stream is one watch of the Reflector, over as many watches of the storage as
@@ -218,7 +221,10 @@ func (s *stream) passOne(from *Watch, silence <-chan time.Time) (failure watch.E
 
 // passEvent passes on an event, or the bookmark at the end of the initial events.
 func (s *stream) passEvent(from *Watch, event watch.Event) (failure watch.Event, ok bool) {
-	rv, version, end := versionOf(event)
+	rv, version, end, ok := versionOf(event)
+	if !ok {
+		return malformed, false
+	}
 	if s.initial && !end {
 		return endless, false
 	}
@@ -256,17 +262,22 @@ func (s *stream) passEvent(from *Watch, event watch.Event) (failure watch.Event,
 	return watch.Event{}, true
 }
 
-// versionOf returns an event's resourceVersion, as a number too if it is one,
-// and whether the event ends the initial ones.
-func versionOf(event watch.Event) (rv string, version uint64, end bool) {
+// versionOf returns an event's resourceVersion, as a number too if it is one, and whether the
+// event ends the initial ones. ok is false for an event that no watch should bring.
+func versionOf(event watch.Event) (rv string, version uint64, end, ok bool) {
 	object, err := meta.Accessor(event.Object)
 	if err != nil {
-		return "", 0, false // the Reflector reports it
+		return "", 0, false, false
+	}
+	switch event.Type {
+	case watch.Added, watch.Modified, watch.Deleted, watch.Bookmark:
+	default:
+		return "", 0, false, false
 	}
 	rv = object.GetResourceVersion()
 	version, _ = strconv.ParseUint(rv, 10, 64)
 	end = event.Type == watch.Bookmark && object.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
-	return rv, version, end
+	return rv, version, end, true
 }
 
 // resumeAt returns the last resourceVersion that is known to have been passed on whole.
