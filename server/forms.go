@@ -264,3 +264,11 @@ func (h *heldResponse) Write(p []byte) (int, error) {
 	}
 	return h.ResponseWriter.Write(p)
 }
+
+// Flush implements http.Flusher: a response that is held back stays so.
+func (h *heldResponse) Flush() {
+	h.WriteHeader(http.StatusOK)
+	if flusher, ok := h.ResponseWriter.(http.Flusher); ok && h.passed {
+		flusher.Flush()
+	}
+}

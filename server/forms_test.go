@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,8 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/warning"
+
+	"github.com/kube-watchcache/watchcache/cacher"
 )
 
 const (
@@ -221,4 +224,23 @@ type tablesOfItsOwn struct {
 
 func (s *tablesOfItsOwn) ConvertToTable(ctx context.Context, object, options runtime.Object) (*metav1.Table, error) {
 	return s.tables.ConvertToTable(ctx, object, options)
+}
+
+// A handler that flushes a response which is held back sends nothing by that: the answer in
+// the wanted form follows.
+func TestFlushOfAHeldResponse(t *testing.T) {
+	response := httptest.NewRecorder()
+	held := &heldResponse{ResponseWriter: response, wanted: &cacher.Representation{}}
+	held.Flush()
+	_, err := held.Write([]byte("{}"))
+	require.NoError(t, err)
+	require.False(t, response.Flushed)
+	require.Empty(t, response.Body.String())
+	require.True(t, held.withheld)
+
+	held = &heldResponse{ResponseWriter: response, wanted: &cacher.Representation{}}
+	held.WriteHeader(http.StatusForbidden)
+	held.Flush()
+	require.True(t, response.Flushed)
+	require.Equal(t, http.StatusForbidden, response.Code)
 }

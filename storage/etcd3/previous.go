@@ -109,8 +109,12 @@ func decodeLastValue(data []byte) (lastValue, bool) {
 	if !ok {
 		return lastValue{}, false
 	}
-	key := data[8+4:][:binary.BigEndian.Uint32(data[8:])]
-	return lastValue{version: binary.BigEndian.Uint64(data), key: string(key), value: data[8+4+len(key):]}, true
+	const head = 8 + 4
+	if len(data) < head || uint64(len(data)-head) < uint64(binary.BigEndian.Uint32(data[8:])) {
+		return lastValue{}, false // somebody has stored the mark: the value is not decoded
+	}
+	key := data[head:][:binary.BigEndian.Uint32(data[8:])]
+	return lastValue{version: binary.BigEndian.Uint64(data), key: string(key), value: data[head+len(key):]}, true
 }
 
 // watchedTransformer is the transformer of a store. A last value that it can't read

@@ -85,3 +85,18 @@ func TestPreviousValuesAreCompleted(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"none", "none", "none", "its own"}, receive(ofStore, watch), "compacted")
 }
+
+// Whatever somebody has written to etcd, no value makes the decoder read past its end.
+func TestLastValueOfAnyBytes(t *testing.T) {
+	want := lastValue{version: 7, key: "/registry/pods/a", value: []byte("x")}
+	data := want.encode()
+	got, ok := decodeLastValue(data)
+	require.True(t, ok)
+	require.Equal(t, want, got)
+	for n := range len(data) - len(want.value) {
+		_, ok := decodeLastValue(data[:n])
+		require.False(t, ok, "the first %d bytes", n)
+	}
+	_, ok = decodeLastValue(append([]byte(lastValueMark), "\x00\x00\x00\x00\x00\x00\x00\x07\xff\xff\xff\xffkey"...))
+	require.False(t, ok, "a key longer than the value")
+}

@@ -141,3 +141,26 @@ func TestCustomResourcesAreForTheRequestsList(t *testing.T) {
 	require.Empty(t, s.list(ctx).Items)
 	require.Len(t, s.list(ctx).Items, 200)
 }
+
+// A handler that writes nothing because its client has gone says nothing about the server.
+func TestListOfAClientThatHasGone(t *testing.T) {
+	s := newCustomServer(200)
+	for range 4 {
+		s.expect(t, false)
+	}
+	write := s.write
+	ctx, cancel := context.WithCancel(t.Context())
+	s.write = func(w http.ResponseWriter, _ *http.Request, _ *unstructured.UnstructuredList) {
+		w.WriteHeader(http.StatusOK)
+		cancel()
+	}
+	s.listings.CustomResources(s, func(*http.Request) (CustomList, bool) {
+		asked := s.form
+		asked.Resource = pandas
+		return asked, true
+	}).ServeHTTP(httptest.NewRecorder(), request(t, false).WithContext(ctx))
+	require.False(t, s.store.customFormat(s.form).refused.Load(), "the format is refused for good")
+	s.write = write
+	s.expect(t, false)
+	require.Zero(t, s.written)
+}
