@@ -159,9 +159,9 @@ func (c *comparison) difference() string {
 	return c.first
 }
 
-// A cache that is checked or listed because of a doubt is not so again before a pause,
-// which doubles each time, for good: a difference that stays, or requests of a client,
-// must not make the cache compare or list all the time.
+// After a check or a list for a doubt, the next one waits for a pause, which doubles each time
+// and never shrinks: a difference that stays, or requests of a client, must not make the cache
+// compare or list all the time.
 const (
 	doubtPause    = 10 * time.Second
 	doubtPauseMax = time.Hour

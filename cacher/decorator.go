@@ -50,7 +50,7 @@ func Decorator(opts ...Option) generic.StorageDecorator {
 	return asStorageDecorator(d.decorate)
 }
 
-// asStorageDecorator and openRaw are the one place of this package with signatures that
+// asStorageDecorator and openRaw have, beside RawStorageFunc, the signatures that
 // k8s.io/apiserver changes from one minor version to another: docs/adopting.md says how
 // the next one is added.
 func asStorageDecorator(decorate func(request) (storage.Interface, factory.DestroyFunc, error)) generic.StorageDecorator {

@@ -62,7 +62,7 @@ type engine struct {
 	progress  *freshness.ProgressRequester
 	fanout    *dispatch.Fanout
 	lists     *listcache.Store
-	encodings *bytebudget.Share // one of the two, to change the limit of both
+	encodings *bytebudget.Share // the lists' half of the budget; SetLimit changes both
 	source    *source.Source
 	errors    *errorLog // the Cacher's
 	// relistCause is the cause of the next list, a metrics.RelistCause.
@@ -129,7 +129,7 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 		Versioner: config.Versioner, NewObject: config.NewFunc, Encodings: ofWatches, Events: config.Lists.Events(), Chunks: chunks,
 		WatchBuffer: config.WatchBuffer, DispatchBudget: config.DispatchBudget, BookmarkInterval: config.BookmarkInterval,
 		InitialEventsTimeout: config.initialTimeout, InitialEventsBytes: config.initialBytes,
-		Doubtful: e.trust.doubtful, EndRevision: func() { e.progress.EndNow() }, Measure: e.everySecond,
+		Doubtful: e.trust.doubtful, EndRevision: func() { e.progress.EndNow() }, EverySecond: e.everySecond,
 	})
 	e.source = source.New(source.Config{
 		Storage: config.Storage, Prefix: config.ResourcePrefix, NewList: config.NewListFunc, NewFill: func() source.Fill { return newFill(&e.tasks, e.newMaker) },
@@ -194,8 +194,8 @@ func (e *engine) everySecond() {
 	e.health.look(freshness.GetTimeout(e.config.FreshnessTimeout))
 }
 
-// once starts a goroutine for work that is too slow for the dispatcher, unless running says
-// that the last one is still under way. It starts none once the engine is stopped.
+// once starts a goroutine for work that is too slow for the dispatcher, unless the last one
+// still runs. Nothing starts once the engine is stopped.
 func (e *engine) once(running *atomic.Bool, f func()) {
 	if running.CompareAndSwap(false, true) {
 		e.tasks.Run(func() {

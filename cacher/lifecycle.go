@@ -32,7 +32,7 @@ type lifecycle struct {
 	// last engine, which refuses every request.
 	engine atomic.Pointer[engine]
 	// users is how many calls use the engine now, or asleep; without an idle timeout
-	// nobody counts. Only who has the turn changes users from and to asleep.
+	// the number means nothing. Only who has the turn changes users from and to asleep.
 	users atomic.Int64
 	// used: a user has come or gone since the follower of use last looked. It is set
 	// before users changes.

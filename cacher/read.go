@@ -48,8 +48,7 @@ func (e *engine) decide(o *readOptions) decision {
 }
 
 // route decides how a GET or LIST is answered. If the cache fails to serve it, reroute
-// decides again. why is the reason if the cache does not serve it and the client must
-// learn that.
+// decides again. why is the error for the client if neither the cache nor storage answers.
 func (e *engine) route(ctx context.Context, o *readOptions) (d decision, why error) {
 	d = e.decide(o)
 	if d.kind == readRefuse && o.list && e.warm(ctx) {

@@ -30,7 +30,9 @@ type Element struct {
 	// Size is the caller's estimate of the memory of Object, in bytes.
 	Size int64
 
-	sealed    seal // empty without -tags invariants, and free if not the last
+	// Empty without -tags invariants, and not the last field: Go pads a struct that ends in
+	// a field of size 0.
+	sealed    seal
 	encodings atomic.Pointer[Encodings]
 }
 

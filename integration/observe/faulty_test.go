@@ -23,11 +23,12 @@ import (
 const (
 	// missedDevice is a device of which the storage's watches tell nothing.
 	missedDevice = "missed"
-	// lateDevice is the device from whose first event on the storage's watches report
-	// everything so much later: later than a LIST waits, which is five times the freshness
-	// timeout, but not so late that the storage counts as silent.
+	// lateDevice is the device from whose first event on the storage's watches fall
+	// behind, each by a fourth of the time, until lateness: later than a LIST waits, which
+	// is five times the freshness timeout, and never without an event for long, so that no
+	// watch counts as hung.
 	lateDevice = "late"
-	lateness   = 300 * time.Millisecond
+	lateness   = 3 * time.Second
 )
 
 // etcdStorage is what a cache uses of a storage of package etcd3.
@@ -89,6 +90,7 @@ func (s *faultyStorage) Watch(ctx context.Context, key string, opts storage.List
 type faultyWatch struct {
 	watch.Interface
 	storage *faultyStorage
+	late    time.Time // since when the watch falls behind
 	ctx     context.Context
 	result  chan watch.Event
 	once    sync.Once
@@ -155,7 +157,10 @@ func (w *faultyWatch) judge(event watch.Event) (at time.Time, passes bool) {
 	}
 	at = time.Now()
 	if w.storage.late.Load() {
-		at = at.Add(lateness)
+		if w.late.IsZero() {
+			w.late = at
+		}
+		at = at.Add(min(lateness, at.Sub(w.late)/4))
 	}
 	return at, true
 }

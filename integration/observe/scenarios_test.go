@@ -104,7 +104,7 @@ func scenarios() []scenario {
 			fault: spoil, mend: unspoil, alerts: []string{dashboards.AlertUndeliverableObject},
 		},
 		{
-			name: late, flags: []string{"--watch-cache-max-fallback-lists=1", "--watch-cache-freshness-timeout=50ms"}, faulty: true,
+			name: late, flags: []string{"--watch-cache-max-fallback-lists=1", "--watch-cache-freshness-timeout=500ms"}, faulty: true,
 			load:   Load{Writers: 1, Readers: 8, Watchers: 2, Pause: 400 * time.Millisecond},
 			fault:  func(ctx context.Context, s *site) error { return s.create(ctx, lateDevice, 0) },
 			alerts: []string{dashboards.AlertReadsRefused},

@@ -8,8 +8,9 @@ import "time"
 // bookmark, so that the client resumes from there.
 const deadlineLead = 2 * time.Second
 
-// timeBuckets holds watchers by the second of the timeline when their bookmark is
-// due: about as many buckets as an interval has seconds. A watcher that ends leaves an empty entry in its bucket. The registry's lock guards it.
+// timeBuckets holds watchers by the second of the timeline when their bookmark is due: about
+// as many buckets as an interval has seconds. A watcher that ends leaves an empty entry in its
+// bucket. The registry's lock guards them.
 type timeBuckets struct {
 	interval time.Duration
 	bySecond map[int64][]*bookmarkEntry

@@ -36,7 +36,7 @@ func idleFanout(clock *clocktesting.FakeClock) *Fanout {
 		Indexes: match.NewIndexes(match.Config{Prefix: "/pods/"}), Clock: clock, Time: timeline.New(clock), Tasks: &tasks.Group{},
 		Versioner: storage.APIObjectVersioner{}, NewObject: func() runtime.Object { return &example.Pod{} },
 		BookmarkInterval: time.Second, Encodings: new(bytebudget.Share),
-		EndRevision: func() {}, Doubtful: func() bool { return false }, Measure: func() {},
+		EndRevision: func() {}, Doubtful: func() bool { return false }, EverySecond: func() {},
 	})
 }
 
@@ -67,7 +67,7 @@ func TestBookmarkWhenARevisionEndsMeanwhile(t *testing.T) {
 	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", ResourceVersion: "6"}}
 	_, err := d.State.Apply(watchcache.Change{Type: watchcache.Added, RV: 6, Element: &watchcache.Element{Key: "/pods/a/b", RV: 6, Object: pod}})
 	require.NoError(t, err)
-	d.Measure = func() { // called between the look and the bookmarks
+	d.EverySecond = func() { // called between the look and the bookmarks
 		assert.NoError(t, d.State.Progress(6))
 		d.RevisionEnds()
 	}

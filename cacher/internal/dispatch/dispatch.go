@@ -104,7 +104,7 @@ func (f *Fanout) Run(ctx context.Context) {
 		case sent := <-f.everyone:
 			f.advance() // for events that came before the request
 			if !f.Doubtful() {
-				f.sendBookmarks(f.registry.bookmarksDue(f.Time.Now(), math.MaxInt64, f.marked[:0]))
+				f.sendBookmarks(f.registry.beginBookmarks(f.Time.Now(), math.MaxInt64, f.marked[:0]))
 			}
 			close(sent)
 		case <-ctx.Done():
@@ -165,7 +165,8 @@ func (f *Fanout) dispatchBatch(events []*watchcache.Event) {
 
 // skip goes on at the oldest event of the window, because the one at the cursor is gone.
 // If the state was listed again, the live watchers end. If the window has reached its
-// ceiling, they are parked where they are, and get a 410.
+// ceiling, they are parked where they are, and get a 410 if one of the lost events may be for
+// them.
 func (f *Fanout) skip() {
 	stats, lost := f.State.Stats(), f.cursor
 	f.cursor, f.last, f.through = stats.Oldest, 0, 0
@@ -191,7 +192,7 @@ func (f *Fanout) tick() {
 	f.round = nil
 	f.Metrics.WindowCut(f.State.Trim(int64(now)).Cut)
 	f.advance() // a report of progress since the last event is news for bookmarks
-	f.Measure()
+	f.EverySecond()
 	f.postings.Trim()
 	live, catchingUp := f.registry.counts()
 	f.supervisor.tick(catchingUp)
@@ -208,17 +209,17 @@ func (f *Fanout) tick() {
 }
 
 // sendDueBookmarks sends a bookmark to each live watcher that is due one and has
-// room for it and nothing newer; the others are asked again an interval later.
+// room for it and nothing newer; the others are tried again an interval later.
 func (f *Fanout) sendDueBookmarks(now time.Duration) {
 	f.late.Store(false)
 	if f.Doubtful() {
 		return // they stay due
 	}
-	f.sendBookmarks(f.registry.bookmarksDue(now, now, f.marked[:0]))
+	f.sendBookmarks(f.registry.beginBookmarks(now, now, f.marked[:0]))
 }
 
 // sendBookmarks sends a bookmark at rv to watchers that are not past it, and ends the
-// sending that bookmarksDue has begun.
+// sending that beginBookmarks has begun.
 func (f *Fanout) sendBookmarks(due []*watcher, rv uint64) {
 	for _, w := range due {
 		if w.isPast(rv) {

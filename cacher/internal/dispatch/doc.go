@@ -13,7 +13,7 @@
 // begins or is parked, and a look of the supervisor once a second while there are such
 // watchers.
 //
-// Locks; none is held while a send blocks, or while another one is taken: registry.mu guards
-// watchers, groups, cursor and bookmark buckets, supervisor.mu from where on the window is
-// pinned, and encodings.mu which serializations are kept.
+// Locks; none is held while a send blocks: registry.mu guards watchers, groups, cursor and
+// bookmark buckets, supervisor.mu from where on the window is pinned, and encodings.mu which
+// serializations are kept.
 package dispatch

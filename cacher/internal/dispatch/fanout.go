@@ -66,9 +66,9 @@ type Config struct {
 	// Doubtful reports whether the state is known to be wrong: no watcher then gets a
 	// bookmark, or the end of its initial events, from it.
 	Doubtful func() bool
-	// Measure is called once a second, after the window was aged. It does the engine's
+	// EverySecond is called once a second, after the window was aged. It does the engine's
 	// work of every second, among it the metrics of the state's sizes.
-	Measure func()
+	EverySecond func()
 }
 
 // Fanout has the watchers of one state machine. Its methods are safe for

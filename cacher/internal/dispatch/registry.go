@@ -14,8 +14,8 @@ import (
 )
 
 // registry knows all watchers, and which of them the dispatcher feeds.
-// registry.mu is held for bookkeeping only: never while sending or while another
-// lock is taken.
+// registry.mu is held for bookkeeping, never while sending. Under it the queries' selectors and
+// the resource's IndexerFuncs run, and context.AfterFunc (docs/concurrency.md).
 type registry struct {
 	*Config
 	mu struct {
@@ -219,7 +219,7 @@ func (r *registry) beginAll(to []*watcher) []*watcher {
 	return to
 }
 
-// finish undoes begin: the dispatcher sends nothing any more.
+// finish ends the sending that one of the begin methods has begun.
 func (r *registry) finish() {
 	r.mu.Lock()
 	r.mu.sending = false
@@ -279,10 +279,10 @@ func (r *registry) replayers() (all []*replayer, cursor watchcache.Position) {
 	return all, r.mu.cursor
 }
 
-// bookmarksDue takes the watchers whose bookmark is due until a time, and schedules their
+// beginBookmarks takes the watchers whose bookmark is due until a time, and schedules their
 // next one. It returns the live ones that are not ahead of the dispatcher: they have
 // everything up to rv and nothing after it (W4). From here to finish the dispatcher is sending.
-func (r *registry) bookmarksDue(now, until time.Duration, to []*watcher) (out []*watcher, rv uint64) {
+func (r *registry) beginBookmarks(now, until time.Duration, to []*watcher) (out []*watcher, rv uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.sending = true

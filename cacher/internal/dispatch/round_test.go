@@ -252,7 +252,7 @@ func TestBookmarkAfterARound(t *testing.T) {
 	}
 	f.queue(4)
 	f.advance()
-	due, rv := f.registry.bookmarksDue(0, math.MaxInt64, nil)
+	due, rv := f.registry.beginBookmarks(0, math.MaxInt64, nil)
 	f.registry.finish()
 	assert.Equal(t, []*watcher{healthy}, due)
 	assert.EqualValues(t, 9, rv)

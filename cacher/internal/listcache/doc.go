@@ -5,7 +5,7 @@
 // The context of a LIST carries a request (requests.go) to the cache, which records the
 // elements that it has filled the list with ([Listings.Note]). The server's encoder,
 // wrapped by [Listings.Serializer], finds the record by the list. If the items are still
-// those elements, it writes chunks (chunk.go): the joined serializations of some twenty
+// those elements, it writes chunks (chunk.go): the joined serializations of some sixteen
 // consecutive items. Keys decide where chunks begin, so one changed object makes one chunk
 // stale, whatever was listed: everything, a namespace, a page.
 //

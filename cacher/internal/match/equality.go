@@ -38,9 +38,9 @@ const (
 	byNothing
 )
 
-// equality is a condition that all matches of a query satisfy: the attribute
-// has one of the values; there is at least one. No value is in values twice, and there is no room
-// behind the last one, so that appending makes a copy.
+// equality is a condition that all matches of a query satisfy: the attribute has one of the
+// values; there is at least one. No value is in values twice, and there is no room behind the
+// last one, so that appending makes a copy.
 type equality struct {
 	attribute
 	values []string
@@ -83,27 +83,27 @@ func isEquality(operator selection.Operator) bool {
 
 // The ranks of the equalities that a query can be filed under, the rarest last.
 const (
-	byNoEquality = iota
-	byNamespaceField
-	byKeyPrefix
-	byOtherLabel
-	byIndexedLabel
-	byOtherField
-	byIndexedField
-	byTriggerField
-	byName
+	rankNothing = iota
+	rankNamespaceField
+	rankKeyPrefix
+	rankOtherLabel
+	rankIndexedLabel
+	rankOtherField
+	rankIndexedField
+	rankTriggerField
+	rankName
 )
 
-// rarest returns the required equality that the fewest elements are likely to satisfy: one of an attribute that the resource's
-// author has indexed, and so expects to be selected by, before others; fewer
-// values before more. If no equality is required, it is the one of byNothing, which all have.
+// rarest returns the required equality that the fewest elements are likely to satisfy: one of
+// an attribute that the resource's author has indexed, and so expects to be selected by,
+// before others; fewer values before more. If no equality is required, it is the one of byNothing, which all have.
 func (x *Indexes) rarest(q *Query) equality {
 	if !q.recursive {
 		return equality{attribute{kind: byKey}, []string{q.key}}
 	}
-	best, rank := equality{attribute{kind: byNothing}, []string{""}}, byNoEquality
+	best, rank := equality{attribute{kind: byNothing}, []string{""}}, rankNothing
 	if len(q.key) > len(x.prefix) {
-		best, rank = equality{attribute{kind: byScope}, []string{q.key}}, byKeyPrefix
+		best, rank = equality{attribute{kind: byScope}, []string{q.key}}, rankKeyPrefix
 	}
 	for _, e := range q.equalities {
 		n := x.rank(&e)
@@ -111,7 +111,7 @@ func (x *Indexes) rarest(q *Query) equality {
 			best, rank = e, n
 		}
 	}
-	if rank == byTriggerField {
+	if rank == rankTriggerField {
 		best.kind = byTrigger
 	}
 	return best
@@ -121,21 +121,21 @@ func (x *Indexes) rank(e *equality) int {
 	indexed := x.declared[e.attribute] != nil
 	switch {
 	case e.kind == byLabel && len(e.values) > maxFiledValues:
-		return byNoEquality
+		return rankNothing
 	case e.kind == byLabel && indexed:
-		return byIndexedLabel
+		return rankIndexedLabel
 	case e.kind == byLabel:
-		return byOtherLabel
+		return rankOtherLabel
 	case e.name == namespaceField:
-		return byNamespaceField
+		return rankNamespaceField
 	case e.name == nameField:
-		return byName
+		return rankName
 	case x.triggers[e.name] != nil:
-		return byTriggerField
+		return rankTriggerField
 	case indexed:
-		return byIndexedField
+		return rankIndexedField
 	}
-	return byOtherField
+	return rankOtherField
 }
 
 // value returns an element's value of an attribute, false if it has none.

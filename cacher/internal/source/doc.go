@@ -10,7 +10,7 @@
 // event, and ahead.go keeps a watch open while the Reflector lists. fill.go has the way
 // of a whole state, listed or streamed, which goes past the Reflector.
 //
-// Source.mu is held for a pointer. The goroutines are counted in Config.Tasks, whose owner
+// Source.mu guards one pointer. The goroutines are counted in Config.Tasks, whose owner
 // awaits them:
 //   - stream.run, one for each watch of the Reflector. It ends with the Reflector's
 //     context or Stop, or when the stream can't be resumed, after the storage's watch.

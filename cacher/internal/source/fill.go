@@ -52,8 +52,8 @@ func (s *Source) setFilled(fill Fill, by *stream) {
 	}
 }
 
-// list lists the storage into a Fill, in pages of so many objects, 0: in one. The
-// objects of a page are in the Fill while the next page is read. list returns an
+// list lists the storage into a Fill, in pages of page objects, 0: in one. The objects
+// of a page are in the Fill while the next page is read. list returns an
 // empty list, at the resourceVersion of the state.
 func (s *Source) list(ctx context.Context, page int64) (runtime.Object, error) {
 	if former := s.stream.Swap(nil); former != nil {

@@ -129,8 +129,8 @@ func (s *Source) HasAnswered() {
 	}
 }
 
-// begins notes that the Reflector begins to list, or to stream the state: orders from before
-// are met by that, those that come from here on are not.
+// begins notes that the Reflector begins to list, or to stream the state. That meets the orders
+// from before, and not later ones.
 func (s *Source) begins() {
 	select {
 	case <-s.resync:

@@ -34,7 +34,7 @@ const (
 var (
 	// ended is how a storage watch ends without an error.
 	ended = Failure(errors.New("the storage's watch ended"))
-	// hung is how a storage watch ends that is given up because it hangs.
+	// hung is how a storage watch ends because it hangs and was given up.
 	hung = Failure(errors.New("the storage's watch hangs: it is behind the storage and brings nothing"))
 	// silent and endless are how a storage watch ends whose storage takes no
 	// notice of the request for the initial state: the watch brings nothing, or
@@ -54,8 +54,8 @@ type stream struct {
 	cancel context.CancelFunc
 	result chan watch.Event
 
-	// rv is the last resourceVersion that was said to be passed on whole, and within
-	// that of the last event after it, 0 if there was none.
+	// rv: everything up to it has been passed on. within is the version of the last event
+	// after it, 0 if there was none; more events of that version may follow.
 	rv     string
 	within uint64
 	// initial is true until the initial events are complete. Before that the
