@@ -34,14 +34,14 @@ type Group[M any] struct {
 // the groups that it may affect. A name has one group for each query with that name. The
 // caller guards Groups with a lock.
 type Groups[M any] struct {
-	indexes  *Indexes
-	rankName map[Name][]*Group[M]
-	filed    []*table[M]
+	indexes *Indexes
+	byName  map[Name][]*Group[M]
+	filed   []*table[M]
 }
 
 // NewGroups returns empty Groups, which file queries by the indexes.
 func NewGroups[M any](indexes *Indexes) *Groups[M] {
-	return &Groups[M]{indexes: indexes, rankName: make(map[Name][]*Group[M])}
+	return &Groups[M]{indexes: indexes, byName: make(map[Name][]*Group[M])}
 }
 
 // Name is the parts of a query by the names that they give themselves. Queries
@@ -73,14 +73,14 @@ func (q *Query) Name() Name {
 // Join returns the group of a query. The caller makes the name before it takes its lock,
 // because that may take long. Leave undoes Join.
 func (all *Groups[M]) Join(name Name, q Query) *Group[M] {
-	for _, g := range all.rankName[name] {
+	for _, g := range all.byName[name] {
 		if g.sameAs(&q) {
 			g.users++
 			return g
 		}
 	}
 	g := &Group[M]{Query: q, Name: name, users: 1}
-	all.rankName[name] = append(all.rankName[name], g)
+	all.byName[name] = append(all.byName[name], g)
 	return g
 }
 
@@ -90,12 +90,12 @@ func (all *Groups[M]) Leave(g *Group[M]) {
 	if g.users > 0 {
 		return
 	}
-	rest := slices.DeleteFunc(all.rankName[g.Name], func(other *Group[M]) bool { return other == g })
+	rest := slices.DeleteFunc(all.byName[g.Name], func(other *Group[M]) bool { return other == g })
 	if len(rest) == 0 {
-		delete(all.rankName, g.Name)
+		delete(all.byName, g.Name)
 		return
 	}
-	all.rankName[g.Name] = rest
+	all.byName[g.Name] = rest
 }
 
 // sameAs reports whether two queries of one name are the same. It compares the whole

@@ -245,7 +245,7 @@ func TestGroups(t *testing.T) {
 	assert.Same(t, everything, join(labels.Everything()), "a group with a user was forgotten")
 	all.Leave(everything)
 	all.Leave(everything)
-	assert.Empty(t, all.rankName, "names are kept for nobody")
+	assert.Empty(t, all.byName, "names are kept for nobody")
 }
 
 func TestOutcome(t *testing.T) {
