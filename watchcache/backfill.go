@@ -35,9 +35,7 @@ func (s *State) Backfill(at *Snapshot, from uint64, changes []Change, before map
 	}
 	w.prepend(events, from)
 	s.mu.floors.base = min(s.mu.floors.base, from)
-	var applied Applied
-	s.trimLocked(&applied)
-	return applied, nil
+	return s.trimLocked(), nil
 }
 
 // above counts the events above a resourceVersion.
@@ -65,19 +63,15 @@ func backfilled(at *Snapshot, from uint64, changes []Change, before map[string]*
 	rv := from
 	for _, c := range changes {
 		key := c.Element.Key
-		previous := before[key]
-		if e := last[key]; e != nil {
-			if previous = e.Element; e.Type == Deleted {
-				previous = nil
-			}
-		}
-		if c.RV < rv || c.RV <= from || c.RV > at.rv {
+		previous, e := before[key], last[key]
+		switch {
+		case c.RV < rv || c.RV <= from || c.RV > at.rv:
 			return nil, gap(c, fmt.Sprintf("the history is from %d to %d, and has come to %d", from, at.rv, rv))
-		}
-		if e := last[key]; e != nil && e.RV >= c.RV {
+		case e != nil && e.RV >= c.RV:
 			return nil, gap(c, "the key was changed before, at the same resourceVersion")
-		}
-		if last[key] == nil && previous != nil && previous.RV > from {
+		case e != nil:
+			previous = e.after()
+		case previous != nil && previous.RV > from:
 			return nil, gap(c, fmt.Sprintf("the element before the history is at resourceVersion %d", previous.RV))
 		}
 		if err := c.fits(previous); err != nil {
@@ -87,7 +81,7 @@ func backfilled(at *Snapshot, from uint64, changes []Change, before map[string]*
 			c.Element.share(previous)
 		}
 		rv = c.RV
-		e := &Event{RV: rv, Type: c.Type, Element: c.Element, Previous: previous, Received: received}
+		e = &Event{RV: rv, Type: c.Type, Element: c.Element, Previous: previous, Received: received}
 		events, last[key] = append(events, e), e
 	}
 	if err := leadTo(at, from, last); err != nil {

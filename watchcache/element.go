@@ -39,10 +39,9 @@ type Element struct {
 // Encodings returns the object's serializations, which are made when first
 // asked for. A reference to them does not keep the element in memory.
 func (e *Element) Encodings() *Encodings {
-	if encodings := e.encodings.Load(); encodings != nil {
-		return encodings
+	if e.encodings.Load() == nil {
+		e.encodings.CompareAndSwap(nil, new(Encodings))
 	}
-	e.encodings.CompareAndSwap(nil, new(Encodings))
 	return e.encodings.Load()
 }
 
@@ -98,14 +97,7 @@ func (f *Fields) equal(other *Fields) bool {
 }
 
 // index scans: about ten names, of mostly different lengths, are compared sooner than hashed.
-func (f *Fields) index(name string) int {
-	for i, n := range f.names {
-		if n == name {
-			return i
-		}
-	}
-	return -1
-}
+func (f *Fields) index(name string) int { return slices.Index(f.names, name) }
 
 // FieldNames interns the names of Fields. It is not safe for concurrent use.
 type FieldNames struct {
@@ -121,23 +113,16 @@ func (n *FieldNames) Compact(set fields.Set) Fields {
 	if values, ok := valuesOf(set, n.last); ok {
 		return Fields{names: n.last, values: values}
 	}
-	names := make([]string, 0, len(set))
-	for name := range set {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(set))
 	id := strings.Join(names, "\x00")
-	if shared, ok := n.known[id]; ok && slices.Equal(shared, names) {
-		names = shared
-	} else {
+	if n.last = n.known[id]; !slices.Equal(n.last, names) {
 		if n.known == nil {
 			n.known = make(map[string][]string)
 		}
-		n.known[id] = names
+		n.last, n.known[id] = names, names
 	}
-	n.last = names
 	values, _ := valuesOf(set, names)
-	return Fields{names: names, values: values}
+	return Fields{names: n.last, values: values}
 }
 
 // valuesOf returns set's values in the order of names, and whether names are
@@ -179,7 +164,7 @@ type encoding struct {
 // Concurrent callers wait for that one. An error of encode is kept and returned
 // like a result; call Drop to try again.
 func (e *Encodings) Get(id string, encode func() ([]byte, error)) (bytes []byte, created bool, err error) {
-	made := e.entry(id)
+	made := e.find(id)
 	made.once.Do(func() {
 		made.err = errAbandoned // unless encode returns
 		made.bytes, made.err = encode()
@@ -191,17 +176,16 @@ func (e *Encodings) Get(id string, encode func() ([]byte, error)) (bytes []byte,
 	return made.bytes, created, made.err
 }
 
-func (e *Encodings) entry(id string) *encoding {
+// find returns the serialization with the identifier, or a new one that is not made yet.
+func (e *Encodings) find(id string) *encoding {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, made := range e.mu.made {
-		if made.id == id {
-			return made
-		}
+	i := slices.IndexFunc(e.mu.made, func(made *encoding) bool { return made.id == id })
+	if i < 0 {
+		i = len(e.mu.made)
+		e.mu.made = append(e.mu.made, &encoding{id: id})
 	}
-	made := &encoding{id: id}
-	e.mu.made = append(e.mu.made, made)
-	return made
+	return e.mu.made[i]
 }
 
 // Drop forgets the serialization with the identifier. Bytes that Get has returned stay valid.

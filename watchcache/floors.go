@@ -3,7 +3,6 @@
 package watchcache
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -192,5 +191,5 @@ func (s *State) Resume(p Position, of *Interest) (at Position, beyond bool, err 
 			return w.first, true, nil
 		}
 	}
-	return 0, false, fmt.Errorf("position %d is older than the oldest kept, %d: %w", p, w.first, ErrExpired)
+	return 0, false, w.check(p)
 }

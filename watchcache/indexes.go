@@ -26,24 +26,27 @@ func (s *State) AddIndex(index Index, most int64) (bytes int64, err error) {
 	if bytes := tree.bytes(); bytes > most {
 		return bytes, fmt.Errorf("an index of %d bytes, of at most %d: %w", bytes, most, ErrTooLarge)
 	}
-	events, next := make([]*Event, catchUpBatch), newest.next
-	for n := len(events); n == len(events); next += Position(n) {
-		if n, _, err = s.Since(next, events); err != nil {
-			return 0, err
+	next, events, scratch := newest.next, make([]*Event, catchUpBatch), make([]string, 0, valuesRoom)
+	follow := func(since func(Position, []*Event) (int, uint64, error)) error {
+		for n := len(events); n == len(events); next += Position(n) {
+			if n, _, err = since(next, events); err != nil {
+				return err
+			}
+			for _, e := range events[:n] {
+				index.move(tree, e, scratch)
+			}
 		}
-		index.follow(tree, events[:n])
+		return nil
+	}
+	if err := follow(s.Since); err != nil {
+		return 0, err
 	}
 	s.replacing.Lock()
 	defer s.replacing.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for next < s.mu.window.next {
-		n, _, err := s.sinceLocked(next, events)
-		if err != nil {
-			return 0, err
-		}
-		index.follow(tree, events[:n])
-		next += Position(n)
+	if err := follow(s.sinceLocked); err != nil {
+		return 0, err
 	}
 	t := &s.mu.trees
 	s.indexLocked(append(slices.Clip(t.indexes), index), append(slices.Clip(t.byIndex), tree))
@@ -65,17 +68,8 @@ func (s *State) DropIndex(name string) {
 // indexLocked has the trees keep other indexes.
 func (s *State) indexLocked(indexes []Index, trees []*btree) {
 	s.mu.trees.indexes, s.mu.trees.byIndex = indexes, trees
-	s.published = nil
+	s.changedLocked()
 	s.latest.Store(nil)
-	s.newest.Store(nil)
-}
-
-// follow brings the index's tree up to the events.
-func (i *Index) follow(tree *btree, events []*Event) {
-	scratch := make([]string, 0, valuesRoom)
-	for _, e := range events {
-		i.move(tree, e.after(), e.Previous, scratch)
-	}
 }
 
 // IndexBytes estimates the memory of an index, in bytes, without the strings.

@@ -44,79 +44,30 @@ func countKeys(keys []string, prefix, from string) int {
 	return sort.Search(len(keys), func(i int) bool { return !strings.HasPrefix(keys[i], prefix) })
 }
 
-// get returns the element with the key, nil if there is none.
-func (o *overlay) get(key string) *Element {
-	if from := elementsFrom(o.elements, key); len(from) > 0 && from[0].Key == key {
-		return from[0]
-	}
-	return nil
-}
-
-// indexed returns the elements that the i-th of the indexes has under value.
+// indexed returns the elements that the i-th of the indexes has under value, and for -1 all.
 func (o *overlay) indexed(indexes []Index, i int, value string) []*Element {
+	if i < 0 {
+		return o.elements
+	}
 	o.byIndex.Lock()
 	defer o.byIndex.Unlock()
 	made, ok := o.byIndex.made[i]
-	if !ok {
-		made = byValue(o.elements, indexes[i])
-		if o.byIndex.made == nil {
-			o.byIndex.made = make(map[int]map[string][]*Element)
-		}
-		o.byIndex.made[i] = made
+	if ok {
+		return made[value]
 	}
-	return made[value]
-}
-
-func byValue(elements []*Element, index Index) map[string][]*Element {
-	byValue := make(map[string][]*Element)
+	made = make(map[string][]*Element)
 	scratch := make([]string, 0, valuesRoom)
-	for _, e := range elements {
-		for _, value := range index.Values(e, scratch[:0]) {
-			under := byValue[value]
-			if last := len(under) - 1; last >= 0 && under[last] == e {
-				continue // Values returned the value twice
+	for _, e := range o.elements {
+		for _, value := range indexes[i].Values(e, scratch[:0]) {
+			// Values may return a value twice.
+			if under := made[value]; len(under) == 0 || under[len(under)-1] != e {
+				made[value] = append(under, e)
 			}
-			byValue[value] = append(under, e)
 		}
 	}
-	return byValue
-}
-
-// overlaid merges the rest of an overlay with the elements of a newer tree, which are taken
-// in key order.
-type overlaid struct {
-	older   []*Element
-	rv      uint64
-	prefix  string
-	yield   func(*Element) bool
-	stopped bool // yield has returned false
-}
-
-// take takes the tree's next element. take reports whether the merge goes on.
-func (o *overlaid) take(e *Element) bool {
-	if !strings.HasPrefix(e.Key, o.prefix) {
-		return false
+	if o.byIndex.made == nil {
+		o.byIndex.made = make(map[int]map[string][]*Element)
 	}
-	for len(o.older) > 0 && o.older[0].Key <= e.Key {
-		if !o.next() {
-			return false
-		}
-	}
-	if e.RV <= o.rv {
-		o.stopped = !o.yield(e)
-	}
-	return !o.stopped
-}
-
-// finish yields the elements of the overlay behind the last element of the tree.
-func (o *overlaid) finish() {
-	for !o.stopped && len(o.older) > 0 && strings.HasPrefix(o.older[0].Key, o.prefix) {
-		o.next()
-	}
-}
-
-func (o *overlaid) next() bool {
-	o.stopped = !o.yield(o.older[0])
-	o.older = o.older[1:]
-	return !o.stopped
+	o.byIndex.made[i] = made
+	return made[value]
 }

@@ -57,13 +57,16 @@ func (s *State) Since(p Position, buf []*Event) (n int, through uint64, err erro
 
 func (s *State) sinceLocked(p Position, buf []*Event) (n int, through uint64, err error) {
 	w := &s.mu.window
-	if p < w.first {
-		return 0, 0, fmt.Errorf("position %d is older than the oldest kept, %d: %w", p, w.first, ErrExpired)
+	if err := w.check(p); err != nil {
+		return 0, 0, err
 	}
 	if p > w.next {
 		return 0, 0, fmt.Errorf("position %d, the next event is %d: %w", p, w.next, ErrFuture)
 	}
-	n = w.copyFrom(p, buf)
+	n = min(len(buf), int(w.next-p))
+	for i := range n {
+		buf[i] = w.at(p + Position(i))
+	}
 	through = s.mu.complete
 	if after := p + Position(n); after < w.next {
 		through = w.at(after).RV - 1
@@ -77,12 +80,11 @@ func (s *State) sinceLocked(p Position, buf []*Event) (n int, through uint64, er
 func (s *State) Pick(from Position, positions []Position, buf []*Event) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	w := &s.mu.window
-	if from < w.first {
-		return fmt.Errorf("position %d is older than the oldest kept, %d: %w", from, w.first, ErrExpired)
+	if err := s.mu.window.check(from); err != nil {
+		return err
 	}
 	for i, p := range positions {
-		buf[i] = w.at(p)
+		buf[i] = s.mu.window.at(p)
 	}
 	return nil
 }

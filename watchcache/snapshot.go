@@ -3,8 +3,8 @@
 package watchcache
 
 import (
-	"container/heap"
 	"slices"
+	"sort"
 	"strings"
 	"sync/atomic"
 )
@@ -51,29 +51,16 @@ func (s *Snapshot) Get(key string) *Element {
 	if s.older == nil || (found != nil && found.RV <= s.rv) {
 		return found
 	}
-	return s.older.get(key)
+	if from := elementsFrom(s.older.elements, key); len(from) > 0 && from[0].Key == key {
+		return from[0]
+	}
+	return nil
 }
 
 // Range calls yield for each element whose key starts with prefix and is not
 // below from, in key order, until yield returns false.
 func (s *Snapshot) Range(prefix, from string, yield func(*Element) bool) {
-	var older []*Element
-	if s.older != nil {
-		older = s.older.elements
-	}
-	s.rangeTree(s.base.trees.primary, 0, older, prefix, from, yield)
-}
-
-// rangeTree is Range over the elements that a tree has under the hash, and over older.
-func (s *Snapshot) rangeTree(tree *btree, hash uint64, older []*Element, prefix, from string, yield func(*Element) bool) {
-	from = max(prefix, from)
-	if s.older == nil {
-		tree.under(hash, from, func(e *Element) bool { return strings.HasPrefix(e.Key, prefix) && yield(e) })
-		return
-	}
-	m := overlaid{older: elementsFrom(older, from), rv: s.rv, prefix: prefix, yield: yield}
-	tree.under(hash, from, m.take)
-	m.finish()
+	s.rangeIndex(-1, "", prefix, from, yield)
 }
 
 // RangeIndex is Range over the elements that the named index has under value.
@@ -109,13 +96,31 @@ func (s *Snapshot) Digest() Digest {
 // HasIndex reports whether the snapshot has the named index.
 func (s *Snapshot) HasIndex(name string) bool { return s.base.trees.index(name) >= 0 }
 
-// rangeIndex is RangeIndex by the number of the index.
+// rangeIndex is RangeIndex by the number of the index, and Range for -1.
 func (s *Snapshot) rangeIndex(index int, value, prefix, from string, yield func(*Element) bool) {
-	var older []*Element
-	if s.older != nil {
-		older = s.older.indexed(s.base.trees.indexes, index, value)
+	tree, hash := s.base.trees.primary, uint64(0)
+	if index >= 0 {
+		tree, hash = s.base.trees.byIndex[index], hashOf(value)
 	}
-	s.rangeTree(s.base.trees.byIndex[index], hashOf(value), older, prefix, from, yield)
+	from = max(prefix, from)
+	if s.older == nil {
+		tree.under(hash, from, func(e *Element) bool { return strings.HasPrefix(e.Key, prefix) && yield(e) })
+		return
+	}
+	older, more := elementsFrom(s.older.indexed(s.base.trees.indexes, index, value), from), true
+	tree.under(hash, from, func(e *Element) bool {
+		if !strings.HasPrefix(e.Key, prefix) {
+			return false
+		}
+		for more && len(older) > 0 && older[0].Key <= e.Key {
+			more, older = yield(older[0]), older[1:]
+		}
+		more = more && (e.RV > s.rv || yield(e))
+		return more
+	})
+	for more && len(older) > 0 && strings.HasPrefix(older[0].Key, prefix) {
+		more, older = yield(older[0]), older[1:]
+	}
 }
 
 // RangeIndexAny is RangeIndex over several values: each element once, in key order.
@@ -127,20 +132,29 @@ func (s *Snapshot) RangeIndexAny(index string, values []string, prefix, from str
 	if i < 0 {
 		return false
 	}
-	var m merge
+	var cursors []*cursor // in the order of the keys that they have come to
 	for _, value := range values {
 		c := &cursor{snapshot: s, index: i, value: value, prefix: prefix, next: max(prefix, from), chunk: firstChunk}
 		if c.fill() {
-			heap.Push(&m, c)
+			cursors = append(cursors, c)
 		}
 	}
-	last := ""
-	for len(m) > 0 {
-		e := m.take()
+	slices.SortFunc(cursors, func(a, b *cursor) int { return byKey(a.read[0], b.read[0]) })
+	for last := ""; len(cursors) > 0; {
+		c := cursors[0]
+		e := c.read[0]
 		if e.Key != last && !yield(e) {
 			break
 		}
 		last = e.Key
+		if c.read = c.read[1:]; len(c.read) == 0 && !c.fill() {
+			cursors = cursors[1:]
+			continue
+		}
+		next := c.read[0].Key
+		at := sort.Search(len(cursors)-1, func(i int) bool { return cursors[i+1].read[0].Key >= next })
+		copy(cursors, cursors[1:at+1])
+		cursors[at] = c
 	}
 	return true
 }
@@ -176,7 +190,7 @@ type cursor struct {
 	value, prefix string
 	next          string // no element below it is left to read
 	chunk         int
-	read          []*Element // in key order; the first is the cursor's head
+	read          []*Element // in key order
 	buffer        []*Element // the memory that read is a part of
 }
 
@@ -185,57 +199,30 @@ func (c *cursor) fill() bool {
 	if c.chunk == 0 {
 		return false
 	}
-	if cap(c.buffer) < c.chunk {
-		c.buffer = make([]*Element, 0, c.chunk)
-	}
-	c.read = c.buffer[:0]
+	c.buffer = slices.Grow(c.buffer[:0], c.chunk)
+	c.read = c.buffer
 	c.snapshot.rangeIndex(c.index, c.value, c.prefix, c.next, func(e *Element) bool {
 		c.read = append(c.read, e)
 		return len(c.read) < c.chunk
 	})
-	switch {
-	case len(c.read) < c.chunk:
+	if len(c.read) < c.chunk {
 		c.chunk = 0 // that was all
-	default:
+	} else {
 		c.next = c.read[len(c.read)-1].Key + "\x00"
 		c.chunk = min(4*c.chunk, lastChunk)
 	}
 	return len(c.read) > 0
 }
 
-// merge is a heap of cursors by the key of their heads; none is empty.
-type merge []*cursor
-
-func (m merge) Len() int           { return len(m) }
-func (m merge) Less(i, j int) bool { return m[i].read[0].Key < m[j].read[0].Key }
-func (m merge) Swap(i, j int)      { m[i], m[j] = m[j], m[i] }
-func (m *merge) Push(c any)        { *m = append(*m, c.(*cursor)) }
-
-// Pop implements heap.Interface.
-func (m *merge) Pop() any {
-	last := len(*m) - 1
-	c := (*m)[last]
-	(*m)[last], *m = nil, (*m)[:last]
-	return c
-}
-
-// take removes and returns the element with the lowest key.
-func (m *merge) take() *Element {
-	first := (*m)[0]
-	e := first.read[0]
-	if first.read = first.read[1:]; len(first.read) > 0 || first.fill() {
-		heap.Fix(m, 0)
-	} else {
-		heap.Pop(m)
-	}
-	return e
-}
-
 // All returns all elements in key order. The slice is built by the first call and shared
 // from then on, also by snapshots of other resourceVersions with the same elements: the
 // caller must not write or append to it.
 func (s *Snapshot) All() []*Element {
-	if flat := s.row().Load(); flat != nil {
+	row := &s.base.flat
+	if s.older != nil {
+		row = &s.flat
+	}
+	if flat := row.Load(); flat != nil {
 		return *flat
 	}
 	flat := make([]*Element, 0, s.Len())
@@ -244,16 +231,8 @@ func (s *Snapshot) All() []*Element {
 		return true
 	})
 	flat = slices.Clip(flat)
-	s.row().Store(&flat) // as good as what another reader may have stored
+	row.Store(&flat) // as good as what another reader may have stored
 	return flat
-}
-
-// row is where All stores its slice.
-func (s *Snapshot) row() *atomic.Pointer[[]*Element] {
-	if s.older != nil {
-		return &s.flat
-	}
-	return &s.base.flat
 }
 
 // Covers reports whether the keys of all elements begin with the prefix. For an earlier

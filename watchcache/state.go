@@ -3,6 +3,7 @@
 package watchcache
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -66,7 +67,7 @@ type State struct {
 		// kept has the earlier versions that were asked for since the last Replace, which
 		// starts another one: no later reader gets a snapshot of a history that has ended.
 		kept *keptSnapshots
-		// scratch is where setElementLocked and floors gather values.
+		// scratch is where trees and floors gather values.
 		scratch [valuesRoom]string
 	}
 
@@ -80,7 +81,7 @@ type State struct {
 	dispatched atomic.Uint64
 	// pinned is how often PinOldest is in effect.
 	pinned atomic.Int64
-	// held is the position given to Hold plus one, 0 for none.
+	// held is the position given to Hold, the highest for none.
 	held atomic.Uint64
 	// now is the latest time that the caller has passed in; see Event.Received.
 	now atomic.Int64
@@ -88,9 +89,12 @@ type State struct {
 
 // New returns an empty state at resourceVersion 0; Replace fills it.
 func New(config Config) *State {
+	config.HeldBytes = max(config.WindowBytes, config.HeldBytes)
+	config.CeilingBytes = max(config.WindowBytes, cmp.Or(config.CeilingBytes, math.MaxInt64))
 	s := &State{config: config}
-	s.mu.trees = build(config.Indexes, nil).trees
-	s.mu.window = newWindow(0, 0)
+	s.ReleaseHold()
+	s.mu.trees, _ = build(config.Indexes, nil)
+	s.mu.window.ring = make([]*Event, minRing)
 	s.mu.floors = newFloors(len(config.Floors), 0)
 	s.mu.kept = new(keptSnapshots)
 	return s
@@ -140,20 +144,19 @@ func (s *State) Apply(c Change) (Applied, error) {
 		return Applied{}, err
 	}
 	e := &Event{
-		RV: c.RV, Type: c.Type, Element: c.Element, Previous: previous,
-		Received: c.Received,
+		RV: c.RV, Type: c.Type, Late: c.RV == s.mu.complete, Element: c.Element, Previous: previous, Received: c.Received,
 	}
 	if previous != nil {
 		c.Element.share(previous)
 	}
 	c.Element.seal()
-	e.Late = c.RV == s.mu.complete
 	s.advanceLocked(c.RV, c.Whole)
-	s.setElementLocked(e)
+	s.mu.bytes += s.mu.trees.apply(e, s.mu.scratch[:0])
+	s.changedLocked()
 	s.mu.window.push(e)
-	applied := Applied{Event: e}
 	s.tick(c.Received)
-	s.trimLocked(&applied)
+	applied := s.trimLocked()
+	applied.Event = e
 	return applied, nil
 }
 
@@ -175,9 +178,8 @@ func (c Change) fits(previous *Element) error {
 	return nil
 }
 
-// setElementLocked makes the event's outcome the current state of its key.
-func (s *State) setElementLocked(e *Event) {
-	s.mu.bytes += s.mu.trees.outcome(e, s.mu.scratch[:0])
+// changedLocked drops what was made of the trees before they changed.
+func (s *State) changedLocked() {
 	s.published = nil
 	s.newest.Store(nil)
 }
@@ -204,20 +206,19 @@ func (s *State) Progress(rv uint64) error {
 func (s *State) Replace(elements []*Element, rv uint64) (duplicates int) {
 	s.replacing.Lock()
 	defer s.replacing.Unlock()
-	built := build(s.mu.trees.indexes, elements) // which nobody else writes to meanwhile
+	trees, bytes := build(s.mu.trees.indexes, elements) // which nobody else writes to meanwhile
 
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.mu.window.superseded += s.mu.bytes
-	s.mu.trees, s.mu.bytes = built.trees, built.bytes
+	s.mu.trees, s.mu.bytes = trees, bytes
 	s.mu.rv, s.mu.complete, s.mu.closed, s.mu.compacted = rv, rv, rv, 0
 	s.mu.window.reset(rv, s.now.Load(), s.config.BackfillEvents)
 	s.mu.floors = newFloors(len(s.config.Floors), rv)
-	s.published = nil
 	s.mu.kept = new(keptSnapshots)
+	s.changedLocked()
 	s.latest.Store(nil)
-	s.newest.Store(nil)
-	s.mu.Unlock()
-	return built.duplicates
+	return len(elements) - trees.primary.length
 }
 
 // Compacted makes At return ErrCompacted for the versions below rv, as the source does.
@@ -229,24 +230,15 @@ func (s *State) Compacted(rv uint64) {
 	kept.drop(func(e *keptSnapshot) bool { return e.rv < rv })
 }
 
-// ceiling is Config.CeilingBytes as it applies.
-func (s *State) ceiling() int64 {
-	if s.config.CeilingBytes == 0 {
-		return math.MaxInt64
-	}
-	return max(s.config.WindowBytes, s.config.CeilingBytes)
-}
-
 // Dispatched lets the events before p leave the window when they are old enough (W6).
 func (s *State) Dispatched(p Position) { s.dispatched.Store(uint64(p)) }
 
 // Trim evicts events that are older than Config.History at now; see Event.Received for
 // the unit. Call Trim from time to time, also when no changes come.
 func (s *State) Trim(now int64) Applied {
-	var applied Applied
 	s.tick(now)
 	s.mu.Lock()
-	s.trimLocked(&applied)
+	applied := s.trimLocked()
 	kept := s.mu.kept
 	s.mu.Unlock()
 	idle := now - int64(s.config.History)
@@ -262,7 +254,7 @@ func (s *State) tick(now int64) {
 
 // trimLocked evicts events that are too many or too old, but none of the tail, with
 // which the latest snapshot is made.
-func (s *State) trimLocked(applied *Applied) {
+func (s *State) trimLocked() (applied Applied) {
 	w := &s.mu.window
 	aged := s.now.Load() - int64(s.config.History)
 	dispatched := Position(s.dispatched.Load())
@@ -273,9 +265,9 @@ func (s *State) trimLocked(applied *Applied) {
 		most, old := s.config.WindowBytes, expired && w.len() > s.config.MinEvents
 		switch {
 		case w.first >= dispatched, s.pinned.Load() > 0:
-			most, old = s.ceiling(), false
-		case s.heldLocked():
-			most, old = max(most, s.config.HeldBytes), false
+			most, old = s.config.CeilingBytes, false
+		case w.first >= Position(s.held.Load()):
+			most, old = s.config.HeldBytes, false
 		}
 		if tooMuch := w.bytes > most && w.len() > 1; !tooMuch && !old || oldest.RV > s.mu.complete {
 			break
@@ -288,9 +280,8 @@ func (s *State) trimLocked(applied *Applied) {
 			applied.Cut++
 		}
 	}
-	if applied.Evicted > 0 {
-		w.shrink()
-	}
+	w.fit(w.len())
+	return applied
 }
 
 // The reasons why a read is refused. The errors that State returns wrap
@@ -337,13 +328,7 @@ func gap(c Change, why string) error {
 
 // Hold keeps the events from p on in the window, however old, up to Config.HeldBytes, for
 // watchers that replay and have not reached them yet. A call replaces the one before.
-func (s *State) Hold(p Position) { s.held.Store(uint64(p) + 1) }
+func (s *State) Hold(p Position) { s.held.Store(uint64(p)) }
 
 // ReleaseHold ends the effect of Hold.
-func (s *State) ReleaseHold() { s.held.Store(0) }
-
-// heldLocked reports whether Hold keeps the oldest event in the window.
-func (s *State) heldLocked() bool {
-	held := s.held.Load()
-	return held > 0 && s.mu.window.first >= Position(held-1)
-}
+func (s *State) ReleaseHold() { s.held.Store(math.MaxUint64) }

@@ -62,36 +62,41 @@ var seed = maphash.MakeSeed()
 // hash, which nobody will ever see, would be found under both.
 func hashOf(value string) uint64 { return maphash.String(seed, value) }
 
-// set replaces previous (nil: none) by e (nil: none) under the same key. Index
-// values are gathered in scratch.
-func (t trees) set(e, previous *Element, scratch []string) {
+// apply makes the event's outcome the current state of its key, and returns by how many
+// bytes the elements have grown. Index values are gathered in scratch.
+func (t trees) apply(e *Event, scratch []string) (bytes int64) {
+	previous, after := e.Previous, e.after()
 	if previous != nil {
+		previous.checkSeal()
+		bytes -= previous.bytes()
 		t.digest.Toggle(previous.Key, previous.RV)
 	}
-	if e == nil {
+	if after == nil {
 		t.primary.remove(0, previous.Key)
 	} else {
-		t.primary.set(entry{element: e})
-		t.digest.Toggle(e.Key, e.RV)
+		bytes += after.bytes()
+		t.primary.set(entry{element: after})
+		t.digest.Toggle(after.Key, after.RV)
 	}
 	for i, tree := range t.byIndex {
-		t.indexes[i].move(tree, e, previous, scratch)
+		t.indexes[i].move(tree, e, scratch)
 	}
+	return bytes
 }
 
-// move replaces previous (nil: none) by e (nil: none) in the index's tree.
-func (i *Index) move(tree *btree, e, previous *Element, scratch []string) {
-	after := scratch[:0]
-	if e != nil {
-		after = i.Values(e, after)
-		for _, value := range after {
-			tree.set(entry{hashOf(value), e})
+// move makes the event's outcome the current state of its key in the index's tree.
+func (i *Index) move(tree *btree, e *Event, scratch []string) {
+	values := scratch[:0]
+	if after := e.after(); after != nil {
+		values = i.Values(after, values)
+		for _, value := range values {
+			tree.set(entry{hashOf(value), after})
 		}
 	}
-	if previous != nil {
-		for _, value := range i.Values(previous, after)[len(after):] {
-			if !slices.Contains(after, value) {
-				tree.remove(hashOf(value), previous.Key)
+	if e.Previous != nil {
+		for _, value := range i.Values(e.Previous, values)[len(values):] {
+			if !slices.Contains(values, value) {
+				tree.remove(hashOf(value), e.Previous.Key)
 			}
 		}
 	}
@@ -105,45 +110,23 @@ func (e *Event) after() *Element {
 	return e.Element
 }
 
-// outcome makes the event's outcome the current state of its key, and returns by how many
-// bytes the elements have grown.
-func (t trees) outcome(e *Event, scratch []string) (bytes int64) {
-	after := e.after()
-	if e.Previous != nil {
-		e.Previous.checkSeal()
-		bytes -= e.Previous.bytes()
-	}
-	if after != nil {
-		bytes += after.bytes()
-	}
-	t.set(after, e.Previous, scratch)
-	return bytes
-}
-
-// built is what elements make up.
-type built struct {
-	trees trees
-	bytes int64 // of the elements
-	// duplicates is how many elements were left out for others with the same key.
-	duplicates int
-}
-
-// build makes the trees of elements, which are sealed.
-func build(indexes []Index, elements []*Element) built {
-	distinct := distinctOf(elements)
-	b := built{duplicates: len(elements) - len(distinct), trees: trees{indexes: indexes, digest: new(Digest)}}
-	all := make([]entry, len(distinct))
-	for i, e := range distinct {
+// build makes the trees of elements, which are sealed, and returns the elements' bytes. Of
+// those with one key it leaves out all but one.
+func build(indexes []Index, elements []*Element) (t trees, bytes int64) {
+	t = trees{indexes: indexes, digest: new(Digest)}
+	elements = distinctOf(elements)
+	all := make([]entry, len(elements))
+	for i, e := range elements {
 		e.seal()
 		all[i].element = e
-		b.trees.digest.Toggle(e.Key, e.RV)
-		b.bytes += e.bytes()
+		t.digest.Toggle(e.Key, e.RV)
+		bytes += e.bytes()
 	}
-	b.trees.primary = newBtree(all)
-	for i := range indexes {
-		b.trees.byIndex = append(b.trees.byIndex, indexes[i].build(distinct))
+	t.primary = newBtree(all)
+	for _, index := range indexes {
+		t.byIndex = append(t.byIndex, index.build(elements))
 	}
-	return b
+	return t, bytes
 }
 
 // build makes the index's tree of elements in key order.
@@ -189,11 +172,14 @@ func sortedByHash(entries []entry) []entry {
 // distinctOf returns elements in key order: of those with the same key the one with the
 // highest RV, of equal ones the last.
 func distinctOf(elements []*Element) []*Element {
-	if ascending(elements) {
+	ascending := true
+	for i := 1; i < len(elements) && ascending; i++ {
+		ascending = elements[i-1].Key < elements[i].Key
+	}
+	if ascending {
 		return elements
 	}
-	elements = slices.Clone(elements)
-	slices.SortStableFunc(elements, func(a, b *Element) int { return strings.Compare(a.Key, b.Key) })
+	elements = slices.SortedStableFunc(slices.Values(elements), byKey)
 	distinct := elements[:0]
 	for _, e := range elements {
 		last := len(distinct) - 1
@@ -207,16 +193,7 @@ func distinctOf(elements []*Element) []*Element {
 	return distinct
 }
 
-// ascending reports whether each element's key is above the one before, so that no
-// two are the same.
-func ascending(elements []*Element) bool {
-	for i := 1; i < len(elements); i++ {
-		if elements[i-1].Key >= elements[i].Key {
-			return false
-		}
-	}
-	return true
-}
+func byKey(a, b *Element) int { return strings.Compare(a.Key, b.Key) }
 
 // Digest stands for a set of keys, each with the resourceVersion of its last write. Two
 // sets with equal digests are taken to be equal. Zero is the digest of the empty set.

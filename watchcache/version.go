@@ -5,7 +5,6 @@ package watchcache
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 )
 
@@ -57,19 +56,14 @@ func (s *State) HasSnapshot(rv uint64) bool {
 // checks of At under the lock: Replace may have been called since.
 func (s *State) makeVersion(done <-chan struct{}, rv uint64) (*Snapshot, error) {
 	s.mu.Lock()
-	w := &s.mu.window
-	if rv > s.mu.complete {
-		defer s.mu.Unlock()
-		return nil, future(rv, s.mu.complete)
-	}
-	if rv < w.dropped {
-		defer s.mu.Unlock()
-		return nil, expired(rv, w.dropped)
-	}
-	newest := s.newestLocked()
-	next := w.after(rv)
+	newest, next, complete, dropped := s.newestLocked(), s.mu.window.after(rv), s.mu.complete, s.mu.window.dropped
 	s.mu.Unlock()
-
+	switch {
+	case rv > complete:
+		return nil, future(rv, complete)
+	case rv < dropped:
+		return nil, expired(rv, dropped)
+	}
 	return newest.earlier(rv, next, s.Since, done)
 }
 
@@ -94,7 +88,7 @@ func (s *Snapshot) earlier(rv uint64, next Position, since func(Position, []*Eve
 	slices.Sort(older.added)
 	slices.Sort(older.deleted)
 	older.elements = slices.Clip(older.elements)
-	slices.SortFunc(older.elements, func(a, b *Element) int { return strings.Compare(a.Key, b.Key) })
+	slices.SortFunc(older.elements, byKey)
 	version := &Snapshot{rv: rv, next: next, base: s.base, older: older, kept: s.kept}
 	version.checkRV()
 	return version, nil
@@ -133,7 +127,7 @@ type keptSnapshot struct {
 	used     int64 // the caller's time at the last use
 	promised bool
 
-	// made is closed once snapshot and err are set.
+	// made is closed once snapshot and err are set; nil if promised.
 	made     chan struct{}
 	snapshot *Snapshot
 	err      error
@@ -149,13 +143,15 @@ func (k *keptSnapshots) get(rv uint64, now int64, done <-chan struct{}, build fu
 			k.fill(entry, build)
 			return entry.snapshot, entry.err
 		}
-		select {
-		case <-entry.made: // even if done is closed, too
-		default:
+		if !entry.promised {
 			select {
-			case <-entry.made:
-			case <-done:
-				return nil, ErrStopped
+			case <-entry.made: // even if done is closed, too
+			default:
+				select {
+				case <-entry.made:
+				case <-done:
+					return nil, ErrStopped
+				}
 			}
 		}
 		if entry.err != errAbandoned && entry.err != ErrStopped {
@@ -182,14 +178,13 @@ func (k *keptSnapshots) entry(rv uint64, now int64) (entry *keptSnapshot, mine b
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	i := slices.IndexFunc(k.mu.entries, func(e *keptSnapshot) bool { return e.rv == rv })
-	if i >= 0 {
-		entry = k.mu.entries[i]
-		k.mu.entries = slices.Delete(k.mu.entries, i, i+1)
+	if mine = i < 0; mine {
+		entry = &keptSnapshot{rv: rv, made: make(chan struct{})}
 	} else {
-		entry, mine = &keptSnapshot{rv: rv, made: make(chan struct{})}, true
+		entry = k.mu.entries[i]
 	}
 	entry.used = now
-	k.insertLocked(entry)
+	k.putLocked(entry)
 	return entry, mine
 }
 
@@ -197,16 +192,14 @@ func (k *keptSnapshots) entry(rv uint64, now int64) (entry *keptSnapshot, mine b
 func (k *keptSnapshots) promise(s *Snapshot, now int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	i := slices.IndexFunc(k.mu.entries, func(e *keptSnapshot) bool { return e.rv == s.rv })
-	if i >= 0 {
-		// The entry may be incomplete still, and fail.
-		k.mu.entries = slices.Delete(k.mu.entries, i, i+1)
-	}
-	k.insertLocked(&keptSnapshot{rv: s.rv, used: now, promised: true, snapshot: s, made: closed})
+	// An entry that there is may be incomplete still, and fail.
+	k.putLocked(&keptSnapshot{rv: s.rv, used: now, promised: true, snapshot: s})
 }
 
-// insertLocked puts the entry first, and removes the last of its kind beyond maxKept.
-func (k *keptSnapshots) insertLocked(entry *keptSnapshot) {
+// putLocked puts the entry first, in place of the one at its resourceVersion, and removes
+// the last of its kind beyond maxKept.
+func (k *keptSnapshots) putLocked(entry *keptSnapshot) {
+	k.mu.entries = slices.DeleteFunc(k.mu.entries, func(e *keptSnapshot) bool { return e.rv == entry.rv })
 	k.mu.entries = slices.Insert(k.mu.entries, 0, entry)
 	alike := 0
 	for i, e := range k.mu.entries {
@@ -219,13 +212,6 @@ func (k *keptSnapshots) insertLocked(entry *keptSnapshot) {
 		}
 	}
 }
-
-// closed is a closed channel, for entries that need no building.
-var closed = func() chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
 
 // has reports whether the snapshot at rv is kept.
 func (k *keptSnapshots) has(rv uint64) bool {

@@ -3,6 +3,7 @@
 package watchcache
 
 import (
+	"fmt"
 	"slices"
 	"sort"
 	"sync/atomic"
@@ -31,10 +32,6 @@ type window struct {
 	bytes, superseded int64
 }
 
-func newWindow(first Position, rv uint64) window {
-	return window{ring: make([]*Event, minRing), first: first, next: first, dropped: rv}
-}
-
 // minRing is the number of slots that the ring never shrinks below.
 const minRing = 64
 
@@ -46,9 +43,7 @@ func (w *window) slot(p Position) **Event { return &w.ring[uint64(p)&uint64(len(
 
 // push appends the event at position next.
 func (w *window) push(e *Event) {
-	if w.len() == len(w.ring) {
-		w.resize(max(minRing, 2*len(w.ring)))
-	}
+	w.fit(w.len() + 1)
 	w.put(w.next, e)
 	w.next++
 	w.superseded += e.superseded()
@@ -72,18 +67,19 @@ func (w *window) evict() {
 	w.bytes -= e.bytes
 }
 
-// shrink halves the ring while it is no more than a quarter full.
-func (w *window) shrink() {
+// fit gives the ring room for n events, and halves it while they are no more than a quarter
+// of it.
+func (w *window) fit(n int) {
 	size := len(w.ring)
-	for size > minRing && w.len() <= size/4 {
+	for size < n {
+		size *= 2
+	}
+	for size > minRing && n <= size/4 {
 		size /= 2
 	}
-	if size < len(w.ring) {
-		w.resize(size)
+	if size == len(w.ring) {
+		return
 	}
-}
-
-func (w *window) resize(size int) {
 	old := *w
 	w.ring = make([]*Event, size)
 	for p := w.first; p < w.next; p++ {
@@ -95,13 +91,7 @@ func (w *window) resize(size int) {
 // from rv. Elements of these events have left the state before: superseded does not count
 // them.
 func (w *window) prepend(events []*Event, rv uint64) {
-	size := len(w.ring)
-	for size < w.len()+len(events) {
-		size *= 2
-	}
-	if size > len(w.ring) {
-		w.resize(size)
-	}
+	w.fit(w.len() + len(events))
 	for _, e := range slices.Backward(events) {
 		w.first--
 		w.put(w.first, e)
@@ -112,10 +102,11 @@ func (w *window) prepend(events []*Event, rv uint64) {
 // reset empties the window and skips one position, so that a reader that waits at the old
 // end gets ErrExpired, and room more for prepend. A watch may continue from rv onwards.
 func (w *window) reset(rv uint64, now int64, room int) {
-	superseded := w.superseded
-	*w = newWindow(w.next+1+Position(room), rv)
-	w.start, w.begun, w.lowest, w.listed = w.first, w.first, w.first-Position(room), rv
-	w.superseded, w.since = superseded, now
+	first := w.next + 1 + Position(room)
+	*w = window{
+		ring: make([]*Event, minRing), first: first, next: first, dropped: rv, since: now, superseded: w.superseded,
+		start: first, begun: first, lowest: first - Position(room), listed: rv,
+	}
 }
 
 // after returns the position of the first event above rv.
@@ -124,13 +115,12 @@ func (w *window) after(rv uint64) Position {
 	return w.first + Position(n)
 }
 
-// copyFrom copies events from position p on into buf and returns how many.
-func (w *window) copyFrom(p Position, buf []*Event) int {
-	n := min(len(buf), int(w.next-p))
-	for i := range n {
-		buf[i] = w.at(p + Position(i))
+// check returns ErrExpired if the event at the position has left the window.
+func (w *window) check(p Position) error {
+	if p < w.first {
+		return fmt.Errorf("position %d is older than the oldest kept, %d: %w", p, w.first, ErrExpired)
 	}
-	return n
+	return nil
 }
 
 // Position is the number of an event in the sequence of all changes of a State.
@@ -148,15 +138,10 @@ const (
 
 // String returns the type's name in the Kubernetes watch API.
 func (t EventType) String() string {
-	switch t {
-	case Added:
-		return "ADDED"
-	case Modified:
-		return "MODIFIED"
-	case Deleted:
-		return "DELETED"
+	if t > Deleted {
+		t = 0
 	}
-	return "UNKNOWN"
+	return [...]string{"UNKNOWN", "ADDED", "MODIFIED", "DELETED"}[t]
 }
 
 // Event is one change, immutable once applied (W5).
@@ -187,13 +172,10 @@ type Event struct {
 // object has left: the previous state, with the resourceVersion of the change. build is
 // called for the first caller, and its result shared from then on.
 func (e *Event) DeletedView(build func(e *Event) *Element) *Element {
-	if shared := e.deletedView.Load(); shared != nil {
-		return shared
-	}
-	left := build(e)
-	left.seal()
-	if e.deletedView.CompareAndSwap(nil, left) {
-		return left
+	if e.deletedView.Load() == nil {
+		left := build(e)
+		left.seal()
+		e.deletedView.CompareAndSwap(nil, left)
 	}
 	return e.deletedView.Load()
 }
