@@ -17,8 +17,17 @@ import (
 )
 
 // withCompression serves lists and watches in the compressed form that is kept of them.
+// Watches of the groups of InstallAPIGroup share their initial events where the API's
+// handler reads the watch of a cache as it is. A registry's Decorator, or a storage that
+// filters its watches, gets private copies.
 func (i *installation) withCompression(api http.Handler) http.Handler {
-	return i.shareInitialEvents(i.lists.Serve(api, i.asks))
+	compressed := i.lists.Serve(api, i.asks)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if i.mayShare(r) {
+			r = r.WithContext(i.lists.ShareInitialEvents(r.Context()))
+		}
+		compressed.ServeHTTP(w, r)
+	})
 }
 
 // asks returns the verb of a LIST or WATCH of a resource that InstallAPIGroup has installed,
@@ -48,19 +57,6 @@ func listOptions(r *http.Request) (opts metainternalversion.ListOptions, ok bool
 	}
 	metainternalversion.SetListOptionsDefaults(&opts, utilfeature.DefaultFeatureGate.Enabled(features.WatchList))
 	return opts, true
-}
-
-// shareInitialEvents returns a handler that serves requests as next does. Watches of the
-// groups of InstallAPIGroup share their initial events where the API's handler reads the
-// watch of a cache as it is. A registry's Decorator, or a storage that filters its
-// watches, gets private copies.
-func (i *installation) shareInitialEvents(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if i.mayShare(r) {
-			r = r.WithContext(i.lists.ShareInitialEvents(r.Context()))
-		}
-		next.ServeHTTP(w, r)
-	})
 }
 
 // mayShare reports whether a request is for a watch with initial events which nothing

@@ -10,9 +10,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/util/apihelpers"
 
@@ -66,7 +68,7 @@ func customResourceList(r *http.Request) (list cacher.CustomList, ok bool) {
 	}
 	// The codecs have the media types of those of custom resources, in their order.
 	codecs := apihelpers.GetMetaInternalVersionCodecs()
-	asked, media, err := negotiation.NegotiateOutputMediaType(r, codecs, customForms{forms{metav1.SchemeGroupVersion.Version}})
+	asked, media, err := negotiation.NegotiateOutputMediaType(r, codecs, customForms)
 	if err != nil || !formOnly(asked) || !same(media.Serializer, asked.Accepted.Serializer) { // indented
 		return list, false
 	}
@@ -81,13 +83,14 @@ func customResourceList(r *http.Request) (list cacher.CustomList, ok bool) {
 	return list, *asked.Convert == metav1.SchemeGroupVersion.WithKind("PartialObjectMetadataList") && (isJSON || list.Protobuf)
 }
 
-// customForms is what handlers of custom resources accept: no object of theirs has a
-// form in protobuf but its metadata.
-type customForms struct{ forms }
-
-func (f customForms) AllowsMediaTypeTransform(mimeType, mimeSubType string, target *schema.GroupVersionKind) bool {
-	if target == nil {
-		return mimeType+"/"+mimeSubType != runtime.ContentTypeProtobuf
-	}
-	return f.forms.AllowsMediaTypeTransform(mimeType, mimeSubType, target)
+// customForms has the rule by which handlers of custom resources accept media types: no
+// object of theirs has a form in protobuf but its metadata.
+var customForms = &handlers.RequestScope{
+	MetaGroupVersion: metav1.SchemeGroupVersion,
+	TableConvertor:   rest.NewDefaultTableConvertor(schema.GroupResource{}),
+	StandardSerializers: []runtime.SerializerInfo{
+		{MediaTypeType: "application", MediaTypeSubType: "json"},
+		{MediaTypeType: "application", MediaTypeSubType: "yaml"},
+		{MediaTypeType: "application", MediaTypeSubType: "cbor"},
+	},
 }

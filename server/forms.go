@@ -3,6 +3,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
@@ -30,9 +32,9 @@ import (
 // servedGroup is what InstallAPIGroup has installed of one version of a group.
 type servedGroup struct {
 	serializer runtime.NegotiatedSerializer
-	// metaVersion is the version of the server's own types that the group takes.
-	metaVersion string
-	storages    map[string]rest.Storage // by resource
+	// forms has the server's own rule by which handlers of the group accept media types.
+	forms    *handlers.RequestScope
+	storages map[string]rest.Storage // by resource
 	// plain are the resources whose lists are not those of a cache, so that only the
 	// server itself can bring them into a form.
 	plain sync.Map
@@ -45,9 +47,9 @@ type servedGroup struct {
 // its lists are written from them in the forms that clients request. Nothing is done for
 // resources that this cache does not answer for.
 func (i *installation) serve(group *genericapiserver.APIGroupInfo) {
-	metaVersion := metav1.SchemeGroupVersion.Version
-	if group.MetaGroupVersion != nil {
-		metaVersion = group.MetaGroupVersion.Version
+	forms := &handlers.RequestScope{
+		MetaGroupVersion: *cmp.Or(group.MetaGroupVersion, &metav1.SchemeGroupVersion),
+		TableConvertor:   rest.NewDefaultTableConvertor(schema.GroupResource{}), // only asked for whether there is one
 	}
 	stock := group.NegotiatedSerializer
 	for _, gv := range group.PrioritizedVersions {
@@ -58,7 +60,7 @@ func (i *installation) serve(group *genericapiserver.APIGroupInfo) {
 		})
 		if len(storages) > 0 {
 			group.NegotiatedSerializer = i.lists.Serializer(stock)
-			i.groups.Store(gv, &servedGroup{serializer: group.NegotiatedSerializer, metaVersion: metaVersion, storages: storages})
+			i.groups.Store(gv, &servedGroup{serializer: group.NegotiatedSerializer, forms: forms, storages: storages})
 		}
 	}
 }
@@ -152,7 +154,7 @@ func audited(ctx context.Context) bool {
 // the server chooses the same format without a form; false if there is no such
 // form, or the server has to make it itself.
 func (g *servedGroup) formOf(r *http.Request, storage listerWithTables) (*cacher.Representation, string, bool) {
-	asked, info, err := negotiation.NegotiateOutputMediaType(r, g.serializer, forms{g.metaVersion})
+	asked, info, err := negotiation.NegotiateOutputMediaType(r, g.serializer, g.forms)
 	if err != nil || !formOnly(asked) || asked.Convert == nil || asked.Convert.GroupVersion() != metav1.SchemeGroupVersion ||
 		(info.MediaType != runtime.ContentTypeJSON && info.MediaType != runtime.ContentTypeProtobuf) ||
 		!same(info.Serializer, asked.Accepted.Serializer) { // indented
@@ -182,9 +184,9 @@ func (g *servedGroup) formOf(r *http.Request, storage listerWithTables) (*cacher
 	rewritten.Header = r.Header.Clone()
 	// A server's version is not accepted where errors are encoded, so that errors
 	// have the format that they have without this clause.
-	accept := fmt.Sprintf("%s;sv=%s,%s", info.MediaType, g.metaVersion, r.Header.Get("Accept"))
+	accept := fmt.Sprintf("%s;sv=%s,%s", info.MediaType, g.forms.MetaGroupVersion.Version, r.Header.Get("Accept"))
 	rewritten.Header.Set("Accept", accept)
-	again, plain, err := negotiation.NegotiateOutputMediaType(rewritten, g.serializer, forms{g.metaVersion})
+	again, plain, err := negotiation.NegotiateOutputMediaType(rewritten, g.serializer, g.forms)
 	if err != nil || again.Convert != nil || !same(plain.Serializer, info.Serializer) || !sameErrors(r, rewritten, g.serializer) {
 		return nil, "", false
 	}
@@ -213,28 +215,6 @@ func same(a, b runtime.Serializer) bool {
 	return a != nil && b != nil && reflect.TypeOf(a).Comparable() && a == b
 }
 
-// forms is what handlers of resources that are listed accept.
-type forms struct{ metaVersion string }
-
-func (forms) AllowsMediaTypeTransform(mimeType, mimeSubType string, target *schema.GroupVersionKind) bool {
-	if target == nil {
-		return true
-	}
-	if target.Group != metav1.GroupName || (target.Version != "v1" && target.Version != "v1beta1") {
-		return false
-	}
-	switch target.Kind {
-	case "Table":
-		return mimeType == "application" && (mimeSubType == "json" || mimeSubType == "yaml")
-	case "PartialObjectMetadata", "PartialObjectMetadataList":
-		return true
-	}
-	return false
-}
-
-func (f forms) AllowsServerVersion(version string) bool { return version == f.metaVersion }
-func (forms) AllowsStreamSchema(schema string) bool     { return schema == "watch" }
-
 // heldResponse lets an answer pass that is in the form which was wanted, or an
 // error. Anything else is dropped.
 type heldResponse struct {
@@ -250,10 +230,9 @@ func (h *heldResponse) WriteHeader(status int) {
 	if h.passed || h.withheld {
 		return
 	}
-	if h.passed = status != http.StatusOK || h.wanted.Written(); h.passed {
+	h.passed = status != http.StatusOK || h.wanted.Written()
+	if h.withheld = !h.passed; h.passed {
 		h.ResponseWriter.WriteHeader(status)
-	} else {
-		h.withheld = true
 	}
 }
 

@@ -82,18 +82,21 @@ type etcdChecks struct {
 // checksOf reads --etcd-healthcheck-timeout, --etcd-readycheck-timeout, --etcd-servers, and
 // each other set of servers in --etcd-servers-overrides, in the order of the flags.
 func checksOf(getter generic.RESTOptionsGetter) etcdChecks {
-	asks := etcdChecks{timeouts: map[string]time.Duration{healthGroup: defaultCheckTimeout, readinessGroup: defaultCheckTimeout}}
-	made, ok := getter.(*genericoptions.StorageFactoryRestOptionsFactory)
-	if !ok {
-		return asks
+	var options genericoptions.EtcdOptions
+	if made, ok := getter.(*genericoptions.StorageFactoryRestOptionsFactory); ok {
+		options = made.Options
 	}
-	config := made.Options.StorageConfig
-	asks.timeouts[healthGroup] = cmp.Or(config.HealthcheckTimeout, defaultCheckTimeout)
-	asks.timeouts[readinessGroup] = cmp.Or(config.ReadycheckTimeout, defaultCheckTimeout)
+	config := options.StorageConfig
 	usual := endpoints.Key(config.Transport.ServerList)
-	asks.servers = map[string]string{"etcd": usual, "etcd-readiness": usual}
-	overrides, _ := genericoptions.ParseEtcdServersOverrides(made.Options.EtcdServersOverrides) // EtcdOptions has refused wrong ones
-	var known []string                                                                          // sets of servers, by which EtcdOptions counts its checks
+	asks := etcdChecks{
+		timeouts: map[string]time.Duration{
+			healthGroup:    cmp.Or(config.HealthcheckTimeout, defaultCheckTimeout),
+			readinessGroup: cmp.Or(config.ReadycheckTimeout, defaultCheckTimeout),
+		},
+		servers: map[string]string{"etcd": usual, "etcd-readiness": usual},
+	}
+	overrides, _ := genericoptions.ParseEtcdServersOverrides(options.EtcdServersOverrides) // EtcdOptions has refused wrong ones
+	var known []string                                                                     // sets of servers, by which EtcdOptions counts its checks
 	for _, override := range overrides {
 		set := strings.Join(slices.Sorted(slices.Values(override.Servers)), ",")
 		if slices.Contains(known, set) {
@@ -141,7 +144,15 @@ func (p *pool) healthy(ctx context.Context, servers string, timeout time.Duratio
 	answer := p.checks.DoChan(timeout.String()+" "+servers, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
-		return p.ask(ctx, servers)
+		open := p.backends.Open(func(key poolKey) bool { return servers == "" || key.servers == servers })
+		errs := make([]error, len(open))
+		var asking sync.WaitGroup
+		for n, b := range open {
+			asking.Go(func() { errs[n] = b.Healthy(ctx) })
+		}
+		asking.Wait()
+		errs = slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, etcd3.ErrClosed) }) // in the meantime
+		return len(errs) > 0, errors.Join(errs...)
 	})
 	select {
 	case got := <-answer:
@@ -149,16 +160,4 @@ func (p *pool) healthy(ctx context.Context, servers string, timeout time.Duratio
 	case <-ctx.Done():
 		return true, fmt.Errorf("etcd has not answered yet: %w", ctx.Err())
 	}
-}
-
-func (p *pool) ask(ctx context.Context, servers string) (asked bool, err error) {
-	open := p.backends.Open(func(key poolKey) bool { return servers == "" || key.servers == servers })
-	errs := make([]error, len(open))
-	var asking sync.WaitGroup
-	for n, b := range open {
-		asking.Go(func() { errs[n] = b.Healthy(ctx) })
-	}
-	asking.Wait()
-	errs = slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, etcd3.ErrClosed) }) // in the meantime
-	return len(errs) > 0, errors.Join(errs...)
 }

@@ -40,7 +40,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -53,6 +52,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/funcvalue"
 	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/storage/etcd3"
 )
@@ -151,10 +151,8 @@ func (g *getter) GetRESTOptions(resource schema.GroupResource, example runtime.O
 
 // isUndecorated reports whether the decorator is generic.UndecoratedStorage,
 // with which EtcdOptions' getter excludes a resource from caching.
-// Functions are not comparable in Go, but comparing entry points is enough for
-// a function that is not a closure.
 func isUndecorated(decorator generic.StorageDecorator) bool {
-	return reflect.ValueOf(decorator).Pointer() == reflect.ValueOf(generic.UndecoratedStorage).Pointer()
+	return funcvalue.Code(decorator) == funcvalue.Code(generic.UndecoratedStorage)
 }
 
 // etcdPatience is how long CheckEtcd waits for an answer.

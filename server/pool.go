@@ -34,12 +34,10 @@ const clientLog = 4
 type pool struct {
 	backends shared.Map[poolKey, backend]
 	// open is etcd3.Open, except in tests.
-	open openFunc
+	open func(context.Context, etcd3.Config) (backend, error)
 	// checks joins concurrent health checks.
 	checks singleflight.Group
 }
-
-type openFunc func(context.Context, etcd3.Config) (backend, error)
 
 // backend is the part of *etcd3.Backend that the pool uses.
 type backend interface {

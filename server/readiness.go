@@ -44,10 +44,22 @@ func AddReadinessHook(server *genericapiserver.GenericAPIServer) error {
 	if server == nil {
 		return errors.New("server.AddReadinessHook: server is nil")
 	}
-	if i := installationOf(server); i != nil {
-		return i.hook(server)
+	i := installationOf(server)
+	if i == nil {
+		return errors.New("server.AddReadinessHook: the watch cache is not installed on this server's Config: call Install before Config.Complete")
 	}
-	return errors.New("server.AddReadinessHook: the watch cache is not installed on this server's Config: call Install before Config.Complete")
+	if _, twice := i.hooked.LoadOrStore(server, nil); twice {
+		return errors.New("server.AddReadinessHook: called twice for one server")
+	}
+	if err := server.AddReadyzChecks(healthz.NamedCheck("watchcache", i.check)); err != nil {
+		return fmt.Errorf("server.AddReadinessHook: %w", err)
+	}
+	// A server also has the hooks of the servers that it delegates to.
+	name := fmt.Sprintf("watchcache-bookmarks-%d", len(server.PreShutdownHooks()))
+	if err := server.AddPreShutdownHook(name, i.bookmark); err != nil {
+		return fmt.Errorf("server.AddReadinessHook: %w", err)
+	}
+	return nil
 }
 
 // Readiness returns nil once the check that AddReadinessHook adds has passed,
@@ -129,21 +141,6 @@ func (i *installation) observe(decorate generic.StorageDecorator) generic.Storag
 			destroy()
 		}, nil
 	}
-}
-
-func (i *installation) hook(server *genericapiserver.GenericAPIServer) error {
-	if _, twice := i.hooked.LoadOrStore(server, nil); twice {
-		return errors.New("server.AddReadinessHook: called twice for one server")
-	}
-	if err := server.AddReadyzChecks(healthz.NamedCheck("watchcache", i.check)); err != nil {
-		return fmt.Errorf("server.AddReadinessHook: %w", err)
-	}
-	// A server also has the hooks of the servers that it delegates to.
-	name := fmt.Sprintf("watchcache-bookmarks-%d", len(server.PreShutdownHooks()))
-	if err := server.AddPreShutdownHook(name, i.bookmark); err != nil {
-		return fmt.Errorf("server.AddReadinessHook: %w", err)
-	}
-	return nil
 }
 
 // bookmarkTime is how long a server that shuts down waits for clients to take their
