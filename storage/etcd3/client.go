@@ -40,13 +40,13 @@ func (c Config) clientConfig(trusts func(member uint64) bool) (clientv3.Config, 
 	if err != nil {
 		return clientv3.Config{}, err
 	}
-	options = append(options, grpc.WithChainStreamInterceptor(openOwnStream, reportProgress(trusts), keepPreviousValues))
-	options = append(options, grpc.WithStatsHandler(otelgrpc.NewClientHandler(
-		otelgrpc.WithMessageEvents(otelgrpc.ReceivedEvents, otelgrpc.SentEvents),
-		otelgrpc.WithPropagators(tracing.Propagators()),
-		otelgrpc.WithTracerProvider(c.TracerProvider),
-	)))
-	options = append(options, grpc.WithConnectParams(reconnect))
+	options = append(options, grpc.WithConnectParams(reconnect),
+		grpc.WithChainStreamInterceptor(openOwnStream, reportProgress(trusts), keepPreviousValues),
+		grpc.WithStatsHandler(otelgrpc.NewClientHandler(
+			otelgrpc.WithMessageEvents(otelgrpc.ReceivedEvents, otelgrpc.SentEvents),
+			otelgrpc.WithPropagators(tracing.Propagators()),
+			otelgrpc.WithTracerProvider(c.TracerProvider),
+		)))
 	return clientv3.Config{
 		Endpoints:            c.Endpoints,
 		DialTimeout:          c.DialTimeout,
@@ -90,15 +90,13 @@ func metricsOptions(reg prometheus.Registerer) ([]grpc.DialOption, error) {
 	}
 	metrics := grpcprom.NewClientMetrics()
 	if err := reg.Register(metrics); err != nil {
-		var already prometheus.AlreadyRegisteredError
-		if !errors.As(err, &already) {
+		already, ok := errors.AsType[prometheus.AlreadyRegisteredError](err)
+		if !ok {
 			return nil, fmt.Errorf("etcd3: Metrics: %w", err)
 		}
-		shared, ok := already.ExistingCollector.(*grpcprom.ClientMetrics)
-		if !ok {
+		if metrics, ok = already.ExistingCollector.(*grpcprom.ClientMetrics); !ok {
 			return nil, fmt.Errorf("etcd3: Metrics: grpc_client_* is already registered by a %T: %w", already.ExistingCollector, err)
 		}
-		metrics = shared
 	}
 	// Chained: the client's own interceptors, which retry, stay in place and
 	// come first.

@@ -144,8 +144,7 @@ func retryTxn(ctx context.Context, kv clientv3.KV, ops []clientv3.Op) (*clientv3
 }
 
 func unavailable(err error) bool {
-	var known rpctypes.EtcdError
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[rpctypes.EtcdError](err); ok {
 		return known.Code() == codes.Unavailable
 	}
 	return status.Code(err) == codes.Unavailable

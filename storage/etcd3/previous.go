@@ -35,7 +35,7 @@ func keepPreviousValues(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 	if err != nil || !isStoreWatch(ctx, method) {
 		return stream, err
 	}
-	_, own := ctx.Value(ownStreamKey{}).(ownStream)
+	_, own := ctx.Value(ownStreamKey{}).(*storeWatch)
 	return &completedStream{ClientStream: stream, kv: etcdserverpb.NewKVClient(cc), mark: own}, nil
 }
 

@@ -62,18 +62,14 @@ func (c ResourceConfig) Validate() error {
 	if trimmed := strings.TrimSuffix(c.ResourcePrefix, "/"); !strings.HasPrefix(trimmed, "/") || path.Clean(trimmed) != trimmed {
 		errs = append(errs, fmt.Errorf(`ResourcePrefix: %q is not a path like "/group/resource"`, c.ResourcePrefix))
 	}
-	for _, f := range []struct {
-		name    string
-		missing bool
-	}{
-		{"Codec", c.Codec == nil},
-		{"NewFunc", c.NewFunc == nil},
-		{"NewListFunc", c.NewListFunc == nil},
-	} {
-		if f.missing {
-			errs = append(errs, fmt.Errorf("%s: must not be nil", f.name))
+	given := func(field string, is bool) {
+		if !is {
+			errs = append(errs, fmt.Errorf("%s: must not be nil", field))
 		}
 	}
+	given("Codec", c.Codec != nil)
+	given("NewFunc", c.NewFunc != nil)
+	given("NewListFunc", c.NewListFunc != nil)
 	if n := c.LeaseManagerConfig.ReuseDurationSeconds; n < 0 {
 		errs = append(errs, fmt.Errorf("LeaseManagerConfig.ReuseDurationSeconds: %d: must not be negative", n))
 	}
@@ -115,11 +111,7 @@ func (b *Backend) RawStorage(cfg *storagebackend.ConfigForResource, newFunc, new
 	if err := b.sameEtcd(cfg); err != nil {
 		return nil, nil, fmt.Errorf("etcd3: %s: %w", cfg.GroupResource, err)
 	}
-	prefix := cfg.Prefix
-	if prefix == "" {
-		prefix = b.givenPrefix
-	}
-	s, err := b.open(prefix, ResourceConfig{
+	s, err := b.open(cmp.Or(cfg.Prefix, b.givenPrefix), ResourceConfig{
 		GroupResource:      cfg.GroupResource,
 		ResourcePrefix:     resourcePrefix,
 		Codec:              cfg.Codec,
@@ -180,7 +172,7 @@ func (b *Backend) open(prefix string, c ResourceConfig) (*store, error) {
 		return nil, fmt.Errorf("etcd3: %s: %w", c.GroupResource, err)
 	}
 	s := &store{
-		Interface: raw, backend: b, raw: raw, resource: c.GroupResource, number: b.mu.next,
+		Interface: raw, backend: b, closeRaw: raw.Close, resource: c.GroupResource, number: b.mu.next,
 		pathPrefix: pathPrefix, resourcePrefix: c.ResourcePrefix, transformer: watched,
 	}
 	s.mu.watches = make(map[*storeWatch]struct{})

@@ -15,12 +15,6 @@ import (
 	"github.com/kube-watchcache/watchcache/storage/capability"
 )
 
-// rawStore is the store that k8s.io/apiserver makes.
-type rawStore interface {
-	storage.Interface
-	Close()
-}
-
 // store is the storage of one resource. The store keeps its watches on a stream
 // of their own, and ends them when it is closed; all other calls pass through
 // to the store of k8s.io/apiserver.
@@ -28,7 +22,7 @@ type store struct {
 	storage.Interface
 
 	backend  *Backend
-	raw      rawStore
+	closeRaw func() // closes the store of k8s.io/apiserver
 	resource schema.GroupResource
 	number   uint64 // tells the stores of a backend apart
 	// pathPrefix precedes the keys of storage.Interface in etcd, without a slash
@@ -92,14 +86,20 @@ func (s *store) KeepsHistory() bool { return s.backend.WatchProgress() }
 // with the store. A caller can ask for a stream of the watch's own, by the
 // outgoing gRPC metadata "watchcache"; that stream ends with the watch.
 func (s *store) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-	ctx, asked := s.onStream(ctx)
+	ctx, stream, own := s.onStream(ctx)
 	ctx, cancel := context.WithCancel(ctx)
-	w := &storeWatch{store: s, cancel: cancel, stream: asked.stream}
-	if asked.own {
+	w := &storeWatch{store: s, cancel: cancel, stream: stream}
+	if own {
 		w.life = ctx
-		ctx = w.withOwnStream(ctx)
+		ctx = context.WithValue(ctx, ownStreamKey{}, w)
 	}
-	if !s.add(w) {
+	s.mu.Lock()
+	closed := s.mu.closed
+	if !closed {
+		s.mu.watches[w] = struct{}{}
+	}
+	s.mu.Unlock()
+	if closed {
 		cancel()
 		return nil, s.errClosed()
 	}
@@ -134,15 +134,15 @@ func (s *store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 // with Watch, only those on that stream. Without an open watch on the stream,
 // nothing is sent: the client would open a stream and keep it.
 func (s *store) RequestWatchProgress(ctx context.Context) error {
-	ctx, asked := s.onStream(ctx)
+	ctx, stream, _ := s.onStream(ctx)
 	s.mu.Lock()
 	closed, watched := s.mu.closed, false
 	for w := range s.mu.watches {
-		if w.stream == asked.stream {
+		if w.stream == stream {
 			watched = true
 			if w.life != nil {
 				// The request may be what opens the stream.
-				ctx = w.withOwnStream(ctx)
+				ctx = context.WithValue(ctx, ownStreamKey{}, w)
 			}
 		}
 	}
@@ -183,7 +183,7 @@ func (s *store) Close() {
 		for w := range watches {
 			w.cancel()
 		}
-		s.raw.Close()
+		s.closeRaw()
 	})
 }
 
@@ -195,16 +195,6 @@ func (s *store) isClosed() bool {
 
 func (s *store) errClosed() error {
 	return fmt.Errorf("etcd3: %s: the storage is %w", s.resource, ErrClosed)
-}
-
-func (s *store) add(w *storeWatch) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mu.closed {
-		return false
-	}
-	s.mu.watches[w] = struct{}{}
-	return true
 }
 
 func (s *store) remove(w *storeWatch) {

@@ -15,38 +15,22 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/grpckeys"
 )
 
-// asked holds the stream that a caller's metadata request.
-type asked struct {
-	stream string // the stream's name
-	own    bool   // the stream is the watch's own
-}
-
-// onStream returns ctx with outgoing metadata that name the stream, instead of
-// the caller's metadata: the client compares all of the metadata to choose the
-// stream.
-func (s *store) onStream(ctx context.Context) (context.Context, asked) {
-	a := asked{stream: fmt.Sprintf("%s/%d", s.resource, s.number)}
+// onStream returns the name of the stream that a caller's metadata request, whether the
+// stream is the watch's own, and ctx with outgoing metadata that name the stream, instead
+// of the caller's metadata: the client compares all of the metadata to choose the stream.
+func (s *store) onStream(ctx context.Context) (_ context.Context, stream string, own bool) {
+	stream = fmt.Sprintf("%s/%d", s.resource, s.number)
 	given, _ := metadata.FromOutgoingContext(ctx)
 	if callers := given.Get(grpckeys.Caller); len(callers) > 0 {
-		a.stream, a.own = a.stream+" "+strings.Join(callers, " "), true
+		stream, own = stream+" "+strings.Join(callers, " "), true
 	}
-	return metadata.NewOutgoingContext(ctx, metadata.Pairs(grpckeys.Stream, a.stream)), a
+	return metadata.NewOutgoingContext(ctx, metadata.Pairs(grpckeys.Stream, stream)), stream, own
 }
 
-// ownStream is the context value of a watch that has a stream of its own.
-type ownStream struct {
-	life  context.Context // the stream ends with it
-	store *store
-}
-
-// ownStreamKey is the key of that value: the client passes the values of a
-// watch's context on to the stream's context, but not its cancellation.
+// ownStreamKey is the context key of a storeWatch with a stream of its own: the client
+// passes the values of a watch's context on to the stream's context, but not its
+// cancellation.
 type ownStreamKey struct{}
-
-// withOwnStream makes the stream that is opened for ctx that of the watch.
-func (w *storeWatch) withOwnStream(ctx context.Context) context.Context {
-	return context.WithValue(ctx, ownStreamKey{}, ownStream{life: w.life, store: w.store})
-}
 
 // streamTries is how often opening a stream is tried until it is on another
 // member than the stream before. The client uses its members in turn, one for
@@ -61,7 +45,7 @@ const streamTries = 5
 // there is another: in most cases it is opened because the last member does not
 // answer, which the client's balancer does not know.
 func openOwnStream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	own, ok := ctx.Value(ownStreamKey{}).(ownStream)
+	own, ok := ctx.Value(ownStreamKey{}).(*storeWatch)
 	if !ok || method != etcdserverpb.Watch_Watch_FullMethodName {
 		return streamer(ctx, desc, cc, method, opts...)
 	}

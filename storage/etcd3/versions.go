@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -179,13 +180,7 @@ func (v *versions) check(ctx context.Context, endpoint string) error {
 func (v *versions) unknown() []string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	var eps []string
-	for _, ep := range v.endpoints {
-		if _, known := v.mu.endpoints[ep]; !known {
-			eps = append(eps, ep)
-		}
-	}
-	return eps
+	return slices.DeleteFunc(slices.Clone(v.endpoints), func(ep string) bool { _, known := v.mu.endpoints[ep]; return known })
 }
 
 // run asks endpoints that have not answered again and again, and all of them from time to
@@ -201,23 +196,18 @@ func (v *versions) run(ctx context.Context) {
 			return
 		case <-time.After(wait):
 		}
-		v.round(ctx, eps)
+		asking, cancel := context.WithTimeout(ctx, askTimeout)
+		var wg sync.WaitGroup
+		for _, ep := range eps {
+			wg.Go(func() {
+				if err := v.check(asking, ep); err != nil && asking.Err() == nil && v.fallsSilent(ep) {
+					v.logger.Warn("An etcd endpoint does not answer; it is asked again", zap.String("endpoint", ep), zap.String("reason", reason(err)))
+				}
+			})
+		}
+		wg.Wait()
+		cancel()
 	}
-}
-
-// round asks each of eps once, all at the same time.
-func (v *versions) round(ctx context.Context, eps []string) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	var wg sync.WaitGroup
-	for _, ep := range eps {
-		wg.Go(func() {
-			if err := v.check(ctx, ep); err != nil && ctx.Err() == nil && v.fallsSilent(ep) {
-				v.logger.Warn("An etcd endpoint does not answer; it is asked again", zap.String("endpoint", ep), zap.String("reason", reason(err)))
-			}
-		})
-	}
-	wg.Wait()
 }
 
 // fallsSilent reports whether an endpoint's silence was not logged since its last answer.
@@ -239,19 +229,12 @@ func reliableProgress(ver string) bool {
 	if err != nil {
 		return false
 	}
-	major, minor, patch := v.Major(), v.Minor(), v.Patch()
-	var fixed uint // the first release of this minor version that has the fix
+	fixed := "3.6.0-rc" // its candidates came after the fix, its alphas and builds may not have
 	switch {
-	case major > 3 || (major == 3 && minor > 6):
-		return true
-	case major < 3 || minor < 4:
-		return false
-	case minor == 4:
-		fixed = 31
-	case minor == 5:
-		fixed = 13
-	case strings.HasPrefix(v.PreRelease(), "rc"):
-		return true // 3.6.0's candidates came after the fix, its alphas and builds may not have
+	case v.Major() == 3 && v.Minor() == 4:
+		fixed = "3.4.31"
+	case v.Major() == 3 && v.Minor() == 5:
+		fixed = "3.5.13"
 	}
-	return patch > fixed || (patch == fixed && v.PreRelease() == "")
+	return v.AtLeast(version.MustParseSemantic(fixed))
 }
