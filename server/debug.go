@@ -24,22 +24,15 @@ func (i *installation) withPage(api http.Handler, c *genericapiserver.Config) ht
 			page.ServeHTTP(w, r)
 			return
 		}
-		api.ServeHTTP(w, withClient(r))
+		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.Verb == "watch" {
+			client := status.Client{UserAgent: r.UserAgent(), Address: r.RemoteAddr}
+			if user, ok := request.UserFrom(r.Context()); ok {
+				client.User = user.GetName()
+			}
+			r = r.WithContext(cacher.WithClient(r.Context(), client))
+		}
+		api.ServeHTTP(w, r)
 	})
-}
-
-// withClient returns the request with its client in the context, if it is a
-// watch; any other request as it is.
-func withClient(r *http.Request) *http.Request {
-	info, ok := request.RequestInfoFrom(r.Context())
-	if !ok || info.Verb != "watch" {
-		return r
-	}
-	client := status.Client{UserAgent: r.UserAgent(), Address: r.RemoteAddr}
-	if user, ok := request.UserFrom(r.Context()); ok {
-		client.User = user.GetName()
-	}
-	return r.WithContext(cacher.WithClient(r.Context(), client))
 }
 
 // all returns the caches that were built and not yet destroyed, each once, by

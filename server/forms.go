@@ -161,10 +161,7 @@ func (g *servedGroup) formOf(r *http.Request, storage listerWithTables) (*cacher
 		return nil, "", false
 	}
 	codecs := apihelpers.GetMetaInternalVersionCodecs()
-	own, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), info.MediaType)
-	if !ok {
-		return nil, "", false
-	}
+	own, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), info.MediaType)
 	form := &cacher.Representation{Encoder: codecs.EncoderForVersion(own.Serializer, metav1.SchemeGroupVersion)}
 	switch asked.Convert.Kind {
 	case "PartialObjectMetadataList":

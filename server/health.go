@@ -44,7 +44,7 @@ const (
 // The slices of config are replaced, not written to: copies of config share
 // them.
 func replaceEtcdChecks(config *genericapiserver.Config, pool *pool) {
-	asks := checksOf(config.RESTOptionsGetter)
+	timeouts, servers := checksOf(config.RESTOptionsGetter)
 	replace := func(checks []healthz.HealthChecker) []healthz.HealthChecker {
 		replaced := slices.Clone(checks)
 		for i, check := range replaced {
@@ -52,7 +52,7 @@ func replaceEtcdChecks(config *genericapiserver.Config, pool *pool) {
 				check = ours.GroupedHealthChecker // of a Config that this one was copied from
 			}
 			if own, ok := etcdCheckOf(check); ok {
-				replaced[i] = &etcdCheck{GroupedHealthChecker: own, pool: pool, servers: asks.servers[own.Name()], timeout: asks.timeouts[own.GroupName()]}
+				replaced[i] = &etcdCheck{GroupedHealthChecker: own, pool: pool, servers: servers[own.Name()], timeout: timeouts[own.GroupName()]}
 			}
 		}
 		return replaced
@@ -71,29 +71,22 @@ func etcdCheckOf(check healthz.HealthChecker) (healthz.GroupedHealthChecker, boo
 	return grouped, ok && (grouped.GroupName() == healthGroup || grouped.GroupName() == readinessGroup)
 }
 
-// etcdChecks are the settings of EtcdOptions' checks: how long those of a group wait for
+// checksOf returns the settings of EtcdOptions' checks: how long those of a group wait for
 // etcd, and the servers that each asks, by its name. No servers are known of a getter that
-// EtcdOptions has not made.
-type etcdChecks struct {
-	timeouts map[string]time.Duration
-	servers  map[string]string
-}
-
-// checksOf reads --etcd-healthcheck-timeout, --etcd-readycheck-timeout, --etcd-servers, and
-// each other set of servers in --etcd-servers-overrides, in the order of the flags.
-func checksOf(getter generic.RESTOptionsGetter) etcdChecks {
+// EtcdOptions has not made. checksOf reads --etcd-healthcheck-timeout,
+// --etcd-readycheck-timeout, --etcd-servers, and each other set of servers in
+// --etcd-servers-overrides, in the order of the flags.
+func checksOf(getter generic.RESTOptionsGetter) (timeouts map[string]time.Duration, servers map[string]string) {
 	var options genericoptions.EtcdOptions
 	if made, ok := getter.(*genericoptions.StorageFactoryRestOptionsFactory); ok {
 		options = made.Options
 	}
 	config := options.StorageConfig
 	usual := endpoints.Key(config.Transport.ServerList)
-	asks := etcdChecks{
-		timeouts: map[string]time.Duration{
-			healthGroup:    cmp.Or(config.HealthcheckTimeout, defaultCheckTimeout),
-			readinessGroup: cmp.Or(config.ReadycheckTimeout, defaultCheckTimeout),
-		},
-		servers: map[string]string{"etcd": usual, "etcd-readiness": usual},
+	servers = map[string]string{"etcd": usual, "etcd-readiness": usual}
+	timeouts = map[string]time.Duration{
+		healthGroup:    cmp.Or(config.HealthcheckTimeout, defaultCheckTimeout),
+		readinessGroup: cmp.Or(config.ReadycheckTimeout, defaultCheckTimeout),
 	}
 	overrides, _ := genericoptions.ParseEtcdServersOverrides(options.EtcdServersOverrides) // EtcdOptions has refused wrong ones
 	var known []string                                                                     // sets of servers, by which EtcdOptions counts its checks
@@ -102,12 +95,11 @@ func checksOf(getter generic.RESTOptionsGetter) etcdChecks {
 		if slices.Contains(known, set) {
 			continue
 		}
-		servers := endpoints.Key(override.Servers)
-		asks.servers[fmt.Sprintf("etcd-override-%d", len(known))] = servers
-		asks.servers[fmt.Sprintf("etcd-override-readiness-%d", len(known))] = servers
+		servers[fmt.Sprintf("etcd-override-%d", len(known))] = endpoints.Key(override.Servers)
+		servers[fmt.Sprintf("etcd-override-readiness-%d", len(known))] = endpoints.Key(override.Servers)
 		known = append(known, set)
 	}
-	return asks
+	return timeouts, servers
 }
 
 // etcdCheck asks etcd through the clients of the caches.

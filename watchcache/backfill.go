@@ -2,7 +2,10 @@
 
 package watchcache
 
-import "fmt"
+import (
+	"fmt"
+	"sort"
+)
 
 // Backfill puts changes in front of the window, so that readers go on from earlier
 // versions: all changes of the source above from and up to at, in order. at is the oldest
@@ -29,21 +32,14 @@ func (s *State) Backfill(at *Snapshot, from uint64, changes []Change, before map
 		return Applied{}, fmt.Errorf("the window does not begin at resourceVersion %d any more: %w", at.rv, ErrExpired)
 	case len(events) > room:
 		return Applied{}, fmt.Errorf("%d events before the window, which has room for %d: %w", len(events), room, ErrExpired)
-	case from <= w.listed && w.first > w.begun && above(events, w.listed) != int(w.first-w.begun):
+	case from <= w.listed && w.first > w.begun &&
+		len(events)-sort.Search(len(events), func(i int) bool { return events[i].RV > w.listed }) != int(w.first-w.begun):
 		// Positions of events that have left the window, and come again, stay.
 		return Applied{}, fmt.Errorf("since resourceVersion %d other events have left the window than the source has: %w", w.listed, ErrGap)
 	}
 	w.prepend(events, from)
 	s.mu.floors.base = min(s.mu.floors.base, from)
 	return s.trimLocked(), nil
-}
-
-// above counts the events above a resourceVersion.
-func above(events []*Event, rv uint64) int {
-	n := 0
-	for ; n < len(events) && events[len(events)-1-n].RV > rv; n++ {
-	}
-	return n
 }
 
 // PinOldest keeps all events in the window, up to the ceiling, until unpin is called once.

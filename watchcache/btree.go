@@ -41,15 +41,7 @@ type node struct {
 	owner    *owner
 	entries  []entry
 	children []*node // nil in a leaf, and otherwise parallel to entries
-	below    int     // how many entries the leaves below children have
-}
-
-// count returns how many entries the node's leaves have.
-func (n *node) count() int {
-	if n.children == nil {
-		return len(n.entries)
-	}
-	return n.below
+	below    int     // how many entries its leaves have, or it has itself
 }
 
 // bytesPerEntry estimates the memory of a tree for one entry, in bytes: between a tree whose
@@ -62,12 +54,9 @@ func (t *btree) bytes() int64 { return int64(t.length) * bytesPerEntry }
 // newBtree returns the tree of entries, which must ascend. Its leaves are full.
 func newBtree(entries []entry) *btree {
 	t := &btree{owner: new(owner), length: len(entries)}
-	level := []*node{{owner: t.owner}}
-	if len(entries) > 0 {
-		level = level[:0]
-	}
-	for chunk := range slices.Chunk(entries, maxEntries) {
-		level = append(level, &node{owner: t.owner, entries: slices.Clone(chunk)})
+	level := []*node{t.leaf(entries[:min(len(entries), maxEntries)])}
+	for chunk := range slices.Chunk(entries[len(level[0].entries):], maxEntries) {
+		level = append(level, t.leaf(chunk))
 	}
 	for len(level) > 1 {
 		var above []*node
@@ -80,11 +69,15 @@ func newBtree(entries []entry) *btree {
 	return t
 }
 
+func (t *btree) leaf(entries []entry) *node {
+	return &node{owner: t.owner, entries: slices.Clone(entries), below: len(entries)}
+}
+
 func (t *btree) parent(children ...*node) *node {
 	n := &node{owner: t.owner, children: slices.Clone(children), entries: make([]entry, len(children))}
 	for i, child := range children {
 		n.entries[i] = child.entries[0]
-		n.below += child.count()
+		n.below += child.below
 	}
 	return n
 }
@@ -141,7 +134,7 @@ func (t *btree) rank(hash uint64, key string) (rank int) {
 	for n.children != nil {
 		i := n.child(hash, key)
 		for _, child := range n.children[:i] {
-			rank += child.count()
+			rank += child.below
 		}
 		n = n.children[i]
 	}
@@ -212,11 +205,11 @@ func (t *btree) set(e entry) {
 
 // insert puts an entry below a node, and returns the right half of a node that was split.
 func (t *btree) insert(n *node, e entry) (right *node) {
+	length := t.length
 	if n.children != nil {
 		i := n.child(e.hash, e.element.Key)
-		child, length := t.ownChild(n, i), t.length
+		child := t.ownChild(n, i)
 		split := t.insert(child, e)
-		n.below += t.length - length
 		n.entries[i] = child.entries[0]
 		if split != nil {
 			n.entries = slices.Insert(n.entries, i+1, split.entries[0])
@@ -228,21 +221,19 @@ func (t *btree) insert(n *node, e entry) (right *node) {
 		n.entries = slices.Insert(n.entries, i, e)
 		t.length++
 	}
-	if len(n.entries) <= maxEntries {
-		return nil
-	}
-	// Copies leave neither half with the other's memory.
+	n.below += t.length - length
 	half := len(n.entries) / 2
-	right = &node{owner: t.owner, entries: slices.Clone(n.entries[half:])}
-	n.entries = slices.Clone(n.entries[:half])
-	if n.children != nil {
-		right.children = slices.Clone(n.children[half:])
+	switch {
+	case len(n.entries) <= maxEntries:
+		return nil
+	case n.children == nil:
+		right = t.leaf(n.entries[half:])
+	default:
+		right = t.parent(n.children[half:]...)
 		n.children = slices.Clone(n.children[:half])
-		for _, child := range right.children {
-			right.below += child.count()
-		}
-		n.below -= right.below
 	}
+	n.entries = slices.Clone(n.entries[:half]) // neither half keeps the other's memory
+	n.below -= right.below
 	return right
 }
 
@@ -254,7 +245,7 @@ func (t *btree) remove(hash uint64, key string) {
 		t.root = t.root.children[0]
 	}
 	if len(t.root.entries) == 0 {
-		t.root = &node{owner: t.owner} // a leaf
+		t.root = t.leaf(nil)
 	}
 }
 
@@ -262,6 +253,7 @@ func (t *btree) removeFrom(n *node, hash uint64, key string) {
 	if n.children == nil {
 		if i, found := n.find(hash, key); found {
 			n.entries = slices.Delete(n.entries, i, i+1)
+			n.below--
 			t.length--
 		}
 		return

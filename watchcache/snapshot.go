@@ -66,12 +66,7 @@ func (s *Snapshot) Range(prefix, from string, yield func(*Element) bool) {
 // RangeIndex is Range over the elements that the named index has under value.
 // RangeIndex returns false, without a call of yield, if there is no such index.
 func (s *Snapshot) RangeIndex(index, value, prefix, from string, yield func(*Element) bool) bool {
-	i := s.base.trees.index(index)
-	if i < 0 {
-		return false
-	}
-	s.rangeIndex(i, value, prefix, from, yield)
-	return true
+	return s.RangeIndexAny(index, []string{value}, prefix, from, yield)
 }
 
 // Digest returns the digest of the snapshot's elements. Only for an earlier version, made by
@@ -125,12 +120,13 @@ func (s *Snapshot) rangeIndex(index int, value, prefix, from string, yield func(
 
 // RangeIndexAny is RangeIndex over several values: each element once, in key order.
 func (s *Snapshot) RangeIndexAny(index string, values []string, prefix, from string, yield func(*Element) bool) bool {
-	if len(values) == 1 {
-		return s.RangeIndex(index, values[0], prefix, from, yield)
-	}
 	i := s.base.trees.index(index)
 	if i < 0 {
 		return false
+	}
+	if len(values) == 1 {
+		s.rangeIndex(i, values[0], prefix, from, yield)
+		return true
 	}
 	var cursors []*cursor // in the order of the keys that they have come to
 	for _, value := range values {
@@ -245,11 +241,7 @@ func (s *Snapshot) Covers(prefix string) bool {
 	if last == nil || !covers(s.base.trees.primary.root.entries[0].element, last) {
 		return false
 	}
-	if s.older == nil || len(s.older.elements) == 0 {
-		return true
-	}
-	older := s.older.elements
-	return covers(older[0], older[len(older)-1])
+	return s.older == nil || len(s.older.elements) == 0 || covers(s.older.elements[0], s.older.elements[len(s.older.elements)-1])
 }
 
 // Count returns the number of elements that Range would yield, without walking over them.

@@ -312,9 +312,6 @@ var (
 var errAbandoned = errors.New("the call that was making the shared value has panicked")
 
 func expired(rv, oldest uint64) error {
-	if rv >= oldest {
-		return fmt.Errorf("resourceVersion %d is in a stretch of history that was not seen: %w", rv, ErrExpired)
-	}
 	return fmt.Errorf("resourceVersion %d is older than the oldest kept, %d: %w", rv, oldest, ErrExpired)
 }
 

@@ -112,9 +112,6 @@ func (v *versions) unanswered(ctx context.Context) error {
 
 // reason returns the part of a gRPC error that says what happened, in one line.
 func reason(err error) string {
-	if err == nil {
-		return ""
-	}
 	text := err.Error()
 	if s, ok := status.FromError(err); ok {
 		text = s.Message()

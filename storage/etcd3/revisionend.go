@@ -98,18 +98,13 @@ func (s *reportingStream) RecvMsg(m any) error {
 func (s *reportingStream) counts(r *etcdserverpb.WatchResponse) bool {
 	header := r.GetHeader()
 	switch {
-	case answersProgress(r):
+	case r.GetWatchId() == clientv3.InvalidWatchID && !r.GetCreated() && !r.GetCanceled(): // an answer to a request
 		return s.trusts(header.GetMemberId())
 	case len(r.GetEvents()) > 0 || r.GetCreated() || r.GetCanceled() || r.GetCompactRevision() != 0:
 		return true
 	default:
 		return header.GetClusterId() != 0
 	}
-}
-
-// answersProgress reports whether a response is for all watches of its stream.
-func answersProgress(r *etcdserverpb.WatchResponse) bool {
-	return r.GetWatchId() == clientv3.InvalidWatchID && !r.GetCreated() && !r.GetCanceled()
 }
 
 // follow keeps track of the stream's watches, and sets due if a progress report

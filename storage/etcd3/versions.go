@@ -51,10 +51,10 @@ type versions struct {
 	// reliable is true when an endpoint has answered and each one that has is
 	// reliable.
 	reliable atomic.Bool
-	mu       struct {
+	// silent are the endpoints whose silence was logged since their last answer.
+	silent sync.Map
+	mu     struct {
 		sync.Mutex
-		// silent are the endpoints whose silence was logged.
-		silent map[string]bool
 		// endpoints and members have an entry for each endpoint and member that has
 		// ever answered: whether it is reliable.
 		endpoints map[string]bool
@@ -71,7 +71,6 @@ type member struct {
 
 func newVersions(endpoints []string, lg *zap.Logger) *versions {
 	v := &versions{endpoints: endpoints, logger: lg}
-	v.mu.silent = make(map[string]bool)
 	v.mu.endpoints = make(map[string]bool)
 	v.mu.members = make(map[uint64]bool)
 	return v
@@ -167,7 +166,7 @@ func (v *versions) check(ctx context.Context, endpoint string) error {
 	}
 	v.mu.endpoints[endpoint] = ok
 	v.mu.members[who.id] = ok
-	delete(v.mu.silent, endpoint)
+	v.silent.Delete(endpoint)
 	reliable := true
 	for _, ok := range v.mu.endpoints {
 		reliable = reliable && ok
@@ -200,7 +199,11 @@ func (v *versions) run(ctx context.Context) {
 		var wg sync.WaitGroup
 		for _, ep := range eps {
 			wg.Go(func() {
-				if err := v.check(asking, ep); err != nil && asking.Err() == nil && v.fallsSilent(ep) {
+				err := v.check(asking, ep)
+				if err == nil || asking.Err() != nil {
+					return
+				}
+				if _, logged := v.silent.LoadOrStore(ep, nil); !logged {
 					v.logger.Warn("An etcd endpoint does not answer; it is asked again", zap.String("endpoint", ep), zap.String("reason", reason(err)))
 				}
 			})
@@ -208,15 +211,6 @@ func (v *versions) run(ctx context.Context) {
 		wg.Wait()
 		cancel()
 	}
-}
-
-// fallsSilent reports whether an endpoint's silence was not logged since its last answer.
-func (v *versions) fallsSilent(endpoint string) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	known := v.mu.silent[endpoint]
-	v.mu.silent[endpoint] = true
-	return !known
 }
 
 // reliableProgress reports whether an etcd of this version answers a progress
