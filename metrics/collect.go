@@ -112,7 +112,7 @@ func (s *spec) collect(v view, desc *prometheus.Desc, out chan<- prometheus.Metr
 	}
 }
 
-// exact is a whole number that is left out while it is 0 or a float64 can't hold it.
+// exact returns a whole number, nil while it is 0 or a float64 can't hold it.
 func exact(c *cell) any {
 	if n := c.Load(); n > 0 && n <= maxExact {
 		return float64(n)
