@@ -25,6 +25,11 @@ func (i *installation) withPage(api http.Handler, c *genericapiserver.Config) ht
 			return
 		}
 		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.Verb == "watch" {
+			if i.ending.Load() {
+				w.Header().Set("Retry-After", "1")
+				http.Error(w, "the server is shutting down", http.StatusTooManyRequests)
+				return
+			}
 			client := status.Client{UserAgent: r.UserAgent(), Address: r.RemoteAddr}
 			if user, ok := request.UserFrom(r.Context()); ok {
 				client.User = user.GetName()

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -35,7 +36,8 @@ import (
 // server.
 //
 // When the server shuts down, each open watch that has asked for bookmarks is sent a
-// last one before the server ends it: see [cacher.Cacher.Bookmark].
+// last one before the server ends it: see [cacher.Cacher.Bookmark]. New watches get 429 from
+// then on, unless the server has a ShutdownDelayDuration, for which it goes on serving.
 //
 // The server must be made of a Config that Install was called on. Call
 // AddReadinessHook once per server and before PrepareRun; resources may be
@@ -56,7 +58,10 @@ func AddReadinessHook(server *genericapiserver.GenericAPIServer) error {
 	}
 	// A server also has the hooks of the servers that it delegates to.
 	name := fmt.Sprintf("watchcache-bookmarks-%d", len(server.PreShutdownHooks()))
-	if err := server.AddPreShutdownHook(name, i.bookmark); err != nil {
+	if err := server.AddPreShutdownHook(name, func() error {
+		i.ending.Store(server.ShutdownDelayDuration == 0) // otherwise the server goes on serving
+		return i.bookmark()
+	}); err != nil {
 		return fmt.Errorf("server.AddReadinessHook: %w", err)
 	}
 	return nil
@@ -102,6 +107,9 @@ type installation struct {
 	groups sync.Map
 	// hooked are the servers whose /readyz asks this installation.
 	hooked sync.Map
+	// ending: the server is about to end all watches. client-go lists again after a watch that
+	// ends within a second and has brought nothing.
+	ending atomic.Bool
 	mu     struct {
 		sync.Mutex
 		// caches were built and not yet destroyed, the oldest first.

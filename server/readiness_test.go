@@ -8,10 +8,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/storage"
@@ -166,4 +168,35 @@ func TestDelegation(t *testing.T) {
 	require.Equal(t, http.StatusInternalServerError, get(outer, "/readyz/watchcache").Code)
 	gadget.err = nil
 	require.Equal(t, http.StatusOK, get(outer, "/readyz/watchcache").Code)
+}
+
+// A watch that begins while the server shuts down would end within a second and without an
+// event, after which client-go lists again. client-go repeats a watch that got 429.
+func TestWatchesWhileTheServerShutsDown(t *testing.T) {
+	var i *installation
+	server := newServer(t, func(config *genericapiserver.Config) {
+		config.RESTOptionsGetter = &fakeGetter{decorator: generic.UndecoratedStorage}
+		require.NoError(t, Install(config))
+		i = config.HealthzChecks[len(config.HealthzChecks)-1].(marker).installation
+	})
+	require.NoError(t, AddReadinessHook(server))
+	served := 0
+	handler := i.withPage(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ }), genericapiserver.NewConfig(serializer.NewCodecFactory(runtime.NewScheme())))
+	ask := func(verb string) *httptest.ResponseRecorder {
+		recorder, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/apis/example.com/v1/gadgets", nil)
+		handler.ServeHTTP(recorder, r.WithContext(request.WithRequestInfo(r.Context(), &request.RequestInfo{Verb: verb})))
+		return recorder
+	}
+	server.ShutdownDelayDuration = time.Minute
+	require.NoError(t, server.RunPreShutdownHooks())
+	require.Equal(t, http.StatusOK, ask("watch").Code, "for its ShutdownDelayDuration a server goes on serving")
+	server.ShutdownDelayDuration = 0
+	require.NoError(t, server.RunPreShutdownHooks())
+	refused := ask("watch")
+	require.Equal(t, http.StatusTooManyRequests, refused.Code)
+	require.Equal(t, "1", refused.Header().Get("Retry-After"))
+	require.Contains(t, refused.Body.String(), "the server is shutting down")
+	require.Equal(t, 1, served)
+	require.Equal(t, http.StatusOK, ask("list").Code)
+	require.Equal(t, 2, served)
 }
