@@ -105,12 +105,11 @@ func get(server *genericapiserver.GenericAPIServer, path string) *httptest.Respo
 }
 
 func TestAddReadinessHook(t *testing.T) {
-	var installed *installation
 	server := newServer(t, func(config *genericapiserver.Config) {
 		config.RESTOptionsGetter = &fakeGetter{decorator: generic.UndecoratedStorage}
 		require.NoError(t, Install(config))
-		installed = config.HealthzChecks[len(config.HealthzChecks)-1].(marker).installation
 	})
+	installed := installationOf(server)
 	require.NoError(t, AddReadinessHook(server))
 	require.ErrorContains(t, AddReadinessHook(server), "called twice")
 	// A cache may come after the hook.
@@ -153,12 +152,11 @@ func TestAddReadinessHookRefusesBadInput(t *testing.T) {
 
 // TestDelegation: the first server of a chain answers /readyz for all of them.
 func TestDelegation(t *testing.T) {
-	var installed *installation
 	inner := newServer(t, func(config *genericapiserver.Config) {
 		config.RESTOptionsGetter = &fakeGetter{}
 		require.NoError(t, Install(config))
-		installed = config.HealthzChecks[len(config.HealthzChecks)-1].(marker).installation
 	})
+	installed := installationOf(inner)
 	outer := newServerBefore(t, inner, func(*genericapiserver.Config) {})
 	require.NoError(t, AddReadinessHook(inner))
 	require.NoError(t, AddReadinessHook(outer))
@@ -173,12 +171,11 @@ func TestDelegation(t *testing.T) {
 // A watch that begins while the server shuts down would end within a second and without an
 // event, after which client-go lists again. client-go repeats a watch that got 429.
 func TestWatchesWhileTheServerShutsDown(t *testing.T) {
-	var i *installation
 	server := newServer(t, func(config *genericapiserver.Config) {
 		config.RESTOptionsGetter = &fakeGetter{decorator: generic.UndecoratedStorage}
 		require.NoError(t, Install(config))
-		i = config.HealthzChecks[len(config.HealthzChecks)-1].(marker).installation
 	})
+	i := installationOf(server)
 	require.NoError(t, AddReadinessHook(server))
 	served := 0
 	handler := i.withPage(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ }), genericapiserver.NewConfig(serializer.NewCodecFactory(runtime.NewScheme())))

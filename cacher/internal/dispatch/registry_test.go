@@ -15,15 +15,26 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Regression 39: a watcher ends between the moment when the dispatcher has looked
-// whom to send to and the send. Its channel is closed after that, and not before.
-func TestChannelOfAnEndedWatcherIsClosedAfterTheLastSend(t *testing.T) {
+// listedFanout returns an idle Fanout that has dispatched a first list without objects.
+func listedFanout() (*Fanout, *watchcache.Snapshot) {
 	d := idleFanout(clocktesting.NewFakeClock(time.Unix(1_000_000, 0)))
 	d.State.Replace(nil, 5)
 	d.advance()
-	snapshot := d.State.Latest()
+	return d, d.State.Latest()
+}
+
+// addLive adds a watcher that has everything of the snapshot and is live.
+func addLive(t *testing.T, d *Fanout, snapshot *watchcache.Snapshot) *watcher {
 	w := addWatcher(t, d, snapshot)
 	require.True(t, d.registry.goLive(w, snapshot.Next()), "the watcher does not go live")
+	return w
+}
+
+// Regression 39: a watcher ends between the moment when the dispatcher has looked
+// whom to send to and the send. Its channel is closed after that, and not before.
+func TestChannelOfAnEndedWatcherIsClosedAfterTheLastSend(t *testing.T) {
+	d, snapshot := listedFanout()
+	w := addLive(t, d, snapshot)
 
 	require.Equal(t, []*watcher{w}, d.registry.beginAll(nil))
 	w.Stop()
@@ -39,10 +50,7 @@ func TestChannelOfAnEndedWatcherIsClosedAfterTheLastSend(t *testing.T) {
 // A watcher that has read the window to its end, before the dispatcher dispatched one
 // more event, has missed that event if it goes live now.
 func TestNoWatcherGoesLiveBehindTheDispatcher(t *testing.T) {
-	d := idleFanout(clocktesting.NewFakeClock(time.Unix(1_000_000, 0)))
-	d.State.Replace(nil, 5)
-	d.advance()
-	snapshot := d.State.Latest()
+	d, snapshot := listedFanout()
 	w := addWatcher(t, d, snapshot)
 	_, err := d.State.Apply(watchcache.Change{Type: watchcache.Added, RV: 6, Element: &watchcache.Element{Key: "/pods/a/b", RV: 6}})
 	require.NoError(t, err)
@@ -55,12 +63,8 @@ func TestNoWatcherGoesLiveBehindTheDispatcher(t *testing.T) {
 // A list ends the live watchers that would have needed an event before it, be it the
 // last one, and no others.
 func TestListEndsWatchersBehindIt(t *testing.T) {
-	d := idleFanout(clocktesting.NewFakeClock(time.Unix(1_000_000, 0)))
-	d.State.Replace(nil, 5)
-	d.advance()
-	snapshot := d.State.Latest()
-	w := addWatcher(t, d, snapshot)
-	require.True(t, d.registry.goLive(w, snapshot.Next()), "the watcher does not go live")
+	d, snapshot := listedFanout()
+	w := addLive(t, d, snapshot)
 
 	require.Empty(t, d.registry.restart(snapshot.Next()), "the watcher has everything before the list")
 	require.Equal(t, []*watcher{w}, d.registry.restart(snapshot.Next()+1))
@@ -69,16 +73,11 @@ func TestListEndsWatchersBehindIt(t *testing.T) {
 // The state follows its storage again before the dispatcher has sent the failure: that ends
 // the watchers of before, and not one that began since.
 func TestFailureEndsNoWatcherThatBeganAfterIt(t *testing.T) {
-	d := idleFanout(clocktesting.NewFakeClock(time.Unix(1_000_000, 0)))
-	d.State.Replace(nil, 5)
-	d.advance()
-	snapshot := d.State.Latest()
-	before := addWatcher(t, d, snapshot)
-	require.True(t, d.registry.goLive(before, snapshot.Next()), "the watcher does not go live")
+	d, snapshot := listedFanout()
+	before := addLive(t, d, snapshot)
 	d.Fail(watch.Event{Type: watch.Error, Object: &metav1.Status{Code: 410}})
 	d.Follow()
-	after := addWatcher(t, d, snapshot)
-	require.True(t, d.registry.goLive(after, snapshot.Next()), "the watcher does not go live")
+	after := addLive(t, d, snapshot)
 
 	d.sendFailures()
 	event, open := <-before.result
@@ -94,15 +93,10 @@ func TestFailureEndsNoWatcherThatBeganAfterIt(t *testing.T) {
 // No event looks up a query whose watchers have all gone, and no watcher's context
 // knows the watcher any more: clients that come and go leave nothing behind.
 func TestNothingIsFiledForWatchersThatHaveEnded(t *testing.T) {
-	d := idleFanout(clocktesting.NewFakeClock(time.Unix(1_000_000, 0)))
-	d.State.Replace(nil, 5)
-	d.advance()
-	snapshot := d.State.Latest()
+	d, snapshot := listedFanout()
 	var watchers []*watcher
 	for range 2 {
-		w := addWatcher(t, d, snapshot)
-		require.True(t, d.registry.goLive(w, snapshot.Next()), "the watcher does not go live")
-		watchers = append(watchers, w)
+		watchers = append(watchers, addLive(t, d, snapshot))
 	}
 	filed := func(position watchcache.Position) (n int) {
 		e := &watchcache.Event{Type: watchcache.Added, Position: position, Element: &watchcache.Element{Key: "/pods/a/b", RV: 6}}

@@ -96,7 +96,8 @@ const (
 
 // rarest returns the required equality that the fewest elements are likely to satisfy: one of
 // an attribute that the resource's author has indexed, and so expects to be selected by,
-// before others; fewer values before more. If no equality is required, it is the one of byNothing, which all have.
+// before others; fewer values before more. If no equality is required, it is the one of
+// byNothing, which all have.
 func (x *Indexes) rarest(q *Query) equality {
 	if !q.recursive {
 		return equality{attribute{kind: byKey}, []string{q.key}}
