@@ -183,7 +183,7 @@ func (a *assembly) beginning() []byte {
 // write writes the list, compressed if the response to w must be.
 func (a *assembly) write(w io.Writer) error {
 	a.sending = true
-	return a.response.write(w, a)
+	return a.response.write(w, a.beginning(), a.long, a)
 }
 
 // writePlain writes the list. The first write is that of a streaming encoder, so
@@ -261,13 +261,14 @@ func (a *assembly) plain(i int) ([]byte, error) {
 	return plain, err
 }
 
-// deflated returns the chunk of a part without its last separator, compressed, and keeps
-// that form.
+// deflated returns the chunk of a part without its last separator, compressed, keeps that
+// form, and releases the part.
 func (a *assembly) deflated(i int) (*deflated, error) {
 	c, err := a.chunk(i)
 	if err != nil {
 		return nil, err
 	}
+	defer a.release(i)
 	has := c.content.Load()
 	if has.deflated != nil {
 		return has.deflated, nil

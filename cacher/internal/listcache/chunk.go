@@ -169,6 +169,8 @@ type content struct {
 	// the same without the last separator.
 	plain    []byte
 	deflated *deflated
+	// rows are those of the last Table that was sent compressed, if the items are metadata.
+	rows *keptRows
 }
 
 // minPatience and maxPatience bound how many lists may find nearly all items of a chunk
@@ -211,7 +213,7 @@ func (c *chunk) size(has *content) int64 {
 	return has.size() + int64(cap(c.ids))*identityBytes + int64(cap(c.ends))*8 + chunkOverhead
 }
 
-func (c *content) size() int64 { return int64(cap(c.plain)) + c.deflated.size() }
+func (c *content) size() int64 { return int64(cap(c.plain)) + c.deflated.size() + c.rows.size() }
 
 // with returns the content together with the forms that other has.
 func (c *content) with(other content) content {
@@ -220,6 +222,9 @@ func (c *content) with(other content) content {
 	}
 	if c.deflated != nil {
 		other.deflated = c.deflated
+	}
+	if other.rows == nil {
+		other.rows = c.rows
 	}
 	return other
 }

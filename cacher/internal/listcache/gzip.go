@@ -266,27 +266,30 @@ func (c *collected) send() error {
 	return nil
 }
 
-// writeMember writes the list after its beginning, compressed. What beginGzip has written,
-// and this, are one member: separators are stored blocks, chunks are the blocks that are
-// kept of them, and the last block has the end of the frame.
-func (a *assembly) writeMember(w io.Writer, begin []byte) error {
+// writeMember writes a list of parts after its beginning, compressed. What beginGzip has
+// written, and this, are one member: separators are stored blocks, parts are the blocks that
+// are kept of them, and the last block has the end of the frame.
+func (f *frame) writeMember(w io.Writer, begin []byte, parts int, deflated func(i int) (*deflated, error)) error {
 	m := member{out: collected{to: w}}
 	m.count(begin)
-	separator := a.frame.syntax.separator()
-	for i := range a.parts {
+	separator := f.syntax.separator()
+	for i := range parts {
 		if i > 0 && len(separator) > 0 {
 			if err := m.stored(separator); err != nil {
 				return err
 			}
 		}
-		d, err := a.deflated(i)
+		d, err := deflated(i)
 		if err == nil {
 			err = m.add(d)
 		}
 		if err != nil {
 			return err
 		}
-		a.release(i)
 	}
-	return m.end(a.frame.tail)
+	return m.end(f.tail)
+}
+
+func (a *assembly) writeMember(w io.Writer, begin []byte) error {
+	return a.frame.writeMember(w, begin, len(a.parts), a.deflated)
 }

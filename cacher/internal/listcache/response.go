@@ -29,13 +29,21 @@ type compressedWriter struct {
 // does not compress.
 const compressedFrom = 128 << 10
 
-// write writes a list to w: compressed, if the server would compress it and w leads to the
-// response. c may be nil.
-func (c *compressedWriter) write(w io.Writer, list *assembly) error {
-	begin := list.beginning()
+// body is a list or a Table that may be sent compressed.
+type body interface {
+	// writePlain writes it as it is, and writeItems without its beginning.
+	writePlain(w io.Writer) error
+	writeItems(w io.Writer) error
+	// writeMember writes it compressed, behind what beginGzip has written of it.
+	writeMember(w io.Writer, begin []byte) error
+}
+
+// write writes a list that begins with begin to w: compressed, if the server would compress
+// it, because it is long, and w leads to the response. c may be nil.
+func (c *compressedWriter) write(w io.Writer, begin []byte, long bool, list body) error {
 	// The server's writer holds back a first write that is as short as that of a
 	// streaming encoder, and compresses a long one itself.
-	if c == nil || !list.long || len(begin) <= streamingWrite || len(begin) > compressedFrom {
+	if c == nil || !long || len(begin) <= streamingWrite || len(begin) > compressedFrom {
 		return list.writePlain(w)
 	}
 	c.offered, c.taken = begin, false

@@ -205,6 +205,10 @@ func (s *Store) put(c *chunk, more content) bool {
 		has.plain = nil
 	}
 	room := s.makeRoom(c.size(&has), has.plain == nil)
+	if !room && has.rows != nil {
+		has.rows = nil
+		room = s.makeRoom(c.size(&has), has.plain == nil)
+	}
 	if !room && has.deflated != nil {
 		has.plain = nil
 		room = s.makeRoom(c.size(&has), true)
@@ -248,7 +252,7 @@ func (s *Store) evict(after, plainAfter int64) bool {
 			return true
 		case has.plain != nil && has.deflated != nil && c.usedPlain.Load() <= plainAfter:
 			s.share.Add(-int64(cap(has.plain)))
-			c.content.Store(&content{deflated: has.deflated})
+			c.content.Store(&content{deflated: has.deflated, rows: has.rows})
 			return true
 		}
 		s.mu.queue.MoveToBack(c.queued)

@@ -41,7 +41,7 @@ func (m *representer) table() (func(io.Writer) error, error) {
 	case err != nil || made == nil:
 		return whole, nil // which says so itself
 	case !f.proven.Load() || checkEach:
-		if !f.prove(made.write, whole) {
+		if !f.prove(made.writePlain, whole) {
 			return whole, nil
 		}
 	}
@@ -95,6 +95,7 @@ type keptTable struct {
 	cells    []byte
 	ends     []int
 	metadata *assembly
+	rows     bytes.Buffer // reused for each chunk
 }
 
 // noObject is how a row ends that has no object.
@@ -163,16 +164,35 @@ func (t *keptTable) encodeCells(rows []metav1.TableRow) error {
 // tableBuffer is about how much of a Table is written at once, in bytes.
 const tableBuffer = 64 << 10
 
-// write writes the table. The first write is as short as that of a streaming
-// encoder (streamingWrite), so that the server compresses the response if it is long.
+// write writes the table, compressed if the response to w must be. Only chunks that are there
+// count for that: the first Table of some objects is compressed by the server.
 func (t *keptTable) write(w io.Writer) error {
+	length := len(t.cells)
+	for i := range t.metadata.parts {
+		if c := t.metadata.parts[i].chunk; c != nil {
+			length += c.length()
+		}
+	}
+	return t.metadata.response.write(w, t.frame.head, length > compressedFrom, t)
+}
+
+// writePlain writes the table. The first write is as short as that of a streaming
+// encoder (streamingWrite), so that the server compresses the response if it is long.
+func (t *keptTable) writePlain(w io.Writer) error {
 	head := t.frame.head
 	first := min(1, len(head))
 	if _, err := w.Write(head[:first]); err != nil {
 		return err
 	}
+	return t.writeRows(w, head[first:])
+}
+
+func (t *keptTable) writeItems(w io.Writer) error { return t.writeRows(w, nil) }
+
+// writeRows writes the rows and the end of the table, after the rest of the beginning.
+func (t *keptTable) writeRows(w io.Writer, before []byte) error {
 	buffer := bytes.NewBuffer(make([]byte, 0, tableBuffer+tableBuffer/4))
-	buffer.Write(head[first:])
+	buffer.Write(before)
 	for i := range t.metadata.parts {
 		p := &t.metadata.parts[i]
 		plain, err := t.metadata.plain(i)
@@ -212,4 +232,61 @@ func (t *keptTable) appendRow(to *bytes.Buffer, p *part, at int, plain []byte) {
 	item := p.chunk.item(plain, at)
 	to.Write(item[:len(item)-len(comma)])
 	to.WriteString(endOfRow)
+}
+
+// keptRows is the compressed rows of a Table, with the metadata of one chunk. The cells of a
+// list hardly ever differ from those of the list before: an age of hours changes once an hour.
+// The rows are used only for equal cells, so that nothing can be stale. A keptRows never changes.
+type keptRows struct {
+	// cells has the rows up to where their objects are, next to each other. Where a row ends
+	// follows from it: "object" is the last member of each.
+	cells []byte
+	// deflated has the rows with separators between them.
+	deflated *deflated
+}
+
+// rowsOverhead is the size of a keptRows without its bytes.
+const rowsOverhead = 32
+
+// size is the memory that r takes, in bytes.
+func (r *keptRows) size() int64 {
+	if r == nil {
+		return 0
+	}
+	return rowsOverhead + int64(cap(r.cells)) + r.deflated.size()
+}
+
+func (t *keptTable) writeMember(w io.Writer, begin []byte) error {
+	return t.frame.writeMember(w, begin, len(t.metadata.parts), t.deflated)
+}
+
+// deflated returns the rows of a part, compressed, and keeps them with its chunk.
+func (t *keptTable) deflated(i int) (*deflated, error) {
+	c, err := t.metadata.chunk(i)
+	if err != nil {
+		return nil, err
+	}
+	defer t.metadata.release(i)
+	p, begin := &t.metadata.parts[i], 0
+	if p.first > 0 {
+		begin = t.ends[p.first-1]
+	}
+	cells := t.cells[begin:t.ends[p.first+len(p.elements)-1]]
+	if kept := c.content.Load().rows; kept != nil && bytes.Equal(kept.cells, cells) {
+		return kept.deflated, nil
+	}
+	plain, err := t.metadata.plain(i)
+	if err != nil {
+		return nil, err
+	}
+	t.rows.Reset()
+	for at := range p.elements {
+		if at > 0 {
+			t.rows.Write(comma)
+		}
+		t.appendRow(&t.rows, p, at, plain)
+	}
+	made := &keptRows{cells: bytes.Clone(cells), deflated: deflate(t.rows.Bytes())}
+	t.metadata.store.complete(c, content{rows: made})
+	return made.deflated, nil
 }
