@@ -20,7 +20,8 @@
 // response leads to the encoder's bytes unchanged (response.go).
 //
 // The encoder also writes lists as metadata and as Tables (representation.go,
-// table.go): metadata comes from chunks, and cells are encoded for each list.
+// table.go): metadata comes from chunks, and cells are encoded for each list. A chunk of
+// metadata also keeps the compressed rows of a Table, for as long as cells stay the same.
 //
 // Lists of custom resources, whose encoder is private to another module, are put into
 // the list that the server writes without items (customresource.go, customresponse.go).
