@@ -22,7 +22,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/bytebudget"
-	"github.com/kube-watchcache/watchcache/internal/race"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
@@ -95,11 +94,7 @@ func runsOf(i *Initial, elements []*watchcache.Element) (runs []*Run) {
 // A client reads what was written to its watch, with whatever flushed, and with or without
 // room to keep it; where initial events are not shared, with whatever left out and in between.
 func TestStreams(t *testing.T) {
-	rounds := uint64(40)
-	if race.Enabled {
-		rounds = 15 // each takes five times as long
-	}
-	for round := range rounds {
+	for round := range uint64(40) {
 		t.Run(fmt.Sprint(round), func(t *testing.T) { requireStreams(t, rand.New(rand.NewPCG(round, 1))) })
 	}
 }

@@ -165,7 +165,7 @@ func (t *keptTable) encodeCells(rows []metav1.TableRow) error {
 const tableBuffer = 64 << 10
 
 // write writes the table, compressed if the response to w must be. Only chunks that are there
-// count for that: the first Table of some objects is compressed by the server.
+// count for that: until metadata is kept, the server compresses.
 func (t *keptTable) write(w io.Writer) error {
 	length := len(t.cells)
 	for i := range t.metadata.parts {
