@@ -69,7 +69,7 @@ func (e *engine) checkConsistency(ctx context.Context) (after time.Duration) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.config.ConsistencyCheckInterval)
 	defer cancel()
-	list := e.trust.lists.Load()
+	list := e.trust.listCount.Load()
 	latest := e.state.Latest()
 	rv, compared := latest.RV(), comparison{cached: latest.All()}
 	if err := e.storedVersions(ctx, rv, compared.visit); err != nil {
@@ -179,8 +179,8 @@ type trust struct {
 	from atomic.Uint64
 	// mended is nil, or the last list that has mended the state at its own resourceVersion.
 	mended atomic.Pointer[mendedState]
-	// lists is how often the state was listed.
-	lists atomic.Uint64
+	// listCount is how often the state was listed.
+	listCount atomic.Uint64
 	// check makes the consistency checker run now.
 	check chan struct{}
 
@@ -262,7 +262,7 @@ func (t *trust) wait(ctx context.Context, patience time.Duration) (relisted bool
 func (t *trust) listed(rv uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.lists.Add(1)
+	t.listCount.Add(1)
 	if t.doubtful() || (rv < t.from.Load() && !t.mu.named) {
 		t.from.Store(rv)
 	}
@@ -274,7 +274,7 @@ func (t *trust) listed(rv uint64) {
 func (t *trust) passed(list, rv uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.lists.Load() != list {
+	if t.listCount.Load() != list {
 		return
 	}
 	t.from.CompareAndSwap(math.MaxUint64, rv)
@@ -290,7 +290,7 @@ func (t *trust) passed(list, rv uint64) {
 func (t *trust) failed(list uint64, differs watchcache.Digest) (after time.Duration, helps bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.lists.Load() != list {
+	if t.listCount.Load() != list {
 		return 0, true // it was
 	}
 	first := !t.mu.failed

@@ -50,21 +50,21 @@ type engine struct {
 	// of them has just woken up, instead of being refused; zero: they don't.
 	warmUntil time.Time
 
-	time      timeline.Timeline
-	state     *watchcache.State
-	kept      func(rv uint64) bool // state.HasSnapshot, as a value that is made once
-	readiness *readiness
-	trust     *trust
-	health    *storageHealth
-	versions  *freshness.VersionRequests
-	waiting   *freshness.WaitingReads
-	admission *freshness.Admission
-	progress  *freshness.ProgressRequester
-	fanout    *dispatch.Fanout
-	lists     *listcache.Store
-	encodings *bytebudget.Share // the lists' half of the budget; SetLimit changes both
-	source    *source.Source
-	errors    *errorLog // the Cacher's
+	time       timeline.Timeline
+	state      *watchcache.State
+	kept       func(rv uint64) bool // state.HasSnapshot, as a value that is made once
+	readiness  *readiness
+	trust      *trust
+	health     *storageHealth
+	versions   *freshness.VersionRequests
+	waiting    *freshness.WaitingReads
+	admission  *freshness.Admission
+	progress   *freshness.ProgressRequester
+	fanout     *dispatch.Fanout
+	chunks     *listcache.Store
+	chunkShare *bytebudget.Share // of EncodingBytes; SetLimit changes that of watchers too
+	source     *source.Source
+	errors     *errorLog // the Cacher's
 	// relistCause is the cause of the next list, a metrics.RelistCause.
 	relistCause atomic.Uint32
 	// failedIndex is the first failure of an indexer since the last second, and
@@ -102,7 +102,7 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 	chunks := listcache.NewStore(ofLists)
 	e := &engine{
 		config: config, metrics: m, log: loggerOf(config.GroupResource), errors: errors, ctx: ctx, cancel: cancel,
-		lists: chunks, encodings: ofLists,
+		chunks: chunks, chunkShare: ofLists,
 		readiness: newReadiness(config.Clock, m), time: timeline.New(config.Clock),
 		trust: &trust{clock: config.Clock, check: make(chan struct{}, 1)},
 	}
@@ -126,7 +126,7 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 	e.fanout = dispatch.New(dispatch.Config{
 		Warn: e.warn, State: e.state, Indexes: e.indexes,
 		Clock: config.Clock, Time: e.time, Metrics: e.metrics, Tasks: &e.tasks, Done: ctx.Done(),
-		Versioner: config.Versioner, NewObject: config.NewFunc, Encodings: ofWatches, Events: config.Lists.Events(), Chunks: chunks,
+		Versioner: config.Versioner, NewObject: config.NewFunc, EncodingShare: ofWatches, Events: config.Lists.Events(), Chunks: chunks,
 		WatchBuffer: config.WatchBuffer, DispatchBudget: config.DispatchBudget, BookmarkInterval: config.BookmarkInterval,
 		InitialEventsTimeout: config.initialTimeout, InitialEventsBytes: config.initialBytes,
 		Doubtful: e.trust.doubtful, EndRevision: func() { e.progress.EndNow() }, EverySecond: e.everySecond,
@@ -140,7 +140,7 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 	e.progress = freshness.NewProgressRequester(freshness.ProgressConfig{
 		Clock: config.Clock, Waiting: e.waiting, Versions: e.versions,
 		Request: e.requestProgress, Supported: e.saysItReports, Unfinished: e.state.Unfinished,
-		Watch: e.openWatch, GaveUp: e.watchHangs, Reports: e.source.Reports, Silent: e.silent, Within: reportsWithin,
+		Watch: e.openWatch, GaveUp: e.watchHangs, Reports: e.source.Reports, OnSilence: e.logSilence, Within: reportsWithin,
 	})
 	return e
 }
@@ -181,7 +181,7 @@ func (e *engine) newMaker() *maker { return &maker{config: &e.config, state: e.s
 
 // everySecond is called by the dispatcher once a second.
 func (e *engine) everySecond() {
-	e.lists.Age(e.time.Now())
+	e.chunks.Age(e.time.Now())
 	e.measure()
 	if err := e.failedIndex.Swap(nil); err != nil {
 		e.warn("index", "An index function has failed. The watch cache has the object under every value of the index: reads by it are right, and slower", *err,
@@ -221,7 +221,7 @@ func (e *engine) measure() {
 	stats := e.state.Stats()
 	e.metrics.SetObjects(stats.Objects)
 	e.metrics.SetBytes(metrics.BytesObjects, stats.ObjectBytes)
-	e.encodings.SetLimit(encodingLimit(&e.config, stats.ObjectBytes))
+	e.chunkShare.SetLimit(encodingLimit(&e.config, stats.ObjectBytes))
 	e.metrics.SetBytes(metrics.BytesEncodings, e.encodingBytes())
 	e.metrics.SetBytes(metrics.BytesWindow, stats.WindowBytes)
 	e.metrics.SetOldestResourceVersion(stats.OldestRV)
@@ -249,12 +249,12 @@ func encodingLimit(config *Config, objects int64) int64 {
 }
 
 // encodingBytes returns the size of all kept serializations.
-func (e *engine) encodingBytes() int64 { return e.fanout.Encodings.Kept() + e.lists.Bytes() }
+func (e *engine) encodingBytes() int64 { return e.fanout.EncodingShare.Kept() + e.chunks.Bytes() }
 
 // replaced is called when the state was listed, at rv.
 func (e *engine) replaced(rv uint64) {
 	e.follow() // first: watches that wait for the list must not get the errors from before it
-	e.lists.Clear()
+	e.chunks.Clear()
 	e.versions.Listed(rv)
 	e.trust.listed(rv)
 	e.metrics.SetResourceVersion(e.state.RV())

@@ -149,7 +149,7 @@ func (f *feed) Replace(_ []any, resourceVersion string) error {
 		// there: it must list.
 		f.fanout.Fail(source.Failure(expiredError(errInconsistent)))
 	}
-	if f.trust.lists.Load() > 0 {
+	if f.trust.listCount.Load() > 0 {
 		f.backfill.end()
 	}
 	if n := f.state.Replace(elements, rv); n > 0 {

@@ -114,8 +114,8 @@ func isEtcds(s storage.Interface) bool {
 	return strings.HasPrefix(t.PkgPath(), "k8s.io/apiserver/pkg/storage/etcd3")
 }
 
-// silent notes that storage answers and reports no progress, or that it reports again.
-func (e *engine) silent(silent bool) {
+// logSilence logs that storage answers and reports no progress, or that it reports again.
+func (e *engine) logSilence(silent bool) {
 	if !silent {
 		e.log.Info("The storage reports progress again. The watch cache serves consistent reads", "resourceVersion", e.state.RV())
 		return

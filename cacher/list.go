@@ -146,7 +146,7 @@ func (e *engine) listSnapshot(ctx context.Context, snapshot *watchcache.Snapshot
 	e.metrics.Listed(seen.evaluated, seen.returned)
 	e.metrics.ReadByIndex(cmp.Or(seen.index, metrics.ByKeys), seen.evaluated)
 	copied := page.elements
-	custom := e.config.Lists.Custom(ctx, e.config.GroupResource, into, e.lists)
+	custom := e.config.Lists.Custom(ctx, e.config.GroupResource, into, e.chunks)
 	if custom != nil && custom.Omit {
 		copied = nil
 	}
@@ -167,7 +167,7 @@ func (e *engine) listSnapshot(ctx context.Context, snapshot *watchcache.Snapshot
 	if custom != nil && !custom.Complete(page.elements) && custom.Omit {
 		return copyItems(l.items, page.elements)
 	}
-	e.config.Lists.Note(ctx, into, page.elements, e.lists)
+	e.config.Lists.Note(ctx, into, page.elements, e.chunks)
 	return nil
 }
 

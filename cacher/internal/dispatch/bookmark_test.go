@@ -35,7 +35,7 @@ func idleFanout(clock *clocktesting.FakeClock) *Fanout {
 		State:   watchcache.New(watchcache.Config{History: time.Hour, WindowBytes: 1 << 40}),
 		Indexes: match.NewIndexes(match.Config{Prefix: "/pods/"}), Clock: clock, Time: timeline.New(clock), Tasks: &tasks.Group{},
 		Versioner: storage.APIObjectVersioner{}, NewObject: func() runtime.Object { return &example.Pod{} },
-		BookmarkInterval: time.Second, Encodings: new(bytebudget.Share),
+		BookmarkInterval: time.Second, EncodingShare: new(bytebudget.Share),
 		EndRevision: func() {}, Doubtful: func() bool { return false }, EverySecond: func() {},
 	})
 }

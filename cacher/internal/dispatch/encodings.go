@@ -11,9 +11,9 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// encodings bounds the serializations that elements keep: the oldest are
+// keptEncodings bounds the serializations that elements keep: the oldest are
 // dropped first, because hardly any client asks for their elements any more.
-type encodings struct {
+type keptEncodings struct {
 	share   *bytebudget.Share
 	events  *listcache.Events // nil if no server shares compressed events
 	metrics *metrics.Resource
@@ -24,8 +24,8 @@ type encodings struct {
 	}
 }
 
-func newEncodings(share *bytebudget.Share, events *listcache.Events, m *metrics.Resource) *encodings {
-	e := &encodings{share: share, events: events, metrics: m}
+func newKeptEncodings(share *bytebudget.Share, events *listcache.Events, m *metrics.Resource) *keptEncodings {
+	e := &keptEncodings{share: share, events: events, metrics: m}
 	share.OnShrink(e.shrink)
 	return e
 }
@@ -38,7 +38,7 @@ type keptEncoding struct {
 }
 
 // of returns the element's serialization with the identifier.
-func (e *encodings) of(element *watchcache.Element, id string, encode func() ([]byte, error)) ([]byte, error) {
+func (e *keptEncodings) of(element *watchcache.Element, id string, encode func() ([]byte, error)) ([]byte, error) {
 	if e.share.None() {
 		e.metrics.Encoded(false)
 		return encode()
@@ -55,7 +55,7 @@ func (e *encodings) of(element *watchcache.Element, id string, encode func() ([]
 	return raw, err
 }
 
-func (e *encodings) keep(made keptEncoding) {
+func (e *keptEncodings) keep(made keptEncoding) {
 	e.mu.Lock()
 	e.mu.kept = append(e.mu.kept, made)
 	e.mu.Unlock()
@@ -63,7 +63,7 @@ func (e *encodings) keep(made keptEncoding) {
 }
 
 // count adds bytes, which may be negative, to those of kept encodings and compressed events.
-func (e *encodings) count(bytes int64) {
+func (e *keptEncodings) count(bytes int64) {
 	e.share.Add(bytes)
 	if bytes > 0 {
 		e.shrink()
@@ -72,7 +72,7 @@ func (e *encodings) count(bytes int64) {
 }
 
 // shrink drops the oldest encodings while the share is exceeded.
-func (e *encodings) shrink() {
+func (e *keptEncodings) shrink() {
 	var drop []keptEncoding
 	e.mu.Lock()
 	for len(e.mu.kept) > 0 && e.share.Over() {

@@ -54,8 +54,8 @@ type Config struct {
 	InitialEventsTimeout time.Duration
 	InitialEventsBytes   int64
 
-	// Encodings is the budget for the serializations of events.
-	Encodings *bytebudget.Share
+	// EncodingShare is the budget for the serializations of events.
+	EncodingShare *bytebudget.Share
 	// Events shares compressed events with the server, nil if it does not.
 	Events *listcache.Events
 	// Chunks keeps the serializations of initial events.
@@ -78,7 +78,7 @@ type Fanout struct {
 	registry   *registry
 	supervisor *supervisor
 	postings   *match.Postings
-	encodings  *encodings
+	encodings  *keptEncodings
 	// park is parkWatcher, but in tests.
 	park func(w *watcher, position watchcache.Position, unsent uint64)
 
@@ -116,7 +116,7 @@ type Fanout struct {
 func New(config Config) *Fanout {
 	f := &Fanout{
 		Config: config, postings: match.NewPostings(config.Indexes, config.State),
-		encodings: newEncodings(config.Encodings, config.Events, config.Metrics),
+		encodings: newKeptEncodings(config.EncodingShare, config.Events, config.Metrics),
 		wake:      make(chan struct{}, 1), everyone: make(chan chan struct{}),
 		limits: rounds.Current(),
 	}

@@ -25,7 +25,7 @@ import (
 // or not; see dispatched.
 type object struct {
 	element   *watchcache.Element
-	encodings *encodings
+	encodings *keptEncodings
 }
 
 var (

@@ -81,11 +81,11 @@ type ProgressConfig struct {
 	// for each one that is given up because it hangs.
 	Watch  func() Watch
 	GaveUp func(after time.Duration)
-	// Reports tries whether storage reports progress to another watch. Silent is called
+	// Reports tries whether storage reports progress to another watch. OnSilence is called
 	// with true when storage reports none although it answers, and with false when
 	// it does again.
-	Reports func(context.Context) bool
-	Silent  func(silent bool)
+	Reports   func(context.Context) bool
+	OnSilence func(silent bool)
 	// Within is how long a report takes of storage that takes its time; 0: it does not.
 	Within time.Duration
 }
@@ -107,7 +107,7 @@ func (p *ProgressRequester) fallSilent() {
 		p.pause = silentPause
 	}
 	p.silent.Store(true)
-	p.config.Silent(true)
+	p.config.OnSilence(true)
 }
 
 // hear returns once storage is not silent.
@@ -124,7 +124,7 @@ func (p *ProgressRequester) hear(ctx context.Context) {
 		}
 		p.reported = p.config.Clock.Now()
 		p.silent.Store(false)
-		p.config.Silent(false)
+		p.config.OnSilence(false)
 		if w := p.config.Watch(); w != nil && p.config.Versions.Highest() > p.config.Waiting.At() {
 			w.GiveUp() // the watch hung, and not storage
 		}

@@ -210,7 +210,7 @@ func (s *stream) first(options metav1.ListOptions) (*Watch, error) {
 // notStreamed notes that the storage has not streamed its state: it is not asked to the
 // next time, and never again if it takes no notice of being asked.
 func (s *Source) notStreamed(failure watch.Event) {
-	if failure == silent || failure == endless {
+	if failure == ignored || failure == endless {
 		s.unstreamed.Store(true)
 	}
 	s.listNext.Store(true)

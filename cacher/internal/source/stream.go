@@ -36,10 +36,10 @@ var (
 	ended = Failure(errors.New("the storage's watch ended"))
 	// hung is how a storage watch ends because it hangs and was given up.
 	hung = Failure(errors.New("the storage's watch hangs: it is behind the storage and brings nothing"))
-	// silent and endless are how a storage watch ends whose storage takes no
+	// ignored and endless are how a storage watch ends whose storage takes no
 	// notice of the request for the initial state: the watch brings nothing, or
 	// reports progress and not the end of the initial events.
-	silent  = Failure(errors.New("the storage does not stream its state"))
+	ignored = Failure(errors.New("the storage does not stream its state"))
 	endless = Failure(errors.New("the storage does not mark the end of its state"))
 	// malformed is how a storage watch ends that brings an event which the Reflector would
 	// leave out, and log with the object.
@@ -182,7 +182,7 @@ func (s *stream) passInitial(from *Watch) (failure watch.Event, ok bool) {
 			passed++
 			continue
 		}
-		if failure != silent || passed == 0 {
+		if failure != ignored || passed == 0 {
 			return failure, false
 		}
 		silence.Reset(initialPatience)
@@ -208,7 +208,7 @@ func (s *stream) passOne(from *Watch, silence <-chan time.Time) (failure watch.E
 	case <-from.hung:
 		return hung, false
 	case <-silence:
-		return silent, false
+		return ignored, false
 	case <-s.source.resync:
 		if s.over() {
 			return Failure(s.ctx.Err()), false
