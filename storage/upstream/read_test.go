@@ -280,6 +280,16 @@ func TestWrites(t *testing.T) {
 	out := &example.Pod{}
 	require.NoError(t, s.GuaranteedUpdate(t.Context(), "/pods/a/x", out, false, nil, set("3"), old))
 	require.Equal(t, "3", out.Labels["v"])
+	// Nor is one that an update leaves as it is, which the live object is not.
+	require.NoError(t, s.GuaranteedUpdate(t.Context(), "/pods/a/x", out, false, nil, func(o runtime.Object, _ storage.ResponseMeta) (runtime.Object, *uint64, error) {
+		o.(*example.Pod).Labels["v"] = "1"
+		return o, nil, nil
+	}, old.DeepCopy()))
+	live := &example.Pod{}
+	require.NoError(t, s.Get(t.Context(), "/pods/a/x", storage.GetOptions{}, live))
+	require.Equal(t, "1", live.Labels["v"])
+	require.Equal(t, live, out)
+	out = update(t, s, "a/x", "3")
 	// The same again writes nothing.
 	same := &example.Pod{}
 	require.NoError(t, s.GuaranteedUpdate(t.Context(), "/pods/a/x", same, false, nil, set("3"), nil))

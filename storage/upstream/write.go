@@ -5,6 +5,7 @@ package upstream
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -57,8 +58,8 @@ func (s *Store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 				return err
 			}
 		}
-		err := s.update(ctx, key, before, out, preconditions, update)
-		if err == nil || ctx.Err() != nil || (live && !lost.again(err, before)) { // a suggestion may be old
+		err := s.update(ctx, key, before, out, preconditions, update, live)
+		if err == nil || (live && (ctx.Err() != nil || !lost.again(err, before))) { // a suggestion may be old
 			return err
 		}
 	}
@@ -78,8 +79,14 @@ func (r *race) again(err error, before runtime.Object) bool {
 	return true
 }
 
-// update tries one update of the object before; one without a version does not exist.
-func (s *Store) update(ctx context.Context, key string, before, out runtime.Object, preconditions *storage.Preconditions, update storage.UpdateFunc) error {
+// errSuggested is how an update ends that would leave a suggestion as it is: only the object
+// itself can show whether there is nothing to write.
+var errSuggested = errors.New("the update changes nothing of an object that may be old")
+
+// update tries one update of the object before; one without a version does not exist. live: it
+// comes from the upstream.
+func (s *Store) update(ctx context.Context, key string, before, out runtime.Object, preconditions *storage.Preconditions,
+	update storage.UpdateFunc, live bool) error {
 	of, err := s.object(key, false)
 	if err != nil {
 		return err
@@ -104,10 +111,13 @@ func (s *Store) update(ctx context.Context, key string, before, out runtime.Obje
 	if err := versioner.UpdateObject(after, rv); err != nil {
 		return err
 	}
-	if equality.Semantic.DeepEqual(before, after) {
-		return assign(out, before)
+	if !equality.Semantic.DeepEqual(before, after) {
+		return s.write(ctx, key, http.MethodPut, of, after, out)
 	}
-	return s.write(ctx, key, http.MethodPut, of, after, out)
+	if !live {
+		return errSuggested
+	}
+	return assign(out, before)
 }
 
 // Delete implements storage.Interface. An object with finalizers, or with a grace period,
