@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httputil"
@@ -31,27 +32,27 @@ type front struct {
 	codecs   runtime.NegotiatedSerializer
 	maxWatch time.Duration
 	// withOwn forwards with the relay's credentials, withClients with the client's bearer
-	// token; nil without --pass-through.
-	withOwn, withClients *httputil.ReverseProxy
+	// token, and upgrades does so by HTTP/1.1; the last two are nil without --pass-through.
+	withOwn, withClients, upgrades *httputil.ReverseProxy
 }
 
 func newFront(s *server, codecs runtime.NegotiatedSerializer, o *options) (*front, error) {
 	f := &front{server: s, codecs: codecs, maxWatch: o.maxWatch}
-	var err error
+	var err, failed error
 	if f.withOwn, err = f.proxy(s.upstream, "authorization", "impersonate-", "x-remote-"); err == nil && o.passThrough {
-		f.withClients, err = f.proxy(rest.AnonymousClientConfig(s.upstream), "x-remote-")
+		clients := rest.AnonymousClientConfig(s.upstream)
+		f.withClients, err = f.proxy(clients, "x-remote-")
+		clients.NextProtos = []string{"http/1.1"} // HTTP/2 has no upgrade to SPDY
+		f.upgrades, failed = f.proxy(clients, "x-remote-")
 	}
-	return f, err
+	return f, errors.Join(err, failed)
 }
 
 // proxy forwards requests to the upstream, without the client's headers of these prefixes.
 func (f *front) proxy(config *rest.Config, without ...string) (*httputil.ReverseProxy, error) {
-	target, _, err := rest.DefaultServerUrlFor(config)
-	if err != nil {
-		return nil, err
-	}
+	target, _, wrong := rest.DefaultServerUrlFor(config)
 	transport, err := rest.TransportFor(config)
-	if err != nil {
+	if err := errors.Join(wrong, err); err != nil {
 		return nil, err
 	}
 	return &httputil.ReverseProxy{
@@ -79,11 +80,14 @@ func (f *front) chain(api http.Handler, c *genericapiserver.Config) http.Handler
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, err := c.RequestInfoResolver.NewRequestInfo(r)
-		if err == nil && f.passes(info, r) {
+		switch {
+		case err != nil || !f.passes(info, r):
+			served.ServeHTTP(w, r)
+		case r.Header.Get("Upgrade") != "":
+			f.upgrades.ServeHTTP(w, r)
+		default:
 			f.withClients.ServeHTTP(w, r)
-			return
 		}
-		served.ServeHTTP(w, r)
 	})
 }
 
@@ -186,7 +190,7 @@ func plain(r *http.Request) bool { return r.URL.RawPath == "" && path.Clean(r.UR
 // boundWatch returns a request for a watch that ends in time, and when its resource
 // disappears. end must be called afterwards. The upstream does not know the time.
 func (f *front) boundWatch(of *resource, r *http.Request, forwarded bool) (bound *http.Request, end func()) {
-	ctx, cancel := context.WithCancel(r.Context())
+	ctx, cancel := context.WithTimeout(r.Context(), f.maxWatch+time.Second) // an upstream may look at no timeoutSeconds
 	of.watches.Store(&ctx, cancel)
 	bound = r.WithContext(ctx)
 	query, most := r.URL.Query(), int64(f.maxWatch/time.Second)

@@ -130,7 +130,7 @@ func (s *server) describe(ctx context.Context, names []string, secrets bool) (ma
 	if err != nil {
 		return nil, fmt.Errorf("the version of the upstream %s: %w", s.upstream.Host, err)
 	}
-	// The types of this program have all fields that an upstream has which is not newer.
+	// The types of this program have the fields of an upstream that is not newer; see README.md.
 	ours := version.MustParseGeneric(baseversion.DefaultKubeBinaryVersion)
 	known := theirs.Major() == ours.Major() && theirs.Minor() <= ours.Minor()
 	groups, lists, err := s.discovery.ServerGroupsAndResources()

@@ -4,6 +4,7 @@ package relay
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -258,16 +259,60 @@ func TestRevokedRight(t *testing.T) {
 			opened = append(opened, response)
 		}
 	}
+	u.intercept(func(w http.ResponseWriter, r *http.Request) bool { // an upstream that looks at no timeout
+		if !strings.Contains(r.URL.RawQuery, "unbounded") {
+			return false
+		}
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		return true
+	})
+	unbounded := begin(within(t), t, client, http.MethodGet, config.Host+path+"?watch=1&unbounded", "", asTable)
 	u.allow(nil)
 	for _, response := range opened {
 		_, _ = finish(t, response)
 	}
+	_, err := io.Copy(io.Discard, unbounded.Body)
+	require.NotErrorIs(t, err, context.DeadlineExceeded, "the watch goes on")
+	require.NoError(t, unbounded.Body.Close())
 	until(t, "bob's watches are refused", func() bool {
 		response := begin(within(t), t, client, http.MethodGet, config.Host+path+"?watch=1", "")
 		return response.Body.Close() == nil && response.StatusCode == http.StatusForbidden
 	})
 	code, body := r.ask(t, "alice", path+"?"+brief)
 	require.Equal(t, http.StatusOK, code, body)
+}
+
+// exec, attach and port-forward begin with an upgrade, which HTTP/2 does not have.
+func TestPassesUpgrades(t *testing.T) {
+	noLeaks(t)
+	u := startUpstream(t, apiserver.Ours)
+	u.intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "/exec") {
+			return false
+		}
+		connection, buffered, _ := http.NewResponseController(w).Hijack()
+		defer connection.Close()
+		_, _ = fmt.Fprintf(connection, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n%s", r.Header.Get("Upgrade"), r.Header.Get("Authorization"))
+		_, _ = io.Copy(connection, buffered)
+		return true
+	})
+	r := u.startKnowing(t, "--pass-through")
+	config := r.as(t, u.users, "alice", "")
+	config.NextProtos = []string{"http/1.1"}
+	for _, protocol := range []string{"SPDY/3.1", "websocket"} {
+		response := begin(within(t), t, apiserver.Connect(t, config), http.MethodPost, config.Host+"/api/v1/namespaces/a/pods/x/exec", "", "Connection:Upgrade", "Upgrade:"+protocol)
+		require.Equal(t, http.StatusSwitchingProtocols, response.StatusCode, protocol)
+		stream := response.Body.(io.ReadWriteCloser)
+		_, err := stream.Write([]byte(" says hello"))
+		require.NoError(t, err)
+		const want = "Bearer alice says hello"
+		got := make([]byte, len(want))
+		_, err = io.ReadFull(stream, got)
+		require.NoError(t, err)
+		require.Equal(t, want, string(got), protocol)
+		require.NoError(t, stream.Close())
+	}
 }
 
 // A request that is passed through has the client's token, and neither the relay's token nor
