@@ -114,7 +114,7 @@ func (i *installation) serveForm(api http.Handler, w http.ResponseWriter, r *htt
 	if !ok {
 		return false
 	}
-	ctx, end := i.lists.Represent(r.Context(), form)
+	ctx, end := i.lists.Represent(request.WithNamespace(r.Context(), info.Namespace), form)
 	defer end()
 	inner := r.WithContext(ctx)
 	inner.Header = r.Header.Clone()

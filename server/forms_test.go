@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -177,7 +178,7 @@ func (c *copyingStorage) ConvertToTable(ctx context.Context, object, options run
 	table, err := c.Store.ConvertToTable(ctx, object, options)
 	if err == nil && len(table.Rows) > 10 {
 		table.Rows = append(table.Rows[5:], table.Rows[2])
-		table.Rows[1].Cells = append(table.Rows[1].Cells, "<own>", nil, 1.5, map[string]any{"a": int64(1)})
+		table.Rows[1].Cells = append(table.Rows[1].Cells, request.NamespaceValue(ctx), "<own>", nil, 1.5, map[string]any{"a": int64(1)})
 		table.Rows[2].Conditions = []metav1.TableRowCondition{{Type: metav1.RowCompleted, Status: metav1.ConditionTrue, Message: `"object":null}`}}
 	}
 	return table, err
@@ -206,6 +207,7 @@ func TestFormsOfAStorageOfItsOwn(t *testing.T) {
 			}
 			for range 4 {
 				for _, accept := range []string{asTable, asKubectl, asPartial, asInformer} {
+					s.expectSameForm(t, "/apis/"+example.GroupName+"/v1/namespaces/ns1/pods", accept, false)
 					got := s.expectSameForm(t, "/apis/"+example.GroupName+"/v1/pods", accept, false)
 					wantError := c.fail && (accept == asTable || accept == asKubectl)
 					require.Equal(t, wantError, got.status != http.StatusOK)

@@ -5,6 +5,7 @@ package listcache
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -81,17 +82,20 @@ func (s *customServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.write(w, r, list)
 }
 
+func (s *customServer) handler(compressed bool) http.Handler {
+	return s.listings.CustomResources(s, func(*http.Request) (CustomList, bool) {
+		asked := s.form
+		asked.Resource, asked.Gzip = pandas, compressed
+		return asked, true
+	})
+}
+
 func (s *customServer) get(t *testing.T, compressed bool) *httptest.ResponseRecorder {
 	t.Helper()
 	s.asked = 0
 	recorder := httptest.NewRecorder()
 	r := request(t, compressed)
-	s.listings.CustomResources(s, func(*http.Request) (CustomList, bool) {
-		asked := s.form
-		asked.Resource, asked.Gzip = pandas, compressed
-		return asked, true
-	}).
-		ServeHTTP(recorder, r)
+	s.handler(compressed).ServeHTTP(recorder, r)
 	require.Equal(t, request(t, compressed).Header, r.Header, "nobody else sees what the server is asked")
 	require.Equal(t, "/?a=b", r.URL.String())
 	return recorder
@@ -142,25 +146,34 @@ func TestCustomResourcesAreForTheRequestsList(t *testing.T) {
 	require.Len(t, s.list(ctx).Items, 200)
 }
 
-// A handler that writes nothing because its client has gone says nothing about the server.
+// A client that goes away, before a list is sent or meanwhile, says nothing about the server.
 func TestListOfAClientThatHasGone(t *testing.T) {
-	s := newCustomServer(200)
-	for range 4 {
-		s.expect(t, false)
-	}
-	write := s.write
-	ctx, cancel := context.WithCancel(t.Context())
-	s.write = func(w http.ResponseWriter, _ *http.Request, _ *unstructured.UnstructuredList) {
-		w.WriteHeader(http.StatusOK)
+	for _, before := range []bool{true, false} {
+		s := newCustomServer(200)
+		for range 4 {
+			s.expect(t, false)
+		}
+		write := s.write
+		ctx, cancel := context.WithCancel(t.Context())
+		s.write = func(w http.ResponseWriter, _ *http.Request, list *unstructured.UnstructuredList) {
+			var b bytes.Buffer
+			_ = customJSON.Encode(list, &b)
+			w.WriteHeader(http.StatusOK)
+			if before {
+				cancel()
+			} else if _, err := w.Write(b.Bytes()); err != nil {
+				_, _ = w.Write([]byte(`{"kind":"Status"}`)) // as k8s.io/apiserver does
+			}
+		}
+		s.handler(false).ServeHTTP(brokenConnection{httptest.NewRecorder()}, request(t, false).WithContext(ctx))
 		cancel()
+		require.False(t, s.store.customFormat(s.form).refused.Load(), "the format is refused for good")
+		s.write = write
+		s.expect(t, false)
+		require.Zero(t, s.written)
 	}
-	s.listings.CustomResources(s, func(*http.Request) (CustomList, bool) {
-		asked := s.form
-		asked.Resource = pandas
-		return asked, true
-	}).ServeHTTP(httptest.NewRecorder(), request(t, false).WithContext(ctx))
-	require.False(t, s.store.customFormat(s.form).refused.Load(), "the format is refused for good")
-	s.write = write
-	s.expect(t, false)
-	require.Zero(t, s.written)
 }
+
+type brokenConnection struct{ http.ResponseWriter }
+
+func (brokenConnection) Write([]byte) (int, error) { return 0, errors.New("the connection is broken") }

@@ -143,6 +143,7 @@ func (w *customWriter) hold(p []byte) (int, error) {
 	}
 	w.answered = true
 	if err := w.send(); err != nil {
+		w.failed = true
 		return 0, err
 	}
 	return len(p), nil
