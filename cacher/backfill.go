@@ -228,7 +228,7 @@ func (e *engine) readBefore(ctx context.Context, p *past, version uint64, object
 	take := func(object runtime.Object) error { return p.takeBefore(object, missing) }
 	switch {
 	case len(missing) == 0:
-		return e.source.StateAt(ctx, e.config.ResourcePrefix+"-", version, 0, take) // no object has that key
+		return e.source.StateAt(ctx, e.config.ResourcePrefix+"-", version, 0, take) // an error if the version is gone: no object has that key
 	case len(missing) > objects/backfillListed:
 		return e.source.StateAt(ctx, e.config.ResourcePrefix, version, listPageSize, take)
 	}

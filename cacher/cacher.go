@@ -71,7 +71,7 @@ func (c *Cacher) startEngine(ctx context.Context) *engine {
 	if ctx != c.lifecycle.ctx {
 		e.warmUntil = c.config.Clock.Now().Add(c.config.FreshnessTimeout)
 		c.metrics.WokenUp()
-		e.log.V(linesOfLife).Info("A request wakes the watch cache", "user", inLine(clientOf(ctx).User, clientText))
+		e.log.V(lifecycleLevel).Info("A request wakes the watch cache", "user", inLine(clientOf(ctx).User, clientText))
 		if err := c.estimateSizes(); err != nil {
 			e.warn("sizes", "The sizes of objects won't be estimated. The watch cache reports their number only", err,
 				"do not enable a size estimator on the storage below the cache, or set DisableSizeEstimation")
@@ -118,6 +118,6 @@ func (c *Cacher) Stop() {
 	first := c.lifecycle.stop()
 	c.metrics.Forget()
 	if first {
-		loggerOf(c.config.GroupResource).V(linesOfLife).Info("The watch cache was stopped")
+		loggerOf(c.config.GroupResource).V(lifecycleLevel).Info("The watch cache was stopped")
 	}
 }

@@ -103,7 +103,7 @@ func (e *engine) notCompared(err error) {
 	const message = "The watch cache could not be compared with its storage. The comparison is tried again"
 	switch {
 	case apierrors.IsResourceExpired(err):
-	case e.health.inDoubt():
+	case e.health.unresponsive():
 		e.noteError(message, err)
 	default:
 		e.warn("compare", message, err, "look at the error, and at ConsistencyCheckInterval if a comparison takes longer than that")

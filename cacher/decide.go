@@ -10,9 +10,9 @@ import (
 
 // How a read is answered.
 const (
-	// readLatest: from the newest snapshot, once it is at rv or later.
+	// readLatest: from the latest snapshot, once it is at rv or later.
 	readLatest = metrics.DecisionLatest
-	// readConsistent: from the newest snapshot, once it is as new as storage
+	// readConsistent: from the latest snapshot, once it is as new as storage
 	// was at some time after the read arrived.
 	readConsistent = metrics.DecisionConsistent
 	// readExact: from the snapshot at exactly rv.
@@ -83,11 +83,11 @@ type decision struct {
 	from string
 	// limited: there is a limit, and it applies.
 	limited bool
-	// bounded: storage answers a few of the LISTs that ask at the same time, for
+	// needsAdmission: storage answers a few of the LISTs that ask at the same time, for
 	// the cache can't shield it; the others are refused.
-	bounded bool
-	// late: storage answers a GET that has waited for the cache in vain.
-	late bool
+	needsAdmission bool
+	// afterWait: storage answers a GET that has waited for the cache in vain.
+	afterWait bool
 }
 
 // served reports whether the cache answers.
@@ -102,7 +102,7 @@ func decide(o *readOptions, s *readState) decision {
 	}
 	d := decideReady(o, s)
 	switch {
-	case s.ready, d.kind == readDelegate && !d.bounded:
+	case s.ready, d.kind == readDelegate && !d.needsAdmission:
 		return d
 	case !o.list || (o.limit > 0 && !o.selective):
 		return decision{kind: readDelegate}
@@ -138,7 +138,7 @@ func decideConsistent(o *readOptions, s *readState, from string, served bool) de
 	case !served:
 		return decision{kind: readDelegate}
 	case s.doubtful:
-		return decision{kind: readDelegate, bounded: o.list}
+		return decision{kind: readDelegate, needsAdmission: o.list}
 	}
 	return decision{kind: readConsistent, from: from, limited: o.limited()}
 }

@@ -236,7 +236,7 @@ func (r *decideRule) expected(c decideCase) string {
 		case "token":
 			d.rv = decideVersions[c.next]
 		case "bounded":
-			d.bounded = true
+			d.needsAdmission = true
 		case "limited":
 			d.limited = c.limit == "limit" && c.rv != "0"
 		}

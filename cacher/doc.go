@@ -20,7 +20,7 @@
 //		return err
 //	}
 //
-// # The way of an event
+// # The path of an event
 //
 // internal/source watches the wrapped storage for a client-go Reflector; feed.go applies
 // each event to the state machine of package watchcache; internal/dispatch follows the
@@ -28,7 +28,7 @@
 // and sends without blocking. A watcher whose channel is full is parked and catches up
 // from its position: no queue stands between the feed and the dispatcher.
 //
-// # The way of a read
+// # The path of a read
 //
 // decide.go decides from the options and the cache's state alone; internal/freshness
 // asks storage for the version that a consistent read needs, and waits for the cache to
@@ -43,8 +43,7 @@
 //     storage may carry several events, which have its resourceVersion in common.
 //   - floor: for a namespace, or a value of an index, the last event that has left
 //     the window. A watch of that value misses nothing if it begins there or later.
-//   - group: the watchers with one selection. An event is evaluated once for a
-//     group.
+//   - group: the watchers with one query. An event is evaluated once for a group.
 //   - live: a watcher that receives events from the dispatcher as they come.
 //   - parked: a watcher that is not live, because it has just begun or because
 //     its client is slow. Events are replayed from its position until it has caught
@@ -53,7 +52,7 @@
 //     events. Each event has a position of its own.
 //   - progress: storage's statement that its watch has brought all events up to a
 //     resourceVersion.
-//   - selection: the key or key prefix and the selectors of a watch or a list.
+//   - query: the key or key prefix and the selectors of a watch or a list.
 //   - snapshot: the immutable state at one resourceVersion. Reads and the initial
 //     events of watches are served from one.
 //   - window: the latest events. Watches resume, and earlier versions are rebuilt,

@@ -73,8 +73,8 @@ type engine struct {
 	// unlisted counts the lists in a row that have failed while storage answered. The
 	// Reflector's goroutine has it.
 	unlisted int
-	// aiding and asking: the goroutine of aside or ask is under way.
-	aiding, asking atomic.Bool
+	// adapting and asking: the goroutine of adapt or ask is running.
+	adapting, asking atomic.Bool
 	// toldAt is when storage has last told its version, on the timeline.
 	toldAt atomic.Int64
 	// askedAt is when mustAsk was last true, likewise. The dispatcher's goroutine has it.
@@ -90,9 +90,9 @@ type engine struct {
 
 // assemble makes an engine of its parts. Nothing runs yet.
 func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
-	var reportsWithin time.Duration
+	var reportDelay time.Duration
 	if slow, ok := config.Storage.(capability.SlowReporter); ok {
-		reportsWithin = slow.ReportsWithin()
+		reportDelay = slow.ReportsWithin()
 	}
 	if p, ok := config.Storage.(capability.ListPreferrer); ok && p.PrefersLists() {
 		config.listStorage = true
@@ -133,14 +133,14 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 	})
 	e.source = source.New(source.Config{
 		Storage: config.Storage, Prefix: config.ResourcePrefix, NewList: config.NewListFunc, NewFill: func() source.Fill { return newFill(&e.tasks, e.newMaker) },
-		Resource: config.GroupResource.String(), Clock: config.Clock, Tasks: &e.tasks, List: config.listStorage, Within: reportsWithin,
+		Resource: config.GroupResource.String(), Clock: config.Clock, Tasks: &e.tasks, ListOnly: config.listStorage, ReportDelay: reportDelay,
 		Begins:  func() { e.fillBegan.Store(int64(e.time.Now())) },
 		Relists: e.relists, Broke: e.watchBroke, StaysBroken: e.watchStaysBroken, Undeliverable: e.undeliverable,
 	})
 	e.progress = freshness.NewProgressRequester(freshness.ProgressConfig{
 		Clock: config.Clock, Waiting: e.waiting, Versions: e.versions,
 		Request: e.requestProgress, Supported: e.saysItReports, Unfinished: e.state.Unfinished,
-		Watch: e.openWatch, GaveUp: e.watchHangs, Reports: e.source.Reports, OnSilence: e.logSilence, Within: reportsWithin,
+		Watch: e.openWatch, GaveUp: e.watchHangs, Reports: e.source.Reports, OnSilence: e.logSilence, ReportDelay: reportDelay,
 	})
 	return e
 }
@@ -187,7 +187,7 @@ func (e *engine) everySecond() {
 		e.warn("index", "An index function has failed. The watch cache has the object under every value of the index: reads by it are right, and slower", *err,
 			"look at this function of the resource's indexers, or at the object that it fails for")
 	}
-	e.once(&e.aiding, e.aside)
+	e.once(&e.adapting, e.adapt)
 	if e.mustAsk() {
 		e.once(&e.asking, e.ask)
 	}
@@ -205,9 +205,9 @@ func (e *engine) once(running *atomic.Bool, f func()) {
 	}
 }
 
-// aside adds our counts to the metrics of the shipped cacher, where each LIST takes a call,
+// adapt adds our counts to the metrics of the shipped cacher, where each LIST takes a call,
 // and builds indexes.
-func (e *engine) aside() {
+func (e *engine) adapt() {
 	e.metrics.PassOn()
 	for _, change := range e.indexes.Adapt(e.state, e.time.Now()) {
 		e.logIndex(change)
@@ -253,7 +253,7 @@ func (e *engine) encodingBytes() int64 { return e.fanout.EncodingShare.Kept() + 
 
 // replaced is called when the state was listed, at rv.
 func (e *engine) replaced(rv uint64) {
-	e.follow() // first: watches that wait for the list must not get the errors from before it
+	e.endPause() // first: watches that wait for the list must not get the errors from before it
 	e.chunks.Clear()
 	e.versions.Listed(rv)
 	e.trust.listed(rv)

@@ -59,10 +59,10 @@ var (
 	// errAway ends a read that only storage can answer.
 	errAway = own("storage has not answered")
 	// errOwnTime ends a read whose own deadline is near.
-	errOwnTime = own("the time that this request has is over, and storage had not answered by then")
+	errOwnTime = own("the deadline of this request is near, and storage has not answered")
 	// errNoVersion is shared by all reads that waited for a failed version request,
 	// whose own error may name the key of one of them.
-	errNoVersion = own("storage did not tell its resourceVersion")
+	errNoVersion = own("storage returned no resourceVersion")
 )
 
 // fault is an error in the cache's own words, perhaps about another error.

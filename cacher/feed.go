@@ -89,7 +89,7 @@ func (f *feed) apply(typ watchcache.EventType, obj any) error {
 	f.metrics.SetResourceVersion(complete)
 	f.waiting.Reached(complete)
 	if f.progress.Changed(); complete < element.RV {
-		f.progress.WatchOut()
+		f.progress.RevisionOpen()
 	}
 	f.fanout.WakeUp()
 	return nil
@@ -122,7 +122,7 @@ func (f *feed) Bookmark(resourceVersion string) error {
 // given its objects to a fill, so that the Reflector has none of them.
 func (f *feed) Replace(_ []any, resourceVersion string) error {
 	f.health.heard(f.time.Now())
-	filled, ok := f.source.Filled().(*fill)
+	filled, ok := f.source.TakeFill().(*fill)
 	if !ok {
 		return faultf(nil, "the list of %s at resourceVersion %q was not kept", f.config.GroupResource, resourceVersion)
 	}

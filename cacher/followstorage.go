@@ -28,7 +28,7 @@ const (
 	// quietTimeouts times StorageTimeout is the silence after which storage is asked
 	// whether it is there. A server has many quiet caches.
 	quietTimeouts = 3
-	// askFirst is how long storage is in doubt, at most, before it is asked, and
+	// askFirst is how long storage is unresponsive, at most, before it is asked, and
 	// askInDoubt the pause between two questions from then on.
 	askFirst   = 5 * time.Second
 	askInDoubt = 2 * time.Second
@@ -51,13 +51,13 @@ func (e *engine) reflect(ctx context.Context, reflector *cache.Reflector) {
 
 // mustAsk reports whether storage must be asked for its version now. The answer shows a
 // restored backup, and an outage: etcd's client does not end a watch when the connection is
-// lost. A doubt that is over soon costs no request, but storage that nobody asks anything
+// lost. An outage that is over soon costs no request, but storage that nobody asks anything
 // would count as lost. The dispatcher calls mustAsk once a second.
 func (e *engine) mustAsk() bool {
 	now, timeout := e.time.Now(), e.config.StorageTimeout
-	switch doubt, _, _ := e.health.doubt(); {
+	switch silence, _, _ := e.health.outage(); {
 	case now-e.askedAt >= historyInterval:
-	case now-e.askedAt >= askInDoubt && e.health.inDoubt() && doubt+time.Second >= min(timeout/2, askFirst):
+	case now-e.askedAt >= askInDoubt && e.health.unresponsive() && silence+time.Second >= min(timeout/2, askFirst):
 	case now-e.askedAt >= timeout && e.health.silence() >= quietTimeouts*timeout:
 	default:
 		return false
@@ -157,10 +157,10 @@ func (e *engine) undeliverable(err error) {
 	e.fanout.Fail(source.Failure(undeliverableStatus(err)))
 }
 
-// follow ends a pause: storage was listed.
-func (e *engine) follow() {
+// endPause ends a pause: storage was listed.
+func (e *engine) endPause() {
 	e.unlisted = 0
-	e.fanout.Follow()
+	e.fanout.ClearFailure()
 	e.waiting.Pause(false)
 	e.readiness.pause(nil)
 }
@@ -211,7 +211,7 @@ func (e *engine) watchStaysBroken(err error) {
 func (e *engine) watchHangs(after time.Duration) {
 	if suppressed, ok := e.errors.due("hangs", e.config.Clock.Now()); ok {
 		klog.InfoS("The watch of the storage hangs: it is behind the storage and brings nothing. The watch cache opens another one",
-			"resource", e.config.GroupResource, "resourceVersion", e.waiting.At(), "storage", e.versions.Highest(), "waited", after.Round(time.Millisecond), "suppressed", suppressed)
+			"resource", e.config.GroupResource, "resourceVersion", e.waiting.At(), "storageResourceVersion", e.versions.Highest(), "waited", after.Round(time.Millisecond), "suppressed", suppressed)
 	}
 }
 
@@ -235,7 +235,7 @@ func (e *engine) requestProgress(ctx context.Context) error {
 
 // storageIsLost reports whether the log has said that storage does not answer.
 func (e *engine) storageIsLost() bool {
-	_, _, lost := e.health.doubt()
+	_, _, lost := e.health.outage()
 	return lost
 }
 

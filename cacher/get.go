@@ -108,7 +108,7 @@ func (e *engine) element(ctx context.Context, key string, d decision) (element *
 // Retry-After if storage has not reached the version either.
 func (e *engine) getElsewhere(ctx context.Context, o *readOptions, d decision, why error, get storedGet) (metrics.Decision, error) {
 	return e.elsewhere(ctx, o, d, why, func(ctx context.Context) error {
-		if d.late && !o.unset {
+		if d.afterWait && !o.unset {
 			if err := e.storageHas(ctx, o.rv, why); err != nil {
 				return err
 			}

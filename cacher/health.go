@@ -18,25 +18,25 @@ import (
 )
 
 // storageHealth knows whether storage answers. Events, bookmarks, lists and answers are
-// signs of life. Storage is in doubt from a request that failed until the next one, and
-// lost if it was in doubt for the whole of timeout.
+// signs of life. Storage is unresponsive from a request that failed until the next sign of
+// life, and lost once it has been unresponsive for timeout.
 type storageHealth struct {
 	time    timeline.Timeline
 	timeout time.Duration
-	// lost and back are called without locks, with the time for which storage was in
-	// doubt and the last error.
+	// lost and back are called without locks, with the time for which storage was
+	// unresponsive and the last error.
 	lost func(silence time.Duration, err error)
 	back func(silence time.Duration)
 
 	heardAt atomic.Int64 // the last sign of life, in nanoseconds on the timeline
 	// refusing is since when version requests fail, likewise; 0: they don't.
 	refusing atomic.Int64
-	// doubtful: storage is in doubt. Written with mu held.
-	doubtful atomic.Bool
+	// unanswered: storage is unresponsive. Written with mu held.
+	unanswered atomic.Bool
 
 	mu struct {
 		sync.Mutex
-		since  time.Duration // of the doubt, on the timeline
+		since  time.Duration // of the outage, on the timeline
 		err    error         // the last one
 		isLost bool
 		reads  map[*boundedRead]bool // which wait for storage
@@ -58,12 +58,12 @@ func newStorageHealth(t timeline.Timeline, timeout time.Duration) *storageHealth
 // heard notes a sign of life at a time on the timeline.
 func (h *storageHealth) heard(now time.Duration) {
 	h.heardAt.Store(int64(now))
-	if !h.doubtful.Load() {
+	if !h.unanswered.Load() {
 		return
 	}
 	h.mu.Lock()
 	wasLost, silence := h.mu.isLost, now-h.mu.since
-	h.doubtful.Store(false)
+	h.unanswered.Store(false)
 	h.mu.isLost, h.mu.err = false, nil
 	h.mu.Unlock()
 	if wasLost {
@@ -79,7 +79,7 @@ func (h *storageHealth) failed(asked time.Duration, err error) {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		err = errNoAnswer // the request was given up
 	}
-	if h.doubtful.Load() {
+	if h.unanswered.Load() {
 		if err != errNoAnswer {
 			h.mu.err = err
 		}
@@ -89,7 +89,7 @@ func (h *storageHealth) failed(asked time.Duration, err error) {
 		return
 	}
 	h.mu.since, h.mu.err = asked, err
-	h.doubtful.Store(true)
+	h.unanswered.Store(true)
 }
 
 // silence returns the time since the last sign of life.
@@ -97,13 +97,13 @@ func (h *storageHealth) silence() time.Duration {
 	return max(0, h.time.Now()-time.Duration(h.heardAt.Load()))
 }
 
-func (h *storageHealth) inDoubt() bool { return h.doubtful.Load() }
+func (h *storageHealth) unresponsive() bool { return h.unanswered.Load() }
 
-// doubt returns for how long storage is in doubt, the last error, and whether it is lost.
-func (h *storageHealth) doubt() (silence time.Duration, err error, lost bool) {
+// outage returns for how long storage has been unresponsive, the last error, and whether it is lost.
+func (h *storageHealth) outage() (silence time.Duration, err error, lost bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.doubtful.Load() {
+	if h.unanswered.Load() {
 		silence, err, lost = h.time.Now()-h.mu.since, h.mu.err, h.mu.isLost
 	}
 	return silence, err, lost
@@ -112,13 +112,13 @@ func (h *storageHealth) doubt() (silence time.Duration, err error, lost bool) {
 // look finds out whether storage is lost, and ends the reads that have waited for a lost
 // storage for grace. The dispatcher calls look once a second.
 func (h *storageHealth) look(grace time.Duration) {
-	if !h.doubtful.Load() {
+	if !h.unanswered.Load() {
 		return
 	}
 	h.mu.Lock()
 	now := h.time.Now()
 	silence, err := now-h.mu.since, h.mu.err
-	if !h.doubtful.Load() || silence < h.timeout {
+	if !h.unanswered.Load() || silence < h.timeout {
 		h.mu.Unlock()
 		return
 	}
@@ -300,8 +300,8 @@ func (s *readyState) why() error {
 	return s.err
 }
 
-// listable reports whether the cache waits for nothing but storage. One that is
-// stopped waits for nothing at all.
+// listable reports whether no object that can't be delivered prevents a list; it is true
+// of a cache that is stopped.
 func (s *readyState) listable() bool { return s.stopped || !s.unlistable }
 
 // refusal returns the error for a request that a cache which is not ready turns away: 429

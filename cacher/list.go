@@ -153,7 +153,7 @@ func (e *engine) listSnapshot(ctx context.Context, snapshot *watchcache.Snapshot
 	if err := copyItems(l.items, copied); err != nil {
 		return err
 	}
-	token, remaining, err := page.rest(snapshot, &q, l)
+	token, remaining, err := page.continuation(snapshot, &q, l)
 	if err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func (p *page) full() bool {
 // rest returns the continue token for the next page, "" after the last one, and the
 // number of items it leaves, as far as that is known without evaluating a selector. The
 // token has the same bytes as the shipped cacher's.
-func (p *page) rest(snapshot *watchcache.Snapshot, q *match.Query, l storedList) (token string, remaining *int64, err error) {
+func (p *page) continuation(snapshot *watchcache.Snapshot, q *match.Query, l storedList) (token string, remaining *int64, err error) {
 	if !p.more {
 		return "", nil, nil
 	}

@@ -16,27 +16,27 @@ import (
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
-// linesOfLife is the log level of the life of a cache: Kubernetes recommends to run
+// lifecycleLevel is the log level of the life of a cache: Kubernetes recommends to run
 // servers at level 2, which shows changes of state that explain later lines. Level 0 is
 // for errors that a person must repair, never for routine: a server may have hundreds of
 // caches.
-const linesOfLife = 2
+const lifecycleLevel = 2
 
 // logListed logs that storage was listed. became: there was no state for the time after.
 func (e *engine) logListed(cause metrics.RelistCause, became bool, after time.Duration) {
 	stats := e.state.Stats()
 	values := []any{"cause", cause.String(), "objects", stats.Objects, "resourceVersion", stats.RV}
 	if became {
-		e.log.V(linesOfLife).Info("The watch cache is ready", append([]any{"after", after.Round(time.Millisecond).String()}, values...)...)
+		e.log.V(lifecycleLevel).Info("The watch cache is ready", append([]any{"after", after.Round(time.Millisecond).String()}, values...)...)
 	} else if e.readiness.ready() {
-		e.log.V(linesOfLife).Info("The watch cache has listed its storage again", values...)
+		e.log.V(lifecycleLevel).Info("The watch cache has listed its storage again", values...)
 	}
 }
 
 // logBackfill logs the result of a backfill from a version, and how long it took.
 func (e *engine) logBackfill(wanted uint64, took time.Duration, err error) {
 	stats := e.state.Stats()
-	log := e.log.V(linesOfLife).WithValues("wanted", wanted, "after", took.Round(time.Millisecond).String(), "from", stats.OldestRV)
+	log := e.log.V(lifecycleLevel).WithValues("wanted", wanted, "after", took.Round(time.Millisecond).String(), "from", stats.OldestRV)
 	if err != nil {
 		log.Info("The watch cache could not get the storage's history of the time before its window. Watches from there get 410",
 			"reason", withoutContent(err, e.config.ResourcePrefix).Error())
@@ -47,7 +47,7 @@ func (e *engine) logBackfill(wanted uint64, took time.Duration, err error) {
 
 // logIndex logs that an index was built or dropped, or could not be built.
 func (e *engine) logIndex(change match.Adapted) {
-	log := e.log.V(linesOfLife).WithValues("index", inLine(change.Index, clientText), "bytes", change.Bytes)
+	log := e.log.V(lifecycleLevel).WithValues("index", inLine(change.Index, clientText), "bytes", change.Bytes)
 	switch {
 	case change.Dropped:
 		log.Info("The watch cache has dropped an index: it saves reads less than it costs, or there is no room for it")
@@ -61,7 +61,7 @@ func (e *engine) logIndex(change match.Adapted) {
 // slept is called when an idle cache has ended its engine.
 func (c *Cacher) slept() {
 	c.metrics.FellAsleep()
-	loggerOf(c.config.GroupResource).V(linesOfLife).Info("The watch cache fell asleep: no request has used it. The next one wakes it",
+	loggerOf(c.config.GroupResource).V(lifecycleLevel).Info("The watch cache fell asleep: no request has used it. The next one wakes it",
 		"idleTimeout", c.config.IdleTimeout.String())
 }
 

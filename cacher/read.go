@@ -57,10 +57,10 @@ func (e *engine) route(ctx context.Context, o *readOptions) (d decision, why err
 	switch {
 	case d.kind == readRefuse && o.list && !e.readiness.now().listable():
 		// An object can't be listed; this LIST may be of others.
-		return decision{kind: readDelegate, bounded: true}, e.readiness.refusal()
+		return decision{kind: readDelegate, needsAdmission: true}, e.readiness.refusal()
 	case d.kind == readRefuse:
 		return d, e.readiness.refusal()
-	case d.bounded:
+	case d.needsAdmission:
 		return d, errDoubtful
 	}
 	return d, nil
@@ -85,9 +85,9 @@ func (e *engine) reroute(ctx context.Context, o *readOptions, d decision, err er
 	case errors.Is(err, context.DeadlineExceeded):
 		return d, tooLargeError(d.rv, e.waiting.At()) // likewise
 	case !o.list:
-		return decision{kind: readDelegate, late: true}, err
+		return decision{kind: readDelegate, afterWait: true}, err
 	case d.kind == readConsistent:
-		return decision{kind: readDelegate, bounded: true}, err
+		return decision{kind: readDelegate, needsAdmission: true}, err
 	}
 	return d, err
 }
@@ -98,7 +98,7 @@ func (e *engine) elsewhere(ctx context.Context, o *readOptions, d decision, why 
 	if isCacheOnly(ctx) {
 		return d.kind, errNotCached
 	}
-	if d.bounded {
+	if d.needsAdmission {
 		leave := e.admission.Enter()
 		if leave == nil {
 			e.metrics.StaleRead(metrics.StaleRefused)
@@ -107,14 +107,14 @@ func (e *engine) elsewhere(ctx context.Context, o *readOptions, d decision, why 
 		}
 		defer leave()
 	}
-	if d.bounded || d.late {
+	if d.needsAdmission || d.afterWait {
 		e.metrics.StaleRead(metrics.StaleFromStorage)
 	}
 	e.metrics.Read(o.verb(), d.kind)
 	switch {
 	case d.kind != readDelegate:
 		return d.kind, why
-	case d.bounded, d.late, e.health.inDoubt():
+	case d.needsAdmission, d.afterWait, e.health.unresponsive():
 		return d.kind, e.health.bound(ctx, fromStorage)
 	}
 	return d.kind, fromStorage(ctx)
@@ -304,7 +304,7 @@ func (e *engine) observed(ctx context.Context, o *observation, read *readOptions
 		values = append(values, attribute.String("error", reasonOf(err)))
 	}
 	tracing.SpanFromContext(ctx).AddEvent("Read from the watch cache", values...)
-	if log := e.log.V(linesOfLife); took >= slowRead && log.Enabled() {
+	if log := e.log.V(lifecycleLevel); took >= slowRead && log.Enabled() {
 		line := make([]any, 0, 2*len(values))
 		for _, v := range values {
 			line = append(line, string(v.Key), v.Value.AsInterface())

@@ -72,7 +72,7 @@ func (e *engine) status(q status.Query) Status {
 	if now.paused != nil {
 		s.Paused = &status.Error{Summary: summaryPaused, Message: publicText(now.paused), Time: now.pausedSince}
 	}
-	if silence, why, lost := e.health.doubt(); lost {
+	if silence, why, lost := e.health.outage(); lost {
 		s.Lost = &status.Error{Summary: summaryLost, Message: publicText(why), Time: e.config.Clock.Now().Add(-silence)}
 	}
 	s.Watchers, s.Watches = e.fanout.Watches(q)

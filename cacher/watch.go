@@ -86,7 +86,7 @@ func (e *engine) refusedWatch(err error, opts storage.ListOptions) error {
 		return e.readiness.refusal()
 	case errors.Is(err, errNoProgress), apierrors.IsResourceExpired(err):
 		return nil
-	case storage.IsTooLargeResourceVersion(err) && opts.ResourceVersion != "" && !e.health.inDoubt():
+	case storage.IsTooLargeResourceVersion(err) && opts.ResourceVersion != "" && !e.health.unresponsive():
 		return nil // storage may never reach that version
 	case errors.Is(err, errDoubtful):
 		return refusedError(errDoubtful.Error(), freshness.RetrySeconds)

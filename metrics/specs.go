@@ -185,10 +185,10 @@ var specs = []spec{
 		High:    "The window is short for the rate of changes: watches of everything that resume as far back get 410.",
 	}},
 	{NameEnded, Counter, func(v view) any { return v.ended[:] }, Description{
-		Help:   "Watches that ended, by reason: stopped by the client, deadline reached, position expired, cache relisted, storage unable to deliver an event (failed), parked for too long, initial events not taken for too long (stalled), initial events that kept too much memory (heavy), or cache shut down.",
+		Help:   "Watches that ended, by reason: stopped by the client, deadline reached, position expired, cache relisted, storage unable to deliver an event (failed), initial events not taken for too long (stalled), initial events that kept too much memory (heavy), or cache shut down.",
 		Labels: []Label{{"reason", endReasons[:]}},
 		Normal: "stopped and deadline.",
-		High:   "expired, parked, stalled, heavy: slow clients. relist: see watchcache_relists_total. failed: see watchcache_paused.",
+		High:   "expired, stalled, heavy: slow clients. relist: see watchcache_relists_total. failed: see watchcache_paused.",
 	}},
 	{NameReads, Counter, func(v view) any { return v.reads[:] }, Description{
 		Help:   "GET and LIST requests by the way they were answered: from the latest state, at an exact version, by a continue token, as fresh as storage, delegated to storage, or refused.",

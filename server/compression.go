@@ -16,12 +16,13 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// withCompression serves lists and watches in the compressed form that is kept of them.
+// withKeptBytes serves lists and watches from kept bytes, compressed where the server would
+// compress them.
 // Watches of the groups of InstallAPIGroup share their initial events where the API's
 // handler reads the watch of a cache as it is. A registry's Decorator, or a storage that
 // filters its watches, gets private copies.
-func (i *installation) withCompression(api http.Handler) http.Handler {
-	compressed := i.lists.Serve(api, i.asks)
+func (i *installation) withKeptBytes(api http.Handler) http.Handler {
+	compressed := i.lists.Serve(api, i.classify)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if i.mayShare(r) {
 			r = r.WithContext(i.lists.ShareInitialEvents(r.Context()))
@@ -30,12 +31,12 @@ func (i *installation) withCompression(api http.Handler) http.Handler {
 	})
 }
 
-// asks returns the verb of a LIST or WATCH of a resource that InstallAPIGroup has installed,
+// classify returns the verb of a LIST or WATCH of a resource that InstallAPIGroup has installed,
 // and whether the server, of itself, would compress a long answer: whether the request
 // accepts gzip by the server's own rule, and the server's feature is on. That is
 // APIResponseCompression for a LIST, and WatchListCompression for a WATCH, which has to
 // begin with the whole state and the bookmark behind it.
-func (i *installation) asks(r *http.Request) (verb string, compressed bool) {
+func (i *installation) classify(r *http.Request) (verb string, compressed bool) {
 	if _, _, served := i.servedBy(r, "list"); served != nil {
 		return "list", answersCompressed(r)
 	}

@@ -38,9 +38,8 @@ type rawAnswer struct {
 	encoding []string // the transfer encoding
 }
 
-// request sends a request as it is, over the given version of HTTP.
-func sendRaw(t testing.TB, served *httptest.Server, method, path string, header http.Header, http2 bool) rawAnswer {
-	t.Helper()
+// rawTransport leaves bodies as the server sends them.
+func rawTransport(served *httptest.Server, http2 bool) *http.Transport {
 	transport := served.Client().Transport.(*http.Transport).Clone()
 	transport.DisableCompression = true
 	if !http2 {
@@ -48,6 +47,13 @@ func sendRaw(t testing.TB, served *httptest.Server, method, path string, header 
 		transport.Protocols.SetHTTP1(true)
 		transport.TLSClientConfig.NextProtos = []string{"http/1.1"}
 	}
+	return transport
+}
+
+// sendRaw sends a request as it is, over the given version of HTTP.
+func sendRaw(t testing.TB, served *httptest.Server, method, path string, header http.Header, http2 bool) rawAnswer {
+	t.Helper()
+	transport := rawTransport(served, http2)
 	defer transport.CloseIdleConnections()
 	r, err := http.NewRequestWithContext(t.Context(), method, served.URL+path, nil)
 	require.NoError(t, err)

@@ -40,13 +40,7 @@ type streamed struct {
 // unless members says that there may be many.
 func openStream(t testing.TB, served *httptest.Server, path string, header http.Header, http2, members bool) *streamed {
 	t.Helper()
-	transport := served.Client().Transport.(*http.Transport).Clone()
-	transport.DisableCompression = true
-	if !http2 {
-		transport.Protocols = &http.Protocols{}
-		transport.Protocols.SetHTTP1(true)
-		transport.TLSClientConfig.NextProtos = []string{"http/1.1"}
-	}
+	transport := rawTransport(served, http2)
 	t.Cleanup(transport.CloseIdleConnections)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, served.URL+path, nil)
@@ -241,7 +235,7 @@ func TestWatchesThatUpgradeAreLeftAlone(t *testing.T) {
 			if upgrade != "" {
 				r.Header.Set("Upgrade", upgrade)
 			}
-			verb, compressed := installed.asks(r)
+			verb, compressed := installed.classify(r)
 			require.Equal(t, upgrade == "", verb == "watch")
 			require.Equal(t, upgrade == "" && encoding == "gzip" && serverCompressesWatches, compressed)
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/kube-watchcache/watchcache/debug"
 )
 
-// withPage serves debug.Path beside the API, to clients that the filters of the server
-// let through, and gives each watch its client.
+// withPage serves debug.Path beside the API, to clients that the filters of the server let
+// through, gives each watch its client, and refuses new watches of a server that ends.
 func (i *installation) withPage(api http.Handler, c *genericapiserver.Config) http.Handler {
 	page := debug.New(debug.Config{Caches: i.all, Authorizer: c.Authorization.Authorizer})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -121,7 +121,7 @@ func addHandlers(config *genericapiserver.Config, installed *installation) {
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
 		api = installed.customLists.CustomResources(api, customResourceList)
 		api = installed.withForms(api)
-		api = installed.withCompression(api)
+		api = installed.withKeptBytes(api)
 		return build(installed.withPage(api, c), c)
 	}
 }
@@ -142,7 +142,7 @@ var errNotInstalled = errors.New("the watch cache is not installed on this Confi
 // identify a resource.
 func (g *getter) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
 	options, err := g.inner.GetRESTOptions(resource, example)
-	g.installed.ask(resource)
+	g.installed.markKnown(resource)
 	if err == nil && g.installed.cached(resource) && !isUndecorated(options.Decorator) {
 		options.Decorator = g.decorator
 	}

@@ -155,8 +155,8 @@ func (i *installation) observe(decorate generic.StorageDecorator) generic.Storag
 // last bookmark.
 const bookmarkTime = 2 * time.Second
 
-// bookmark tells the clients of all watches where they are, before the server ends
-// the watches: other servers then have all that the clients still need.
+// bookmark sends each live watch that has asked for bookmarks a last one, before the server
+// ends the watches: other servers then have all that the clients still need.
 func (i *installation) bookmark() error {
 	ctx, cancel := context.WithTimeout(context.Background(), bookmarkTime)
 	defer cancel()
@@ -201,8 +201,8 @@ func (i *installation) check(*http.Request) error {
 	return nil
 }
 
-// ask records that a resource's options were asked for.
-func (i *installation) ask(resource schema.GroupResource) {
+// markKnown records that a resource's options were asked for.
+func (i *installation) markKnown(resource schema.GroupResource) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.mu.unknown = slices.DeleteFunc(i.mu.unknown, func(r schema.GroupResource) bool { return r == resource })

@@ -140,7 +140,7 @@ func TestSwitchOfAGroup(t *testing.T) {
 				for _, resource := range []string{"pods", "carp"} {
 					info := &request.RequestInfo{IsResourceRequest: true, Verb: verb, APIGroup: version.Group, APIVersion: version.Version, Resource: resource}
 					r := httptest.NewRequestWithContext(request.WithRequestInfo(t.Context(), info), http.MethodGet, "/", nil)
-					asked, _ := i.asks(r)
+					asked, _ := i.classify(r)
 					require.Equal(t, test.served[resource] != nil, asked == verb, "%s of %s", verb, resource)
 				}
 			}

@@ -13,9 +13,9 @@ import (
 // change is no addition. Call PinOldest before at is taken, so that the window does not
 // move on meanwhile. received is the time of the events, as Event.Received.
 //
-// Backfill believes nothing: the changes must lead, key by key, from before to what at
-// has, and all that at has above from must be of them. The error is otherwise ErrGap, and
-// the state as it was. The error is ErrExpired if at is not the oldest snapshot any more.
+// Backfill verifies the changes: key by key they must lead from the elements of before to
+// those of at, and explain each element of at that is newer than from. The error is otherwise
+// ErrGap, and the state as it was. The error is ErrExpired if at is not the oldest snapshot any more.
 //
 // Unlike the methods of the writer, Backfill may be called on any goroutine. The caller
 // must not write to the elements any more.
@@ -34,8 +34,8 @@ func (s *State) Backfill(at *Snapshot, from uint64, changes []Change, before map
 		return Applied{}, fmt.Errorf("%d events before the window, which has room for %d: %w", len(events), room, ErrExpired)
 	case from <= w.listed && w.first > w.begun &&
 		len(events)-sort.Search(len(events), func(i int) bool { return events[i].RV > w.listed }) != int(w.first-w.begun):
-		// Positions of events that have left the window, and come again, stay.
-		return Applied{}, fmt.Errorf("since resourceVersion %d other events have left the window than the source has: %w", w.listed, ErrGap)
+		// An event that has left the window must come back at its old position.
+		return Applied{}, fmt.Errorf("since resourceVersion %d the source has other events than have left the window: %w", w.listed, ErrGap)
 	}
 	w.prepend(events, from)
 	s.mu.floors.base = min(s.mu.floors.base, from)
@@ -85,7 +85,7 @@ func backfilled(at *Snapshot, from uint64, changes []Change, before map[string]*
 	}
 	for _, e := range events {
 		if e.Previous != nil {
-			e.Previous.seal() // in at is none that was replaced
+			e.Previous.seal() // at has no replaced elements
 		}
 		if e != last[e.Element.Key] || e.Type == Deleted {
 			e.Element.seal()
@@ -102,7 +102,7 @@ func leadTo(at *Snapshot, from uint64, last map[string]*Event) (err error) {
 		switch {
 		case e == nil && element.RV <= from:
 		case e == nil || e.Type == Deleted || e.RV != element.RV:
-			err = fmt.Errorf("%q is at resourceVersion %d, of which the history does not tell: %w", element.Key, element.RV, ErrGap)
+			err = fmt.Errorf("%q is at resourceVersion %d, which the history lacks: %w", element.Key, element.RV, ErrGap)
 		default:
 			e.Element = element
 		}

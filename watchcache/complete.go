@@ -33,7 +33,7 @@ func (s *State) completeLocked(rv uint64) {
 	}
 	if rv > s.mu.rv {
 		s.mu.rv = rv
-		s.newest.Store(nil)
+		s.withTail.Store(nil)
 	}
 	s.mu.complete = rv
 	s.latest.Store(nil)
@@ -66,9 +66,9 @@ func (s *State) appliedLocked(c Change) bool {
 	return false
 }
 
-// newestLocked returns the snapshot of the trees as they are.
-func (s *State) newestLocked() *Snapshot {
-	if newest := s.newest.Load(); newest != nil {
+// withTailLocked returns the snapshot of the trees as they are.
+func (s *State) withTailLocked() *Snapshot {
+	if newest := s.withTail.Load(); newest != nil {
 		return newest
 	}
 	if s.published == nil {
@@ -79,6 +79,6 @@ func (s *State) newestLocked() *Snapshot {
 	newest := &Snapshot{
 		rv: s.mu.rv, next: s.mu.window.next, base: s.published, kept: s.mu.kept,
 	}
-	s.newest.Store(newest)
+	s.withTail.Store(newest)
 	return newest
 }

@@ -15,8 +15,8 @@ type Interest struct {
 	Required []Requirement
 }
 
-// Requirement is a condition on the values that an event has by one of
-// Config.Floors, given by its place there.
+// Requirement is a condition on the values that an event has by one of Config.Floors.
+// Floor is an index into it.
 type Requirement struct {
 	Floor  int
 	Values []string
@@ -158,15 +158,15 @@ func (s *State) PositionFor(rv uint64, of *Interest) (p Position, beyond bool, e
 	switch {
 	case rv >= w.dropped:
 		return w.after(rv), false, nil
-	case rv >= s.mu.floors.base && s.wholeLocked(rv, of):
+	case rv >= s.mu.floors.base && s.hasAllLocked(rv, of):
 		return w.first, true, nil
 	}
 	return 0, false, expired(rv, w.dropped)
 }
 
-// wholeLocked reports whether the window has all events of interest after rv, which
+// hasAllLocked reports whether the window has all events of interest after rv, which
 // is not below the base of the floors.
-func (s *State) wholeLocked(rv uint64, of *Interest) bool {
+func (s *State) hasAllLocked(rv uint64, of *Interest) bool {
 	if of.Key != "" {
 		// An object that is there was last changed at its own resourceVersion.
 		if found := s.mu.trees.primary.get(0, of.Key); found != nil && found.RV <= rv {

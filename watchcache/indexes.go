@@ -20,7 +20,7 @@ const catchUpBatch = 64
 // AddIndex and DropIndex may be called on any goroutine, but one at a time.
 func (s *State) AddIndex(index Index, most int64) (bytes int64, err error) {
 	s.mu.Lock()
-	newest := s.newestLocked()
+	newest := s.withTailLocked()
 	s.mu.Unlock()
 	tree := index.build(newest.All())
 	if bytes := tree.bytes(); bytes > most {

@@ -16,7 +16,7 @@ func (s *State) RV() uint64 {
 // resourceVersion, so one object is always complete. Get makes no snapshot, which would
 // cost the writer more than a lock for reading.
 func (s *State) Get(key string) (*Element, uint64) {
-	if newest := s.newest.Load(); newest != nil {
+	if newest := s.withTail.Load(); newest != nil {
 		return newest.Get(key), newest.rv
 	}
 	s.mu.RLock()
@@ -34,7 +34,7 @@ func (s *State) Latest() *Snapshot {
 	defer s.mu.Unlock()
 	latest := s.latest.Load()
 	if latest == nil {
-		latest = s.newestLocked()
+		latest = s.withTailLocked()
 		if complete := s.mu.complete; complete < s.mu.rv {
 			// No error: the tail leaves the window only once a later resourceVersion is complete.
 			latest, _ = latest.earlier(complete, s.mu.window.after(complete), s.sinceLocked, nil)

@@ -72,9 +72,9 @@ type State struct {
 	}
 
 	// latest is the snapshot at complete, nil after any change of its content.
-	// newest is the snapshot of the trees, with the tail, nil after any change of
+	// withTail is the snapshot of the trees, with the tail, nil after any change of
 	// them.
-	latest, newest atomic.Pointer[Snapshot]
+	latest, withTail atomic.Pointer[Snapshot]
 	// published is a clone of the trees, nil after any change of them; guarded by mu.
 	published *base
 	// dispatched is the position after the last dispatched event.
@@ -181,7 +181,7 @@ func (c Change) fits(previous *Element) error {
 // changedLocked drops what was made of the trees before they changed.
 func (s *State) changedLocked() {
 	s.published = nil
-	s.newest.Store(nil)
+	s.withTail.Store(nil)
 }
 
 // Progress declares that the source will send no more changes at or below rv. The error

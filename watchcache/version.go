@@ -41,7 +41,7 @@ func (s *State) AtUntil(done <-chan struct{}, rv uint64) (*Snapshot, error) {
 // PinSnapshot keeps a snapshot that a continue token names, however far the window has
 // moved on, as long as it is read at least once within Config.History; but not after its
 // compaction, not after a Replace, and no more than eight snapshots.
-func (s *State) PinSnapshot(snapshot *Snapshot) { snapshot.kept.promise(snapshot, s.now.Load()) }
+func (s *State) PinSnapshot(snapshot *Snapshot) { snapshot.kept.pin(snapshot, s.now.Load()) }
 
 // HasSnapshot reports whether At has the snapshot at rv, even if the window no longer
 // has its events.
@@ -56,7 +56,7 @@ func (s *State) HasSnapshot(rv uint64) bool {
 // checks of At under the lock: Replace may have been called since.
 func (s *State) makeVersion(done <-chan struct{}, rv uint64) (*Snapshot, error) {
 	s.mu.Lock()
-	newest, next, complete, dropped := s.newestLocked(), s.mu.window.after(rv), s.mu.complete, s.mu.window.dropped
+	newest, next, complete, dropped := s.withTailLocked(), s.mu.window.after(rv), s.mu.complete, s.mu.window.dropped
 	s.mu.Unlock()
 	switch {
 	case rv > complete:
@@ -123,11 +123,11 @@ type keptSnapshots struct {
 }
 
 type keptSnapshot struct {
-	rv       uint64
-	used     int64 // the caller's time at the last use
-	promised bool
+	rv     uint64
+	used   int64 // the caller's time at the last use
+	pinned bool
 
-	// made is closed once snapshot and err are set; nil if promised.
+	// made is closed once snapshot and err are set; nil if pinned.
 	made     chan struct{}
 	snapshot *Snapshot
 	err      error
@@ -143,7 +143,7 @@ func (k *keptSnapshots) get(rv uint64, now int64, done <-chan struct{}, build fu
 			k.fill(entry, build)
 			return entry.snapshot, entry.err
 		}
-		if !entry.promised {
+		if !entry.pinned {
 			select {
 			case <-entry.made: // even if done is closed, too
 			default:
@@ -188,12 +188,12 @@ func (k *keptSnapshots) entry(rv uint64, now int64) (entry *keptSnapshot, mine b
 	return entry, mine
 }
 
-// promise keeps a snapshot that readers were given a continue token for.
-func (k *keptSnapshots) promise(s *Snapshot, now int64) {
+// pin keeps a snapshot that readers were given a continue token for.
+func (k *keptSnapshots) pin(s *Snapshot, now int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	// An entry that there is may be incomplete still, and fail.
-	k.putLocked(&keptSnapshot{rv: s.rv, used: now, promised: true, snapshot: s})
+	k.putLocked(&keptSnapshot{rv: s.rv, used: now, pinned: true, snapshot: s})
 }
 
 // putLocked puts the entry first, in place of the one at its resourceVersion, and removes
@@ -203,7 +203,7 @@ func (k *keptSnapshots) putLocked(entry *keptSnapshot) {
 	k.mu.entries = slices.Insert(k.mu.entries, 0, entry)
 	alike := 0
 	for i, e := range k.mu.entries {
-		if e.promised != entry.promised {
+		if e.pinned != entry.pinned {
 			continue
 		}
 		if alike++; alike > maxKept {

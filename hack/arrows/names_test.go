@@ -51,11 +51,11 @@ func TestNamesInPages(t *testing.T) {
 	}
 	architecture, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
 	require.NoError(t, err)
-	for _, way := range []string{"One event's way", "One read's way"} {
-		steps := rows(string(architecture), way)
-		require.NotEmpty(t, steps, "there is no table under %q", way)
+	for _, path := range []string{"The path of an event", "The path of a read"} {
+		steps := rows(string(architecture), path)
+		require.NotEmpty(t, steps, "there is no table under %q", path)
 		for _, name := range tree.astray(steps) {
-			t.Errorf("%s leads to %s, which does not exist", way, name)
+			t.Errorf("%s leads to %s, which does not exist", path, name)
 		}
 	}
 }
@@ -187,7 +187,7 @@ func (n names) hasFile(name string) bool {
 	return false
 }
 
-// astray returns what the steps of a way name and the tree does not have: a path
+// astray returns what the steps of a path name and the tree does not have: a path
 // in the second column, a file in the third one. A name without a folder belongs
 // to the folder of the path before it in the row.
 func (n names) astray(steps [][]string) []string {

@@ -29,7 +29,7 @@ func (f *Fanout) WakeUp() {
 // RevisionEnds notifies the dispatcher that the events so far are complete: bookmarks may
 // have waited for that. It never blocks.
 func (f *Fanout) RevisionEnds() {
-	if f.late.Load() {
+	if f.bookmarksWait.Load() {
 		f.WakeUp()
 	}
 }
@@ -46,16 +46,16 @@ type storageFailure struct {
 }
 
 // Fail ends the watchers, each once it is live and has everything before it,
-// with the error that the storage gives instead of the next event, until Follow
+// with the error that the storage gives instead of the next event, until ClearFailure
 // is called. It never blocks.
 func (f *Fanout) Fail(failure watch.Event) {
 	f.failing.Store(&storageFailure{event: failure})
 	f.WakeUp()
 }
 
-// Follow undoes Fail: the state follows the storage again. An error that was not sent
+// ClearFailure undoes Fail: the state follows the storage again. An error that was not sent
 // yet still is, to the watchers of before.
-func (f *Fanout) Follow() {
+func (f *Fanout) ClearFailure() {
 	if failure := f.failing.Load(); failure != nil {
 		failure.last.CompareAndSwap(0, max(1, f.registry.lastOpened()))
 		f.WakeUp()
@@ -128,7 +128,7 @@ func (f *Fanout) advance() bool {
 	if n > 0 {
 		f.last = f.read[n-1].RV
 	}
-	if f.late.Load() && through >= f.last {
+	if f.bookmarksWait.Load() && through >= f.last {
 		f.sendDueBookmarks(f.Time.Now())
 	}
 	if n == 0 {
@@ -175,7 +175,7 @@ func (f *Fanout) skip() {
 	if lost >= stats.Start {
 		f.Warn("ceiling", "The window has reached its ceiling before its events were dispatched. The watch cache ends the watchers that miss some",
 			fmt.Errorf("%d events were not dispatched to %d watchers", f.cursor-lost, len(behind)),
-			"give the server more CPU, or a larger window; clients list and watch again")
+			"give the server more CPU, or raise WindowBytes; clients list and watch again")
 	}
 	for _, w := range behind {
 		if lost < stats.Start {
@@ -197,7 +197,7 @@ func (f *Fanout) tick() {
 	live, catchingUp := f.registry.counts()
 	f.supervisor.tick(catchingUp)
 	f.Metrics.SetWatchers(metrics.WatcherLive, live)
-	if f.through < f.last && !f.late.Swap(true) {
+	if f.through < f.last && !f.bookmarksWait.Swap(true) {
 		// In the middle of a revision few watchers could get a bookmark. The end
 		// of the revision is likely to come soon, or has come since the dispatcher
 		// looked; if not, the next tick sends the bookmarks.
@@ -211,7 +211,7 @@ func (f *Fanout) tick() {
 // sendDueBookmarks sends a bookmark to each live watcher that is due one and has
 // room for it and nothing newer; the others are tried again an interval later.
 func (f *Fanout) sendDueBookmarks(now time.Duration) {
-	f.late.Store(false)
+	f.bookmarksWait.Store(false)
 	if f.Doubtful() {
 		return // they stay due
 	}

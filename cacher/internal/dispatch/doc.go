@@ -14,6 +14,6 @@
 // watchers.
 //
 // Locks; none is held while a send blocks: registry.mu guards watchers, groups, cursor and
-// bookmark buckets, supervisor.mu from where on the window is pinned, and encodings.mu which
+// bookmark buckets, supervisor.mu from where on the window is held, and keptEncodings.mu which
 // serializations are kept.
 package dispatch

@@ -32,8 +32,8 @@ func (e *endings) add(ended status.Ended, reason metrics.EndReason) {
 	*of = append(*of, ended)
 }
 
-// endsLocked records the ending of w, which is about to end.
-func (r *registry) endsLocked(w *watcher, reason metrics.EndReason, now time.Time) {
+// recordEndLocked records the ending of w, which is about to end.
+func (r *registry) recordEndLocked(w *watcher, reason metrics.EndReason, now time.Time) {
 	s := r.describeLocked(w)
 	r.mu.history.add(status.Ended{
 		ID: s.ID, Client: s.Client, Key: s.Key, LabelSelector: s.LabelSelector, FieldSelector: s.FieldSelector,
@@ -58,7 +58,7 @@ func (r *replayer) conclude() {
 	select { // one of them is closed, or about to be
 	case <-r.quit:
 	case <-r.verdict:
-		if r.failure = r.lastWords(); r.failure != nil {
+		if r.failure = r.finalError(); r.failure != nil {
 			status := r.failure.Status()
 			select {
 			case r.watcher.result <- watch.Event{Type: watch.Error, Object: &status}:
@@ -70,9 +70,9 @@ func (r *replayer) conclude() {
 	close(r.watcher.result)
 }
 
-// lastWords returns the error for the client of an expelled watcher, nil if the
+// finalError returns the error for the client of an expelled watcher, nil if the
 // client can go on from where it is.
-func (r *replayer) lastWords() *apierrors.StatusError {
+func (r *replayer) finalError() *apierrors.StatusError {
 	switch {
 	case r.failure != nil:
 		return r.failure

@@ -89,8 +89,8 @@ type Fanout struct {
 	// everyone takes the orders of Bookmark. A channel in it is closed once all watchers
 	// were sent a bookmark.
 	everyone chan chan struct{}
-	// late: bookmarks are due and wait for the end of a revision.
-	late atomic.Bool
+	// bookmarksWait: bookmarks are due, and wait for the end of a revision.
+	bookmarksWait atomic.Bool
 
 	// The fields below belong to the dispatcher, the goroutine of Run.
 
@@ -137,7 +137,7 @@ type Start struct {
 	Position watchcache.Position
 	After    uint64
 	// Shown is the resourceVersion that the client knows or is shown first; no
-	// bookmark is below it. After Shown, more events of the same revision may come.
+	// bookmark is below it. More events of the revision Shown may come.
 	Shown uint64
 }
 
@@ -174,7 +174,7 @@ func (f *Fanout) Open(ctx context.Context, r Request) (watch.Interface, bool) {
 		w.deadline = max(1, f.Time.At(deadline))
 	}
 	replayer := f.newReplayer(w, r.Start.Position)
-	replayer.begins = true
+	replayer.starting = true
 	if snapshot := r.Start.Snapshot; snapshot != nil {
 		replayer.snapshot, replayer.mark = snapshot, snapshot.Mark()
 		replayer.initial.Store(true)
@@ -185,7 +185,7 @@ func (f *Fanout) Open(ctx context.Context, r Request) (watch.Interface, bool) {
 	if !f.registry.add(ctx, replayer, r.Query) {
 		return nil, false
 	}
-	f.supervisor.pin(replayer)
+	f.supervisor.hold(replayer)
 	marksEnd := r.InitialEventsEnd // so that the goroutine keeps no Request
 	if !f.Tasks.Run(func() { replayer.start(marksEnd, func() { flowcontrol.WatchInitialized(ctx) }) }) {
 		f.registry.end(w, metrics.EndShutdown)

@@ -71,7 +71,7 @@ func (r *registry) add(ctx context.Context, p *replayer, q match.Query) bool {
 	if w.bookmarks {
 		r.mu.bookmarks.schedule(w, r.Time.Now())
 	}
-	w.release = context.AfterFunc(ctx, func() {
+	w.stopAfterFunc = context.AfterFunc(ctx, func() {
 		reason := metrics.EndStopped
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			reason = metrics.EndDeadline
@@ -83,7 +83,7 @@ func (r *registry) add(ctx context.Context, p *replayer, q match.Query) bool {
 
 // leaveReplayerLocked adds the count of the watcher's replayer to the watcher's own.
 func (r *registry) leaveReplayerLocked(w *watcher) {
-	w.sent += w.replayer.taken.Load()
+	w.sent += w.replayer.sent.Load()
 	w.replayer = nil
 	delete(r.mu.catchingUp, w.id)
 }
@@ -110,9 +110,8 @@ func (r *registry) goLive(w *watcher, position watchcache.Position) bool {
 	return true
 }
 
-// park moves a live watcher from the dispatcher to its replayer. unsent is how many of the
-// events that begin has counted as sent were not. park returns false if the watcher has
-// ended.
+// park moves a live watcher from the dispatcher to its replayer. unsent is how many
+// events begin counted as sent but were not. park returns false if the watcher has ended.
 func (r *registry) park(p *replayer, unsent uint64) bool {
 	w := p.watcher
 	r.mu.Lock()
@@ -120,7 +119,7 @@ func (r *registry) park(p *replayer, unsent uint64) bool {
 	if w.ended {
 		return false
 	}
-	r.unliveLocked(w)
+	r.removeLiveLocked(w)
 	w.replayer, r.mu.catchingUp[w.id] = p, p
 	if p.position() < w.position { // it went live ahead of the dispatcher
 		p.next.Store(uint64(w.position))
@@ -131,7 +130,7 @@ func (r *registry) park(p *replayer, unsent uint64) bool {
 	return true
 }
 
-func (r *registry) unliveLocked(w *watcher) {
+func (r *registry) removeLiveLocked(w *watcher) {
 	g := w.group
 	last := len(g.Members) - 1
 	moved := g.Members[last]
@@ -155,7 +154,7 @@ func (r *registry) end(w *watcher, reason metrics.EndReason) {
 		return
 	}
 	if !w.expelled {
-		r.endsLocked(w, reason, now)
+		r.recordEndLocked(w, reason, now)
 		defer r.Metrics.Ended(reason)
 	}
 	closeNow := r.endLocked(w)
@@ -163,7 +162,7 @@ func (r *registry) end(w *watcher, reason metrics.EndReason) {
 	if closeNow {
 		close(w.result)
 	}
-	w.release()
+	w.stopAfterFunc()
 }
 
 // expel ends the watcher of p, even in the middle of a blocked send, unless it has gone live
@@ -176,7 +175,7 @@ func (r *registry) expel(p *replayer, reason metrics.EndReason) {
 	if w.ended || w.expelled || w.replayer != p {
 		return
 	}
-	r.endsLocked(w, reason, now)
+	r.recordEndLocked(w, reason, now)
 	w.expelled = true
 	delete(r.mu.catchingUp, w.id)
 	r.Metrics.Ended(reason)
@@ -197,7 +196,7 @@ func (r *registry) endLocked(w *watcher) bool {
 		close(p.quit)
 		return false
 	}
-	r.unliveLocked(w)
+	r.removeLiveLocked(w)
 	if r.mu.sending {
 		r.mu.ended = append(r.mu.ended, w)
 		return false

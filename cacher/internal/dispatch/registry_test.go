@@ -70,21 +70,25 @@ func TestListEndsWatchersBehindIt(t *testing.T) {
 	require.Equal(t, []*watcher{w}, d.registry.restart(snapshot.Next()+1))
 }
 
+func (w *watcher) expectFailure(t *testing.T) {
+	event, open := <-w.result
+	require.True(t, open, "the watcher has ended without a word")
+	require.Equal(t, watch.Error, event.Type)
+	_, open = <-w.result
+	require.False(t, open, "the watcher goes on")
+}
+
 // The state follows its storage again before the dispatcher has sent the failure: that ends
 // the watchers of before, and not one that began since.
 func TestFailureEndsNoWatcherThatBeganAfterIt(t *testing.T) {
 	d, snapshot := listedFanout()
 	before := addLive(t, d, snapshot)
 	d.Fail(watch.Event{Type: watch.Error, Object: &metav1.Status{Code: 410}})
-	d.Follow()
+	d.ClearFailure()
 	after := addLive(t, d, snapshot)
 
 	d.sendFailures()
-	event, open := <-before.result
-	require.True(t, open)
-	require.Equal(t, watch.Error, event.Type)
-	_, open = <-before.result
-	require.False(t, open, "the watcher goes on")
+	before.expectFailure(t)
 	require.Empty(t, after.result)
 	require.False(t, after.ended, "a watcher that began after the failure has ended with it")
 	require.Nil(t, d.failing.Load())
@@ -109,6 +113,6 @@ func TestNothingIsFiledForWatchersThatHaveEnded(t *testing.T) {
 	watchers[1].Stop()
 	require.Zero(t, filed(8))
 	for _, w := range watchers {
-		require.False(t, w.release(), "the end of the context would end the watcher once more")
+		require.False(t, w.stopAfterFunc(), "the end of the context would end the watcher once more")
 	}
 }

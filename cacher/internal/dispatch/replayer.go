@@ -25,8 +25,8 @@ type replayer struct {
 	watcher *watcher
 	// quit is closed when the watcher has ended.
 	quit chan struct{}
-	// begins: the watcher has not been live yet.
-	begins bool
+	// starting: the watcher has not been live yet.
+	starting bool
 	// snapshot has the initial events, and is nil once they begin to be sent.
 	// mark is the snapshot's.
 	snapshot *watchcache.Snapshot
@@ -43,7 +43,7 @@ type replayer struct {
 	// of the current event, how many events were sent, and whether they are initial ones.
 	next    atomic.Uint64
 	at      atomic.Uint64
-	taken   atomic.Uint64
+	sent    atomic.Uint64
 	initial atomic.Bool
 
 	// Owned by the supervisor: when a look has last seen progress, and how much.
@@ -112,7 +112,7 @@ func (r *replayer) catchUp() {
 	switch {
 	case !r.replay():
 		r.conclude()
-	case !r.begins:
+	case !r.starting:
 		r.Metrics.Resumed()
 	}
 }
@@ -124,13 +124,13 @@ func (r *replayer) send(event watch.Event) bool {
 	}
 	select { // mostly there is room, and this costs a third of the other one
 	case r.watcher.result <- event:
-		r.taken.Add(1)
+		r.sent.Add(1)
 		return true
 	default:
 	}
 	select {
 	case r.watcher.result <- event:
-		r.taken.Add(1)
+		r.sent.Add(1)
 		return true
 	case <-r.quit:
 	case <-r.verdict:
@@ -196,7 +196,7 @@ func (r *replayer) replay() (live bool) {
 // sendAll sends the events that affect the watcher. It returns false if the watcher has
 // ended.
 func (r *replayer) sendAll(events []*watchcache.Event) bool {
-	if r.begins {
+	if r.starting {
 		r.Metrics.Processed(len(events))
 	}
 	for _, e := range events {
@@ -236,8 +236,8 @@ func (r *replayer) resume(from watchcache.Position) error {
 	return nil
 }
 
-// isWhole reports whether the window has all that the watcher is still to look at.
-func (r *replayer) isWhole() bool {
+// canContinue reports whether the window has all that the watcher is still to look at.
+func (r *replayer) canContinue() bool {
 	_, _, err := r.State.Resume(r.position(), r.Indexes.Interest(&r.watcher.group.Query))
 	return err == nil
 }

@@ -21,18 +21,17 @@ import (
 // as well.
 type round struct {
 	events []*watchcache.Event
-	// shares are the groups that the events affect. A group's Slot is the index of its
-	// share, if it has one.
-	shares []share
+	// groups are those that the events affect. A group's Slot is its index here, if it has one.
+	groups []groupSteps
 	turns  []turn
 	// made has the watch events, by event and outcome.
 	made [][match.Outcomes]watch.Event
-	// candidates, groups and matched are the counts for metrics.Resource.Dispatched.
-	candidates, groups, matched int
+	// candidates, evaluated and matched are the counts for metrics.Resource.Dispatched.
+	candidates, evaluated, matched int
 }
 
-// share holds the events that a group's members will receive.
-type share struct {
+// groupSteps holds the events that a group's members will receive.
+type groupSteps struct {
 	group *match.Group[*watcher]
 	steps []step
 }
@@ -44,14 +43,14 @@ type step struct {
 }
 
 // turn holds the events that a watcher has yet to receive, in order: those of its group's
-// share, from the step next on. There is one for each watcher and event, so it is small.
+// groupSteps, from the step next on. There is one for each watcher and event, so it is small.
 type turn struct {
 	watcher     *watcher
-	share, next int32
+	group, next int32
 }
 
 // left returns the steps that are left of a turn.
-func (r *round) left(t *turn) []step { return r.shares[t.share].steps[t.next:] }
+func (r *round) left(t *turn) []step { return r.groups[t.group].steps[t.next:] }
 
 // inRounds reports whether to send so many queued events in rounds of several.
 // On one core nothing else runs while the dispatcher sends, so clients find several
@@ -68,11 +67,11 @@ func (f *Fanout) dispatchRound(events []*watchcache.Event) {
 	r := f.round
 	r.events = events
 	f.registry.begin(r)
-	f.Metrics.Dispatched(r.candidates, r.groups, r.matched)
+	f.Metrics.Dispatched(r.candidates, r.evaluated, r.matched)
 	for range events[1:] {
 		f.Metrics.Dispatched(0, 0, 0) // which the sums above have
 	}
-	for _, s := range r.shares {
+	for _, s := range r.groups {
 		for _, at := range s.steps {
 			if event := &r.made[at.event][at.outcome]; event.Object == nil {
 				kind, object := f.event(events[at.event], at.outcome)
@@ -150,12 +149,12 @@ func (f *Fanout) waitForTurns(r *round) {
 // reset keeps the memory for the next round, and nothing of this one.
 func (r *round) reset() {
 	clear(r.made[:len(r.events)])
-	for i := range r.shares {
-		r.shares[i].group = nil
+	for i := range r.groups {
+		r.groups[i].group = nil
 	}
 	clear(r.turns)
-	r.events, r.shares, r.turns = nil, r.shares[:0], r.turns[:0]
-	r.candidates, r.groups, r.matched = 0, 0, 0
+	r.events, r.groups, r.turns = nil, r.groups[:0], r.turns[:0]
+	r.candidates, r.evaluated, r.matched = 0, 0, 0
 }
 
 // begin fills a round with the turns of all live watchers that its events affect. From here
@@ -168,39 +167,39 @@ func (r *registry) begin(o *round) {
 	for i, e := range o.events {
 		alike := match.Alike(e)
 		r.mu.groups.Candidates(e, func(g *match.Group[*watcher]) {
-			o.groups++
+			o.evaluated++
 			o.candidates += len(g.Members)
 			if outcome := g.Outcome(e, alike); outcome != match.Unaffected {
-				s := o.share(g)
+				s := o.stepsOf(g)
 				s.steps = append(s.steps, step{event: i, outcome: outcome})
 			}
 		})
 	}
-	for i := range o.shares {
-		s := &o.shares[i]
+	for i := range o.groups {
+		s := &o.groups[i]
 		for _, w := range s.group.Members {
 			passed := o.passed(w, s.steps)
 			if n := len(s.steps) - passed; n > 0 {
 				w.sent += uint64(n)
 				o.matched += n
-				o.turns = append(o.turns, turn{watcher: w, share: int32(i), next: int32(passed)})
+				o.turns = append(o.turns, turn{watcher: w, group: int32(i), next: int32(passed)})
 			}
 		}
 	}
 }
 
-// share returns the share of a group, which is empty if there was none.
-func (r *round) share(g *match.Group[*watcher]) *share {
-	if g.Slot >= len(r.shares) || r.shares[g.Slot].group != g {
-		g.Slot = len(r.shares)
-		if g.Slot == cap(r.shares) {
-			r.shares = append(r.shares, share{})
+// stepsOf returns the steps of a group, which are none if it is new.
+func (r *round) stepsOf(g *match.Group[*watcher]) *groupSteps {
+	if g.Slot >= len(r.groups) || r.groups[g.Slot].group != g {
+		g.Slot = len(r.groups)
+		if g.Slot == cap(r.groups) {
+			r.groups = append(r.groups, groupSteps{})
 		}
-		r.shares = r.shares[:g.Slot+1]
-		s := &r.shares[g.Slot]
+		r.groups = r.groups[:g.Slot+1]
+		s := &r.groups[g.Slot]
 		s.group, s.steps = g, s.steps[:0] // which an earlier round has left
 	}
-	return &r.shares[g.Slot]
+	return &r.groups[g.Slot]
 }
 
 // passed returns how many of the steps are not for a watcher, which may have gone live

@@ -298,7 +298,7 @@ func TestRoundIsGivenUp(t *testing.T) {
 	f.advance()
 	require.NotNil(t, f.round)
 	assert.Empty(t, f.round.turns[:1][0], "a watcher of a round that is over")
-	assert.Nil(t, f.round.shares[:1][0].group, "a group of a round that is over")
+	assert.Nil(t, f.round.groups[:1][0].group, "a group of a round that is over")
 	assert.Nil(t, f.round.made[0][match.Enters].Object, "an event of a round that is over")
 	f.tick()
 	assert.Nil(t, f.round)

@@ -31,7 +31,7 @@ type supervisor struct {
 		// due: a look must come even if no watcher catches up then. looking: one is under
 		// way.
 		due, looking bool
-		// held is from where on the window is pinned, and newcomers from where on replayers
+		// held is from where on the window is kept, and newcomers from where on replayers
 		// need it that were added since the look began.
 		held, newcomers watchcache.Position
 	}
@@ -40,9 +40,9 @@ type supervisor struct {
 // nothing is the position of what no watcher needs.
 const nothing = watchcache.Position(math.MaxUint64)
 
-// pin pins the window for a new watcher at once, since many events may come before the
+// hold holds the window for a new watcher at once, since many events may come before the
 // next look.
-func (s *supervisor) pin(r *replayer) {
+func (s *supervisor) hold(r *replayer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.due = true
@@ -84,7 +84,7 @@ func (s *supervisor) look() {
 		if r.initial.Load() {
 			snapshots[r.mark.Position] = append(snapshots[r.mark.Position], r)
 		}
-		if r.begins && now-r.moved < holdFor {
+		if r.starting && now-r.moved < holdFor {
 			still = min(still, watchcache.Position(r.at.Load())) // next goes back
 		}
 	}
@@ -112,11 +112,11 @@ func (s *supervisor) keep(still watchcache.Position, due bool) {
 func (r *replayer) judge(now time.Duration, oldest watchcache.Position) (reason metrics.EndReason, ends bool) {
 	initial := r.initial.Load()
 	// Not next, which goes back when the replayer leaves events for later.
-	if progress := r.taken.Load() + r.at.Load(); progress != r.progress {
+	if progress := r.sent.Load() + r.at.Load(); progress != r.progress {
 		r.progress, r.moved = progress, now
 	}
 	switch {
-	case r.position() < oldest && !r.isWhole():
+	case r.position() < oldest && !r.canContinue():
 		return metrics.EndExpired, true
 	case initial && r.InitialEventsTimeout > 0 && now-r.moved >= r.InitialEventsTimeout:
 		return metrics.EndStalled, true
@@ -155,7 +155,7 @@ func (s *supervisor) measure(all []*replayer, cursor watchcache.Position, stats 
 	starting := 0
 	behind := make([]watchcache.Position, 0, len(all)) // where they are
 	for _, r := range all {
-		if r.begins {
+		if r.starting {
 			starting++
 		}
 		if at := watchcache.Position(r.at.Load()); at < cursor {

@@ -35,8 +35,8 @@ func windowOfSix(t *testing.T) (s *supervisor, begin func(after watchcache.Posit
 	s = d.supervisor
 	begin = func(after watchcache.Position) *replayer {
 		r := d.addWith(t, &watcher{}, match.NewQuery("/pods/", true, storage.Everything), first+after).replayer
-		r.begins = true
-		s.pin(r)
+		r.starting = true
+		s.hold(r)
 		return r
 	}
 	oldest = func() watchcache.Position {

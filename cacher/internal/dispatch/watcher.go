@@ -59,8 +59,8 @@ type watcher struct {
 	// bookmark is the watcher's entry in the time buckets, if it asked for
 	// bookmarks.
 	bookmark *bookmarkEntry
-	// release ends the watch over the request's context.
-	release func() bool
+	// stopAfterFunc undoes the AfterFunc on the request's context.
+	stopAfterFunc func() bool
 
 	// delivered belongs to whichever goroutine feeds the watcher.
 	delivered deliveries

@@ -22,10 +22,10 @@ func (r *registry) describeLocked(w *watcher) status.Watcher {
 	}
 	if p := w.replayer; p != nil {
 		s.State, s.Parked = status.Parked, true
-		if p.begins {
+		if p.starting {
 			s.State = status.Starting
 		}
-		s.Delivered += p.taken.Load()
+		s.Delivered += p.sent.Load()
 		if at := watchcache.Position(p.at.Load()); at < r.mu.cursor {
 			s.Lag = uint64(r.mu.cursor - at)
 		}
@@ -78,7 +78,7 @@ func (w *watcher) bytesLocked(queued int, stats watchcache.Stats) int64 {
 	if stats.Objects > 0 {
 		bytes += int64(queued) * (stats.ObjectBytes / int64(stats.Objects))
 	}
-	if p := w.replayer; p != nil && p.begins && p.initial.Load() {
+	if p := w.replayer; p != nil && p.starting && p.initial.Load() {
 		bytes += watchcache.Retained{}.With(p.mark, stats).Bytes()
 	}
 	return bytes

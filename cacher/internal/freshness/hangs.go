@@ -105,7 +105,7 @@ func (h *hangDetector) look(ctx context.Context) {
 
 // patience returns how long the watch may make no progress: hangTimeout or the time that
 // storage's reports take, or longer since watches were slow.
-func (h *hangDetector) patience() time.Duration { return max(hangTimeout, h.Within, h.timeout) }
+func (h *hangDetector) patience() time.Duration { return max(hangTimeout, h.ReportDelay, h.timeout) }
 
 // ahead asks storage whether it has a version that the cache has not reached. answered is
 // false if the answer takes longer than within.

@@ -87,8 +87,8 @@ func TestAWatchThatBringsNothingIsGivenUp(t *testing.T) {
 // Storage whose reports take long has as long.
 func TestAWatchOfSlowStorageIsKept(t *testing.T) {
 	f := newHangFixture(t)
-	f.Within = 5 * time.Second
-	require.Zero(t, f.lookAfter(t, f.Within-time.Millisecond))
+	f.ReportDelay = 5 * time.Second
+	require.Zero(t, f.lookAfter(t, f.ReportDelay-time.Millisecond))
 	require.Equal(t, 1, f.lookAfter(t, time.Millisecond))
 }
 

@@ -44,9 +44,9 @@ type ProgressRequester struct {
 	hangs hangDetector
 
 	// wake wakes run up for an event of an incomplete revision; not needed while
-	// watching is true.
-	wake     chan struct{}
-	watching atomic.Bool
+	// revisionOpen is true.
+	wake         chan struct{}
+	revisionOpen atomic.Bool
 	// now is true when progress must be requested although no read waits.
 	now atomic.Bool
 	// changes counts those of the state. counted is how many there were when Run last
@@ -86,8 +86,8 @@ type ProgressConfig struct {
 	// it does again.
 	Reports   func(context.Context) bool
 	OnSilence func(silent bool)
-	// Within is how long a report takes of storage that takes its time; 0: it does not.
-	Within time.Duration
+	// ReportDelay is how long a slow storage takes to report progress; 0: it is not slow.
+	ReportDelay time.Duration
 }
 
 // NewProgressRequester returns a requester that does nothing until Run is called.
@@ -140,10 +140,10 @@ func (p *ProgressRequester) EndNow() {
 // Changed notes that the state has taken a change. It never blocks.
 func (p *ProgressRequester) Changed() { p.changes.Add(1) }
 
-// WatchOut notifies the requester that the last event's revision may be incomplete. It
+// RevisionOpen notifies the requester that the last event's revision may be incomplete. It
 // never blocks.
-func (p *ProgressRequester) WatchOut() {
-	if !p.watching.Load() {
+func (p *ProgressRequester) RevisionOpen() {
+	if !p.revisionOpen.Load() {
 		p.wakeUp()
 	}
 }
@@ -171,7 +171,7 @@ func (p *ProgressRequester) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		unfinished := p.watch()
+		unfinished := p.checkRevision()
 		stays := unfinished != 0 && (late && unfinished == last || p.now.Load())
 		p.now.Store(false)
 		began, waits := p.config.Waiting.needProgress()
@@ -221,12 +221,12 @@ func (p *ProgressRequester) awaitChange(began time.Time) time.Duration {
 	return max(min(2*p.gap, nextChangeWait)-p.config.Clock.Since(began), progressInterval-p.config.Clock.Since(p.asked))
 }
 
-// watch returns the unfinished resourceVersion, and notes that WatchOut need not wake the
+// checkRevision returns the unfinished resourceVersion, and notes that RevisionOpen need not wake the
 // requester while something is.
-func (p *ProgressRequester) watch() uint64 {
-	p.watching.Store(false)
-	unfinished := p.config.Unfinished() // after watching is false, so that no event is missed
-	p.watching.Store(unfinished != 0)
+func (p *ProgressRequester) checkRevision() uint64 {
+	p.revisionOpen.Store(false)
+	unfinished := p.config.Unfinished() // after revisionOpen is false, so that no event is missed
+	p.revisionOpen.Store(unfinished != 0)
 	return unfinished
 }
 

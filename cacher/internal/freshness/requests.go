@@ -184,7 +184,7 @@ func (v *VersionRequests) await(ctx context.Context, key string, timeout time.Du
 		return version, b.err
 	case <-timer.C():
 		// Not the error of a context, which would stand for the end of the reader's own.
-		err = apierrors.NewTimeoutError(fmt.Sprintf("storage did not tell its resourceVersion in %v", timeout), RetrySeconds)
+		err = apierrors.NewTimeoutError(fmt.Sprintf("storage returned no resourceVersion in %v", timeout), RetrySeconds)
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-v.ctx.Done():

@@ -204,13 +204,13 @@ func (r *WaitingReads) after(rv uint64) int {
 	return at
 }
 
-// lastWord is how long before its deadline a read of an API server's client gives up. At
+// deadlineLead is how long before its deadline a read of an API server's client gives up. At
 // the deadline, the server's timeout filter ends the request and resets the stream of an
 // answer that has begun: an error returned at that moment might be lost.
-const lastWord = 100 * time.Millisecond
+const deadlineLead = 100 * time.Millisecond
 
 // BeforeDeadline returns a context for the waits of a read. If ctx is that of an API
-// server's request, the context ends in time for an answer: lastWord before the
+// server's request, the context ends in time for an answer: deadlineLead before the
 // deadline, if there is one, and before the last tenth of a shorter time. A caller in
 // the process needs no such time. The caller calls cancel after the wait.
 func BeforeDeadline(ctx context.Context) (waiting context.Context, cancel context.CancelFunc) {
@@ -218,5 +218,5 @@ func BeforeDeadline(ctx context.Context) (waiting context.Context, cancel contex
 	if _, served := apirequest.RequestInfoFrom(ctx); !served || !ok {
 		return ctx, func() {}
 	}
-	return context.WithDeadline(ctx, deadline.Add(-min(lastWord, max(0, time.Until(deadline)/10))))
+	return context.WithDeadline(ctx, deadline.Add(-min(deadlineLead, max(0, time.Until(deadline)/10))))
 }

@@ -187,8 +187,8 @@ func emptyChunk(at place, ids []identity) *chunk {
 	return c
 }
 
-// follow makes the chunk be treated as the one whose place it takes.
-func (c *chunk) follow(previous *chunk) {
+// inherit takes over the statistics of the chunk that this one replaces.
+func (c *chunk) inherit(previous *chunk) {
 	c.changes = true
 	if !previous.useful.Load() {
 		c.patience = min(2*previous.patience, maxPatience)
@@ -282,7 +282,7 @@ func newChunk(f *format, p *part, encode func(*watchcache.Element, *pieces) erro
 	made := emptyChunk(place{f, p.elements[0].Key}, p.ids)
 	var previous []byte
 	if p.previous != nil {
-		made.follow(p.previous)
+		made.inherit(p.previous)
 		if p.lacks < len(p.ids) {
 			var err error
 			if previous, _, err = p.previous.plain(); err != nil {

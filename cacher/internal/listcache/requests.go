@@ -95,15 +95,15 @@ func (r *listRequest) filled(list runtime.Object, made *listing) {
 	r.of.mu.lists[list] = made
 }
 
-// Serve returns a handler that serves lists and watches from kept bytes. asks returns the
+// Serve returns a handler that serves lists and watches from kept bytes. classify returns the
 // verb of a request that may be served so, list or watch, and whether next, of itself, would
 // compress a long response with gzip. Put the handler within everything that looks at the
 // response.
-func (l *Listings) Serve(next http.Handler, asks func(*http.Request) (verb string, compressed bool)) http.Handler {
+func (l *Listings) Serve(next http.Handler, classify func(*http.Request) (verb string, compressed bool)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		verb, compressed := "", false
 		if l.on.Load() {
-			verb, compressed = asks(r)
+			verb, compressed = classify(r)
 		}
 		switch verb {
 		case "list":

@@ -9,7 +9,7 @@
 // its equalities allow (Indexes.Scan). Both use the same attributes: keys, key
 // prefixes, fields and labels.
 //
-// Indexes that nobody has declared are earned: Indexes.Scan counts the elements that reads look
+// Indexes that nobody has declared are built on demand: Indexes.Scan counts the elements that reads look
 // at in vain, and once a second Indexes.Adapt has the state build the index that was missed most
 // (watchcache.State.AddIndex), and drop indexes that do not pay. Later reads find it in
 // Indexes.ranges, with the declared ones.

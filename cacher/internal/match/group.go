@@ -44,7 +44,7 @@ func NewGroups[M any](indexes *Indexes) *Groups[M] {
 	return &Groups[M]{indexes: indexes, byName: make(map[Name][]*Group[M])}
 }
 
-// Name is the parts of a query by the names that they give themselves. Queries
+// Name is the key of a query and the string forms of its selectors. Queries
 // that are the same have the same name. Different ones may have it, too: the
 // selector of nothing and the one of everything are both "", and "a!=b" is one
 // condition of a field called "a" and another of a field called "a!".

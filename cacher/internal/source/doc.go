@@ -4,11 +4,11 @@
 // of the storage is resumed where it broke, so that the Reflector lists again only when
 // it must.
 //
-// The way of an event: watch.go opens the storage's watches, stream.go passes
+// The path of an event: watch.go opens the storage's watches, stream.go passes
 // their events on to the Reflector and opens the next one, resume.go decides
 // whether a broken watch is worth resuming and whether the storage can't deliver an
-// event, and ahead.go keeps a watch open while the Reflector lists. fill.go has the way
-// of a whole state, listed or streamed, which goes past the Reflector.
+// event, and ahead.go keeps a watch open while the Reflector lists. fill.go has the
+// path of a whole state, listed or streamed, which goes past the Reflector.
 //
 // Source.mu guards one pointer. The goroutines are counted in Config.Tasks, whose owner
 // awaits them:

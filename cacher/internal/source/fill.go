@@ -32,9 +32,9 @@ type Fill interface {
 	Change(event watch.Event)
 }
 
-// Filled returns the Fill with the Reflector's last list, nil if there is none, and
+// TakeFill returns the Fill with the Reflector's last list, nil if there is none, and
 // forgets it.
-func (s *Source) Filled() Fill {
+func (s *Source) TakeFill() Fill {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	filled := s.mu.filled

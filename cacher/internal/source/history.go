@@ -42,13 +42,13 @@ func (s *Source) History(ctx context.Context, from, to uint64, take func(event w
 	})
 }
 
-// errLate is returned by watchBeside when its time is over.
-var errLate = errors.New("the watch has not come far enough in time")
+// errTimeout is returned by watchBeside when its time is over.
+var errTimeout = errors.New("the watch has not come far enough in time")
 
 // watchBeside watches the storage after a version, beside the watch that feeds the cache. It
 // calls take with each event and report of progress until take is done, the watch breaks, or
 // a value comes from late. It requests reports of progress now and then.
-func (s *Source) watchBeside(ctx context.Context, after uint64, late <-chan time.Time, take func(watch.Event) (done bool, err error)) error {
+func (s *Source) watchBeside(ctx context.Context, after uint64, timeout <-chan time.Time, take func(watch.Event) (done bool, err error)) error {
 	w, err := s.openBeside(ctx, metav1.ListOptions{ResourceVersion: strconv.FormatUint(after, 10)})
 	if err != nil {
 		return err
@@ -76,16 +76,16 @@ func (s *Source) watchBeside(ctx context.Context, after uint64, late <-chan time
 			}
 		case <-ask.C():
 			asking = true
-		case <-late:
-			return errLate
+		case <-timeout:
+			return errTimeout
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// StateAt calls take with the objects that the storage had at a version: all under the
-// key, in pages of so many, or with a page of 0 the object with the key.
+// StateAt calls take with the objects that the storage had at a version: all under key, in
+// pages of page objects, or with a page of 0 the object at key.
 func (s *Source) StateAt(ctx context.Context, key string, version uint64, page int64, take func(runtime.Object) error) error {
 	opts := storage.ListOptions{Recursive: page > 0}
 	opts.Predicate.Limit = page
@@ -99,7 +99,7 @@ func (s *Source) StateAt(ctx context.Context, key string, version uint64, page i
 }
 
 // reportsWithin is how long a storage has to report the progress of a watch, unless its
-// reports take long (Config.Within).
+// reports take long (Config.ReportDelay).
 const reportsWithin = 2 * time.Second
 
 // Reports reports whether the storage reports progress: to a watch that begins right
@@ -109,7 +109,7 @@ func (s *Source) Reports(ctx context.Context) bool {
 	if !ok || at < 2 {
 		return false
 	}
-	reports, _ := s.probe(ctx, at-1, max(reportsWithin, 2*s.config.Within))
+	reports, _ := s.probe(ctx, at-1, max(reportsWithin, 2*s.config.ReportDelay))
 	return reports
 }
 
@@ -120,5 +120,5 @@ func (s *Source) probe(ctx context.Context, after uint64, within time.Duration) 
 		reports = event.Type == watch.Bookmark
 		return reports, nil
 	})
-	return reports, err != nil && err != errLate
+	return reports, err != nil && err != errTimeout
 }

@@ -29,7 +29,7 @@ type Config struct {
 	Storage storage.Interface
 	Prefix  string
 	NewList func() runtime.Object
-	// NewFill makes a Fill for each list or stream of the storage's whole state. Filled
+	// NewFill makes a Fill for each list or stream of the storage's whole state. TakeFill
 	// returns it once the Reflector has listed.
 	NewFill func() Fill
 	// Resource names the resource. It is part of the identifiers of the storage's
@@ -38,11 +38,11 @@ type Config struct {
 	Clock    clock.WithTicker
 	// Tasks counts the goroutines. Close must be called after Tasks was closed.
 	Tasks *tasks.Group
-	// List has the state listed: the storage is not asked to begin a watch with
+	// ListOnly has the state listed: the storage is not asked to begin a watch with
 	// its state.
-	List bool
-	// Within is how long a report of progress takes of a storage that takes its time.
-	Within time.Duration
+	ListOnly bool
+	// ReportDelay is how long a slow storage takes to report progress; 0: it is not slow.
+	ReportDelay time.Duration
 	// Begins is called when the storage begins to be listed, or to stream its
 	// state.
 	Begins func()
@@ -75,10 +75,10 @@ type Source struct {
 	unstreamed, listNext atomic.Bool
 	// page is the size of the largest pages that fit a message, 0 if all did.
 	page atomic.Int64
-	// resync carries the order to give up the current watch and list again,
+	// relistOrder carries the order to give up the current watch and list again,
 	// answered that the storage has answered a version request.
-	resync   chan struct{}
-	answered chan struct{}
+	relistOrder chan struct{}
+	answered    chan struct{}
 
 	mu struct {
 		sync.Mutex
@@ -89,9 +89,9 @@ type Source struct {
 // New returns a Source that does nothing until the Reflector calls it.
 func New(config Config) *Source {
 	return &Source{
-		config: config,
-		id:     config.Resource + "/" + strconv.FormatInt(sources.Add(1), 10),
-		resync: make(chan struct{}, 1), answered: make(chan struct{}, 1),
+		config:      config,
+		id:          config.Resource + "/" + strconv.FormatInt(sources.Add(1), 10),
+		relistOrder: make(chan struct{}, 1), answered: make(chan struct{}, 1),
 	}
 }
 
@@ -104,7 +104,7 @@ var _ cache.ListerWatcherWithContext = (*Source)(nil)
 // blocks.
 func (s *Source) Relist() {
 	select {
-	case s.resync <- struct{}{}:
+	case s.relistOrder <- struct{}{}:
 	default: // an order is waiting already
 	}
 }
@@ -129,15 +129,15 @@ func (s *Source) HasAnswered() {
 	}
 }
 
-// begins notes that the Reflector begins to list, or to stream the state. That meets the orders
-// from before, and not later ones.
+// begins notes that the Reflector begins to list, or to stream the state. That fulfils
+// earlier orders to list, and not later ones.
 func (s *Source) begins() {
 	select {
-	case <-s.resync:
+	case <-s.relistOrder:
 	default:
 	}
 	s.config.Begins()
-	s.Filled() // one that the Reflector has not taken is dropped
+	s.TakeFill() // one that the Reflector has not taken is dropped
 }
 
 // ListWithContext lists the storage into a Fill, at its latest version, whatever
@@ -230,7 +230,7 @@ func (s *Source) Watch(options metav1.ListOptions) (watch.Interface, error) {
 // IsWatchListSemanticsUnSupported reports to client-go whether the storage can't
 // begin a watch with the initial state.
 func (s *Source) IsWatchListSemanticsUnSupported() bool {
-	return s.config.List || watchlist.DoesClientNotSupportWatchListSemantics(s.config.Storage)
+	return s.config.ListOnly || watchlist.DoesClientNotSupportWatchListSemantics(s.config.Storage)
 }
 
 // relist ends the Reflector's watch so that it lists again, unstreamed its request

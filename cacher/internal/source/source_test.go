@@ -288,9 +288,9 @@ func TestListFills(t *testing.T) {
 		list, err := s.ListWithContext(t.Context(), metav1.ListOptions{Limit: 2})
 		require.NoError(t, err)
 		assert.Zero(t, meta.LenList(list))
-		filled, ok := s.Filled().(*keys)
+		filled, ok := s.TakeFill().(*keys)
 		require.True(t, ok, "there is no state")
 		assert.Equal(t, []string{"one@2", "0@3", "1@4", "2@5", "3@6", "4@7"}, filled.names)
-		assert.Nil(t, s.Filled(), "the state is kept")
+		assert.Nil(t, s.TakeFill(), "the state is kept")
 	})
 }

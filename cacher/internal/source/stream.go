@@ -209,7 +209,7 @@ func (s *stream) passOne(from *Watch, silence <-chan time.Time) (failure watch.E
 		return hung, false
 	case <-silence:
 		return ignored, false
-	case <-s.source.resync:
+	case <-s.source.relistOrder:
 		if s.over() {
 			return Failure(s.ctx.Err()), false
 		}
@@ -312,7 +312,7 @@ func (s *stream) reopen(atOnce bool) *Watch {
 		s.broken = s.source.config.Clock.Now()
 	}
 	for ; ; atOnce = false {
-		if !atOnce && !s.rest() {
+		if !atOnce && !s.waitToReopen() {
 			return nil
 		}
 		if err := s.tooFarBehind(); err != nil {
@@ -342,10 +342,10 @@ func (s *stream) broke(err error) {
 	}
 }
 
-// rest waits before a watch is opened again: for the pause, or for a short one
+// waitToReopen waits before a watch is opened again: for the pause, or for a short one
 // after the storage has answered a version request. It returns false when the
 // stream must end.
-func (s *stream) rest() bool {
+func (s *stream) waitToReopen() bool {
 	s.pause = min(max(2*s.pause, reopenMin), reopenMax)
 	began := s.source.config.Clock.Now()
 	over, answered := s.source.config.Clock.After(s.pause), s.source.answered
@@ -358,7 +358,7 @@ func (s *stream) rest() bool {
 			if s.pause > reopenAnswering {
 				over = s.source.config.Clock.After(max(0, reopenAnswering-s.source.config.Clock.Since(began)))
 			}
-		case <-s.source.resync:
+		case <-s.source.relistOrder:
 			if !s.over() {
 				s.send(relist)
 			}

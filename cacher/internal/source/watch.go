@@ -22,13 +22,13 @@ import (
 type Watch struct {
 	watch.Interface
 	cancel context.CancelFunc
-	// stream is the gRPC metadata of the watch. etcd's client multiplexes watches with
+	// metadata is the gRPC metadata of the watch. etcd's client multiplexes watches with
 	// equal metadata over one gRPC stream. With one of its own a watch does not wait
 	// behind others, has its own progress requests, and replaces one that hangs on
 	// another connection.
-	stream metadata.MD
-	opened time.Time
-	after  uint64 // of a watch that was opened ahead: the version that it begins after
+	metadata metadata.MD
+	opened   time.Time
+	after    uint64 // of a watch that was opened ahead: the version that it begins after
 
 	// heard counts events and reports that have advanced the cache, heardAt is the time
 	// of the last one; busy: the Reflector has not taken the last event yet.
@@ -42,7 +42,7 @@ type Watch struct {
 
 // onStream marks ctx as belonging to the watch.
 func (w *Watch) onStream(ctx context.Context) context.Context {
-	return metadata.NewOutgoingContext(ctx, w.stream)
+	return metadata.NewOutgoingContext(ctx, w.metadata)
 }
 
 // Busy reports whether something that the watch has brought waits for the
@@ -100,7 +100,7 @@ func (s *Source) openBeside(ctx context.Context, options metav1.ListOptions) (*W
 	ctx, cancel := context.WithCancel(ctx)
 	w := &Watch{
 		cancel: cancel, hung: make(chan struct{}),
-		stream: metadata.Pairs(grpckeys.Caller, s.id+"/"+strconv.FormatInt(s.opened.Add(1), 10)),
+		metadata: metadata.Pairs(grpckeys.Caller, s.id+"/"+strconv.FormatInt(s.opened.Add(1), 10)),
 	}
 	predicate := storage.Everything
 	predicate.AllowWatchBookmarks = true
