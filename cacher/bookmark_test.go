@@ -27,7 +27,7 @@ func TestNoBookmarkToAWatcherAheadOfTheDispatcher(t *testing.T) {
 		slow := watchPods(t, c, "/pods/", "1")
 		synctest.Wait()
 		burst(store, events) // slow does not read: the dispatcher waits for it
-		elapse(time.Second)
+		elapse(time.Second / 2)
 		ahead := &counter{Interface: watchPods(t, c, "/pods/", "1", withBookmarks), last: 1}
 		fresh := watchPods(t, c, "/pods/", "0", streaming)
 		ahead.readTo(testContext(t), events+1)
@@ -50,7 +50,7 @@ func TestNoBookmarkToAWatcherAheadOfTheDispatcher(t *testing.T) {
 			assert.NotEmpty(t, lines, "no bookmark comes")
 		}
 	}, func(config *cacher.Config) {
-		config.DispatchBudget = 20 * time.Second
+		config.DispatchBudget = time.Second
 		config.BookmarkInterval = time.Second
 	})
 }

@@ -113,7 +113,7 @@ type Config struct {
 	// 0: 128 MiB.
 	WindowBytes int64
 	// DispatchBudget is for how long, in every second, dispatch may wait for
-	// watchers with full channels in all before it parks them. 0: 5 ms;
+	// watchers with full channels in all before it parks them. At most 1 s. 0: 5 ms;
 	// negative: it never waits.
 	DispatchBudget time.Duration
 	// BookmarkInterval is the time between two bookmarks of a watcher that
@@ -125,9 +125,8 @@ type Config struct {
 	// 0: 3 s.
 	FreshnessTimeout time.Duration
 	// StorageTimeout is for how long Storage may leave requests unanswered before it
-	// counts as lost, which is logged. Reads that have waited for the cache in vain, and
-	// go to Storage, end then (504), and so do later ones until Storage is back. At least
-	// 1 s. 0: 10 s.
+	// counts as lost, which is logged. Reads that go to Storage end then (504), and so do
+	// later ones until Storage is back. At least 1 s. 0: 10 s.
 	StorageTimeout time.Duration
 	// MaxFallbackLists is how many consistent LISTs go to Storage when the cache does
 	// not become fresh in time, or is known to be wrong: that many at a time,

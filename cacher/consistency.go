@@ -69,7 +69,7 @@ func (e *engine) checkConsistency(ctx context.Context) (after time.Duration) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.config.ConsistencyCheckInterval)
 	defer cancel()
-	list := e.trust.listCount.Load()
+	list, doubted := e.trust.listCount.Load(), e.trust.doubt.Load()
 	latest := e.state.Latest()
 	rv, compared := latest.RV(), comparison{cached: latest.All()}
 	if err := e.storedVersions(ctx, rv, compared.visit); err != nil {
@@ -82,12 +82,12 @@ func (e *engine) checkConsistency(ctx context.Context) (after time.Duration) {
 	differs := compared.stored ^ latest.Digest()
 	if differs == 0 {
 		e.metrics.ConsistencyCheck(metrics.CheckPassed)
-		e.trust.passed(list, rv)
+		e.trust.passed(list, rv, doubted)
 		return 0
 	}
 	e.metrics.ConsistencyCheck(metrics.CheckFailed)
 	err := faultf(keyFaultf(nil, "%s", compared.difference()), "the cache of %s differs at resourceVersion %d from its storage", e.config.GroupResource, rv)
-	after, helps := e.trust.failed(list, differs)
+	after, helps := e.trust.failed(list, differs, doubted)
 	if helps {
 		e.warn("differs", "The watch cache has missed events: it is listed again, and consistent reads go to storage until then", err, remedyDifference)
 	} else {
@@ -203,6 +203,7 @@ type doubt struct {
 	over     chan struct{} // closed at its end
 	relisted bool          // a list has ended it, and not a comparison; written before that
 	ordered  bool          // it has asked for a list; guarded by trust.mu
+	certain  bool          // only a list can end it; likewise
 }
 
 // mendedFor is for how long nobody resumes at the version of a list that has mended the
@@ -233,12 +234,19 @@ func (t *trust) begin() {
 	t.doubt.CompareAndSwap(nil, &doubt{over: make(chan struct{})})
 }
 
-// settle ends the doubt, if there is one, with mu held.
-func (t *trust) settle(relisted bool) {
-	if d := t.doubt.Swap(nil); d != nil {
-		d.relisted = relisted
-		close(d.over)
+// settle ends a doubt if a comparison can, with mu held: not one about which more is known,
+// and none that has begun after the comparison.
+func (t *trust) settle(doubted *doubt) bool {
+	d := t.doubt.Load()
+	switch {
+	case d == nil:
+		return true
+	case d != doubted || d.certain:
+		return false
 	}
+	t.doubt.Store(nil)
+	close(d.over)
+	return true
 }
 
 // wait waits for the end of a doubt, but not for longer than patience. relisted reports
@@ -258,27 +266,31 @@ func (t *trust) wait(ctx context.Context, patience time.Duration) (relisted bool
 	}
 }
 
-// listed notes that the state was listed, at rv.
-func (t *trust) listed(rv uint64) {
+// listed notes that the state was listed, at rv, and returns the doubt that this ends, nil
+// without one. The caller closes it.
+func (t *trust) listed(rv uint64) *doubt {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.listCount.Add(1)
-	if t.doubtful() || (rv < t.from.Load() && !t.mu.named) {
+	d := t.doubt.Swap(nil)
+	if d != nil || (rv < t.from.Load() && !t.mu.named) {
 		t.from.Store(rv)
 	}
-	t.settle(true)
+	if d != nil {
+		d.relisted = true
+	}
+	return d
 }
 
-// passed notes that the state, of the given list, was found to agree with
-// storage at rv.
-func (t *trust) passed(list, rv uint64) {
+// passed notes that the state, of the given list, was found to agree with storage at rv by a
+// comparison that has begun in the given doubt, nil without one.
+func (t *trust) passed(list, rv uint64, doubted *doubt) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.listCount.Load() != list {
+	if t.listCount.Load() != list || !t.settle(doubted) {
 		return
 	}
 	t.from.CompareAndSwap(math.MaxUint64, rv)
-	t.settle(false)
 	t.mu.failed, t.mu.named = false, false
 }
 
@@ -287,7 +299,7 @@ func (t *trust) passed(list, rv uint64) {
 // was the same before a list: events are not the cause, and another list won't help,
 // because storage has objects under other keys than the cache. The cache then shows
 // storage's list, but can't vouch for earlier versions.
-func (t *trust) failed(list uint64, differs watchcache.Digest) (after time.Duration, helps bool) {
+func (t *trust) failed(list uint64, differs watchcache.Digest, doubted *doubt) (after time.Duration, helps bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.listCount.Load() != list {
@@ -297,7 +309,7 @@ func (t *trust) failed(list uint64, differs watchcache.Digest) (after time.Durat
 	t.mu.named = !first && t.mu.differs == differs && (t.mu.named || t.mu.after < list)
 	t.mu.failed, t.mu.differs, t.mu.after = true, differs, list
 	if t.from.Store(math.MaxUint64); t.mu.named {
-		t.settle(false)
+		t.settle(doubted)
 	} else {
 		t.begin()
 	}
@@ -345,6 +357,7 @@ func (t *trust) distrust() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.begin()
+	t.doubt.Load().certain = true
 }
 
 // suspect takes a hint that the cache is wrong. The cache is compared with storage

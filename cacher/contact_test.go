@@ -170,6 +170,19 @@ func TestStorageTimeout(t *testing.T) {
 	}
 }
 
+// A read that only storage can answer ends as well if storage has fallen silent, with open
+// watches, before anybody has asked it.
+func TestReadsOfAStorageThatFallsSilent(t *testing.T) {
+	inBubble(t, onePod, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		elapse(10 * time.Minute)
+		defer takeAway(store, false)()
+		r := goGet(t.Context(), c, "/pods/a/one", "")
+		elapse(cacher.DefaultStorageTimeout + 10*time.Second)
+		require.False(t, r.under(), "the read waits")
+		assert.True(t, apierrors.IsTimeout(r.err), "got %v", r.err)
+	}, func(c *cacher.Config) { c.ConsistentGetFromStorage, c.ConsistencyCheckInterval = true, -1 })
+}
+
 // dropping takes requests for progress, as etcd's grpc-proxy does, and answers none
 // while drops is true.
 type dropping struct {

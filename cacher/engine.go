@@ -253,10 +253,16 @@ func (e *engine) encodingBytes() int64 { return e.fanout.EncodingShare.Kept() + 
 
 // replaced is called when the state was listed, at rv.
 func (e *engine) replaced(rv uint64) {
-	e.endPause() // first: watches that wait for the list must not get the errors from before it
 	e.chunks.Clear()
 	e.versions.Listed(rv)
-	e.trust.listed(rv)
+	d := e.trust.listed(rv)
+	if d != nil {
+		e.fanout.Fail(source.Failure(expiredError(errInconsistent))) // also if the doubt has begun since Replace
+	}
+	e.endPause()
+	if d != nil {
+		close(d.over) // now: watches that wait for the list must not get the errors from before it
+	}
 	e.metrics.SetResourceVersion(e.state.RV())
 	e.measure()
 	e.metrics.Filled(e.time.Now() - time.Duration(e.fillBegan.Load()))

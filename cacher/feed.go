@@ -144,6 +144,10 @@ func (f *feed) Replace(_ []any, resourceVersion string) error {
 			f.trust.distrust()
 		}
 	}
+	if rv < f.state.RV() { // the storage was restored from a backup
+		f.trust.distrust()
+		f.waiting.Reached(rv) // first: a read of a version that is gone must not get the new state for it
+	}
 	if f.trust.doubtful() {
 		// A client with a bookmark above an event that it missed must not resume
 		// there: it must list.

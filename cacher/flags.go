@@ -343,7 +343,7 @@ var tunings = []tuning{
 		name: "AdaptivePercent", at: func(c *Config) any { return &c.AdaptivePercent }, fallback: DefaultAdaptivePercent, most: 100,
 	},
 	{
-		name: "DispatchBudget", at: func(c *Config) any { return &c.DispatchBudget }, fallback: int64(DefaultDispatchBudget), most: maxDuration, none: true,
+		name: "DispatchBudget", at: func(c *Config) any { return &c.DispatchBudget }, fallback: int64(DefaultDispatchBudget), most: second, none: true,
 	},
 	{
 		name: "BookmarkInterval", at: func(c *Config) any { return &c.BookmarkInterval }, fallback: int64(DefaultBookmarkInterval),

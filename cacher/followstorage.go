@@ -58,6 +58,7 @@ func (e *engine) mustAsk() bool {
 	switch silence, _, _ := e.health.outage(); {
 	case now-e.askedAt >= historyInterval:
 	case now-e.askedAt >= askInDoubt && e.health.unresponsive() && silence+time.Second >= min(timeout/2, askFirst):
+	case now-e.askedAt >= askInDoubt && e.health.silence() >= min(timeout/2, askFirst) && e.health.readsWait():
 	case now-e.askedAt >= timeout && e.health.silence() >= quietTimeouts*timeout:
 	default:
 		return false

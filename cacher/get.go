@@ -161,6 +161,7 @@ func (e *engine) askVersion(ctx context.Context, keys []string) (answer freshnes
 	e.warn("restored", "The storage has gone back to an earlier version. The watch cache lists it again, and ends its watches", err,
 		"none is needed if the storage was restored from a backup; otherwise look at whether it lost data")
 	e.readiness.set(false)
+	e.trust.distrust()
 	e.relist(metrics.RelistRestored)
 	return freshness.Answer{}, refusedError(err.Error(), freshness.RetrySeconds)
 }

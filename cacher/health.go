@@ -99,7 +99,15 @@ func (h *storageHealth) silence() time.Duration {
 
 func (h *storageHealth) unresponsive() bool { return h.unanswered.Load() }
 
-// outage returns for how long storage has been unresponsive, the last error, and whether it is lost.
+// readsWait reports whether a read waits for storage.
+func (h *storageHealth) readsWait() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.mu.reads) > 0
+}
+
+// outage returns for how long storage has been unresponsive, the last error, and
+// whether it is lost.
 func (h *storageHealth) outage() (silence time.Duration, err error, lost bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -111,13 +111,10 @@ func (e *engine) elsewhere(ctx context.Context, o *readOptions, d decision, why 
 		e.metrics.StaleRead(metrics.StaleFromStorage)
 	}
 	e.metrics.Read(o.verb(), d.kind)
-	switch {
-	case d.kind != readDelegate:
+	if d.kind != readDelegate {
 		return d.kind, why
-	case d.needsAdmission, d.afterWait, e.health.unresponsive():
-		return d.kind, e.health.bound(ctx, fromStorage)
 	}
-	return d.kind, fromStorage(ctx)
+	return d.kind, e.health.bound(ctx, fromStorage)
 }
 
 // verb returns the read's verb in metrics.

@@ -37,9 +37,6 @@ func (f *Fanout) RevisionEnds() {
 // storageFailure is an error of storage that ends watchers.
 type storageFailure struct {
 	event watch.Event
-	// sent: the watchers that were live when it began have received it. The dispatcher
-	// owns it.
-	sent bool
 	// last is the last watcher that the failure may end, 0 until the state follows the
 	// storage again: later ones begin in a state without fault.
 	last atomic.Uint64
@@ -73,10 +70,7 @@ func (f *Fanout) sendFailures() {
 	if !over {
 		last = math.MaxUint64
 	}
-	if !over || !failure.sent {
-		f.sendFailure(failure.event, last)
-		failure.sent = true
-	}
+	f.sendFailure(failure.event, last) // also to those that have gone live since the last time
 	if over {
 		f.failing.CompareAndSwap(failure, nil)
 	}

@@ -4,6 +4,7 @@ package dispatch
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,11 +33,22 @@ func (e *endings) add(ended status.Ended, reason metrics.EndReason) {
 	*of = append(*of, ended)
 }
 
+// endedText is how much of a text from a client the record of an ended watch has, in bytes.
+const endedText = 1 << 10
+
+func short(text string) string {
+	if len(text) <= endedText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:endedText], "") + "..."
+}
+
 // recordEndLocked records the ending of w, which is about to end.
 func (r *registry) recordEndLocked(w *watcher, reason metrics.EndReason, now time.Time) {
 	s := r.describeLocked(w)
+	client := status.Client{User: short(s.Client.User), UserAgent: short(s.Client.UserAgent), Address: s.Client.Address}
 	r.mu.history.add(status.Ended{
-		ID: s.ID, Client: s.Client, Key: s.Key, LabelSelector: s.LabelSelector, FieldSelector: s.FieldSelector,
+		ID: s.ID, Client: client, Key: short(s.Key), LabelSelector: short(s.LabelSelector), FieldSelector: short(s.FieldSelector),
 		Reason: reason.String(), Started: s.Started, Ended: now, Delivered: s.Delivered, Lag: s.Lag,
 	}, reason)
 }

@@ -3,8 +3,11 @@
 package dispatch
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
+	"unique"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +15,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/match"
+	"github.com/kube-watchcache/watchcache/cacher/status"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
@@ -92,6 +96,47 @@ func TestFailureEndsNoWatcherThatBeganAfterIt(t *testing.T) {
 	require.Empty(t, after.result)
 	require.False(t, after.ended, "a watcher that began after the failure has ended with it")
 	require.Nil(t, d.failing.Load())
+}
+
+// A watcher that goes live after the failure was sent, and before the state was listed, gets
+// it as well: its client must not resume from what it has.
+func TestFailureReachesWatchersThatGoLiveBeforeTheList(t *testing.T) {
+	for _, sees := range []bool{true, false} { // the dispatcher sees the list first, or the end of the failure
+		d, snapshot := listedFanout()
+		w := addWatcher(t, d, snapshot)
+		d.Fail(watch.Event{Type: watch.Error, Object: &metav1.Status{Code: 410}})
+		d.sendFailures()
+		require.True(t, d.registry.goLive(w, snapshot.Next()))
+		d.State.Replace(nil, 6)
+		d.ClearFailure()
+		if !sees {
+			d.sendFailures()
+		}
+		d.advance()
+		w.expectFailure(t)
+		require.Nil(t, d.failing.Load())
+	}
+}
+
+// The record of a watch that has ended keeps little of what its client has sent, and tells how
+// far it was behind when it failed.
+func TestRecordOfAnEndedWatch(t *testing.T) {
+	d, snapshot := listedFanout()
+	w := addLive(t, d, snapshot)
+	long := strings.Repeat("x", 1<<20)
+	w.client = unique.Make(status.Client{User: long, UserAgent: long})
+	for i := range uint64(cap(w.result)) {
+		_, err := d.State.Apply(watchcache.Change{Type: watchcache.Added, RV: 6 + i, Element: &watchcache.Element{Key: fmt.Sprint("/pods/a/", i), RV: 6 + i}, Whole: true})
+		require.NoError(t, err)
+	}
+	require.True(t, d.advance())
+	require.Len(t, w.result, cap(w.result), "the channel has room")
+	d.Fail(watch.Event{Type: watch.Error, Object: &metav1.Status{Code: 410}})
+	d.sendFailures()
+	ended := d.Endings()
+	require.Len(t, ended, 1)
+	require.Zero(t, ended[0].Lag)
+	require.Less(t, len(ended[0].Client.User)+len(ended[0].Client.UserAgent), 1<<12)
 }
 
 // No event looks up a query whose watchers have all gone, and no watcher's context

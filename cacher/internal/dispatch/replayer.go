@@ -71,7 +71,7 @@ func (f *Fanout) parkWatcher(w *watcher, position watchcache.Position, unsent ui
 // failLater ends a live watcher with a failure of storage, which a goroutine sends once
 // there is room in the watcher's channel. Meanwhile nothing is kept for the watcher.
 func (f *Fanout) failLater(w *watcher, failure watch.Event) {
-	replayer := f.newReplayer(w, 0)
+	replayer := f.newReplayer(w, f.cursor)
 	if !errors.As(apierrors.FromObject(failure.Object.DeepCopyObject()), &replayer.failure) || !f.registry.park(replayer, 0) {
 		f.registry.end(w, metrics.EndFailed)
 		return

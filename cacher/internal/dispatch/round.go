@@ -136,6 +136,8 @@ func (f *Fanout) waitForTurns(r *round) {
 				r.sent(t, at)
 			case <-over:
 				over = nil
+			case <-f.Done:
+				over = nil
 			}
 		}
 		unsent := r.offer(t)
