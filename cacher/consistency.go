@@ -52,8 +52,8 @@ func (e *engine) followConsistency(ctx context.Context) {
 			return
 		}
 		after := e.checkConsistency(ctx)
-		// A state that can't be compared is listed as well.
-		if now := e.trust.doubt.Load(); now != nil && (now != doubted || list == nil) {
+		// A state that can't be compared is listed as well, but not before a check that is ordered.
+		if now := e.trust.doubt.Load(); now != nil && (now != doubted || list == nil) && len(e.trust.check) == 0 {
 			doubted, list = now, e.config.Clock.After(after)
 		}
 		next = pause()
@@ -267,19 +267,25 @@ func (t *trust) wait(ctx context.Context, patience time.Duration) (relisted bool
 }
 
 // listed notes that the state was listed, at rv, and returns the doubt that this ends, nil
-// without one. The caller closes it.
+// without one. The caller ends it.
 func (t *trust) listed(rv uint64) *doubt {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.listCount.Add(1)
-	d := t.doubt.Swap(nil)
+	d := t.doubt.Load()
 	if d != nil || (rv < t.from.Load() && !t.mu.named) {
 		t.from.Store(rv)
 	}
-	if d != nil {
-		d.relisted = true
-	}
 	return d
+}
+
+// end ends a doubt because the state was listed.
+func (t *trust) end(d *doubt) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	d.relisted = true
+	t.doubt.Store(nil)
+	close(d.over)
 }
 
 // passed notes that the state, of the given list, was found to agree with storage at rv by a
@@ -323,7 +329,7 @@ func (t *trust) failed(list uint64, differs watchcache.Digest, doubted *doubt) (
 func (t *trust) takeList(d *doubt) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.doubt.Load() != d {
+	if t.doubt.Load() != d || d.certain { // who is certain has ordered it
 		return false
 	}
 	if !d.ordered { // or else the order before was not met yet

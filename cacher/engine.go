@@ -261,7 +261,7 @@ func (e *engine) replaced(rv uint64) {
 	}
 	e.endPause()
 	if d != nil {
-		close(d.over) // now: watches that wait for the list must not get the errors from before it
+		e.trust.end(d) // now: watches that wait for the list must not get the errors from before it
 	}
 	e.metrics.SetResourceVersion(e.state.RV())
 	e.measure()

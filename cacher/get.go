@@ -134,6 +134,7 @@ func (e *engine) storageHas(ctx context.Context, rv uint64, why error) error {
 // answer below the version that the cache had reached before is of another history:
 // storage was restored from a backup.
 func (e *engine) askVersion(ctx context.Context, keys []string) (answer freshness.Answer, err error) {
+	lists := e.trust.listCount.Load()
 	reached, asked := e.state.RV(), e.time.Now()
 	e.metrics.VersionRequest()
 	if s, ok := e.config.Storage.(capability.KeyVersioner); ok && len(keys) > 0 {
@@ -152,10 +153,13 @@ func (e *engine) askVersion(ctx context.Context, keys []string) (answer freshnes
 	e.health.refusing.Store(0)
 	e.health.heard(e.time.Now())
 	e.source.HasAnswered()
-	if answer.Current >= reached {
+	switch {
+	case answer.Current >= reached:
 		e.versions.Told(answer.Current)
 		e.toldAt.Store(int64(e.time.Now()))
 		return answer, nil
+	case e.trust.listCount.Load() != lists: // reached may be of the history before the list
+		return freshness.Answer{}, errNoVersion
 	}
 	err = faultf(nil, "the storage of %s is at resourceVersion %d, it was at %d before", e.config.GroupResource, answer.Current, reached)
 	e.warn("restored", "The storage has gone back to an earlier version. The watch cache lists it again, and ends its watches", err,

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/utils/clock"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/freshness"
@@ -161,9 +162,9 @@ func (h *storageHealth) bound(client context.Context, read func(context.Context)
 		h.mu.Unlock()
 	}()
 	err := read(ctx)
-	if err == nil {
+	if err == nil || storage.IsNotFound(err) {
 		h.heard(h.time.Now())
-		return nil
+		return err
 	}
 	away := context.Cause(ctx)
 	switch {

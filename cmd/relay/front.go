@@ -190,7 +190,7 @@ func plain(r *http.Request) bool { return r.URL.RawPath == "" && path.Clean(r.UR
 // boundWatch returns a request for a watch that ends in time, and when its resource
 // disappears. end must be called afterwards. The upstream does not know the time.
 func (f *front) boundWatch(of *resource, r *http.Request, forwarded bool) (bound *http.Request, end func()) {
-	ctx, cancel := context.WithTimeout(r.Context(), f.maxWatch+time.Second) // an upstream may look at no timeoutSeconds
+	ctx, cancel := context.WithTimeout(r.Context(), f.maxWatch+10*time.Second) // for an upstream that looks at no timeoutSeconds
 	of.watches.Store(&ctx, cancel)
 	bound = r.WithContext(ctx)
 	query, most := r.URL.Query(), int64(f.maxWatch/time.Second)

@@ -65,10 +65,11 @@ func (f *Fanout) sendFailures() {
 	if failure == nil {
 		return
 	}
+	opened := f.registry.lastOpened() // first: later watchers may begin in a state without fault
 	last := failure.last.Load()
 	over := last > 0
 	if !over {
-		last = math.MaxUint64
+		last = opened
 	}
 	f.sendFailure(failure.event, last) // also to those that have gone live since the last time
 	if over {
