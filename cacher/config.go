@@ -187,7 +187,7 @@ type Config struct {
 // are encoded once and not for every request: Config.Lists of the caches, and its
 // Serializer in place of that of the API group. The zero value is ready for use.
 // server.Install, InstallAPIGroup and CustomResources call all of its methods.
-type ListEncodings = listcache.Listings
+type ListEncodings = listcache.ListEncodings
 
 // Representation is how a client asks for a list, if not as the list itself.
 type Representation = listcache.Representation

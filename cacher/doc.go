@@ -47,7 +47,8 @@
 //   - live: a watcher that receives events from the dispatcher as they come.
 //   - parked: a watcher that is not live, because it has just begun or because
 //     its client is slow. Events are replayed from its position until it has caught
-//     up with the dispatcher, by a goroutine of its own.
+//     up with the dispatcher, by a goroutine of its own. Status and metrics call one that
+//     has not been live yet starting.
 //   - position: the place of an event in the order in which the cache has applied
 //     events. Each event has a position of its own.
 //   - progress: storage's statement that its watch has brought all events up to a

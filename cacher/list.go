@@ -30,7 +30,7 @@ func (c *Cacher) GetList(ctx context.Context, key string, opts storage.ListOptio
 	defer c.lifecycle.release()
 	err := e.list(ctx, key, opts, into)
 	if err == nil {
-		e.config.Lists.Read(ctx, into)
+		e.config.Lists.NoteRead(ctx, into)
 	}
 	return err
 }

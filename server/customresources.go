@@ -68,8 +68,8 @@ func customResourceList(r *http.Request) (list cacher.CustomList, ok bool) {
 	}
 	// The codecs have the media types of those of custom resources, in their order.
 	codecs := apihelpers.GetMetaInternalVersionCodecs()
-	asked, media, err := negotiation.NegotiateOutputMediaType(r, codecs, customForms)
-	if err != nil || !formOnly(asked) || !same(media.Serializer, asked.Accepted.Serializer) { // indented
+	asked, media, err := negotiation.NegotiateOutputMediaType(r, codecs, customScope)
+	if err != nil || !representationOnly(asked) || !same(media.Serializer, asked.Accepted.Serializer) { // indented
 		return list, false
 	}
 	list.Resource = schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
@@ -83,9 +83,9 @@ func customResourceList(r *http.Request) (list cacher.CustomList, ok bool) {
 	return list, *asked.Convert == metav1.SchemeGroupVersion.WithKind("PartialObjectMetadataList") && (isJSON || list.Protobuf)
 }
 
-// customForms has the rule by which handlers of custom resources accept media types: no
-// object of theirs has a form in protobuf but its metadata.
-var customForms = &handlers.RequestScope{
+// customScope has the rule by which handlers of custom resources accept media types: no
+// object of theirs has a representation in protobuf but its metadata.
+var customScope = &handlers.RequestScope{
 	MetaGroupVersion: metav1.SchemeGroupVersion,
 	TableConvertor:   rest.NewDefaultTableConvertor(schema.GroupResource{}),
 	StandardSerializers: []runtime.SerializerInfo{

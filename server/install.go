@@ -120,7 +120,7 @@ func addHandlers(config *genericapiserver.Config, installed *installation) {
 	}
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
 		api = installed.customLists.CustomResources(api, customResourceList)
-		api = installed.withForms(api)
+		api = installed.withRepresentations(api)
 		api = installed.withKeptBytes(api)
 		return build(installed.withPage(api, c), c)
 	}

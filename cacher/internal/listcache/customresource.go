@@ -25,7 +25,7 @@ import (
 // the items from kept bytes (customresponse.go).
 
 // CustomList is a request for a list of custom resources that a handler of
-// Listings.CustomResources may answer.
+// ListEncodings.CustomResources may answer.
 type CustomList struct {
 	Resource schema.GroupVersionResource
 	// Gzip: the API server, of itself, compresses a long response.
@@ -41,7 +41,7 @@ type CustomList struct {
 // goroutine that serves the request fills the list.
 type customRequest struct {
 	CustomList
-	listings *Listings
+	listings *ListEncodings
 	user     string      // everything that a filter may know of the user
 	filled   atomic.Bool // a list was filled for the request
 	made     atomic.Pointer[CustomFill]
@@ -96,7 +96,7 @@ type CustomFill struct {
 
 // Custom returns how to fill a list that a cache of the resource reads for a request
 // of CustomResources; nil for any other list.
-func (l *Listings) Custom(ctx context.Context, resource schema.GroupResource, list runtime.Object, store *Store) *CustomFill {
+func (l *ListEncodings) Custom(ctx context.Context, resource schema.GroupResource, list runtime.Object, store *Store) *CustomFill {
 	if l == nil || !l.custom.Load() || store.share.None() {
 		return nil
 	}

@@ -25,7 +25,7 @@ var pandas = schema.GroupVersionResource{Group: "zoo.example.com", Version: "v1"
 // customServer is a server of custom resources with a cache: it fills a list, and
 // writes it.
 type customServer struct {
-	listings Listings
+	listings ListEncodings
 	store    *Store
 	elements []*watchcache.Element
 	// form is how the list is asked for.

@@ -23,7 +23,7 @@ import (
 // For each user, next writes the first list in each representation, which is compared.
 // After a difference, next writes all lists. No handler may filter or change the items
 // of these lists: next must be the server of k8s.io/apiextensions-apiserver.
-func (l *Listings) CustomResources(next http.Handler, asks func(*http.Request) (CustomList, bool)) http.Handler {
+func (l *ListEncodings) CustomResources(next http.Handler, asks func(*http.Request) (CustomList, bool)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !l.custom.Load() {
 			next.ServeHTTP(w, r)
@@ -55,7 +55,7 @@ func (l *Listings) CustomResources(next http.Handler, asks func(*http.Request) (
 }
 
 // EnableCustomResources makes the handlers of CustomResources do something.
-func (l *Listings) EnableCustomResources() { l.custom.Store(true) }
+func (l *ListEncodings) EnableCustomResources() { l.custom.Store(true) }
 
 // customWriter is the response to a request that a cache may have answered.
 type customWriter struct {

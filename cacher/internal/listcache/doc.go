@@ -3,8 +3,8 @@
 // Package listcache answers lists from bytes that were made for earlier lists.
 //
 // The context of a LIST carries a request (requests.go) to the cache, which records the
-// elements that it has filled the list with ([Listings.Note]). The server's encoder,
-// wrapped by [Listings.Serializer], finds the record by the list. If the items are still
+// elements that it has filled the list with ([ListEncodings.Note]). The server's encoder,
+// wrapped by [ListEncodings.Serializer], finds the record by the list. If the items are still
 // those elements, it writes chunks (chunk.go): the joined serializations of some sixteen
 // consecutive items. Keys decide where chunks begin, so one changed object makes one chunk
 // stale, whatever was listed: everything, a namespace, a page.
@@ -33,6 +33,6 @@
 // when they are requested for a second time, and are dropped after ten to twenty minutes
 // without use.
 //
-// The package owns the locks Listings.mu, Store.mu, Run.mu, Event.mu and
+// The package owns the locks ListEncodings.mu, Store.mu, Run.mu, Event.mu and
 // chunk.compressing, and no goroutine.
 package listcache

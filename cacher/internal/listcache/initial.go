@@ -30,7 +30,7 @@ type Initial struct {
 }
 
 // Initial returns an empty Initial for a watch that was opened with the context, and
-// may share its initial events: see Listings.SharesInitialEvents.
+// may share its initial events: see ListEncodings.SharesInitialEvents.
 func (s *Store) Initial(ctx context.Context) *Initial {
 	s.lists.Add(1)
 	i := &Initial{store: s}
@@ -266,14 +266,14 @@ type sharedKey struct{}
 // events and, within Stream, writes all of them to the response, in order. These events
 // are encoded once for all such watches; others get private copies, since a registry's
 // Decorator may read them.
-func (l *Listings) ShareInitialEvents(ctx context.Context) context.Context {
+func (l *ListEncodings) ShareInitialEvents(ctx context.Context) context.Context {
 	return context.WithValue(ctx, sharedKey{}, true)
 }
 
 // SharesInitialEvents reports whether a watch that is opened with the context may share its
 // initial events. It may not if a registry's Decorator could read them, which changes
 // objects. Servers of custom resources have no Decorator.
-func (l *Listings) SharesInitialEvents(ctx context.Context) bool {
+func (l *ListEncodings) SharesInitialEvents(ctx context.Context) bool {
 	return (l != nil && l.custom.Load()) || ctx.Value(sharedKey{}) != nil
 }
 
@@ -290,7 +290,7 @@ type probeKey struct{}
 // watch of a cache as it is, without a Decorator or a filter around it. No watch is
 // opened for it. other: open returned another watch, which was stopped. open is called
 // once, and does not wait for the cache.
-func (l *Listings) ReturnsWatches(ctx context.Context, open func(context.Context) (watch.Interface, error)) (same, other bool) {
+func (l *ListEncodings) ReturnsWatches(ctx context.Context, open func(context.Context) (watch.Interface, error)) (same, other bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	probe := &Probe{ended: make(chan watch.Event)}

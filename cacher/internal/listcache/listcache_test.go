@@ -24,7 +24,7 @@ import (
 
 // resource is a cache as an encoder sees it: its elements, in the order of keys.
 type resource struct {
-	listings Listings
+	listings ListEncodings
 	store    *Store
 	events   *bytebudget.Share
 	elements []*watchcache.Element

@@ -43,9 +43,9 @@ func (r *Representation) Unused() bool { return r.outcome.Load() == unused }
 // Written reports whether an encoder has begun to write the list in the representation.
 func (r *Representation) Written() bool { return r.outcome.Load() == written }
 
-// Represent returns a context for a LIST that the encoders of Listings write in a
+// Represent returns a context for a LIST that the encoders of ListEncodings write in a
 // representation. Call end after the response.
-func (l *Listings) Represent(ctx context.Context, wanted *Representation) (with context.Context, end func()) {
+func (l *ListEncodings) Represent(ctx context.Context, wanted *Representation) (with context.Context, end func()) {
 	outer := l.requestOf(ctx)
 	with, r := l.begin(ctx)
 	if outer != nil {

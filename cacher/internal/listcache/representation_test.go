@@ -24,7 +24,7 @@ import (
 
 // formed is a cache whose lists are wanted in forms.
 type formed struct {
-	listings Listings
+	listings ListEncodings
 	store    *Store
 	elements []*watchcache.Element
 	newList  func([]*watchcache.Element) apiruntime.Object
@@ -132,7 +132,7 @@ func (f *formed) list(t *testing.T, s syntax, asTable bool, change ...func(apiru
 	}
 	ctx, end := f.listings.Represent(t.Context(), form)
 	f.listings.Note(ctx, list, f.elements, f.store)
-	f.listings.Read(ctx, list)
+	f.listings.NoteRead(ctx, list)
 	for _, c := range change {
 		c(list)
 	}
@@ -287,7 +287,7 @@ func TestRefusedForms(t *testing.T) {
 			form := &Representation{Encoder: metaEncoder(t, mediaTypes[c.syntax]), Table: c.table}
 			ctx, end := f.listings.Represent(t.Context(), form)
 			f.listings.Note(ctx, c.list, f.elements, f.store)
-			f.listings.Read(ctx, c.list)
+			f.listings.NoteRead(ctx, c.list)
 			defer end()
 			var got bytes.Buffer
 			require.NoError(t, f.encoder[c.syntax].Encode(c.list, &got))
@@ -300,18 +300,18 @@ func TestRefusedForms(t *testing.T) {
 
 // The latest list of a request is the one that is wanted.
 func TestWantedLists(t *testing.T) {
-	var l Listings
+	var l ListEncodings
 	wanted := &Representation{}
 	ctx, end := l.Represent(t.Context(), wanted)
 	first, second := podList(nil), podList(nil)
-	l.Read(ctx, first)
+	l.NoteRead(ctx, first)
 	require.Nil(t, l.find(first), "nothing is wanted before Serializer was called")
 	l.on.Store(true)
-	l.Read(t.Context(), first)
+	l.NoteRead(t.Context(), first)
 	require.Nil(t, l.find(first))
-	l.Read(ctx, first)
+	l.NoteRead(ctx, first)
 	require.Same(t, wanted, l.find(first).wanted)
-	l.Read(ctx, second)
+	l.NoteRead(ctx, second)
 	require.Nil(t, l.find(first))
 	require.Same(t, wanted, l.find(second).wanted)
 	end()

@@ -19,10 +19,10 @@ import (
 // learning the frame costs as much as encoding one item.
 const minItems = 4
 
-// Listings connects the caches of an API server with its encoders, so that lists are
+// ListEncodings connects the caches of an API server with its encoders, so that lists are
 // encoded once and not for every request. It may serve any number of caches and groups.
 // The zero value does nothing until Serializer or EnableCustomResources was called.
-type Listings struct {
+type ListEncodings struct {
 	on, custom atomic.Bool
 	events     Events
 	mu         struct {
@@ -36,12 +36,12 @@ type Listings struct {
 // listRequest is a LIST of a client. The context of the request carries it to the cache
 // that fills the list, and the list that was filled leads the encoder to it.
 type listRequest struct {
-	of *Listings
+	of *ListEncodings
 	// compressed is the response, if it may be compressed; otherwise nil.
 	compressed *compressedWriter
 	// wanted is the representation that the client asks for; nil for the list itself.
 	wanted *Representation
-	list   runtime.Object // the list that was last filled; guarded by Listings.mu
+	list   runtime.Object // the list that was last filled; guarded by ListEncodings.mu
 }
 
 // listing is the record of a list of a request.
@@ -58,17 +58,17 @@ type requestKey struct{}
 
 // Begin returns a context for a LIST whose encoder uses kept bytes where it can. Call end
 // after the list was encoded.
-func (l *Listings) Begin(ctx context.Context) (with context.Context, end func()) {
+func (l *ListEncodings) Begin(ctx context.Context) (with context.Context, end func()) {
 	with, r := l.begin(ctx)
 	return with, r.end
 }
 
-func (l *Listings) begin(ctx context.Context) (context.Context, *listRequest) {
+func (l *ListEncodings) begin(ctx context.Context) (context.Context, *listRequest) {
 	r := &listRequest{of: l}
 	return context.WithValue(ctx, requestKey{}, r), r
 }
 
-func (l *Listings) requestOf(ctx context.Context) *listRequest {
+func (l *ListEncodings) requestOf(ctx context.Context) *listRequest {
 	if r, ok := ctx.Value(requestKey{}).(*listRequest); ok && r.of == l {
 		return r
 	}
@@ -99,7 +99,7 @@ func (r *listRequest) filled(list runtime.Object, made *listing) {
 // verb of a request that may be served so, list or watch, and whether next, of itself, would
 // compress a long response with gzip. Put the handler within everything that looks at the
 // response.
-func (l *Listings) Serve(next http.Handler, classify func(*http.Request) (verb string, compressed bool)) http.Handler {
+func (l *ListEncodings) Serve(next http.Handler, classify func(*http.Request) (verb string, compressed bool)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		verb, compressed := "", false
 		if l.on.Load() {
@@ -116,7 +116,7 @@ func (l *Listings) Serve(next http.Handler, classify func(*http.Request) (verb s
 	})
 }
 
-func (l *Listings) serveList(next http.Handler, w http.ResponseWriter, r *http.Request, compressed bool) {
+func (l *ListEncodings) serveList(next http.Handler, w http.ResponseWriter, r *http.Request, compressed bool) {
 	ctx, request := l.begin(r.Context())
 	defer request.end()
 	if !compressed {
@@ -131,7 +131,7 @@ func (l *Listings) serveList(next http.Handler, w http.ResponseWriter, r *http.R
 // Note records that a list was filled for the request of the context with the objects
 // of the elements, which nobody changes from now on. The store is that of the cache
 // that has filled the list.
-func (l *Listings) Note(ctx context.Context, list runtime.Object, elements []*watchcache.Element, store *Store) {
+func (l *ListEncodings) Note(ctx context.Context, list runtime.Object, elements []*watchcache.Element, store *Store) {
 	if l == nil || !l.on.Load() || len(elements) < minItems || store.share.None() {
 		return
 	}
@@ -142,9 +142,9 @@ func (l *Listings) Note(ctx context.Context, list runtime.Object, elements []*wa
 	}
 }
 
-// Read records that a list was read for the request of the context, so that the encoder
+// NoteRead records that a list was read for the request of the context, so that the encoder
 // can write it in another representation, whether Note was called or not.
-func (l *Listings) Read(ctx context.Context, list runtime.Object) {
+func (l *ListEncodings) NoteRead(ctx context.Context, list runtime.Object) {
 	if l == nil || !l.on.Load() {
 		return
 	}
@@ -154,7 +154,7 @@ func (l *Listings) Read(ctx context.Context, list runtime.Object) {
 }
 
 // Events returns the events that watches share in compressed form; nil of nil.
-func (l *Listings) Events() *Events {
+func (l *ListEncodings) Events() *Events {
 	if l == nil {
 		return nil
 	}
@@ -162,7 +162,7 @@ func (l *Listings) Events() *Events {
 }
 
 // find returns the record of a list, nil if there is none.
-func (l *Listings) find(list runtime.Object) *listing {
+func (l *ListEncodings) find(list runtime.Object) *listing {
 	if !isPointer(list) {
 		return nil
 	}

@@ -22,7 +22,7 @@ import (
 // for lists that Note has recorded. From now on Note records. Nobody may have changed
 // anything below the top level of the items, which is shared with the cache. A serializer
 // that Serializer has returned is returned as it is.
-func (l *Listings) Serializer(stock runtime.NegotiatedSerializer) runtime.NegotiatedSerializer {
+func (l *ListEncodings) Serializer(stock runtime.NegotiatedSerializer) runtime.NegotiatedSerializer {
 	if wrapped, ok := stock.(*serializer); ok && wrapped.listings == l {
 		return wrapped
 	}
@@ -32,7 +32,7 @@ func (l *Listings) Serializer(stock runtime.NegotiatedSerializer) runtime.Negoti
 
 type serializer struct {
 	runtime.NegotiatedSerializer
-	listings *Listings
+	listings *ListEncodings
 	formats  sync.Map // of formatID to *format
 }
 

@@ -102,7 +102,7 @@ func (s *Stream) event(r *Run, c *chunk, at int, w io.Writer) (err error) {
 }
 
 // serveWatch serves a watch with a Stream.
-func (l *Listings) serveWatch(next http.Handler, w http.ResponseWriter, r *http.Request, compressed bool) {
+func (l *ListEncodings) serveWatch(next http.Handler, w http.ResponseWriter, r *http.Request, compressed bool) {
 	stream := &Stream{ResponseWriter: w, events: &l.events, wanted: compressed, body: member{out: collected{to: w}}}
 	inner := r.WithContext(context.WithValue(r.Context(), streamKey{}, stream))
 	if compressed {

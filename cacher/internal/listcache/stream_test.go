@@ -37,7 +37,7 @@ func encodeEvent(e *watchcache.Element, w io.Writer) error {
 
 // served runs the handler of a watch behind Stream, and returns what the client reads:
 // one whole member of gzip if it is compressed.
-func served(t testing.TB, l *Listings, compressed bool, handler func(ctx context.Context, w http.ResponseWriter)) []byte {
+func served(t testing.TB, l *ListEncodings, compressed bool, handler func(ctx context.Context, w http.ResponseWriter)) []byte {
 	t.Helper()
 	l.on.Store(true)
 	recorder := httptest.NewRecorder()
@@ -105,7 +105,7 @@ func requireStreams(t *testing.T, random *rand.Rand) {
 	t.Helper()
 	events, lists := bytebudget.New([]int64{-1, 1, 50_000, 1 << 20}[random.IntN(4)])
 	store := NewStore(lists)
-	l := &Listings{}
+	l := &ListEncodings{}
 	var elements []*watchcache.Element
 	for i := range random.IntN(150) {
 		elements = append(elements, element(i, 1))
@@ -174,7 +174,7 @@ func requireStreams(t *testing.T, random *rand.Rand) {
 
 // An event is compressed once, whatever the number of watches that are sent it.
 func TestEventsAreCompressedOnce(t *testing.T) {
-	l := &Listings{}
+	l := &ListEncodings{}
 	const watchers, n = 100, 20
 	served(t, l, true, func(context.Context, http.ResponseWriter) {}) // so that there is a compressed watch
 	var kept [n]atomic.Int64
@@ -217,7 +217,7 @@ func TestEventsAreCompressedOnce(t *testing.T) {
 
 // The events of a run are compressed once, and what stands for them is never read.
 func TestRunsAreCompressedOnce(t *testing.T) {
-	l := &Listings{}
+	l := &ListEncodings{}
 	_, lists := bytebudget.New(1 << 20)
 	store := NewStore(lists)
 	var elements []*watchcache.Element
@@ -282,7 +282,7 @@ func (f *failingResponse) Write(p []byte) (int, error) {
 func TestStreamOfAClientThatIsGone(t *testing.T) {
 	for left := range 4 {
 		for _, compressed := range []bool{false, true} {
-			l := &Listings{}
+			l := &ListEncodings{}
 			l.on.Store(true)
 			_, lists := bytebudget.New(1 << 20)
 			store := NewStore(lists)
@@ -318,7 +318,7 @@ func TestStreamOfAClientThatIsGone(t *testing.T) {
 // A run's events are sent with its first one: what comes in between follows them, and a
 // reader that leaves one out has its watch ended.
 func TestRunsThatAreNotWrittenInOrder(t *testing.T) {
-	l := &Listings{}
+	l := &ListEncodings{}
 	_, lists := bytebudget.New(1 << 20)
 	store := NewStore(lists)
 	var elements []*watchcache.Element

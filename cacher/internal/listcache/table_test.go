@@ -26,7 +26,7 @@ func (f *formed) respond(t *testing.T) (body string, compressed bool) {
 		defer end()
 		list := f.newList(f.elements)
 		f.listings.Note(ctx, list, f.elements, f.store)
-		f.listings.Read(ctx, list)
+		f.listings.NoteRead(ctx, list)
 		assert.NoError(t, f.encoder[jsonSyntax].Encode(list, &header{ResponseWriter: w, to: w}))
 		assert.True(t, form.Written())
 	}), func(*http.Request) (string, bool) { return "list", true })

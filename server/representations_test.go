@@ -229,7 +229,7 @@ func (s *tablesOfItsOwn) ConvertToTable(ctx context.Context, object, options run
 }
 
 // A handler that flushes a response which is held back sends nothing by that: the answer in
-// the wanted form follows.
+// the wanted representation follows.
 func TestFlushOfAHeldResponse(t *testing.T) {
 	response := httptest.NewRecorder()
 	held := &heldResponse{ResponseWriter: response, wanted: &cacher.Representation{}}

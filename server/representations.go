@@ -32,11 +32,11 @@ import (
 // servedGroup is what InstallAPIGroup has installed of one version of a group.
 type servedGroup struct {
 	serializer runtime.NegotiatedSerializer
-	// forms has the server's own rule by which handlers of the group accept media types.
-	forms    *handlers.RequestScope
+	// scope has the server's own rule by which handlers of the group accept media types.
+	scope    *handlers.RequestScope
 	storages map[string]rest.Storage // by resource
 	// plain are the resources whose lists are not those of a cache, so that only the
-	// server itself can bring them into a form.
+	// server itself can bring them into another representation.
 	plain sync.Map
 	// private are the resources whose watches are not those of a cache, or are read by
 	// a registry's Decorator or a filter.
@@ -44,10 +44,10 @@ type servedGroup struct {
 }
 
 // serve gives a group the serializer that writes kept bytes, and records the group, so that
-// its lists are written from them in the forms that clients request. Nothing is done for
+// its lists are written from them in the representations that clients request. Nothing is done for
 // resources that this cache does not answer for.
 func (i *installation) serve(group *genericapiserver.APIGroupInfo) {
-	forms := &handlers.RequestScope{
+	scope := &handlers.RequestScope{
 		MetaGroupVersion: *cmp.Or(group.MetaGroupVersion, &metav1.SchemeGroupVersion),
 		TableConvertor:   rest.NewDefaultTableConvertor(schema.GroupResource{}), // only asked for whether there is one
 	}
@@ -60,7 +60,7 @@ func (i *installation) serve(group *genericapiserver.APIGroupInfo) {
 		})
 		if len(storages) > 0 {
 			group.NegotiatedSerializer = i.lists.Serializer(stock)
-			i.groups.Store(gv, &servedGroup{serializer: group.NegotiatedSerializer, forms: forms, storages: storages})
+			i.groups.Store(gv, &servedGroup{serializer: group.NegotiatedSerializer, scope: scope, storages: storages})
 		}
 	}
 }
@@ -80,25 +80,25 @@ func (i *installation) servedBy(r *http.Request, verb string) (*request.RequestI
 	return info, group, group.storages[info.Resource]
 }
 
-// withForms answers lists as Tables and as metadata from kept bytes, for the groups that
+// withRepresentations answers lists as Tables and as metadata from kept bytes, for the groups that
 // InstallAPIGroup installs.
 //
-// The server brings a list into a form before it encodes, and encodes forms with a
-// serializer that can't be replaced. So the request is passed on as one for the
-// list itself, in the same format, and the encoder of the list writes the form.
-// Nothing but the header Accept tells the API's handler of forms. The rewritten
-// header is one that errors are not encoded by.
-func (i *installation) withForms(api http.Handler) http.Handler {
+// The server converts a list before it encodes, and encodes what comes of that with a serializer
+// that can't be replaced. So the request is passed on as one for the list itself, in the same
+// format, and the encoder of the list writes the representation. Only the header Accept tells
+// the API's handler which one is wanted. The rewritten header is one that errors are not
+// encoded by.
+func (i *installation) withRepresentations(api http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !i.serveForm(api, w, r) {
+		if !i.serveRepresentation(api, w, r) {
 			api.ServeHTTP(w, r)
 		}
 	})
 }
 
-// serveForm answers a request for a list in a form, and returns false, with
-// nothing written, if the request is left to the server.
-func (i *installation) serveForm(api http.Handler, w http.ResponseWriter, r *http.Request) bool {
+// serveRepresentation answers a request for a list in another representation, and returns
+// false, with nothing written, if the request is left to the server.
+func (i *installation) serveRepresentation(api http.Handler, w http.ResponseWriter, r *http.Request) bool {
 	if !strings.Contains(r.Header.Get("Accept"), "as=") {
 		return false
 	}
@@ -110,21 +110,21 @@ func (i *installation) serveForm(api http.Handler, w http.ResponseWriter, r *htt
 	if _, plain := group.plain.Load(info.Resource); plain {
 		return false
 	}
-	form, accept, ok := group.formOf(r, storage)
+	wanted, accept, ok := group.representationOf(r, storage)
 	if !ok {
 		return false
 	}
-	ctx, end := i.lists.Represent(request.WithNamespace(r.Context(), info.Namespace), form)
+	ctx, end := i.lists.Represent(request.WithNamespace(r.Context(), info.Namespace), wanted)
 	defer end()
 	inner := r.WithContext(ctx)
 	inner.Header = r.Header.Clone()
 	inner.Header.Set("Accept", accept)
-	held := &heldResponse{ResponseWriter: w, before: w.Header().Clone(), wanted: form}
+	held := &heldResponse{ResponseWriter: w, before: w.Header().Clone(), wanted: wanted}
 	api.ServeHTTP(responsewriter.WrapForHTTP1Or2(held), inner)
-	if held.passed || (!held.withheld && form.Unused()) {
+	if held.passed || (!held.withheld && wanted.Unused()) {
 		return true // and nothing was written if nothing was to be
 	}
-	if form.Unused() {
+	if wanted.Unused() {
 		group.plain.Store(info.Resource, struct{}{})
 	}
 	// The warnings stay: the recorder of the request adds each of them once.
@@ -144,25 +144,25 @@ type listerWithTables interface {
 }
 
 // audited reports whether the answer to a request goes to the audit log, which
-// has it in the form that the client gets.
+// has it as the client gets it.
 func audited(ctx context.Context) bool {
 	ac := audit.AuditContextFrom(ctx)
 	return ac != nil && ac.Enabled() && !ac.GetEventLevel().Less(auditinternal.LevelRequestResponse)
 }
 
-// formOf returns the form that a request asks for, and the header Accept by which
-// the server chooses the same format without a form; false if there is no such
-// form, or the server has to make it itself.
-func (g *servedGroup) formOf(r *http.Request, storage listerWithTables) (*cacher.Representation, string, bool) {
-	asked, info, err := negotiation.NegotiateOutputMediaType(r, g.serializer, g.forms)
-	if err != nil || !formOnly(asked) || asked.Convert == nil || asked.Convert.GroupVersion() != metav1.SchemeGroupVersion ||
+// representationOf returns the representation that a request asks for, and the header Accept
+// by which the server chooses the same format for the list itself; false if there is no such
+// representation, or the server has to make it itself.
+func (g *servedGroup) representationOf(r *http.Request, storage listerWithTables) (*cacher.Representation, string, bool) {
+	asked, info, err := negotiation.NegotiateOutputMediaType(r, g.serializer, g.scope)
+	if err != nil || !representationOnly(asked) || asked.Convert == nil || asked.Convert.GroupVersion() != metav1.SchemeGroupVersion ||
 		(info.MediaType != runtime.ContentTypeJSON && info.MediaType != runtime.ContentTypeProtobuf) ||
 		!same(info.Serializer, asked.Accepted.Serializer) { // indented
 		return nil, "", false
 	}
 	codecs := apihelpers.GetMetaInternalVersionCodecs()
 	own, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), info.MediaType)
-	form := &cacher.Representation{Encoder: codecs.EncoderForVersion(own.Serializer, metav1.SchemeGroupVersion)}
+	wanted := &cacher.Representation{Encoder: codecs.EncoderForVersion(own.Serializer, metav1.SchemeGroupVersion)}
 	switch asked.Convert.Kind {
 	case "PartialObjectMetadataList":
 	case "Table":
@@ -171,7 +171,7 @@ func (g *servedGroup) formOf(r *http.Request, storage listerWithTables) (*cacher
 			(options.IncludeObject != "" && options.IncludeObject != metav1.IncludeMetadata) {
 			return nil, "", false
 		}
-		form.Table = func(ctx context.Context, list runtime.Object) (*metav1.Table, error) {
+		wanted.Table = func(ctx context.Context, list runtime.Object) (*metav1.Table, error) {
 			return storage.ConvertToTable(ctx, list, options)
 		}
 	default:
@@ -181,19 +181,19 @@ func (g *servedGroup) formOf(r *http.Request, storage listerWithTables) (*cacher
 	rewritten.Header = r.Header.Clone()
 	// A server's version is not accepted where errors are encoded, so that errors
 	// have the format that they have without this clause.
-	accept := fmt.Sprintf("%s;sv=%s,%s", info.MediaType, g.forms.MetaGroupVersion.Version, r.Header.Get("Accept"))
+	accept := fmt.Sprintf("%s;sv=%s,%s", info.MediaType, g.scope.MetaGroupVersion.Version, r.Header.Get("Accept"))
 	rewritten.Header.Set("Accept", accept)
-	again, plain, err := negotiation.NegotiateOutputMediaType(rewritten, g.serializer, g.forms)
+	again, plain, err := negotiation.NegotiateOutputMediaType(rewritten, g.serializer, g.scope)
 	if err != nil || again.Convert != nil || !same(plain.Serializer, info.Serializer) || !sameErrors(r, rewritten, g.serializer) {
 		return nil, "", false
 	}
-	return form, accept, true
+	return wanted, accept, true
 }
 
-// formOnly reports whether the options of a media type are those of a form, as this package
-// knows them. With others, like drop=metadata.managedFields of KEP-5958, the server makes
+// representationOnly reports whether the options of a media type are those of a representation that
+// this package knows. With others, like drop=metadata.managedFields of KEP-5958, the server makes
 // the list.
-func formOnly(asked negotiation.MediaTypeOptions) bool {
+func representationOnly(asked negotiation.MediaTypeOptions) bool {
 	known := negotiation.MediaTypeOptions{Convert: asked.Convert, UseServerVersion: asked.UseServerVersion, Stream: asked.Stream, Pretty: asked.Pretty}
 	asked.Accepted = known.Accepted
 	return reflect.DeepEqual(asked, known)
@@ -212,8 +212,7 @@ func same(a, b runtime.Serializer) bool {
 	return a != nil && b != nil && reflect.TypeOf(a).Comparable() && a == b
 }
 
-// heldResponse lets an answer pass that is in the form which was wanted, or an
-// error. Anything else is dropped.
+// heldResponse lets an answer pass that is in the wanted representation, or an error. Anything else is dropped.
 type heldResponse struct {
 	http.ResponseWriter
 	before           http.Header
