@@ -351,7 +351,7 @@ func TestWindowHasACeiling(t *testing.T) {
 		store := newStore(poddata.Pod("a/one"))
 		c := start(t, store, func(c *cacher.Config) {
 			c.WindowBytes, c.WatchBuffer = 1<<20, 2
-			c.DispatchBudget = time.Second
+			c.DispatchBudget = 700 * time.Millisecond // which ends at no tick of a second
 		})
 		reads := watchPods(t, c, "/pods/", "2")
 		silent := watchPods(t, c, "/pods/b/", "2")
