@@ -251,13 +251,18 @@ func encodingLimit(config *Config, objects int64) int64 {
 // encodingBytes returns the size of all kept serializations.
 func (e *engine) encodingBytes() int64 { return e.fanout.EncodingShare.Kept() + e.chunks.Bytes() }
 
+// expireWatches ends the open watches with a 410: the state that they have was wrong.
+func (e *engine) expireWatches() {
+	e.fanout.Fail(source.Failure(expiredError(errInconsistent)))
+}
+
 // replaced is called when the state was listed, at rv.
 func (e *engine) replaced(rv uint64) {
 	e.chunks.Clear()
 	e.versions.Listed(rv)
 	d := e.trust.listed(rv)
 	if d != nil {
-		e.fanout.Fail(source.Failure(expiredError(errInconsistent))) // also if the doubt has begun since Replace
+		e.expireWatches() // also if the doubt has begun since Replace
 	}
 	e.endPause()
 	if d != nil {

@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/kube-watchcache/watchcache/cacher/internal/source"
 	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
@@ -151,7 +150,7 @@ func (f *feed) Replace(_ []any, resourceVersion string) error {
 	if f.trust.doubtful() {
 		// A client with a bookmark above an event that it missed must not resume
 		// there: it must list.
-		f.fanout.Fail(source.Failure(expiredError(errInconsistent)))
+		f.expireWatches()
 	}
 	if f.trust.listCount.Load() > 0 {
 		f.backfill.end()

@@ -44,8 +44,8 @@ type servedGroup struct {
 }
 
 // serve gives a group the serializer that writes kept bytes, and records the group, so that
-// its lists are written from them in the representations that clients request. Nothing is done for
-// resources that this cache does not answer for.
+// its lists are written from them in the representations that clients request. Nothing is done
+// for resources that this cache does not answer for.
 func (i *installation) serve(group *genericapiserver.APIGroupInfo) {
 	scope := &handlers.RequestScope{
 		MetaGroupVersion: *cmp.Or(group.MetaGroupVersion, &metav1.SchemeGroupVersion),
@@ -80,8 +80,8 @@ func (i *installation) servedBy(r *http.Request, verb string) (*request.RequestI
 	return info, group, group.storages[info.Resource]
 }
 
-// withRepresentations answers lists as Tables and as metadata from kept bytes, for the groups that
-// InstallAPIGroup installs.
+// withRepresentations answers lists as Tables and as metadata from kept bytes, for the groups
+// that InstallAPIGroup installs.
 //
 // The server converts a list before it encodes, and encodes what comes of that with a serializer
 // that can't be replaced. So the request is passed on as one for the list itself, in the same

@@ -268,6 +268,7 @@ func TestRevokedRight(t *testing.T) {
 		return true
 	})
 	unbounded := begin(within(t), t, client, http.MethodGet, config.Host+path+"?watch=1&unbounded", "", asTable)
+	require.Equal(t, http.StatusOK, unbounded.StatusCode)
 	u.allow(nil)
 	for _, response := range opened {
 		_, _ = finish(t, response)

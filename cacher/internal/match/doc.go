@@ -9,10 +9,10 @@
 // its equalities allow (Indexes.Scan). Both use the same attributes: keys, key
 // prefixes, fields and labels.
 //
-// Indexes that nobody has declared are built on demand: Indexes.Scan counts the elements that reads look
-// at in vain, and once a second Indexes.Adapt has the state build the index that was missed most
-// (watchcache.State.AddIndex), and drop indexes that do not pay. Later reads find it in
-// Indexes.ranges, with the declared ones.
+// Indexes that nobody has declared are built on demand: Indexes.Scan counts the elements that
+// reads look at in vain, and once a second Indexes.Adapt has the state build the index that was
+// missed most (watchcache.State.AddIndex), and drop indexes that do not pay. Later reads find it
+// in Indexes.ranges, with the declared ones.
 //
 // The package has no goroutine and no clock. A Query is immutable, and Indexes and Postings
 // are safe for concurrent use. Groups belongs to its caller, who guards it with a lock.
