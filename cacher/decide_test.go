@@ -238,7 +238,7 @@ func (r *decideRule) expected(c decideCase) string {
 		case "bounded":
 			d.needsAdmission = true
 		case "limited":
-			d.limited = c.limit == "limit" && c.rv != "0"
+			d.limited = c.limit == "limit" && (c.rv != "0" || c.match == "Exact")
 		}
 	}
 	if c.next != "-" && d.kind != readDelegate && d.kind != readRefuse {
