@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -47,6 +48,20 @@ var writeBreaches = map[string]breach{
 					return err
 				}
 				return m.overwrite(key, after.(*example.Pod), out)
+			}}
+		},
+	},
+	"believes that a suggestion needs no change": {
+		found: map[string]string{"Cacher/StaleCache": "has changed nothing"},
+		make: func() broken {
+			return broken{memory: newMemory(), update: func(m memory, ctx context.Context, key string, out runtime.Object, update storage.UpdateFunc, suggestion runtime.Object) error {
+				if suggestion != nil {
+					if after, _, err := update(suggestion.DeepCopyObject(), storage.ResponseMeta{}); err == nil && equality.Semantic.DeepEqual(after, suggestion) {
+						*out.(*example.Pod) = *suggestion.(*example.Pod)
+						return nil
+					}
+				}
+				return m.GuaranteedUpdate(ctx, key, out, false, nil, update, nil)
 			}}
 		},
 	},

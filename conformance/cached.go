@@ -73,18 +73,28 @@ func consistentReads(t *testing.T, f *fixture) {
 func staleCache(t *testing.T, f *fixture) {
 	between := interpose(f.store)
 	c := f.cache(t, func(config *cacher.Config) { config.Storage = between })
-	for _, name := range []string{"updated", "deleted", "recreated", "checked"} {
+	for _, name := range []string{"updated", "restored", "deleted", "recreated", "checked"} {
 		pod := f.create(t, c, poddata.Pod("a/"+name, "app=old"))
 		f.get(t, c, keyOf(t, pod), pod.ResourceVersion) // the cache has it
 	}
 	release := between.hold()
 	defer release()
 
+	setApp := func(app string) func(*example.Pod) {
+		return func(pod *example.Pod) { pod.Labels = map[string]string{"app": app} }
+	}
 	key := Prefix + "a/updated"
-	f.update(t, f.raw, key, func(pod *example.Pod) { pod.Labels = map[string]string{"app": "new"} })
+	f.update(t, f.raw, key, setApp("new"))
 	f.update(t, c, key, func(pod *example.Pod) { pod.Annotations = map[string]string{"by": "cacher"} })
 	if got := f.get(t, f.raw, key, ""); got.Labels["app"] != "new" || got.Annotations["by"] != "cacher" {
 		t.Errorf("an update through a stale cache has undone another: labels %v, annotations %v", got.Labels, got.Annotations)
+	}
+
+	key = Prefix + "a/restored"
+	f.update(t, f.raw, key, setApp("new"))
+	f.update(t, c, key, setApp("old")) // as the cache has it
+	if got := f.get(t, f.raw, key, ""); got.Labels["app"] != "old" {
+		t.Errorf("an update that makes the live object what the stale cache has is acknowledged, and has changed nothing: labels %v", got.Labels)
 	}
 
 	key = Prefix + "a/deleted"
@@ -105,7 +115,7 @@ func staleCache(t *testing.T, f *fixture) {
 	}
 
 	key = Prefix + "a/checked"
-	f.update(t, f.raw, key, func(pod *example.Pod) { pod.Labels = map[string]string{"app": "new"} })
+	f.update(t, f.raw, key, setApp("new"))
 	refuse := errors.New("must not be deleted")
 	protect := func(_ context.Context, object runtime.Object) error {
 		if object.(*example.Pod).Labels["app"] == "new" {

@@ -99,8 +99,7 @@ func TestMisuse(t *testing.T) {
 // TestLacks runs a backend that can nothing but store: what needs more is
 // skipped, and said to be.
 func TestLacks(t *testing.T) {
-	var needy []group
-	want := 0
+	needy, want := []group{}, 0
 	for _, g := range ours() {
 		var some []clause
 		for _, c := range g.clauses {
