@@ -24,8 +24,6 @@ import (
 
 // odd is an object of a type that nobody should store.
 type odd struct {
-	Self      *odd
-	Both      [2]*odd
 	Call      func()
 	Channel   chan string
 	Raw       unsafe.Pointer
@@ -66,17 +64,16 @@ func (o *odd) DeepCopyObject() runtime.Object   { return o }
 // A value that can't be followed, or that never ends, stops no walk.
 func TestOddObjects(t *testing.T) {
 	struct1 := int64(unsafe.Sizeof(odd{}))
-	cycle := &odd{}
-	cycle.Self, cycle.Both[0], cycle.Both[1], cycle.Any = cycle, cycle, cycle, cycle
-	cycle.Children = []odd{{Self: cycle}, {Self: cycle}}
-	cycle.ByPointer = map[*odd]struct{}{cycle: {}}
+	cycle, byAny, byPointer := &props{}, &odd{}, &odd{}
+	cycle.Items, cycle.AllOf, cycle.Properties = cycle, []props{{Items: cycle}}, map[string]props{"a": {Items: cycle}}
+	byAny.Any, byPointer.ByPointer = byAny, map[*odd]struct{}{byPointer: {}}
 	list := []any{nil}
 	list[0] = list
 	object := map[string]any{}
 	object["self"] = object
 	var none *odd
 	full := &odd{
-		Call: func() {}, Channel: make(chan string, 10), Raw: unsafe.Pointer(cycle), Address: math.MaxUint,
+		Call: func() {}, Channel: make(chan string, 10), Raw: unsafe.Pointer(byAny), Address: math.MaxUint,
 		Others: map[float64]*string{math.NaN(): new("x"), 1: nil}, ByAny: map[any]any{1: "x", "a": none, [1]*odd{}: nil},
 		Large: map[[200]byte][200]string{{}: {"x"}}, Empty: make([]struct{}, math.MaxInt), When: time.Now(),
 		Type: reflect.TypeFor[odd](), ByStruct: map[struct{ A, B string }]odd{{"a", "b"}: {}}, Method: time.Second,
@@ -90,7 +87,9 @@ func TestOddObjects(t *testing.T) {
 		"a nil pointer":             {none, 0, 0},
 		"an object with nothing":    {&odd{}, struct1, 2 * struct1},
 		"an object with everything": {full, struct1, 100_000},
-		"a cycle of pointers":       {cycle, struct1, math.MaxInt64},
+		"a cycle in every way":      {cycle, 48, math.MaxInt64},
+		"a cycle by interface":      {byAny, struct1, math.MaxInt64},
+		"a cycle by a map's key":    {byPointer, struct1, math.MaxInt64},
 		"a list within itself":      {list, 16, math.MaxInt64},
 		"an object within itself":   {object, 48, math.MaxInt64},
 		"a value":                   {odd{}, struct1, 2 * struct1},
