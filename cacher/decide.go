@@ -45,8 +45,8 @@ type readOptions struct {
 	continueRV  int64
 }
 
-// limited reports whether the limit counts. It doesn't at resourceVersion "0", unless
-// exactly: clients take a page there for the answer of a server without a watch cache.
+// limited reports whether the limit counts. Without Exact it doesn't at resourceVersion
+// "0": clients take a page there for the answer of a server without a watch cache.
 func (o *readOptions) limited() bool {
 	return o.limit > 0 && (o.unset || o.rv > 0 || o.match == metav1.ResourceVersionMatchExact)
 }

@@ -71,13 +71,13 @@ func queries(resource, rv string) (paths []string) {
 	return paths
 }
 
-// share returns every eighth of the queries with the race detector, which makes the
+// share returns every fourth of the queries with the race detector, which makes the
 // encoders ten times slower; make verify asks all of them in a step without it.
 func share(asked []string) (out []string) {
 	if !race.Enabled {
 		return asked
 	}
-	for i := 0; i < len(asked); i += 8 {
+	for i := 0; i < len(asked); i += 4 {
 		out = append(out, asked[i])
 	}
 	return out

@@ -212,7 +212,8 @@ func same(a, b runtime.Serializer) bool {
 	return a != nil && b != nil && reflect.TypeOf(a).Comparable() && a == b
 }
 
-// heldResponse lets an answer pass that is in the wanted representation, or an error. Anything else is dropped.
+// heldResponse lets an answer pass that is in the wanted representation, or an error.
+// Anything else is dropped.
 type heldResponse struct {
 	http.ResponseWriter
 	before           http.Header

@@ -167,7 +167,7 @@ func check(t *testing.T, seed uint64, kind simulation.Kind, coverage *simulation
 // need some two minutes. A racing one costs seven times as much, with the race detector.
 const (
 	fewSchedules    = 4000
-	fewRacing       = 2000
+	fewRacing       = 3000
 	racingSchedules = 12_000
 )
 
