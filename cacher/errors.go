@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/freshness"
+	"github.com/kube-watchcache/watchcache/cacher/internal/match"
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
 	"github.com/kube-watchcache/watchcache/storage/capability"
 	"github.com/kube-watchcache/watchcache/watchcache"
@@ -263,6 +264,15 @@ func tooLargeError(rv, current uint64) error {
 // refusedError (429) answers a request that must be tried again after some seconds. why
 // is a text of the cache's own.
 func refusedError(why string, retry int) error { return apierrors.NewTooManyRequests(why, retry) }
+
+// selectorRefusal returns the status (400) for selectors that are too long to be of use, nil
+// for others. What one costs, it costs for each object and each event.
+func selectorRefusal(p *storage.SelectionPredicate) error {
+	if n := match.Requirements(p); n > match.MaxRequirements {
+		return apierrors.NewBadRequest(fmt.Sprintf("the label and field selectors have %d requirements; at most %d are allowed", n, match.MaxRequirements))
+	}
+	return nil
+}
 
 // awayStatus (504) answers a read that only storage can answer, while storage is
 // away.

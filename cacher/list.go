@@ -45,6 +45,9 @@ func (e *engine) list(ctx context.Context, key string, opts storage.ListOptions,
 	if err != nil {
 		return err
 	}
+	if err := selectorRefusal(&opts.Predicate); err != nil {
+		return err
+	}
 	o, err := e.listOptions(prepared, opts)
 	if err != nil {
 		return err

@@ -47,6 +47,9 @@ func (e *engine) watch(ctx context.Context, key string, opts storage.ListOptions
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return nil, overStatus()
 	}
+	if err := selectorRefusal(&opts.Predicate); err != nil {
+		return nil, err
+	}
 	if !e.readiness.ready() && !e.warm(ctx) {
 		return nil, e.readiness.refusal()
 	}

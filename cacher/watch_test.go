@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
@@ -27,6 +29,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/cacher/status"
 	"github.com/kube-watchcache/watchcache/internal/memstore"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
@@ -440,4 +443,121 @@ func TestTransactionsOnTheWay(t *testing.T) {
 	}
 	expectReached(t, c, transactions+3)
 	assert.Zero(t, store.Requests()["list"], "lists")
+}
+
+// slowSelector takes part in every evaluation of a label selector that has many requirements.
+type slowSelector struct {
+	labels.Selector
+	evaluating, evaluate chan struct{}
+}
+
+func (s slowSelector) DeepCopySelector() labels.Selector { return s }
+
+func (s slowSelector) Matches(l labels.Labels) bool {
+	select {
+	case s.evaluating <- struct{}{}:
+	default:
+	}
+	<-s.evaluate
+	return s.Selector.Matches(l)
+}
+
+// many is a label selector with n requirements, and what all objects satisfy.
+func many(n int) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf("k%d!=v", i)
+	}
+	return strings.Join(all, ",")
+}
+
+// While the selector of one watch is evaluated, others get events, begin and end
+// (regression 176).
+func TestASlowSelectorHoldsUpItsOwnWatch(t *testing.T) {
+	store := onePod()
+	c := newCache(t, store)
+	parsed, err := labels.Parse(many(5000))
+	require.NoError(t, err)
+	slow := slowSelector{parsed, make(chan struct{}, 1), make(chan struct{})}
+	evaluate := sync.OnceFunc(func() { close(slow.evaluate) })
+	t.Cleanup(evaluate)
+	before := watchPods(t, c, "/pods/", "2")
+	hostile := watchPods(t, c, "/pods/", "2", func(o *storage.ListOptions) { o.Predicate.Label = slow })
+	put(store, poddata.Pod("a/two"))
+	select {
+	case <-slow.evaluating:
+	case <-time.After(patience):
+		require.FailNow(t, "the selector is not evaluated")
+	}
+	before.expect("ADDED a/two@3")
+	later := watchPods(t, c, "/pods/", "2")
+	later.expect("ADDED a/two@3")
+	before.Stop()
+	before.expectClosed()
+	put(store, poddata.Pod("a/three"))
+	later.expect("ADDED a/three@4")
+	evaluate()
+	hostile.expect("ADDED a/two@3", "ADDED a/three@4")
+}
+
+// A watch that the dispatcher does not feed gets what every watch gets.
+func TestWatchOfALargeSelector(t *testing.T) {
+	large := func(o *storage.ListOptions) {
+		o.Predicate.Label = poddata.Predicate(many(5000), "").Label
+	}
+	inBubble(t, onePod, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		w := watchPods(t, c, "/pods/", "0", large, withBookmarks)
+		w.expect("ADDED a/one@2")
+		put(store, poddata.Pod("a/two"))
+		w.expect("ADDED a/two@3")
+		store.Put("/other/x", poddata.Pod("x/x"))
+		elapse(2 * time.Minute)
+		require.Contains(t, w.next(), "BOOKMARK")
+		put(store, poddata.Pod("a/one", "k7=v"))
+		for line := w.next(); !strings.HasPrefix(line, "DELETED a/one@"); line = w.next() {
+			require.Contains(t, line, "BOOKMARK", "before the object leaves the selection")
+		}
+		page, err := c.StatusPage(status.Query{Limit: 10})
+		require.NoError(t, err)
+		require.Len(t, page.Watchers, 1)
+		assert.Equal(t, status.Parked, page.Watchers[0].State)
+		assert.Zero(t, page.Watches.WorstLag)
+		taken := make(chan error)
+		go func() { taken <- c.Bookmark(testContext(t)) }()
+		synctest.Wait()
+		select {
+		case err := <-taken:
+			require.FailNow(t, "the client has not taken its last bookmark", "%v", err)
+		default:
+		}
+		begun := time.Now()
+		require.Contains(t, w.next(), "BOOKMARK")
+		require.NoError(t, <-taken)
+		assert.Less(t, time.Since(begun), time.Second, "in virtual time")
+
+		store.Corrupt(apierrors.NewInternalError(errors.New("can't be decoded")))
+		put(store, poddata.Pod("a/corrupt"))
+		require.Contains(t, w.next(), "ERROR")
+		require.Equal(t, "closed", w.next())
+	})
+	inBubble(t, onePod, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		w := watchPods(t, c, "/pods/", "0", large)
+		w.expect("ADDED a/one@2")
+		synctest.Wait()
+		c.Stop()
+		w.expectClosed()
+	})
+}
+
+// Selectors beyond any use are refused, wherever they come from.
+func TestSelectorsWithTooManyRequirements(t *testing.T) {
+	inBubble(t, onePod, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		expectList(t, c, "/pods/", "0", "a/one@2", selecting(many(10_000), ""))
+		opts := storage.ListOptions{ResourceVersion: "0", Recursive: true, Predicate: poddata.Predicate(many(10_001), "")}
+		err := c.GetList(testContext(t), "/pods/", opts, &example.PodList{})
+		require.True(t, apierrors.IsBadRequest(err), "LIST: %v", err)
+		require.ErrorContains(t, err, "10001 requirements")
+		_, err = c.Watch(testContext(t), "/pods/", opts)
+		require.True(t, apierrors.IsBadRequest(err), "WATCH: %v", err)
+	})
 }

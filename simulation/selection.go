@@ -4,8 +4,12 @@ package simulation
 
 import (
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 
+	"k8s.io/apimachinery/pkg/labels"
+	operators "k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/internal/poddata"
@@ -19,8 +23,28 @@ type selection struct {
 }
 
 func newSelection(q Query) selection {
-	return selection{key: poddata.Prefix + q.In, recursive: !q.One, predicate: poddata.Predicate(q.Labels, q.Fields)}
+	s := selection{key: poddata.Prefix + q.In, recursive: !q.One, predicate: poddata.Predicate(q.Labels, q.Fields)}
+	if q.Labels == largeSelector {
+		s.predicate.Label = s.predicate.Label.Add(always())
+	}
+	return s
 }
+
+// largeSelector is the selector of the watches that a dispatcher has no room for.
+const largeSelector = "color!=red"
+
+// always is a requirement with very many values, which all objects satisfy.
+var always = sync.OnceValue(func() labels.Requirement {
+	values := make([]string, 5000)
+	for i := range values {
+		values[i] = strconv.Itoa(i)
+	}
+	r, err := labels.NewRequirement("no-such-label", operators.NotIn, values)
+	if err != nil {
+		panic(err)
+	}
+	return *r
+})
 
 func (s *selection) has(o *object) bool {
 	if o == nil {

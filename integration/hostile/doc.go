@@ -6,6 +6,7 @@
 //   - access: nobody reads without a certificate, and a user who is bound to a
 //     namespace reads nothing of another one, whatever the path, the selector, the
 //     continue token, and whatever bytes are kept of lists that others may see;
+//   - selectors: watches with very long selectors delay nobody else's events;
 //   - limits: slow and oversized requests meet the limits of k8s.io/apiserver;
 //   - churn: watches of every kind and with every option are opened and dropped by
 //     the thousand, some of which are never read, and leave nothing behind. The

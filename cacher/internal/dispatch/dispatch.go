@@ -236,9 +236,15 @@ func (f *Fanout) sendBookmarks(due []*watcher, rv uint64) {
 	f.marked = due[:0]
 }
 
-// sendFailure ends the live watchers up to the last with the failure, each with a copy of its
-// own, because encoders write into it. A watcher without room receives it once there is some.
+// sendFailure ends the watchers up to the last that have everything before the failure, each
+// with a copy of its own, because encoders write into it. A watcher without room receives it
+// once there is some.
 func (f *Fanout) sendFailure(failure watch.Event, last uint64) {
+	for _, p := range f.registry.level() {
+		if p.watcher.id <= last {
+			f.registry.expel(p, metrics.EndFailed, statusOf(failure))
+		}
+	}
 	live := f.registry.beginAll(f.marked[:0])
 	for _, w := range live {
 		if w.id > last {

@@ -67,11 +67,12 @@ func (f *Fanout) Endings() []status.Ended {
 // receive an error, conclude waits until the client reads, or is gone: a client must not
 // take the end of its channel for the end of the initial events.
 func (r *replayer) conclude() {
+	r.worked()
 	select { // one of them is closed, or about to be
 	case <-r.quit:
 	case <-r.verdict:
-		if r.failure = r.finalError(); r.failure != nil {
-			status := r.failure.Status()
+		if failure := r.finalError(); failure != nil {
+			status := failure.Status()
 			select {
 			case r.watcher.result <- watch.Event{Type: watch.Error, Object: &status}:
 			case <-r.quit:
@@ -100,7 +101,6 @@ func (r *replayer) finalError() *apierrors.StatusError {
 // fail expels the watcher with an error for its client. It returns false: the watcher has
 // ended.
 func (r *replayer) fail(err *apierrors.StatusError) bool {
-	r.failure = err
-	r.registry.expel(r, metrics.EndExpired)
+	r.registry.expel(r, metrics.EndExpired, err)
 	return false
 }

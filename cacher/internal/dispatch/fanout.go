@@ -174,7 +174,7 @@ func (f *Fanout) Open(ctx context.Context, r Request) (watch.Interface, bool) {
 		w.deadline = max(1, f.Time.At(deadline))
 	}
 	replayer := f.newReplayer(w, r.Start.Position)
-	replayer.starting = true
+	replayer.starting.Store(true)
 	if snapshot := r.Start.Snapshot; snapshot != nil {
 		replayer.snapshot, replayer.mark = snapshot, snapshot.Mark()
 		replayer.initial.Store(true)

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/kube-watchcache/watchcache/cacher/internal/match"
 	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/watchcache"
@@ -30,6 +32,10 @@ type registry struct {
 		// dispatched resourceVersion.
 		cursor watchcache.Position
 		rv     uint64
+		// waiting has the replayers that wait for events, the longest first. They go on one at a
+		// time, however many there are: working is true while one evaluates events.
+		waiting []*replayer
+		working bool
 		// sending is true while the dispatcher may send to watchers that were
 		// live when it looked. Watchers that end meanwhile wait in ended, and the
 		// dispatcher closes their channels.
@@ -91,7 +97,8 @@ func (r *registry) leaveReplayerLocked(w *watcher) {
 // goLive hands w over to the dispatcher if w, which has seen all before
 // position, has seen all that was dispatched, and reports whether it did. A
 // watcher may be ahead of the dispatcher; events that it has seen are then
-// skipped.
+// skipped. A watcher whose query the dispatcher has no room for stays with its replayer,
+// level with the dispatcher: see moves.
 func (r *registry) goLive(w *watcher, position watchcache.Position) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,15 +106,66 @@ func (r *registry) goLive(w *watcher, position watchcache.Position) bool {
 	if w.ended || w.expelled || position < r.mu.cursor {
 		return false
 	}
-	g := w.group
-	if len(g.Members) == 0 {
-		r.mu.groups.File(g)
+	g, p := w.group, w.replayer
+	if len(g.Members) == 0 && !r.mu.groups.File(g) {
+		p.starting.Store(false)
+		p.bookmarks = make(chan uint64, 1) // none that was due before
+		p.owes.Store(false)
+		return false
 	}
 	w.slot = len(g.Members)
 	g.Members = append(g.Members, w)
 	r.leaveReplayerLocked(w)
 	r.mu.live++
 	return true
+}
+
+// levelLocked reports whether the watcher has everything that was dispatched, from the
+// dispatcher or from its replayer.
+func (r *registry) levelLocked(w *watcher) bool {
+	return w.live() || w.replayer.bookmarks != nil && !w.expelled && w.position >= r.mu.cursor
+}
+
+// wait puts p, whose watcher is level, behind the replayers that wait for events. It returns
+// false if there may be some now.
+func (r *registry) wait(p *replayer) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p.watcher.ended || !r.levelLocked(p.watcher) {
+		return false
+	}
+	r.mu.waiting = append(r.mu.waiting, p)
+	return true
+}
+
+// worked has the next replayer go on that waits for events.
+func (r *registry) worked() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.working = false
+	r.workLocked()
+}
+
+func (r *registry) workLocked() {
+	for !r.mu.working && len(r.mu.waiting) > 0 {
+		p := r.mu.waiting[0]
+		ended := p.watcher.ended || p.watcher.expelled
+		if !ended && r.levelLocked(p.watcher) {
+			return // nor is there any event for those behind it
+		}
+		r.mu.waiting[0] = nil
+		r.mu.waiting = r.mu.waiting[1:]
+		if !ended {
+			r.mu.working = true
+			p.events <- struct{}{}
+		}
+	}
+}
+
+// moveLocked sets the position of the next event to dispatch.
+func (r *registry) moveLocked(to watchcache.Position) {
+	r.mu.cursor = to
+	r.workLocked()
 }
 
 // park moves a live watcher from the dispatcher to its replayer. unsent is how many
@@ -167,8 +225,8 @@ func (r *registry) end(w *watcher, reason metrics.EndReason) {
 
 // expel ends the watcher of p, even in the middle of a blocked send, unless it has gone live
 // or has ended otherwise. The replayer releases its snapshot and events at once, and still
-// has to send the error; see conclude.
-func (r *registry) expel(p *replayer, reason metrics.EndReason) {
+// has to send the error, which is failure if that is not nil; see conclude.
+func (r *registry) expel(p *replayer, reason metrics.EndReason, failure *apierrors.StatusError) {
 	now, w := r.Clock.Now(), p.watcher
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -179,7 +237,7 @@ func (r *registry) expel(p *replayer, reason metrics.EndReason) {
 	w.expelled = true
 	delete(r.mu.catchingUp, w.id)
 	r.Metrics.Ended(reason)
-	p.reason = reason
+	p.reason, p.failure = reason, failure
 	close(p.verdict)
 }
 
@@ -202,6 +260,18 @@ func (r *registry) endLocked(w *watcher) bool {
 		return false
 	}
 	return true
+}
+
+// level returns the replayers of the watchers that are level with the dispatcher.
+func (r *registry) level() (level []*replayer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.mu.catchingUp {
+		if r.levelLocked(p.watcher) {
+			level = append(level, p)
+		}
+	}
+	return level
 }
 
 // beginAll returns all live watchers: from here to finish the dispatcher is
@@ -243,7 +313,8 @@ func (r *registry) dispatched(rv uint64) {
 func (r *registry) restart(cursor watchcache.Position) (behind []*watcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.mu.cursor, r.mu.rv = cursor, 0
+	r.moveLocked(cursor)
+	r.mu.rv = 0
 	for _, w := range r.mu.all {
 		if w.live() && w.position < cursor {
 			behind = append(behind, w)
@@ -281,6 +352,7 @@ func (r *registry) replayers() (all []*replayer, cursor watchcache.Position) {
 // beginBookmarks takes the watchers whose bookmark is due until a time, and schedules their
 // next one. It returns the live ones that are not ahead of the dispatcher: they have
 // everything up to rv and nothing after it (W4). From here to finish the dispatcher is sending.
+// Replayers of watchers that are level send theirs.
 func (r *registry) beginBookmarks(now, until time.Duration, to []*watcher) (out []*watcher, rv uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -290,21 +362,29 @@ func (r *registry) beginBookmarks(now, until time.Duration, to []*watcher) (out 
 		if w == nil {
 			continue
 		}
-		if w.live() && r.mu.rv > 0 && r.mu.rv >= w.shown && w.position <= r.mu.cursor {
-			to = append(to, w)
+		if r.levelLocked(w) && r.mu.rv > 0 && r.mu.rv >= w.shown && w.position <= r.mu.cursor {
+			if w.live() {
+				to = append(to, w)
+			} else {
+				w.replayer.owes.Store(true)
+				select {
+				case w.replayer.bookmarks <- r.mu.rv:
+				default:
+				}
+			}
 		}
 		r.mu.bookmarks.schedule(w, now.Truncate(time.Second)+time.Second)
 	}
 	return to, r.mu.rv
 }
 
-// unread returns how many live watchers have something in their channels that their
+// unread returns how many watchers that have been sent everything have something that their
 // clients have not taken.
 func (r *registry) unread() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, w := range r.mu.all {
-		if w.live() && len(w.result) > 0 {
+		if r.levelLocked(w) && (len(w.result) > 0 || !w.live() && w.replayer.owes.Load()) {
 			n++
 		}
 	}

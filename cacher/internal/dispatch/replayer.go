@@ -19,25 +19,36 @@ import (
 // or both, until it is level with the dispatcher and goes live. It is a goroutine, started
 // when the watcher begins or is parked, and awaited by the owner of the tasks. It ends
 // when the watcher goes live or ends, and sends with nothing locked; while the watcher's
-// channel is full, the supervisor may end it.
+// channel is full, the supervisor may end it. A watcher whose query the dispatcher has no
+// room for keeps its replayer, which waits for events when it is level.
 type replayer struct {
 	*Fanout
 	watcher *watcher
 	// quit is closed when the watcher has ended.
 	quit chan struct{}
-	// starting: the watcher has not been live yet.
-	starting bool
+	// starting: the watcher has not been level yet.
+	starting atomic.Bool
 	// snapshot has the initial events, and is nil once they begin to be sent.
 	// mark is the snapshot's.
 	snapshot *watchcache.Snapshot
 	mark     watchcache.Mark
-	// failure is the error that the client must receive, nil if there is none.
-	failure *apierrors.StatusError
 
-	// verdict is closed when the supervisor, or the goroutine itself, has
-	// expelled the watcher, for the reason.
+	// verdict is closed when the supervisor, the dispatcher, or the goroutine itself, has
+	// expelled the watcher, for the reason. failure is the error that the client must receive,
+	// nil if there is none.
 	verdict chan struct{}
 	reason  metrics.EndReason
+	failure *apierrors.StatusError
+
+	// bookmarks takes the resourceVersion of a bookmark that is due while the watcher is level;
+	// nil until it is. Only the goroutine changes it, under registry.mu. owes is true until
+	// the bookmark was sent.
+	bookmarks chan uint64
+	owes      atomic.Bool
+	// events has an element while it is the replayer's turn to evaluate events that came while
+	// it was level; working is true from then on until it has.
+	events  chan struct{}
+	working bool
 
 	// Written by the goroutine and read by the supervisor: the position after its batch, that
 	// of the current event, how many events were sent, and whether they are initial ones.
@@ -71,21 +82,27 @@ func (f *Fanout) parkWatcher(w *watcher, position watchcache.Position, unsent ui
 // failLater ends a live watcher with a failure of storage, which a goroutine sends once
 // there is room in the watcher's channel. Meanwhile nothing is kept for the watcher.
 func (f *Fanout) failLater(w *watcher, failure watch.Event) {
-	replayer := f.newReplayer(w, f.cursor)
-	if !errors.As(apierrors.FromObject(failure.Object.DeepCopyObject()), &replayer.failure) || !f.registry.park(replayer, 0) {
+	replayer, status := f.newReplayer(w, f.cursor), statusOf(failure)
+	if status == nil || !f.registry.park(replayer, 0) {
 		f.registry.end(w, metrics.EndFailed)
 		return
 	}
-	f.registry.expel(replayer, metrics.EndFailed)
+	f.registry.expel(replayer, metrics.EndFailed, status)
 	if !f.Tasks.Run(replayer.conclude) { // the cache is stopping
 		f.registry.end(w, metrics.EndShutdown)
 		close(w.result)
 	}
 }
 
+// statusOf returns a copy of a failure, nil if the failure has no status.
+func statusOf(failure watch.Event) (status *apierrors.StatusError) {
+	errors.As(apierrors.FromObject(failure.Object.DeepCopyObject()), &status)
+	return status
+}
+
 // newReplayer returns a replayer of w from a position.
 func (f *Fanout) newReplayer(w *watcher, position watchcache.Position) *replayer {
-	p := &replayer{Fanout: f, watcher: w, quit: make(chan struct{}), verdict: make(chan struct{}), moved: f.Time.Now()}
+	p := &replayer{Fanout: f, watcher: w, quit: make(chan struct{}), verdict: make(chan struct{}), events: make(chan struct{}, 1), moved: f.Time.Now()}
 	p.next.Store(uint64(position))
 	p.at.Store(uint64(position))
 	return p
@@ -109,10 +126,11 @@ func (r *replayer) start(endBookmark bool, initialized func()) {
 // catchUp replays the window until the dispatcher has the watcher's channel, or the
 // watcher has ended and the channel is closed.
 func (r *replayer) catchUp() {
+	starting := r.starting.Load()
 	switch {
 	case !r.replay():
 		r.conclude()
-	case !r.starting:
+	case !starting:
 		r.Metrics.Resumed()
 	}
 }
@@ -186,32 +204,72 @@ func (r *replayer) replay() (live bool) {
 		}
 		r.at.Store(r.next.Load())
 		clear(events[:n])
-		if to == position && r.registry.goLive(r.watcher, position) {
-			return true
+		if to == position {
+			r.worked()
+			if r.registry.goLive(r.watcher, position) {
+				return true
+			}
+			r.await()
 		}
 	}
 	return false
 }
 
+// await waits for events if the watcher is level, or for its end, and sends bookmarks
+// meanwhile.
+func (r *replayer) await() {
+	for waits := r.registry.wait(r); waits && !r.working; {
+		select {
+		case rv := <-r.bookmarks:
+			if event, err := r.bookmark(rv, false); err == nil && !r.watcher.isPast(rv) && !r.Doubtful() {
+				select {
+				case r.watcher.result <- event:
+					r.watcher.delivered.bookmark(rv)
+				default:
+				}
+			}
+			r.owes.Store(false)
+		case <-r.events:
+			r.working = true
+		case <-r.quit:
+			waits = false
+		case <-r.verdict:
+			waits = false
+		}
+	}
+}
+
+// worked ends the replayer's turn, if it has one.
+func (r *replayer) worked() {
+	select {
+	case <-r.events:
+		r.working = true
+	default:
+	}
+	if r.working {
+		r.working = false
+		r.registry.worked()
+	}
+}
+
 // sendAll sends the events that affect the watcher. It returns false if the watcher has
 // ended.
 func (r *replayer) sendAll(events []*watchcache.Event) bool {
-	if r.starting {
+	if r.starting.Load() {
 		r.Metrics.Processed(len(events))
 	}
-	for _, e := range events {
+	var outcomes [replayBatch]match.Outcome
+	r.watcher.group.Outcomes(outcomes[:], events, r.watcher.after, r.ended)
+	r.worked()
+	for i, e := range events {
 		r.at.Store(uint64(e.Position))
-		outcome := match.Unaffected
-		if e.RV > r.watcher.after {
-			outcome = r.watcher.group.Outcome(e, false)
-		}
-		if outcome == match.Unaffected {
+		if outcomes[i] == match.Unaffected {
 			if r.ended() {
 				return false
 			}
 			continue
 		}
-		kind, object := r.event(e, outcome)
+		kind, object := r.event(e, outcomes[i])
 		if !r.send(watch.Event{Type: kind, Object: &object}) {
 			return false
 		}

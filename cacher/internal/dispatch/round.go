@@ -165,7 +165,7 @@ func (r *registry) begin(o *round) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.sending = true
-	r.mu.cursor = o.events[len(o.events)-1].Position + 1
+	r.moveLocked(o.events[len(o.events)-1].Position + 1)
 	for i, e := range o.events {
 		alike := match.Alike(e)
 		r.mu.groups.Candidates(e, func(g *match.Group[*watcher]) {

@@ -78,13 +78,13 @@ func (s *supervisor) look() {
 	still := nothing
 	for _, r := range all {
 		if reason, ends := r.judge(now, stats.Oldest); ends {
-			s.registry.expel(r, reason)
+			s.registry.expel(r, reason, nil)
 			continue
 		}
 		if r.initial.Load() {
 			snapshots[r.mark.Position] = append(snapshots[r.mark.Position], r)
 		}
-		if r.starting && now-r.moved < holdFor {
+		if r.starting.Load() && now-r.moved < holdFor {
 			still = min(still, watchcache.Position(r.at.Load())) // next goes back
 		}
 	}
@@ -139,7 +139,7 @@ func (s *supervisor) bound(snapshots map[watchcache.Position][]*replayer, stats 
 			continue
 		}
 		for _, r := range slices.Concat(all[i:]...) {
-			s.registry.expel(r, metrics.EndHeavy)
+			s.registry.expel(r, metrics.EndHeavy, nil)
 		}
 		all = all[:i]
 		break
@@ -155,7 +155,7 @@ func (s *supervisor) measure(all []*replayer, cursor watchcache.Position, stats 
 	starting := 0
 	behind := make([]watchcache.Position, 0, len(all)) // where they are
 	for _, r := range all {
-		if r.starting {
+		if r.starting.Load() {
 			starting++
 		}
 		if at := watchcache.Position(r.at.Load()); at < cursor {

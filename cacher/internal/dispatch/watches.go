@@ -22,7 +22,7 @@ func (r *registry) describeLocked(w *watcher) status.Watcher {
 	}
 	if p := w.replayer; p != nil {
 		s.State, s.Parked = status.Parked, true
-		if p.starting {
+		if p.starting.Load() {
 			s.State = status.Starting
 		}
 		s.Delivered += p.sent.Load()
@@ -78,7 +78,7 @@ func (w *watcher) bytesLocked(queued int, stats watchcache.Stats) int64 {
 	if stats.Objects > 0 {
 		bytes += int64(queued) * (stats.ObjectBytes / int64(stats.Objects))
 	}
-	if p := w.replayer; p != nil && p.starting && p.initial.Load() {
+	if p := w.replayer; p != nil && p.starting.Load() && p.initial.Load() {
 		bytes += watchcache.Retained{}.With(p.mark, stats).Bytes()
 	}
 	return bytes

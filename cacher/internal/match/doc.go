@@ -14,6 +14,9 @@
 // missed most (watchcache.State.AddIndex), and drop indexes that do not pay. Later reads find it
 // in Indexes.ranges, with the declared ones.
 //
+// Clients choose selectors: the weight of a query bounds what one evaluation costs, and decides who
+// evaluates it. Goroutines take turns with heavy ones.
+//
 // The package has no goroutine and no clock. A Query is immutable, and Indexes and Postings
 // are safe for concurrent use. Groups belongs to its caller, who guards it with a lock.
 package match

@@ -46,9 +46,9 @@ type equality struct {
 	values []string
 }
 
-// equalitiesOf returns the equalities that a predicate requires, and whether
-// its label selector matches nothing.
-func equalitiesOf(p *storage.SelectionPredicate) (found []equality, nothing bool) {
+// analyse returns the equalities that a predicate requires, its terms, and whether its label
+// selector matches nothing.
+func analyse(p *storage.SelectionPredicate) (found []equality, terms int, nothing bool) {
 	var ofFields fields.Requirements
 	if p.Field != nil {
 		ofFields = p.Field.Requirements()
@@ -58,8 +58,11 @@ func equalitiesOf(p *storage.SelectionPredicate) (found []equality, nothing bool
 		requirements, selectable := p.Label.Requirements()
 		ofLabels, nothing = requirements, !selectable
 	}
-	if len(ofFields)+len(ofLabels) == 0 {
-		return nil, nothing
+	if p.ShardSelector != nil {
+		terms = len(p.ShardSelector.Requirements())
+	}
+	if terms += len(ofFields) + len(ofLabels); terms == 0 {
+		return nil, 0, nothing
 	}
 	found = make([]equality, 0, len(ofFields)+len(ofLabels))
 	for _, r := range ofFields {
@@ -68,13 +71,18 @@ func equalitiesOf(p *storage.SelectionPredicate) (found []equality, nothing bool
 		}
 	}
 	for i := range ofLabels {
-		if r := &ofLabels[i]; isEquality(r.Operator()) {
-			values := r.ValuesUnsorted()
+		r := &ofLabels[i]
+		if !isEquality(r.Operator()) && r.Operator() != selection.NotIn {
+			continue
+		}
+		values := r.ValuesUnsorted()
+		terms += len(values)
+		if isEquality(r.Operator()) {
 			slices.Sort(values)
 			found = append(found, equality{attribute{byLabel, r.Key()}, slices.Clip(slices.Compact(values))})
 		}
 	}
-	return found, nothing
+	return found, terms, nothing
 }
 
 func isEquality(operator selection.Operator) bool {

@@ -35,11 +35,21 @@ func (x *Indexes) Floors() []watchcache.Index {
 }
 
 // Interest returns the part of the history that a query is for, as precisely as the state
-// divides it. An event outside of it does not affect the query.
+// divides it and as the weight of an Interest allows. An event outside of it does not affect
+// the query.
 func (x *Indexes) Interest(q *Query) *watchcache.Interest {
-	of := new(watchcache.Interest)
+	of, room := new(watchcache.Interest), maxInterest
 	require := func(at attribute, values []string) {
-		if i := slices.Index(x.floors, at); i >= 0 {
+		i := slices.Index(x.floors, at)
+		if i < 0 {
+			return
+		}
+		takes := len(values)
+		for _, value := range values {
+			takes += weight(value)
+		}
+		if takes <= room {
+			room -= takes
 			of.Required = append(of.Required, watchcache.Requirement{Floor: i, Values: values})
 		}
 	}

@@ -21,6 +21,8 @@ type Group[M any] struct {
 	Slot int
 	// users counts the calls of Join that Leave has not undone.
 	users int
+	// weight is the query's.
+	weight int
 	// under is the equality that the group is filed under, and slots has its place among
 	// the groups of each value.
 	under equality
@@ -35,13 +37,16 @@ type Group[M any] struct {
 // caller guards Groups with a lock.
 type Groups[M any] struct {
 	indexes *Indexes
-	byName  map[Name][]*Group[M]
+	byName  map[Name][]*Group[M] // groups that queries share
 	filed   []*table[M]
+	tables  map[attribute]*table[M] // those of filed
+	// dispatched is the sum of the weights of the filed groups that are large.
+	dispatched int
 }
 
 // NewGroups returns empty Groups, which file queries by the indexes.
 func NewGroups[M any](indexes *Indexes) *Groups[M] {
-	return &Groups[M]{indexes: indexes, byName: make(map[Name][]*Group[M])}
+	return &Groups[M]{indexes: indexes, byName: make(map[Name][]*Group[M]), tables: make(map[attribute]*table[M])}
 }
 
 // Name is the key of a query and the string forms of its selectors. Queries
@@ -71,15 +76,19 @@ func (q *Query) Name() Name {
 }
 
 // Join returns the group of a query. The caller makes the name before it takes its lock,
-// because that may take long. Leave undoes Join.
+// because that may take long. A heavy query has a group of its own. Leave undoes Join.
 func (all *Groups[M]) Join(name Name, q Query) *Group[M] {
-	for _, g := range all.byName[name] {
-		if g.sameAs(&q) {
-			g.users++
-			return g
+	g := &Group[M]{Query: q, Name: name, users: 1}
+	g.weight = q.terms + weight(name.Key) + weight(name.Label) + weight(name.Field) + weight(name.shards)
+	if g.weight > heavy {
+		return g
+	}
+	for _, other := range all.byName[name] {
+		if other.sameAs(&q) {
+			other.users++
+			return other
 		}
 	}
-	g := &Group[M]{Query: q, Name: name, users: 1}
 	all.byName[name] = append(all.byName[name], g)
 	return g
 }
@@ -87,7 +96,7 @@ func (all *Groups[M]) Join(name Name, q Query) *Group[M] {
 // Leave undoes one Join. A group that nobody uses any more is forgotten.
 func (all *Groups[M]) Leave(g *Group[M]) {
 	g.users--
-	if g.users > 0 {
+	if g.users > 0 || g.weight > heavy {
 		return
 	}
 	rest := slices.DeleteFunc(all.byName[g.Name], func(other *Group[M]) bool { return other == g })

@@ -288,6 +288,9 @@ func (half) Matches(o runtime.Object) (bool, error) {
 }
 func (half) Empty() bool    { return false }
 func (half) String() string { return "half" }
+func (half) Requirements() []sharding.ShardRangeRequirement {
+	return make([]sharding.ShardRangeRequirement, 1)
+}
 
 // A shard selects by the object, which may change where labels and fields do not.
 func TestShards(t *testing.T) {

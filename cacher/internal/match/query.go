@@ -25,6 +25,8 @@ type Query struct {
 	// equalities are required by the predicate: fields before labels, each in the order
 	// of its selector. A query of a single key has none, because the key is narrower.
 	equalities []equality
+	// terms is the weight of the selectors without their text.
+	terms int
 }
 
 // NewQuery returns the query for a key, which is a prefix and ends with "/" if
@@ -32,8 +34,11 @@ type Query struct {
 // nowhere else.
 func NewQuery(key string, recursive bool, predicate storage.SelectionPredicate) Query {
 	q := Query{key: key, recursive: recursive, predicate: predicate, everything: IsEmpty(predicate)}
-	if recursive && !q.everything {
-		q.equalities, q.nothing = equalitiesOf(&predicate)
+	if !q.everything {
+		q.equalities, q.terms, q.nothing = analyse(&predicate)
+	}
+	if !recursive {
+		q.equalities = nil
 	}
 	return q
 }

@@ -38,7 +38,7 @@ func (x *Indexes) Scan(snapshot *watchcache.Snapshot, q *Query, from string, eno
 			return false
 		}
 		scanned.Evaluated++
-		if q.matches(e) {
+		if q.matchesInTurn(e) {
 			return yield(e)
 		}
 		if vain++; vain%x.adaptive.every == 0 {

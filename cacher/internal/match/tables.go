@@ -16,34 +16,41 @@ import (
 type table[M any] struct {
 	attribute
 	groups map[string][]*Group[M]
+	slot   int // in Groups.filed
 }
 
-// filedBy returns the index of an attribute's table, which is negative if there is none.
-func (all *Groups[M]) filedBy(at attribute) int {
-	return slices.IndexFunc(all.filed, func(of *table[M]) bool { return of.attribute == at })
-}
-
-// File puts a group where the events that may affect it find it.
-func (all *Groups[M]) File(g *Group[M]) {
-	under := all.indexes.rarest(&g.Query)
-	at := all.filedBy(under.attribute)
-	if at < 0 {
-		at = len(all.filed)
-		all.filed = append(all.filed, &table[M]{attribute: under.attribute, groups: make(map[string][]*Group[M])})
+// File puts a group where the events that may affect it find it. It returns false if the
+// group is large, and there is no room for it beside other large ones.
+func (all *Groups[M]) File(g *Group[M]) bool {
+	if g.weight > large {
+		if all.dispatched+g.weight > maxDispatched {
+			return false
+		}
+		all.dispatched += g.weight
 	}
-	groups := all.filed[at].groups
+	under := all.indexes.rarest(&g.Query)
+	filed := all.tables[under.attribute]
+	if filed == nil {
+		filed = &table[M]{attribute: under.attribute, groups: make(map[string][]*Group[M]), slot: len(all.filed)}
+		all.filed, all.tables[under.attribute] = append(all.filed, filed), filed
+	}
+	groups := filed.groups
 	g.under, g.slots = under, make([]int, len(under.values))
 	for i, value := range under.values {
 		g.slots[i] = len(groups[value])
 		groups[value] = append(groups[value], g)
 	}
+	return true
 }
 
 // Unfile undoes File. Values and attributes under which no group is filed any
 // more are freed.
 func (all *Groups[M]) Unfile(g *Group[M]) {
-	at := all.filedBy(g.under.attribute)
-	groups := all.filed[at].groups
+	if g.weight > large {
+		all.dispatched -= g.weight
+	}
+	filed := all.tables[g.under.attribute]
+	groups := filed.groups
 	for i, value := range g.under.values {
 		bucket := groups[value]
 		last := len(bucket) - 1
@@ -56,7 +63,12 @@ func (all *Groups[M]) Unfile(g *Group[M]) {
 		}
 	}
 	if len(groups) == 0 {
-		all.filed = slices.Delete(all.filed, at, at+1)
+		last := len(all.filed) - 1
+		moved := all.filed[last]
+		all.filed[filed.slot], moved.slot = moved, filed.slot
+		all.filed[last] = nil
+		all.filed = all.filed[:last]
+		delete(all.tables, filed.attribute)
 	}
 }
 
