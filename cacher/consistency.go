@@ -177,7 +177,8 @@ type trust struct {
 	// from is the lowest resourceVersion that can be shown by undoing events:
 	// earlier ones may lack events.
 	from atomic.Uint64
-	// mended is nil, or the last list that has mended the state at its own resourceVersion.
+	// mended is nil, or the last list at a resourceVersion that watchers had seen events of,
+	// of a state that lacked some.
 	mended atomic.Pointer[mendedState]
 	// listCount is how often the state was listed.
 	listCount atomic.Uint64

@@ -135,9 +135,10 @@ func (f *feed) Replace(_ []any, resourceVersion string) error {
 		f.warn("replace", "The listed objects could not be taken into the watch cache. It goes on with what it has and lists again", err, remedyFunction)
 		return errNotTaken // the Reflector logs it
 	}
-	if f.readiness.ready() && f.contradicts(elements, rv) {
+	contradicts := f.contradicts(elements, rv)
+	if f.readiness.ready() && (contradicts || f.state.Unfinished() == rv) {
 		f.trust.mended.Store(&mendedState{rv, f.config.Clock.Now()})
-		if !f.trust.doubtful() {
+		if contradicts && !f.trust.doubtful() {
 			f.warn("differs", "A list differs from the watch cache at the same resourceVersion: the watch cache has missed events. Watches get 410",
 				faultf(nil, "the list of %s at resourceVersion %d has other objects or versions than the cache at that resourceVersion", f.config.GroupResource, rv), remedyDifference)
 			f.trust.distrust()
@@ -172,9 +173,12 @@ func (f *feed) contradicts(elements []*watchcache.Element, rv uint64) bool {
 		return false
 	}
 	var listed watchcache.Digest
+	newest := uint64(0) // of the elements with one key, of which the state takes that one
 	for i, e := range elements {
+		newest = max(newest, e.RV)
 		if i+1 == len(elements) || elements[i+1].Key != e.Key {
-			listed.Toggle(e.Key, e.RV)
+			listed.Toggle(e.Key, newest)
+			newest = 0
 		}
 	}
 	return listed != latest.Digest()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
@@ -283,4 +284,25 @@ func TestWatchesWaitForTheEndOfADoubt(t *testing.T) {
 			assert.Equal(t, w.want, got[:len(w.want)], name) // a 410 may follow
 		})
 	}
+}
+
+// Two stored objects have one key, and a list at the state's own version comes: both have the
+// same winner, so that nobody's watch ends (regression 182).
+func TestObjectsOfOneKeyAreNoContradiction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore()
+		store.Put("/pods/a/twin", poddata.Pod("a/one", "twin=yes"))
+		put(store, poddata.Pod("a/one"))
+		store.Put("/pods/a/twin", poddata.Pod("a/one", "twin=yes")) // lists have it last
+		put(store, poddata.Pod("a/one"))
+		c := start(t, unstreamed{store}, unchecked)
+		defer c.Stop()
+		w := watchPods(t, c, "/pods/", "5")
+		store.BreakWatches(apierrors.NewResourceExpired("compacted"))
+		elapse(time.Minute)
+		assert.Equal(t, "closed", w.next(), "a list without a difference ends watches without an error")
+		again := watchPods(t, c, "/pods/", "5")
+		put(store, poddata.Pod("a/two"))
+		again.expect("ADDED a/two@6")
+	})
 }

@@ -3,6 +3,8 @@
 package watchcache
 
 import (
+	"encoding/binary"
+	"hash/maphash"
 	"slices"
 	"strings"
 )
@@ -27,7 +29,8 @@ type Requirement struct {
 // event raises the floors of its values, those before the change included, because an
 // object that leaves a selection is an event for the watchers that select it.
 //
-// A floor has at most Config.FloorValues values. Forgetting others raises the base of all
+// A floor has at most Config.FloorValues values, of which long ones are hashed: two that share a
+// hash share a floor, the higher one. Forgetting others raises the base of all
 // values that the floor does not have: a reader may get ErrExpired although it has missed
 // nothing, and never the reverse. The lock of the State guards them.
 type floors struct {
@@ -69,7 +72,21 @@ func (f *floors) raise(config *Config, e *Event, scratch []string) {
 	}
 }
 
+// longValue is the length, in bytes, above which a value is hashed.
+const longValue = 64
+
+var valueSeed = maphash.MakeSeed()
+
+// floorKey returns the key of a value in floors.
+func floorKey(value string) string {
+	if len(value) <= longValue {
+		return value
+	}
+	return string(binary.BigEndian.AppendUint64(nil, maphash.String(valueSeed, value)))
+}
+
 func (f *floor) raise(value string, at eviction, most int) {
+	value = floorKey(value)
 	if found := f.values[value]; found != nil {
 		*found = at
 		return
@@ -112,7 +129,7 @@ func (f *floor) forget() {
 func (f *floor) last(values []string) (last eviction) {
 	for _, value := range values {
 		at := f.base
-		if found := f.values[value]; found != nil {
+		if found := f.values[floorKey(value)]; found != nil {
 			at = *found
 		}
 		last = eviction{rv: max(last.rv, at.rv), after: max(last.after, at.after)}

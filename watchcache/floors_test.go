@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -198,4 +199,19 @@ func TestFloorsAreBounded(t *testing.T) {
 	require.Less(t, refused, 990-most/4, "at least the last half of %d values is remembered", most)
 	_, _, err := s.PositionFor(2, byValue("none"))
 	require.ErrorIs(t, err, watchcache.ErrExpired, "it may be one of those that were forgotten")
+}
+
+// Values of any length take no more memory than short ones, and are told apart (regression
+// 181).
+func TestFloorsOfLongValues(t *testing.T) {
+	long := func(i int) string { return fmt.Sprintf("%d%s", i, strings.Repeat("x", 100_000)) }
+	s := quietState(t, 100, 1, added("/noisy", 2, "noisy"))
+	rv := uint64(3)
+	for i := range 300 {
+		flush(t, s, added(fmt.Sprint("/", i), rv, long(i)), modified("/noisy", rv+1, "noisy"))
+		rv += 2
+	}
+	require.Less(t, s.Stats().FloorBytes, int64(100<<10))
+	requirePosition(t, s, rv-4, byValue(long(298)), true)
+	requirePosition(t, s, rv-4, byValue(long(299)), false)
 }

@@ -163,19 +163,26 @@ func (m *model) trim(now int64) (evicted, cut int) {
 	for len(m.window()) > 0 {
 		oldest := m.window()[0]
 		expired := m.now-oldest.Received > int64(m.config.History)
-		old := expired && len(m.window()) > m.config.MinEvents
+		n := 1 // events of the oldest revision
+		for n < len(m.window()) && m.window()[n].RV == oldest.RV {
+			n++
+		}
+		old := expired && len(m.window())-n >= m.config.MinEvents
 		large := m.windowBytes() > m.config.WindowBytes && len(m.window()) > 1
-		if m.first() >= m.dispatched {
+		if m.first()+watchcache.Position(n) > m.dispatched {
 			old, large = false, large && m.config.CeilingBytes > 0 && m.windowBytes() > m.config.CeilingBytes
 		}
 		if !old && !large || oldest.RV > m.shown {
 			break
 		}
-		m.dropped, m.since = oldest.RV, max(m.since, oldest.Received)
-		m.kept++
-		evicted++
+		m.dropped = oldest.RV
+		for _, e := range m.window()[:n] {
+			m.since = max(m.since, e.Received)
+		}
+		m.kept += n
+		evicted += n
 		if !expired {
-			cut++
+			cut += n
 		}
 	}
 	return evicted, cut

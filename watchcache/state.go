@@ -260,24 +260,29 @@ func (s *State) trimLocked() (applied Applied) {
 	dispatched := Position(s.dispatched.Load())
 	assert(dispatched <= w.next, "W6", "dispatched up to %d, the next event is %d", dispatched, w.next)
 	for w.len() > 0 {
-		oldest := w.at(w.first)
+		// A revision leaves as a whole, so that the window begins between two: a snapshot
+		// exists there, and Backfill can put events in front of it.
+		oldest, last := w.at(w.first), w.endOfRevision()-1
 		expired := oldest.Received < aged
-		most, old := s.config.WindowBytes, expired && w.len() > s.config.MinEvents
+		most, old := s.config.WindowBytes, expired && int(w.next-last) > s.config.MinEvents
 		switch {
-		case w.first >= dispatched, s.pinned.Load() > 0:
+		case last >= dispatched, s.pinned.Load() > 0:
 			most, old = s.config.CeilingBytes, false
-		case w.first >= Position(s.held.Load()):
+		case last >= Position(s.held.Load()):
 			most, old = s.config.HeldBytes, false
 		}
 		if tooMuch := w.bytes > most && w.len() > 1; !tooMuch && !old || oldest.RV > s.mu.complete {
 			break
 		}
-		oldest.Element.checkSeal()
-		s.mu.floors.raise(&s.config, oldest, s.mu.scratch[:0])
-		w.evict()
-		applied.Evicted++
-		if !expired {
-			applied.Cut++
+		for w.first <= last {
+			e := w.at(w.first)
+			e.Element.checkSeal()
+			s.mu.floors.raise(&s.config, e, s.mu.scratch[:0])
+			w.evict()
+			applied.Evicted++
+			if !expired {
+				applied.Cut++
+			}
 		}
 	}
 	w.fit(w.len())

@@ -67,6 +67,15 @@ func (w *window) evict() {
 	w.bytes -= e.bytes
 }
 
+// endOfRevision returns the position after the last event with the oldest one's
+// resourceVersion. The window has an event.
+func (w *window) endOfRevision() Position {
+	if rv := w.at(w.first).RV; w.len() > 1 && w.at(w.first+1).RV == rv {
+		return w.after(rv)
+	}
+	return w.first + 1
+}
+
 // fit gives the ring room for n events, and halves it while they are no more than a quarter
 // of it.
 func (w *window) fit(n int) {

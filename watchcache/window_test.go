@@ -63,13 +63,13 @@ func TestWatchFromBeforeTheWindowIsRefused(t *testing.T) {
 	_, err = positionAfter(s, 10)
 	require.NoError(t, err)
 
-	// Two of three events share a resourceVersion, and one of these is evicted:
-	// a watch can continue after both, not between or before them.
-	s = watchcache.New(watchcache.Config{History: time.Second, WindowBytes: 1 << 30, MinEvents: 2})
+	// Two of three events share a resourceVersion, and leave together: a watch can continue
+	// after both, not between or before them, and the history can be continued backwards.
+	s = watchcache.New(watchcache.Config{History: time.Second, WindowBytes: 1 << 30, MinEvents: 1})
 	s.Replace(nil, 10)
 	apply(t, s, added("a", 11, "1"), added("b", 11, "1"), added("c", 12, "1"))
 	s.Dispatched(s.Stats().Next)
-	require.Equal(t, 1, s.Trim(int64(time.Hour)).Evicted)
+	require.Equal(t, 2, s.Trim(int64(time.Hour)).Evicted)
 	_, err = positionAfter(s, 10)
 	require.ErrorIs(t, err, watchcache.ErrExpired)
 	p, err := positionAfter(s, 11)

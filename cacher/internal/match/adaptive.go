@@ -33,9 +33,9 @@ const (
 	// sampled is how many elements that were looked at in vain stand for each that is
 	// examined for the reason.
 	sampled = 64
-	// maxMissed bounds the attributes that are counted, and maxBlamed the equalities of a
-	// query.
-	maxMissed, maxBlamed = 64, 8
+	// maxMissed bounds the attributes that are counted, maxMissedName the length of their names
+	// in bytes, and maxBlamed the equalities of a query.
+	maxMissed, maxMissedName, maxBlamed = 64, 512, 8
 )
 
 // adaptive holds the earned indexes, which no configuration has, and which reads have turned out
@@ -117,7 +117,7 @@ func (x *Indexes) countMissed(q *Query, b *blame) {
 	defer mu.Unlock()
 	for i := range q.equalities[:min(len(q.equalities), maxBlamed)] {
 		at := q.equalities[i].attribute
-		if b[i] == 0 || x.declared[at] != nil || earned[at] != nil {
+		if b[i] == 0 || x.declared[at] != nil || earned[at] != nil || len(at.name) > maxMissedName {
 			continue
 		}
 		m, known := mu.missed[at]
