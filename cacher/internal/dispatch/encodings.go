@@ -20,7 +20,8 @@ type keptEncodings struct {
 
 	mu struct {
 		sync.Mutex
-		kept []keptEncoding // in the order of their making
+		kept   []keptEncoding // in the order of their making
+		closed bool
 	}
 }
 
@@ -58,8 +59,21 @@ func (e *keptEncodings) of(element *watchcache.Element, id string, encode func()
 func (e *keptEncodings) keep(made keptEncoding) {
 	e.mu.Lock()
 	e.mu.kept = append(e.mu.kept, made)
+	closed := e.mu.closed
 	e.mu.Unlock()
 	e.count(made.bytes)
+	if closed {
+		e.shrink()
+	}
+}
+
+// close drops all encodings, and those that are made later: the server's events, which may
+// outlive the cache, keep nothing of it.
+func (e *keptEncodings) close() {
+	e.mu.Lock()
+	e.mu.closed = true
+	e.mu.Unlock()
+	e.shrink()
 }
 
 // count adds bytes, which may be negative, to those of kept encodings and compressed events.
@@ -71,11 +85,11 @@ func (e *keptEncodings) count(bytes int64) {
 	}
 }
 
-// shrink drops the oldest encodings while the share is exceeded.
+// shrink drops the oldest encodings while the share is exceeded, and all once e is closed.
 func (e *keptEncodings) shrink() {
 	var drop []keptEncoding
 	e.mu.Lock()
-	for len(e.mu.kept) > 0 && e.share.Over() {
+	for len(e.mu.kept) > 0 && (e.mu.closed || e.share.Over()) {
 		oldest := &e.mu.kept[0]
 		drop = append(drop, *oldest)
 		e.share.Add(-oldest.bytes)

@@ -194,9 +194,10 @@ func (f *Fanout) Open(ctx context.Context, r Request) (watch.Interface, bool) {
 	return w, true
 }
 
-// Close ends all watchers and takes no new ones. The goroutines are awaited by
-// the owner of Config.Tasks.
+// Close ends all watchers, takes no new ones, and keeps no serializations. The goroutines are
+// awaited by the owner of Config.Tasks.
 func (f *Fanout) Close() {
+	f.encodings.close()
 	f.registry.mu.Lock()
 	f.registry.mu.closed = true
 	all := slices.Collect(maps.Values(f.registry.mu.all))

@@ -24,6 +24,8 @@ const (
 	maxSeen = 1 << 16
 	// agingPeriod is how often chunks are dropped that no list has used since the time before.
 	agingPeriod = 10 * time.Minute
+	// maxExamined is how many chunks are looked at for one that gives way.
+	maxExamined = 64
 )
 
 // Store keeps the chunks of one cache. Its methods are safe for concurrent use.
@@ -240,10 +242,11 @@ func (s *Store) makeRoom(bytes int64, compressed bool) bool {
 }
 
 // evict drops a chunk that no list after the given one has used, or plain bytes that are kept
-// compressed as well, and that no list after plainAfter has written. It returns false if it
-// drops nothing.
+// compressed as well, and that no list after plainAfter has written. It looks at maxExamined
+// chunks at most, the next call at those behind them, so that a list for which there is no room
+// costs what it has. It returns false if it drops nothing.
 func (s *Store) evict(after, plainAfter int64) bool {
-	for range s.mu.queue.Len() {
+	for range min(s.mu.queue.Len(), maxExamined) {
 		c := s.mu.queue.Front().Value.(*chunk)
 		has := c.content.Load()
 		switch {
