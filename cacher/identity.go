@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/versioning"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
@@ -111,16 +112,20 @@ func functionsOf[F any](functions map[string]F) string {
 	return b.String()
 }
 
+// versioningCodec is the type of the codecs that convert objects and set defaults.
+var versioningCodec = reflect.TypeOf(versioning.NewDefaultingCodecForScheme(runtime.NewScheme(), nil, nil, nil, nil))
+
 // declaredCodec returns equal values for codecs that read and write the objects alike.
 //
 // A codec's identifier is that of its encoder. It covers neither the version to decode
 // to, nor the scheme or schema for conversion and defaults. For a Go type, declaredCodec
-// tries the codec. Without a Go type the result depends on an object's content, and a
+// tries the codec, if it is one of k8s.io/apimachinery: any other may treat objects by what
+// is in them, and equals only itself. Without a Go type the result depends on an object's content, and a
 // conversion may call a webhook: such a codec equals only itself. Kubernetes makes a
 // codec for each version of a custom resource, and new ones when the definition changes.
 func (r request) declaredCodec() any {
 	codec := r.config.Codec
-	if codec == nil || r.newObject == nil {
+	if reflect.TypeOf(codec) != versioningCodec || r.newObject == nil {
 		return comparableOrUnique(codec)
 	}
 	if _, ok := r.newObject().(runtime.Unstructured); ok {

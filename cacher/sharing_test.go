@@ -256,6 +256,14 @@ func codecs(t *testing.T) map[string]sharing {
 	}
 	plain := legacy(poddata.Scheme())
 	tests := map[string]sharing{}
+	// What decorates some objects only shows with none that are nearly empty (regression 190).
+	decorated := func(value string) func(*asked) {
+		codec := runtime.NewCodec(plain, decorating{plain, value})
+		return func(a *asked) { a.config.Codec = codec }
+	}
+	one := decorated("one")
+	tests["a codec that decorates"] = sharing{one, one, true}
+	tests["codecs that decorate in two ways"] = sharing{one, decorated("two"), false}
 	for name, codec := range map[string]runtime.Codec{
 		"like plain": legacy(poddata.Scheme()),
 		"defaulting": legacy(defaulting),
@@ -267,6 +275,20 @@ func codecs(t *testing.T) map[string]sharing {
 		tests["a codec "+name] = sharing{of(plain), of(codec), name == "like plain"}
 	}
 	return tests
+}
+
+// decorating decorates objects that have labels.
+type decorating struct {
+	runtime.Decoder
+	value string
+}
+
+func (d decorating) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	object, kind, err := d.Decoder.Decode(data, defaults, into)
+	if pod, ok := object.(*example.Pod); ok && len(pod.Labels) > 0 {
+		pod.Labels["decorated"] = d.value
+	}
+	return object, kind, err
 }
 
 // unstructuredObjects have no Go type, and are shared by kind of object, kind of list, and

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
@@ -325,4 +326,27 @@ func TestRefusals(t *testing.T) {
 	f.store.Fail("watch", away)
 	_, err := f.Watch(t.Context(), poddata.Prefix, after("0"))
 	require.ErrorIs(t, err, away)
+}
+
+// A watch whose comparison is over leaves its place to others, however long its client stays
+// (regression 174).
+func TestComparisonThatIsOverKeepsNoRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, "a/one")
+		f.config.Shadow = refused{f.shadow}
+		w, err := f.Watch(t.Context(), poddata.Prefix, after("2"))
+		require.NoError(t, err)
+		defer w.Stop()
+		synctest.Wait()
+		require.Zero(t, f.room()[1], "the comparison is over")
+		f.put("a/two")
+		require.NotEmpty(t, <-w.ResultChan())
+	})
+}
+
+// refused is not ready.
+type refused struct{ *tampered }
+
+func (refused) Watch(context.Context, string, storage.ListOptions) (watch.Interface, error) {
+	return nil, apierrors.NewTooManyRequests("not ready", 1)
 }
