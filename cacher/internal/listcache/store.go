@@ -242,9 +242,9 @@ func (s *Store) makeRoom(bytes int64, compressed bool) bool {
 }
 
 // evict drops a chunk that no list after the given one has used, or plain bytes that are kept
-// compressed as well, and that no list after plainAfter has written. It looks at maxExamined
-// chunks at most, the next call at those behind them, so that a list for which there is no room
-// costs what it has. It returns false if it drops nothing.
+// compressed as well, and that no list after plainAfter has written. It examines at
+// most maxExamined chunks, and the next call continues behind them: a list that does not fit takes
+// time in proportion to its own length. It returns false if it drops nothing.
 func (s *Store) evict(after, plainAfter int64) bool {
 	for range min(s.mu.queue.Len(), maxExamined) {
 		c := s.mu.queue.Front().Value.(*chunk)
