@@ -114,7 +114,7 @@ const noSync = "--unsafe-no-fsync"
 
 // arguments gives etcd's arguments for a server that listens on listen, as it
 // sees itself, and keeps its data in dir.
-func arguments(listen, dir string, sync bool) []string {
+func (c Config) arguments(listen, dir string) []string {
 	args := []string{
 		"--name=test",
 		"--data-dir=" + dir,
@@ -124,8 +124,11 @@ func arguments(listen, dir string, sync bool) []string {
 		"--listen-peer-urls=http://127.0.0.1:0",
 		"--log-level=warn",
 	}
-	if !sync {
+	if !c.Sync {
 		args = append(args, noSync)
+	}
+	if c.Streams > 0 {
+		args = append(args, fmt.Sprintf("--max-concurrent-streams=%d", c.Streams))
 	}
 	return args
 }

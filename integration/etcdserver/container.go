@@ -27,7 +27,7 @@ const (
 type container struct {
 	image  string
 	port   int
-	sync   bool
+	cfg    Config
 	id     string
 	exited chan struct{}
 }
@@ -43,7 +43,7 @@ func newContainer(ctx context.Context, port int, cfg Config) (runner, string, er
 			return nil, "", err
 		}
 	}
-	return &container{image: image, port: port, sync: cfg.Sync}, "image " + image, nil
+	return &container{image: image, port: port, cfg: cfg}, "image " + image, nil
 }
 
 func (c *container) start(ctx context.Context) (<-chan struct{}, error) {
@@ -68,7 +68,7 @@ func (c *container) create(ctx context.Context) (string, error) {
 	}
 	args := append([]string{"create", "--entrypoint", "etcd"}, labels...)
 	args = append(args, "--publish", fmt.Sprintf("127.0.0.1:%d:2379", c.port), c.image)
-	return docker(ctx, append(args, arguments("http://0.0.0.0:2379", "/etcd-data", c.sync)...)...)
+	return docker(ctx, append(args, c.cfg.arguments("http://0.0.0.0:2379", "/etcd-data")...)...)
 }
 
 // await starts the goroutine that closes exited when the container ends; stop

@@ -57,6 +57,9 @@ type Config struct {
 	// Dir is where the data is kept; it must exist. A container keeps its
 	// data to itself and ignores it.
 	Dir string
+	// Streams is how many streams a connection of a client may have; 0: any number.
+	// An embedded server ignores it.
+	Streams int
 }
 
 // Server is one etcd server. Its methods are for one goroutine at a time,

@@ -39,7 +39,7 @@ func newProcess(_ context.Context, port int, cfg Config) (runner, string, error)
 		return nil, "", err
 	}
 	p := &process{path: b.path, data: filepath.Join(cfg.Dir, fmt.Sprintf("etcd-%d", port))}
-	p.args = arguments(fmt.Sprintf("http://127.0.0.1:%d", port), p.data, cfg.Sync)
+	p.args = cfg.arguments(fmt.Sprintf("http://127.0.0.1:%d", port), p.data)
 	return p, "compiled from " + etcdPackage + ", " + b.hash[:12], nil
 }
 

@@ -45,6 +45,7 @@ type Backend struct {
 	givenPrefix string
 	client      *kubernetes.Client
 	versions    *versions
+	watches     *watchConnections
 	// checked is the last answer of checkConnection.
 	checked struct {
 		sync.Mutex
@@ -92,7 +93,8 @@ func Open(ctx context.Context, cfg Config) (*Backend, error) {
 		return nil, fmt.Errorf("etcd3: the context ended before etcd was opened: %w", err)
 	}
 	versions := newVersions(cfg.Endpoints, cfg.Logger)
-	dialing, err := cfg.clientConfig(versions.trusts)
+	watches := newWatchConnections(cfg.Endpoints, cfg.Logger)
+	dialing, err := cfg.clientConfig(versions.trusts, watches)
 	if err != nil {
 		return nil, err
 	}
@@ -100,11 +102,13 @@ func Open(ctx context.Context, cfg Config) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("etcd3: Endpoints: %q: %w", cfg.Endpoints, err)
 	}
+	watches.dial = client.Dial
 	b := &Backend{
 		cfg:          cfg,
 		givenPrefix:  givenPrefix,
 		client:       client,
 		versions:     versions,
+		watches:      watches,
 		unsafeDelete: utilfeature.DefaultFeatureGate.Enabled(genericfeatures.AllowUnsafeMalformedObjectDeletion),
 		watchList:    utilfeature.DefaultFeatureGate.Enabled(genericfeatures.WatchList),
 	}
@@ -229,6 +233,7 @@ func (b *Backend) Close() error {
 			b.closeErr = fmt.Errorf("etcd3: %w", err)
 			b.cfg.Logger.Warn("closing the client failed", zap.Error(err))
 		}
+		b.watches.close()
 		// After the client, so that a watch whose events are being read ends
 		// where the client ended, not in between.
 		for s := range stores {

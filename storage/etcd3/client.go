@@ -31,7 +31,8 @@ var reconnect = grpc.ConnectParams{
 // clientConfig translates c, which has its defaults, for the etcd client, reads
 // the certificate files and registers the metrics. Answers to progress requests
 // reach a store's watches only from members for which trusts returns true.
-func (c Config) clientConfig(trusts func(member uint64) bool) (clientv3.Config, error) {
+// Watch streams go on the connections of watches.
+func (c Config) clientConfig(trusts func(member uint64) bool, watches *watchConnections) (clientv3.Config, error) {
 	tlsConfig, err := c.tlsConfig()
 	if err != nil {
 		return clientv3.Config{}, err
@@ -41,7 +42,7 @@ func (c Config) clientConfig(trusts func(member uint64) bool) (clientv3.Config, 
 		return clientv3.Config{}, err
 	}
 	options = append(options, grpc.WithConnectParams(reconnect),
-		grpc.WithChainStreamInterceptor(openOwnStream, reportProgress(trusts), keepPreviousValues),
+		grpc.WithChainStreamInterceptor(reportProgress(trusts), keepPreviousValues, watches.intercept),
 		grpc.WithStatsHandler(otelgrpc.NewClientHandler(
 			otelgrpc.WithMessageEvents(otelgrpc.ReceivedEvents, otelgrpc.SentEvents),
 			otelgrpc.WithPropagators(tracing.Propagators()),

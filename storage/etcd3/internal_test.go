@@ -38,7 +38,7 @@ func TestClientConfig(t *testing.T) {
 		KeepAliveTimeout: 3 * time.Second,
 		Logger:           lg,
 	}.withDefaults()
-	got, err := cfg.clientConfig(nil)
+	got, err := cfg.clientConfig(nil, nil)
 	require.NoError(t, err)
 	require.Equal(t, cfg.Endpoints, got.Endpoints)
 	require.Equal(t, 1*time.Second, got.DialTimeout)
@@ -47,7 +47,7 @@ func TestClientConfig(t *testing.T) {
 	require.Equal(t, lg.Core(), got.Logger.Core())
 	require.Nil(t, got.TLS)
 
-	got, err = Config{Endpoints: []string{"a:1"}}.withDefaults().clientConfig(nil)
+	got, err = Config{Endpoints: []string{"a:1"}}.withDefaults().clientConfig(nil, nil)
 	require.NoError(t, err)
 	require.Equal(t, DefaultDialTimeout, got.DialTimeout)
 	require.Equal(t, DefaultKeepAliveTime, got.DialKeepAliveTime)

@@ -29,6 +29,9 @@ type store struct {
 	// at its end; every key begins with resourcePrefix.
 	pathPrefix, resourcePrefix string
 	transformer                *watchedTransformer
+	// nextEndpoint is where the next stream of a single watch is tried first, modulo the
+	// number of endpoints. It is guarded by watchConnections.mu.
+	nextEndpoint uint64
 
 	closeOnce sync.Once
 	// mu is never held together with Backend.mu.
@@ -36,9 +39,6 @@ type store struct {
 		sync.Mutex
 		closed  bool
 		watches map[*storeWatch]struct{} // the open ones
-		// member is the address on which the last stream of a single watch was
-		// opened.
-		member string
 	}
 }
 

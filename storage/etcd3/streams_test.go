@@ -42,12 +42,12 @@ func (m *muteStreams) open(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.
 	if path.Base(method) != "Watch" || len(ids) == 0 {
 		return streamer(ctx, desc, cc, method, opts...)
 	}
-	context.AfterFunc(ctx, func() { m.ended.Add(1) })
 	stream, err := streamer(ctx, desc, cc, method, opts...)
 	if err != nil {
 		return nil, err
 	}
 	m.opened.Add(1)
+	context.AfterFunc(ctx, func() { m.ended.Add(1) })
 	if _, caller, _ := strings.Cut(ids[0], " "); slices.Contains(m.mute, caller) {
 		return muteStream{stream}, nil
 	}
