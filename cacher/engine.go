@@ -162,6 +162,7 @@ func indexesOf(config *Config, failed func(index, key string, err error)) *match
 func (e *engine) start() {
 	e.metrics.DeclareIndexes(e.indexes.Names()...)
 	e.metrics.FollowSilence(e.health.silence)
+	e.noteOutage(false)
 	reflector := cache.NewReflectorWithOptions(e.source, nil, &feed{engine: e, maker: e.newMaker()}, cache.ReflectorOptions{
 		Name:            "watchcache " + e.config.GroupResource.String(),
 		TypeDescription: e.config.GroupResource.String(),
@@ -299,4 +300,5 @@ func (e *engine) stop() {
 	e.fanout.Close()
 	e.tasks.Close()
 	e.source.Close()
+	e.noteOutage(false)
 }

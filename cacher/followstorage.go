@@ -7,6 +7,7 @@ import (
 	"errors"
 	"reflect"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -246,11 +247,50 @@ func (e *engine) storageLost(silence time.Duration, err error) {
 		goesOn = "consistent reads fail; open watches, and reads at a resourceVersion, go on with what the watch cache has"
 	}
 	e.errors.add(summaryLost, publicText(err), e.config.Clock.Now())
-	e.log.Error(withoutContent(err, e.config.ResourcePrefix), summaryLost+": "+goesOn,
-		"silence", silence.Round(time.Second).String(), "resourceVersion", e.state.RV(), "remedy", remedyStorage)
+	if caches, lost := e.noteOutage(true); lost == 1 {
+		e.log.Error(withoutContent(err, e.config.ResourcePrefix), summaryLost+": "+goesOn,
+			"silence", silence.Round(time.Second).String(), "resources", caches, "resourceVersion", e.state.RV(), "remedy", remedyStorage)
+	}
 }
 
 func (e *engine) storageBack(silence time.Duration) {
 	e.health.refusing.Store(0)
-	e.log.Info("The storage answers again", "silence", silence.Round(time.Second).String(), "resourceVersion", e.state.RV())
+	if caches, lost := e.noteOutage(false); lost == 0 && caches > 0 {
+		e.log.Info("The storage answers again", "silence", silence.Round(time.Second).String(), "resources", caches, "resourceVersion", e.state.RV())
+	}
+}
+
+// outages has, by what they have in common, the caches that are awake, and whether each has
+// lost its storage. The first one to lose it and the last one to have it back log so.
+var outages = struct {
+	sync.Mutex
+	servers map[any]map[*engine]bool
+}{servers: make(map[any]map[*engine]bool)}
+
+// noteOutage notes whether the cache has lost its storage. It returns how many caches are
+// on the same server, and how many of them have lost it.
+func (e *engine) noteOutage(isLost bool) (caches, lost int) {
+	key := any(e)
+	if s, ok := e.config.Storage.(capability.ServerSharer); ok {
+		key = s.Server()
+	}
+	outages.Lock()
+	defer outages.Unlock()
+	server := outages.servers[key]
+	if server == nil {
+		server = make(map[*engine]bool)
+		outages.servers[key] = server
+	}
+	if server[e] = isLost; e.ctx.Err() != nil {
+		delete(server, e)
+	}
+	if len(server) == 0 {
+		delete(outages.servers, key)
+	}
+	for _, isLost := range server {
+		if isLost {
+			lost++
+		}
+	}
+	return len(server), lost
 }

@@ -5,8 +5,10 @@ package cacher
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/watchcache"
@@ -93,13 +95,19 @@ func (c *Cacher) estimateSizes() error {
 }
 
 // keys returns the keys whose sizes storage remembers: those of all objects, at least as
-// new as the call, and none while the cache sleeps.
+// new as the call, and none while the cache sleeps. It tries until ctx ends: storage logs
+// each failure.
 func (c *Cacher) keys(ctx context.Context) ([]string, error) {
 	e := c.lifecycle.current()
 	if e == nil {
 		return nil, nil
 	}
-	if err := e.reachCurrent(ctx); err != nil {
+	var err error
+	_ = wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
+		err = e.reachCurrent(ctx)
+		return err == nil || e.ctx.Err() != nil, nil
+	})
+	if err != nil {
 		return nil, err
 	}
 	snapshot := e.state.Latest()

@@ -6,22 +6,28 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/klog/v2"
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/integration/etcdserver"
+	"github.com/kube-watchcache/watchcache/internal/klogzap"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
+	"github.com/kube-watchcache/watchcache/server"
 	"github.com/kube-watchcache/watchcache/storage/etcd3"
 )
 
@@ -58,7 +64,7 @@ type oneOfMany struct {
 	prefix string
 }
 
-func newOneOfMany(t *testing.T, backend *etcd3.Backend, n int) oneOfMany {
+func newOneOfMany(t *testing.T, backend *etcd3.Backend, n int, timeout time.Duration) oneOfMany {
 	t.Helper()
 	resource := schema.GroupResource{Group: "example.test", Resource: fmt.Sprintf("kind-%04d", n)}
 	c := oneOfMany{prefix: "/" + resource.Resource + "/"}
@@ -70,7 +76,7 @@ func newOneOfMany(t *testing.T, backend *etcd3.Backend, n int) oneOfMany {
 	c.Cacher, err = cacher.New(cacher.Config{
 		Storage: raw, Versioner: storage.APIObjectVersioner{}, GroupResource: resource, ResourcePrefix: c.prefix,
 		KeyFunc:      func(object runtime.Object) (string, error) { return storage.NamespaceKeyFunc(c.prefix, object) },
-		GetAttrsFunc: poddata.Attrs, NewFunc: poddata.New, NewListFunc: poddata.NewList, Codec: codec,
+		GetAttrsFunc: poddata.Attrs, NewFunc: poddata.New, NewListFunc: poddata.NewList, Codec: codec, StorageTimeout: timeout,
 	})
 	require.NoError(t, err)
 	return c
@@ -94,20 +100,20 @@ func (c oneOfMany) use(t *testing.T, ctx context.Context) {
 // connections.
 func TestThousandCaches(t *testing.T) {
 	const caches, streams = 1000, 100
-	server := etcdserver.Start(t, etcdserver.Config{Streams: streams, Mode: etcdserver.Process})
+	etcd := etcdserver.Start(t, etcdserver.Config{Streams: streams, Mode: etcdserver.Process})
 	noLeaks(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
 	defer cancel()
 	var connections dialed
 	backend, err := etcd3.Open(ctx, etcd3.Config{
-		Endpoints: server.Endpoints(), DialOptions: []grpc.DialOption{grpc.WithContextDialer(connections.dial)},
+		Endpoints: etcd.Endpoints(), DialOptions: []grpc.DialOption{grpc.WithContextDialer(connections.dial)},
 	})
 	require.NoError(t, err)
 	defer backend.Close()
 	all := make([]oneOfMany, caches)
 	began := time.Now()
 	for n := range all {
-		all[n] = newOneOfMany(t, backend, n)
+		all[n] = newOneOfMany(t, backend, n, 0)
 		defer all[n].Stop()
 	}
 	for _, c := range all {
@@ -124,4 +130,77 @@ func TestThousandCaches(t *testing.T) {
 	// that fetch history.
 	require.LessOrEqual(t, most, int64(1+caches/streams*3/2))
 	require.GreaterOrEqual(t, open, int64(1+caches/streams))
+}
+
+// logged is the different lines that klog writes: it writes errors several times.
+type logged struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(string(p)) {
+		if !slices.Contains(l.lines, line) {
+			l.lines = append(l.lines, line)
+		}
+	}
+	return len(p), nil
+}
+
+func (l *logged) all() []string {
+	klog.Flush()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.lines)
+}
+
+// REGRESSIONS 198: an etcd under many caches stands still, until all have lost it, and goes
+// on. The log has a line when it is lost and one when it is back, whoever stands on it.
+func TestOutageIsLoggedOnce(t *testing.T) {
+	const caches = 61
+	etcd := etcdserver.Start(t, etcdserver.Config{Mode: etcdserver.Process})
+	noLeaks(t)
+	server.QuietGRPC()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
+	defer cancel()
+	backend, err := etcd3.Open(ctx, etcd3.Config{Endpoints: etcd.Endpoints(), Logger: klogzap.New(zap.WarnLevel, 4, "etcd-client")})
+	require.NoError(t, err)
+	defer backend.Close()
+	all := make([]oneOfMany, caches)
+	for n := range all {
+		all[n] = newOneOfMany(t, backend, n, 2*time.Second)
+		defer all[n].Stop()
+	}
+	for _, c := range all {
+		require.NoError(t, c.Wait(ctx))
+	}
+	log := &logged{}
+	t.Cleanup(func() { klog.LogToStderr(true) })
+	klog.LogToStderr(false)
+	klog.SetOutput(log)
+	count := func() (lost int) {
+		for _, c := range all {
+			if c.Status().Lost != nil {
+				lost++
+			}
+		}
+		return lost
+	}
+	for outage := range 2 {
+		before := len(log.all())
+		require.NoError(t, etcd.Pause(ctx))
+		poll(t, "not all caches have lost etcd", func() bool { return count() == caches })
+		require.NoError(t, etcd.Resume(ctx))
+		poll(t, "not all caches have etcd again", func() bool { return count() == 0 && len(log.all()) > before })
+		poll(t, "the log does not say that etcd is back", func() bool { return strings.Contains(strings.Join(log.all()[before:], ""), "answers again") })
+		lines := log.all()[before:]
+		require.Len(t, lines, 2, "outage %d: %d lines, the first are %s", outage, len(lines), lines[:min(5, len(lines))])
+		require.Contains(t, lines[0], "The storage does not answer")
+		require.Contains(t, lines[1], "The storage answers again")
+		for _, line := range lines {
+			require.Contains(t, line, fmt.Sprintf("resources=%d", caches))
+		}
+	}
 }

@@ -68,6 +68,12 @@ type ConnectionChecker interface {
 	CheckConnection(ctx context.Context) error
 }
 
+// ServerSharer is a storage of one of several resources on one server, whose outage is
+// logged once. Server returns a comparable value that those storages have in common.
+type ServerSharer interface {
+	Server() any
+}
+
 // PathPrefixer is a storage that has a prefix before its keys. The NotFound of a cache names
 // a key as such a storage does.
 type PathPrefixer interface {

@@ -93,7 +93,8 @@ func Open(ctx context.Context, cfg Config) (*Backend, error) {
 		return nil, fmt.Errorf("etcd3: the context ended before etcd was opened: %w", err)
 	}
 	versions := newVersions(cfg.Endpoints, cfg.Logger)
-	watches := newWatchConnections(cfg.Endpoints, cfg.Logger)
+	watches := &watchConnections{endpoints: cfg.Endpoints, logger: cfg.Logger}
+	watches.mu.limit = streamsPerConnection
 	dialing, err := cfg.clientConfig(versions.trusts, watches)
 	if err != nil {
 		return nil, err

@@ -26,11 +26,7 @@
 //
 // All resources share one gRPC client, one compactor and one set of
 // connections; the storage that ships with k8s.io/apiserver opens a client for each.
-// Requests have a connection to each endpoint, and watches have others: one for
-// each hundred watches, or for fewer where etcd, or a proxy before it, allows
-// fewer streams on a connection. No number of resources makes requests wait behind
-// watches.
-//
+// Watches have connections of their own, so that no request waits behind them.
 // [Backend.Storage] makes the storage of a resource, and [Backend.RawStorage] does so
 // from a storagebackend.ConfigForResource, in the form that the cacher's
 // WithRawStorage takes.

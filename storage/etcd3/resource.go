@@ -172,7 +172,7 @@ func (b *Backend) open(prefix string, c ResourceConfig) (*store, error) {
 		return nil, fmt.Errorf("etcd3: %s: %w", c.GroupResource, err)
 	}
 	s := &store{
-		Interface: raw, backend: b, closeRaw: raw.Close, resource: c.GroupResource, number: b.mu.next, nextEndpoint: b.mu.next,
+		Interface: raw, backend: b, closeRaw: raw.Close, resource: c.GroupResource, number: b.mu.next, nextEndpoint: int(b.mu.next),
 		pathPrefix: pathPrefix, resourcePrefix: c.ResourcePrefix, transformer: watched,
 	}
 	s.mu.watches = make(map[*storeWatch]struct{})

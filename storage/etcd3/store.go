@@ -29,9 +29,9 @@ type store struct {
 	// at its end; every key begins with resourcePrefix.
 	pathPrefix, resourcePrefix string
 	transformer                *watchedTransformer
-	// nextEndpoint is where the next stream of a single watch is tried first, modulo the
-	// number of endpoints. It is guarded by watchConnections.mu.
-	nextEndpoint uint64
+	// nextEndpoint is that of the next stream of a single watch, modulo their number. It is
+	// guarded by watchConnections.mu.
+	nextEndpoint int
 
 	closeOnce sync.Once
 	// mu is never held together with Backend.mu.
@@ -52,12 +52,16 @@ var _ interface {
 	capability.VersionLister
 	capability.KeyVersioner
 	capability.ConnectionChecker
+	capability.ServerSharer
 	capability.EncryptedReader
 	capability.PathPrefixer
 } = (*store)(nil)
 
 // WatchProgress is Backend.WatchProgress.
 func (s *store) WatchProgress() bool { return s.backend.WatchProgress() }
+
+// Server implements capability.ServerSharer.
+func (s *store) Server() any { return s.backend }
 
 // PathPrefix implements capability.PathPrefixer.
 func (s *store) PathPrefix() string { return s.pathPrefix }

@@ -110,7 +110,11 @@ var (
 	_ capability.ProgressReporter = (*Store)(nil)
 	_ capability.HistoryKeeper    = (*Store)(nil)
 	_ capability.SlowReporter     = (*Store)(nil)
+	_ capability.ServerSharer     = (*Store)(nil)
 )
+
+// Server implements capability.ServerSharer.
+func (s *Store) Server() any { return s.config.REST.Host }
 
 // New returns a Store. It sends nothing yet. An error names every invalid field.
 func New(config Config) (*Store, error) {
