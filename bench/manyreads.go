@@ -31,11 +31,15 @@ func manyReadsRows() (rows []row) {
 			figures: []figure{
 				{name: "p50", unit: nanoseconds, goal: noGoal()},
 				{name: "p99", unit: nanoseconds, goal: noGoal()},
-				{name: "CPU of the server for each", unit: nanoseconds, goal: noGoal()},
-				{name: "CPU of etcd for each", unit: nanoseconds, goal: noGoal()},
+				{name: "CPU of the server for each", unit: nanoseconds, goal: ofShipped(1)},
+				{name: "CPU of etcd for each", unit: nanoseconds, goal: ofShipped(1)},
 				{name: "messages to etcd's watches for each", unit: count, goal: noGoal()},
 				{name: "messages from etcd's watches for each", unit: count, goal: noGoal()},
-				{name: "CPU of the server in a second without", unit: nanoseconds, goal: noGoal()},
+				{name: "CPU of the server in a second without", unit: nanoseconds, goal: ofShipped(1)},
+				{name: "CPU of etcd in a second without", unit: nanoseconds, goal: ofShipped(1)},
+				{name: "requests to etcd in a second without", unit: count, goal: ofShipped(1)},
+				{name: "connections to etcd", unit: count, goal: ofShipped(1)},
+				{name: "streams of watches", unit: count, goal: ofShipped(1)},
 				{name: "until all are ready", unit: nanoseconds, goal: noGoal()},
 			},
 			open: manyReads{resources: n, seconds: 20}.open,
@@ -56,6 +60,7 @@ func (m manyReads) open(ctx context.Context, s size) (*work, error) {
 }
 
 func (m manyReads) measure(ctx context.Context, c *crowded, sub subject) (_ []float64, err error) {
+	none := c.carried(ctx)
 	backend, err := etcd3.Open(ctx, etcd3.Config{Endpoints: c.etcd.Endpoints(), Prefix: "/registry"})
 	if err != nil {
 		return nil, err
@@ -107,11 +112,16 @@ func (m manyReads) measure(ctx context.Context, c *crowded, sub subject) (_ []fl
 	if _, err := m.read(ctx, caches, 1); err != nil { // the first ones open streams
 		return nil, err
 	}
-	idle := cpuTime()
+	quietSince, idle, quiet := time.Now(), cpuTime(), c.carried(ctx)
+	spentIdle, _, _ := c.used()
 	if err := sleep(ctx, time.Duration(m.seconds)*time.Second/4); err != nil {
 		return nil, err
 	}
-	idle = (cpuTime() - idle) / time.Duration(m.seconds) * 4
+	seconds := time.Since(quietSince).Seconds()
+	idle = cpuTime() - idle
+	etcdIdle, _, _ := c.used()
+	etcdIdle -= spentIdle
+	busy := c.carried(ctx)
 	own, before := cpuTime(), c.watchMessages(ctx)
 	spent, _, _ := c.used()
 	took, err := m.read(ctx, caches, m.seconds)
@@ -124,8 +134,10 @@ func (m manyReads) measure(ctx context.Context, c *crowded, sub subject) (_ []fl
 	n := float64(len(took))
 	return []float64{
 		percentile(took, 50), percentile(took, 99), float64(own) / n, (cpu - spent) / n,
-		(after.to - before.to) / n, (after.from - before.from) / n, float64(idle), float64(ready),
-	}, errors.Join(before.err, after.err)
+		(after.to - before.to) / n, (after.from - before.from) / n, float64(idle) / seconds,
+		etcdIdle / seconds, (busy.reads - quiet.reads) / seconds, busy.connections - none.connections, busy.streams - none.streams,
+		float64(ready),
+	}, errors.Join(before.err, after.err, none.err, quiet.err, busy.err)
 }
 
 // read reads another resource each time.
@@ -149,4 +161,23 @@ func (c *crowded) watchMessages(ctx context.Context) (m messages) {
 	m.from, other = c.etcd.Metric(ctx, "grpc_server_msg_sent_total"+of)
 	m.err = errors.Join(m.err, other)
 	return m
+}
+
+// carried is what etcd's clients have open, and how many reads etcd has answered since it
+// began.
+type carried struct {
+	connections, streams, reads float64
+	err                         error
+}
+
+func (c *crowded) carried(ctx context.Context) (all carried) {
+	for name, to := range map[string]*float64{
+		"process_open_fds":                       &all.connections,
+		"etcd_debugging_mvcc_watch_stream_total": &all.streams,
+		`grpc_server_handled_total{grpc_code="OK",grpc_method="Range",grpc_service="etcdserverpb.KV",grpc_type="unary"}`: &all.reads,
+	} {
+		value, err := c.etcd.Metric(ctx, name)
+		*to, all.err = value, errors.Join(all.err, err)
+	}
+	return all
 }
