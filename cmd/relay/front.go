@@ -15,6 +15,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,6 +25,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 )
 
 // front decides for each request whether the caches answer it, the upstream does, or
@@ -141,8 +144,8 @@ func (f *front) refuse(w http.ResponseWriter, r *http.Request, err *apierrors.St
 func (f *front) serve(api http.Handler, w http.ResponseWriter, r *http.Request) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || !info.IsResourceRequest {
-		if strings.HasPrefix(r.URL.Path, "/openapi/") && r.Method == http.MethodGet && plain(r) {
-			api = f.withOwn // the schemas by which kubectl validates and explains
+		if known, ok := canonical(r); ok && strings.HasPrefix(r.URL.Path, "/openapi/") && r.Method == http.MethodGet {
+			r, api = known, f.withOwn // the schemas by which kubectl validates and explains
 		}
 		api.ServeHTTP(w, r)
 		return
@@ -156,9 +159,16 @@ func (f *front) serve(api http.Handler, w http.ResponseWriter, r *http.Request) 
 		f.refuse(w, r, refused(http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("the upstream has no resource %s any more", of.GroupResource())))
 		return
 	}
-	forwarded := forUpstream(of, r)
+	var asked metainternalversion.ListOptions
+	if err := metainternalversionscheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, &asked); err != nil {
+		asked = metainternalversion.ListOptions{} // whoever answers speaks of the error
+	}
+	forwarded := forUpstream(of, r, &asked)
+	if forwarded {
+		r, forwarded = canonical(r)
+	}
 	if info.Verb == "watch" {
-		bound, end := f.boundWatch(of, r, forwarded)
+		bound, end := f.boundWatch(of, r, ptr.Deref(asked.TimeoutSeconds, 0), forwarded)
 		defer end()
 		r = bound
 	}
@@ -170,33 +180,34 @@ func (f *front) serve(api http.Handler, w http.ResponseWriter, r *http.Request) 
 }
 
 // forUpstream reports whether only the upstream can answer a request for the resource: it
-// knows the columns of Tables, and all selectable fields.
-func forUpstream(of *resource, r *http.Request) bool {
-	query := r.URL.Query()
-	switch {
-	case !plain(r):
-		return false
-	case strings.Contains(r.Header.Get("Accept"), "as=Table"), query.Get("shardSelector") != "":
-		return true
-	}
-	selector, err := fields.ParseSelector(query.Get("fieldSelector"))
-	return err == nil && // of an error the API's handler speaks
-		slices.ContainsFunc(selector.Requirements(), func(r fields.Requirement) bool { return !of.selectable(r.Field) })
+// knows the columns of Tables, and all selectable fields. The scheme refuses the fields that
+// this overlooks; see newScheme.
+func forUpstream(of *resource, r *http.Request, asked *metainternalversion.ListOptions) bool {
+	return strings.Contains(r.Header.Get("Accept"), "Table") || asked.ShardSelector != "" || asked.FieldSelector != nil &&
+		slices.ContainsFunc(asked.FieldSelector.Requirements(), func(r fields.Requirement) bool { return !of.selectable(r.Field) })
 }
 
-// plain reports whether no proxy on the way could make the path that of something else.
-func plain(r *http.Request) bool { return r.URL.RawPath == "" && path.Clean(r.URL.Path) == r.URL.Path }
+// canonical returns the request with its path as the API server reads it, in the one form
+// that proxies on the way upstream leave alone: the client was authorized for this path and
+// no other. It returns false if there is none; no object has such a path.
+func canonical(r *http.Request) (*http.Request, bool) {
+	at := *r.URL
+	at.RawPath, at.Path = "", strings.TrimRight(strings.Replace(at.Path, "/namespaces//", "/", 1), "/") // no namespace is all of them
+	known := r.WithContext(r.Context())
+	known.URL = &at
+	return known, path.Clean(at.Path) == at.Path
+}
 
 // boundWatch returns a request for a watch that ends in time, and when its resource
 // disappears. end must be called afterwards. The upstream does not know the time.
-func (f *front) boundWatch(of *resource, r *http.Request, forwarded bool) (bound *http.Request, end func()) {
+func (f *front) boundWatch(of *resource, r *http.Request, seconds int64, forwarded bool) (bound *http.Request, end func()) {
 	ctx, cancel := context.WithTimeout(r.Context(), f.maxWatch+10*time.Second) // for an upstream that looks at no timeoutSeconds
 	of.watches.Store(&ctx, cancel)
 	bound = r.WithContext(ctx)
-	query, most := r.URL.Query(), int64(f.maxWatch/time.Second)
-	seconds, _ := strconv.ParseInt(query.Get("timeoutSeconds"), 10, 64)
+	most := int64(f.maxWatch / time.Second)
 	// The API's handler bounds 0 by itself; a negative number may overflow there.
 	if seconds < 0 || seconds > most || (forwarded && seconds == 0) {
+		query := r.URL.Query()
 		query.Set("timeoutSeconds", strconv.FormatInt(most, 10))
 		at := *r.URL
 		at.RawQuery = query.Encode()

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"fmt"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -40,7 +42,10 @@ func newScheme(resources map[schema.GroupResource]*resource) (*runtime.Scheme, e
 			scheme.AddKnownTypeWithName(version.WithKind(r.listKind.Kind), r.newList())
 		}
 		err := scheme.AddFieldLabelConversionFunc(r.kind, func(label, value string) (string, string, error) {
-			return label, value, nil // selectors with other fields do not come here
+			if !r.selectable(label) { // every object would have "" there
+				return "", "", fmt.Errorf("field label not supported by this relay: %q", label)
+			}
+			return label, value, nil
 		})
 		if err != nil {
 			return nil, err
