@@ -31,6 +31,10 @@ import (
 // far as the lists that its clients repeat fit. The first list of a kind is encoded as
 // before, the second one keeps its bytes.
 //
+// Objects of types without protobuf are not sent as protobuf, which the server's own method
+// offers and then fails to write, after a DELETE or POST that has had its effect: every
+// namespace would stay Terminating. These handlers see to that, too.
+//
 // The group's NegotiatedSerializer is replaced by one that does this. The server
 // must be made of a Config that Install was called on.
 func InstallAPIGroup(server *genericapiserver.GenericAPIServer, group *genericapiserver.APIGroupInfo) error {
@@ -64,5 +68,6 @@ func PrepareAPIGroup(server *genericapiserver.GenericAPIServer, group *genericap
 		return errors.New("server.PrepareAPIGroup: the watch cache is not installed on this server's Config: call Install before Config.Complete")
 	}
 	i.serve(group)
+	i.markWithoutProtobuf(group)
 	return nil
 }

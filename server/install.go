@@ -122,6 +122,7 @@ func addHandlers(config *genericapiserver.Config, installed *installation) {
 		api = installed.customLists.CustomResources(api, customResourceList)
 		api = installed.withRepresentations(api)
 		api = installed.withKeptBytes(api)
+		api = installed.withoutProtobufOfObjects(api)
 		return build(installed.withPage(api, c), c)
 	}
 }

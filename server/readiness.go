@@ -105,6 +105,9 @@ type installation struct {
 	// groups are the versions of the groups that InstallAPIGroup has installed, as
 	// schema.GroupVersion to *servedGroup.
 	groups sync.Map
+	// withoutProtobuf are the schema.GroupVersionResource, or of a subresource "devices/status",
+	// of these groups whose objects have no protobuf.
+	withoutProtobuf sync.Map
 	// hooked are the servers whose /readyz asks this installation.
 	hooked sync.Map
 	// ending: the server is about to end all watches. client-go lists again after a watch that

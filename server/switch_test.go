@@ -107,7 +107,8 @@ func TestSwitchRefusesRawStorage(t *testing.T) {
 
 // For resources on the shipped cacher nothing of ours is between the handlers and the client.
 func TestSwitchOfAGroup(t *testing.T) {
-	pod, carp := &genericregistry.Store{}, &genericregistry.Store{}
+	empty := func() runtime.Object { return &example.Pod{} }
+	pod, carp := &genericregistry.Store{NewFunc: empty}, &genericregistry.Store{NewFunc: empty}
 	for name, test := range map[string]struct {
 		options cacher.Options
 		served  map[string]rest.Storage

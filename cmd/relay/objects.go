@@ -53,16 +53,3 @@ func newScheme(resources map[schema.GroupResource]*resource) (*runtime.Scheme, e
 	}
 	return scheme, nil
 }
-
-// onlyJSON is a serializer without the formats that objects without a Go type lack.
-type onlyJSON struct{ runtime.NegotiatedSerializer }
-
-// SupportedMediaTypes implements runtime.NegotiatedSerializer.
-func (s onlyJSON) SupportedMediaTypes() (kept []runtime.SerializerInfo) {
-	for _, info := range s.NegotiatedSerializer.SupportedMediaTypes() {
-		if info.EncodesAsText {
-			kept = append(kept, info)
-		}
-	}
-	return kept
-}

@@ -176,9 +176,6 @@ func (s *server) install(scheme *runtime.Scheme, codecs serializer.CodecFactory,
 			group = &made
 			groups[r.Group] = group
 		}
-		if _, limited := group.NegotiatedSerializer.(onlyJSON); !r.typed && !limited {
-			group.NegotiatedSerializer = onlyJSON{group.NegotiatedSerializer}
-		}
 		served, err := newRegistry(r, options)
 		if err != nil {
 			return fmt.Errorf("%s: %w", r.GroupResource(), err)

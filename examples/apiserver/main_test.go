@@ -163,6 +163,35 @@ func TestRestart(t *testing.T) {
 	require.Contains(t, body, "[+]watchcache ok")
 }
 
+// TestEitherForm: a client that accepts protobuf as well, as those of Kubernetes do, gets
+// JSON, since the types have no protobuf. The namespace controller deletes this way.
+func TestEitherForm(t *testing.T) {
+	kubeconfig, _ := start(t, "--run-dir="+filepath.Join(t.TempDir(), "run"), "--secure-port=0")
+	config := load(t, kubeconfig)
+	config.Wrap(func(inner http.RoundTripper) http.RoundTripper { return eitherForm{inner} })
+	for _, path := range []string{devices, strings.Replace(devices, "/v1/", "/v1beta1/", 1)} {
+		object := strings.Replace(gadget, "example.com/v1", "example.com/"+strings.Split(path, "/")[3], 1)
+		code, body := request(t, config, http.MethodPost, path, object)
+		require.Equal(t, http.StatusCreated, code, body)
+		code, body = request(t, config, http.MethodGet, path+"?watch=1&resourceVersion=0&timeoutSeconds=5", "")
+		require.Equal(t, http.StatusOK, code, body)
+		require.Contains(t, body, `"type":"ADDED"`)
+		code, body = request(t, config, http.MethodDelete, path, "")
+		require.Equal(t, http.StatusOK, code, body)
+		require.Contains(t, body, `"kind":"DeviceList"`)
+		code, body = request(t, config, http.MethodGet, path+"/a", "")
+		require.Equal(t, http.StatusNotFound, code, body)
+	}
+}
+
+// eitherForm is a transport of requests for protobuf or JSON.
+type eitherForm struct{ http.RoundTripper }
+
+func (e eitherForm) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.Header.Set("Accept", "application/vnd.kubernetes.protobuf,application/json")
+	return e.RoundTripper.RoundTrip(r)
+}
+
 // TestOnlyTheClientHasAccess: not even health checks answer anybody else.
 func TestOnlyTheClientHasAccess(t *testing.T) {
 	kubeconfig, _ := start(t, "--run-dir="+filepath.Join(t.TempDir(), "run"), "--secure-port=0")

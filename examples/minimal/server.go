@@ -65,7 +65,8 @@ func (o *options) newServer(config *genericapiserver.RecommendedConfig) (*generi
 	}
 	group := genericapiserver.NewDefaultAPIGroupInfo(v1.GroupVersion.Group, scheme, metav1.ParameterCodec, codecs)
 	group.VersionedResourcesStorageMap[v1.GroupVersion.Version] = map[string]rest.Storage{"widgets": widgets}
-	// Lists come from kept bytes; generic.InstallAPIGroup(&group) encodes each of them.
+	// Lists come from kept bytes; generic.InstallAPIGroup(&group) encodes each of them, and
+	// offers protobuf, which these types don't have, to the namespace controller.
 	if err := watchcache.InstallAPIGroup(generic, &group); err != nil {
 		return nil, err
 	}

@@ -82,6 +82,27 @@ func TestClients(t *testing.T) {
 	require.NotRegexp(t, `(?m)^[EWF]\d{4} `, s.log.String())
 }
 
+// TestEitherForm: a client that accepts protobuf as well, as those of Kubernetes do, gets
+// JSON, since the type has no protobuf.
+func TestEitherForm(t *testing.T) {
+	s := start(t, t.TempDir(), "0")
+	client, err := rest.HTTPClientFor(s.config())
+	require.NoError(t, err)
+	const all = "/apis/loads.example.com/v1/loads"
+	for _, path := range []string{all, all + "/cpu-0", all + "?watch=1&resourceVersion=0"} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.url.Host+path, nil)
+		require.NoError(t, err)
+		request.Header.Set("Accept", "application/vnd.kubernetes.protobuf,application/json")
+		response, err := client.Do(request)
+		require.NoError(t, err)
+		var first map[string]any
+		require.NoError(t, json.NewDecoder(response.Body).Decode(&first), path)
+		require.NoError(t, response.Body.Close())
+		require.Equal(t, http.StatusOK, response.StatusCode, "%s: %v", path, first)
+		require.Equal(t, "application/json", response.Header.Get("Content-Type"), path)
+	}
+}
+
 // TestReadOnly: what writes is answered with 405, and discovery offers nothing of it.
 func TestReadOnly(t *testing.T) {
 	s := start(t, t.TempDir(), "0")

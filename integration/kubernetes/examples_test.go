@@ -46,6 +46,7 @@ func TestInACluster(t *testing.T) {
 	for _, on := range []string{ours, shipped} {
 		t.Run(on, func(t *testing.T) {
 			c := startCluster(t, on)
+			c.run(t, kubernetes, "kube-controller-manager", "--kubeconfig="+c.kubeconfig, "--controllers=namespace-controller", "--leader-elect=false", "--secure-port=0")
 			t.Run("caches", func(t *testing.T) { testCaches(t, c, on) })
 			t.Run("deploy", func(t *testing.T) { testDeploy(t, c) })
 			t.Run("minimal", func(t *testing.T) { testMinimal(t, c) })
@@ -56,6 +57,15 @@ func TestInACluster(t *testing.T) {
 func (c *cluster) apply(t *testing.T, manifest string) {
 	t.Helper()
 	c.sh(t, "kubectl apply --validate=strict -f - <<'EOF'\n"+manifest+"EOF")
+}
+
+// namespacesEnd deletes an empty namespace and one with an object. They stay if an aggregated
+// server can't answer the namespace controller, which accepts protobuf as well as JSON.
+func (c *cluster) namespacesEnd(t *testing.T, object string) {
+	t.Helper()
+	c.sh(t, "kubectl create namespace empty && kubectl create namespace full")
+	c.apply(t, object)
+	c.sh(t, "kubectl delete namespace empty full --timeout="+patience.String())
 }
 
 // testDeploy applies the manifests of examples/apiserver/deploy as its page says, all
@@ -120,8 +130,10 @@ func testDeploy(t *testing.T, c *cluster) {
 	c.sh(t, "kubectl -n lab label device server-01 seen=again --overwrite")
 	require.Equal(t, "True", c.sh(t, "kubectl get apiservice v1.fleet.example.com -o jsonpath='{.status.conditions[?(@.type==\"Available\")].status}'"))
 
+	c.namespacesEnd(t, "{apiVersion: fleet.example.com/v1, kind: Device, metadata: {name: d, namespace: full}, spec: {zone: z, owner: o, model: m}}\n")
 	require.NotContains(t, server.log.String(), "forbidden", "the rights of rbac.yaml don't suffice")
 	server.interrupt(t)
+	c.sh(t, "kubectl delete apiservice v1.fleet.example.com v1beta1.fleet.example.com") // no namespace ends while one is away
 }
 
 // testAccess looks at who may do what, through kube-apiserver and past it.
@@ -199,6 +211,7 @@ func testMinimal(t *testing.T, c *cluster) {
 	out, err = c.try("kubectl get widgets", "KUBECONFIG="+c.as(t, "widgets", "nobody"))
 	require.Error(t, err)
 	require.Contains(t, out, "Forbidden")
+	c.namespacesEnd(t, "{apiVersion: widgets.example.com/v1, kind: Widget, metadata: {name: w, namespace: full}, spec: {color: red, size: 1}}\n")
 	require.NotContains(t, server.log.String(), "forbidden")
 	server.interrupt(t)
 }

@@ -5,6 +5,8 @@
 package minimal
 
 import (
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kube-watchcache/watchcache/integration/internal/pages"
 )
@@ -67,6 +71,7 @@ func TestFiveCommands(t *testing.T) {
 		}
 	})
 
+	testEitherForm(t, filepath.Join(widgets, ".run", "kubeconfig"))
 	if _, err := exec.LookPath("kubectl"); err != nil {
 		t.Skip("the server serves, but there is no kubectl to speak to it with")
 	}
@@ -101,4 +106,32 @@ func TestFiveCommands(t *testing.T) {
 	}, patience, pollInterval)
 	server.Stop()
 	require.NotRegexp(t, `(?m)^[EWF]\d{4} `, server.Log())
+}
+
+// testEitherForm creates, watches and deletes as the clients of Kubernetes do, which accept
+// protobuf as well as JSON. The type has no protobuf.
+func testEitherForm(t *testing.T, kubeconfig string) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	require.NoError(t, err)
+	client, err := rest.HTTPClientFor(config)
+	require.NoError(t, err)
+	defer client.CloseIdleConnections()
+	const of = "/apis/widgets.example.com/v1/namespaces/forms/widgets"
+	do := func(method, path, body string, code int) string {
+		request, err := http.NewRequestWithContext(t.Context(), method, config.Host+path, strings.NewReader(body))
+		require.NoError(t, err)
+		request.Header.Set("Accept", "application/vnd.kubernetes.protobuf,application/json")
+		request.Header.Set("Content-Type", "application/json")
+		response, err := client.Do(request)
+		require.NoError(t, err)
+		defer response.Body.Close()
+		content, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		require.Equal(t, code, response.StatusCode, "%s %s: %s", method, path, content)
+		return string(content)
+	}
+	do(http.MethodPost, of, `{"apiVersion":"widgets.example.com/v1","kind":"Widget","metadata":{"name":"w"},"spec":{"color":"red","size":1}}`, http.StatusCreated)
+	require.Contains(t, do(http.MethodGet, of+"?watch=1&resourceVersion=0&timeoutSeconds=5", "", http.StatusOK), `"type":"ADDED"`)
+	require.Contains(t, do(http.MethodDelete, of, "", http.StatusOK), `"kind":"WidgetList"`)
+	do(http.MethodGet, of+"/w", "", http.StatusNotFound)
 }
