@@ -42,7 +42,7 @@ func (e *engine) watch(ctx context.Context, key string, opts storage.ListOptions
 	}
 	rv, err := e.config.Versioner.ParseResourceVersion(opts.ResourceVersion)
 	if err != nil {
-		return nil, err
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return nil, overStatus()

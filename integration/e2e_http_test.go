@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -85,4 +87,20 @@ func metaOf(t *testing.T, event metav1.WatchEvent) metav1.ObjectMeta {
 	var obj metav1.PartialObjectMetadata
 	require.NoError(t, json.Unmarshal(event.Object.Raw, &obj))
 	return obj.ObjectMeta
+}
+
+// testMalformedVersions: a resourceVersion that is none is the client's mistake in each verb.
+func testMalformedVersions(t *testing.T, s *apiserver) {
+	for _, version := range []string{"-1", "1 ", " 1", "x", "1.5", "0x1", "18446744073709551616"} {
+		rv := "resourceVersion=" + url.QueryEscape(version)
+		for _, path := range []string{
+			"?" + rv, "?limit=1&" + rv, "?resourceVersionMatch=Exact&" + rv, "/x?" + rv, "?watch=1&" + rv, "?watch=1&fieldSelector=metadata.name%3Dx&" + rv,
+			"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&" + rv,
+		} {
+			path = strings.Replace(devicesV1, "/devices", "/namespaces/a/devices", 1) + path
+			got := get(t, s.client(t), s.url+path)
+			require.Equal(t, http.StatusBadRequest, got.status, "%s: %s", path, got.body)
+			require.Contains(t, got.body, version, path)
+		}
+	}
 }

@@ -59,6 +59,7 @@ func endToEnd(t *testing.T, args, successor []string) {
 	s := startServer(t, runDir, append(args, "--secure-port="+lastingPort(t))...)
 
 	t.Run("typed clients", func(t *testing.T) { testTypedClients(t, s) })
+	t.Run("malformed versions", func(t *testing.T) { testMalformedVersions(t, s) })
 	t.Run("metrics", func(t *testing.T) { testMetrics(t, s) })
 	var next *apiserver
 	outer := t

@@ -76,7 +76,6 @@ func TestErrorsAreThoseOfStorage(t *testing.T) {
 	for _, rv := range []string{"x", "-1", "1.5", "18446744073709551616"} {
 		calls["GET at "+rv] = get("/pods/a/one", storage.GetOptions{ResourceVersion: rv})
 		calls["LIST at "+rv] = list("/pods", version(rv))
-		calls["WATCH at "+rv] = watch("/pods", version(rv))
 	}
 	for _, key := range []string{"", "/", ".", "..", "/pods/.", "/pods/..", "/pods/./one", "/pods/../one", "/pods/a/..", "/nodes/a"} {
 		calls["GET of "+key] = get(key, storage.GetOptions{})

@@ -80,7 +80,7 @@ func Watch(ctx context.Context, s *Store, key string, opts storage.ListOptions, 
 	}
 	rv, err := versioner.ParseResourceVersion(opts.ResourceVersion)
 	if err != nil {
-		return nil, err
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
 	}
 	if rv == 1 {
 		rv = s.config.Start // the empty store, as in etcd; no clock gives it to another process

@@ -33,7 +33,7 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 	}
 	from, err := versioner.ParseResourceVersion(opts.ResourceVersion)
 	if err != nil {
-		return nil, err
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
 	}
 	q.options.AllowWatchBookmarks = opts.ProgressNotify || opts.Predicate.AllowWatchBookmarks
 	ctx, cancel := context.WithCancel(ctx)
