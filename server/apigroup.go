@@ -31,9 +31,8 @@ import (
 // far as the lists that its clients repeat fit. The first list of a kind is encoded as
 // before, the second one keeps its bytes.
 //
-// Objects of types without protobuf are not sent as protobuf, which the server's own method
-// offers and then fails to write, after a DELETE or POST that has had its effect: every
-// namespace would stay Terminating. These handlers see to that, too.
+// The handlers also leave out protobuf for types without it, which the server's own method
+// offers, and fails to write after a DELETE: every namespace would stay Terminating.
 //
 // The group's NegotiatedSerializer is replaced by one that does this. The server
 // must be made of a Config that Install was called on.
@@ -68,6 +67,5 @@ func PrepareAPIGroup(server *genericapiserver.GenericAPIServer, group *genericap
 		return errors.New("server.PrepareAPIGroup: the watch cache is not installed on this server's Config: call Install before Config.Complete")
 	}
 	i.serve(group)
-	i.markWithoutProtobuf(group)
 	return nil
 }

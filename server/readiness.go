@@ -105,8 +105,7 @@ type installation struct {
 	// groups are the versions of the groups that InstallAPIGroup has installed, as
 	// schema.GroupVersion to *servedGroup.
 	groups sync.Map
-	// withoutProtobuf are the schema.GroupVersionResource, or of a subresource "devices/status",
-	// of these groups whose objects have no protobuf.
+	// withoutProtobuf are the schema.GroupVersionResource of these groups, subresources too.
 	withoutProtobuf sync.Map
 	// hooked are the servers whose /readyz asks this installation.
 	hooked sync.Map

@@ -53,6 +53,11 @@ func (i *installation) serve(group *genericapiserver.APIGroupInfo) {
 	}
 	stock := group.NegotiatedSerializer
 	for _, gv := range group.PrioritizedVersions {
+		for name, storage := range group.VersionedResourcesStorageMap[gv.Version] {
+			if lacksProtobuf(group.Scheme, gv, storage) {
+				i.withoutProtobuf.Store(gv.WithResource(name), struct{}{})
+			}
+		}
 		storages := maps.Clone(group.VersionedResourcesStorageMap[gv.Version])
 		maps.DeleteFunc(storages, func(name string, _ rest.Storage) bool {
 			resource, _, _ := strings.Cut(name, "/")
@@ -63,6 +68,35 @@ func (i *installation) serve(group *genericapiserver.APIGroupInfo) {
 			i.groups.Store(gv, &servedGroup{serializer: group.NegotiatedSerializer, scope: scope, storages: storages})
 		}
 	}
+}
+
+// lacksProtobuf reports whether protobuf can't encode the objects of a storage as a version
+// serves them. Connecters encode their responses themselves.
+func lacksProtobuf(scheme *runtime.Scheme, gv schema.GroupVersion, storage rest.Storage) bool {
+	kinds, _, err := scheme.ObjectKinds(storage.New())
+	if _, connects := storage.(rest.Connecter); connects || err != nil {
+		return false
+	}
+	served, err := scheme.New(gv.WithKind(kinds[0].Kind))
+	_, encodes := served.(interface{ Marshal() ([]byte, error) })
+	return err == nil && !encodes
+}
+
+// withoutProtobufOfObjects keeps the server from choosing protobuf for such objects, which
+// would fail once they are created or deleted. Metadata has protobuf: of two parameters "as"
+// the last one counts, and the server passes over a clause with an unknown one.
+func (i *installation) withoutProtobufOfObjects(api http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, ok := request.RequestInfoFrom(r.Context())
+		if accept := r.Header.Get("Accept"); ok && strings.Contains(accept, runtime.ContentTypeProtobuf) {
+			name := strings.TrimSuffix(info.Resource+"/"+info.Subresource, "/")
+			if _, lacks := i.withoutProtobuf.Load(schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: name}); lacks {
+				r = r.Clone(r.Context())
+				r.Header.Set("Accept", strings.ReplaceAll(accept, runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+";as=Object"))
+			}
+		}
+		api.ServeHTTP(w, r)
+	})
 }
 
 // servedBy returns the info of a GET with the verb, list or watch, and the group and the
