@@ -144,7 +144,7 @@ func (f *front) refuse(w http.ResponseWriter, r *http.Request, err *apierrors.St
 func (f *front) serve(api http.Handler, w http.ResponseWriter, r *http.Request) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || !info.IsResourceRequest {
-		if known, ok := canonical(r); ok && strings.HasPrefix(r.URL.Path, "/openapi/") && r.Method == http.MethodGet {
+		if known, ok := canonical(r); ok && known.URL.Path == info.Path && strings.HasPrefix(info.Path, "/openapi/") && r.Method == http.MethodGet {
 			r, api = known, f.withOwn // the schemas by which kubectl validates and explains
 		}
 		api.ServeHTTP(w, r)
@@ -201,7 +201,7 @@ func canonical(r *http.Request) (*http.Request, bool) {
 // boundWatch returns a request for a watch that ends in time, and when its resource
 // disappears. end must be called afterwards. The upstream does not know the time.
 func (f *front) boundWatch(of *resource, r *http.Request, seconds int64, forwarded bool) (bound *http.Request, end func()) {
-	ctx, cancel := context.WithTimeout(r.Context(), f.maxWatch+10*time.Second) // for an upstream that looks at no timeoutSeconds
+	ctx, cancel := context.WithTimeout(r.Context(), max(f.maxWatch, f.maxWatch+10*time.Second)) // for an upstream that looks at no timeoutSeconds
 	of.watches.Store(&ctx, cancel)
 	bound = r.WithContext(ctx)
 	most := int64(f.maxWatch / time.Second)

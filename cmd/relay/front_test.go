@@ -3,8 +3,10 @@
 package main
 
 import (
+	"math"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -65,5 +67,17 @@ func TestCanonical(t *testing.T) {
 			require.Equal(t, want+"?a=b&a=c", known.URL.RequestURI(), asked)
 		}
 		require.Equal(t, asked+"?a=b&a=c", request.URL.RequestURI(), "the client's request stays")
+	}
+}
+
+// A watch may last as long as a duration can say.
+func TestLongestWatch(t *testing.T) {
+	for _, most := range []time.Duration{10 * time.Second, math.MaxInt64 - 5*time.Second, math.MaxInt64} {
+		for _, seconds := range []int64{0, 1, -1, math.MaxInt64} {
+			bound, end := (&front{maxWatch: most}).boundWatch(&resource{}, httptest.NewRequest("GET", "/apis/g/v1/things?watch=1", nil), seconds, true)
+			require.NoError(t, bound.Context().Err(), "at most %v, asked for %d s", most, seconds)
+			end()
+			require.Error(t, bound.Context().Err())
+		}
 	}
 }
