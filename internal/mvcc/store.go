@@ -27,6 +27,8 @@ type Config struct {
 	Prefix string
 	// NewFunc returns an empty object.
 	NewFunc func() runtime.Object
+	// Attributes must not fail for an object that is written. nil: all are taken.
+	Attributes storage.AttrFunc
 	// Start is the resourceVersion of the empty store, above 0.
 	Start uint64
 	// History is the number of changes that are kept for watches and lists of earlier

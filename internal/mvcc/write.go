@@ -73,7 +73,7 @@ func (s *Store) write(ctx context.Context, key string, out runtime.Object, ignor
 		}
 		object, ttl, err := try(state)
 		if err == nil && object != nil {
-			object, err = own(object)
+			object, err = s.own(key, object)
 		}
 		if err != nil {
 			return err
@@ -113,9 +113,9 @@ func (s *Store) swap(key string, before *Version, object runtime.Object, ttl *ui
 
 // Apply makes the objects at the keys of wanted, which are in order, equal to these
 // objects, each change at a resourceVersion of its own. The caller keeps the objects:
-// copies are written. If wanted is whole, all other objects are deleted before. attributes
-// must not fail for an object that is written; if there is an error, nothing has changed.
-func Apply(ctx context.Context, s *Store, wanted []Version, whole bool, attributes storage.AttrFunc) error {
+// copies are written. If wanted is whole, all other objects are deleted before. If there is
+// an error, nothing has changed.
+func Apply(ctx context.Context, s *Store, wanted []Version, whole bool) error {
 	s.writer.Lock()
 	defer s.writer.Unlock()
 	s.mu.Lock()
@@ -138,10 +138,7 @@ func Apply(ctx context.Context, s *Store, wanted []Version, whole bool, attribut
 		if current, exists := view.Get(w); exists && equal(w.Object, scratch, current) {
 			continue
 		}
-		if _, _, err := attributes(w.Object); err != nil {
-			return fmt.Errorf("the attributes of %q: %w", w.Key, err)
-		}
-		object, err := own(w.Object)
+		object, err := s.own(w.Key, w.Object)
 		if err != nil {
 			return err
 		}
@@ -158,7 +155,12 @@ func Apply(ctx context.Context, s *Store, wanted []Version, whole bool, attribut
 
 // own returns the copy of an object that the store keeps. Like an object that was
 // decoded, one of a Go type has no apiVersion and kind.
-func own(object runtime.Object) (runtime.Object, error) {
+func (s *Store) own(key string, object runtime.Object) (runtime.Object, error) {
+	if attributes := s.config.Attributes; attributes != nil {
+		if _, _, err := attributes(object); err != nil {
+			return nil, fmt.Errorf("the attributes of %q: %w", key, err)
+		}
+	}
 	object = object.DeepCopyObject()
 	if _, ok := object.(runtime.Unstructured); !ok {
 		object.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})

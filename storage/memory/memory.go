@@ -118,7 +118,7 @@ func newAt(config Config, now time.Time) (*Store, error) {
 	}
 	return &Store{
 		core: mvcc.New(mvcc.Config{
-			Prefix: config.ResourcePrefix, NewFunc: config.NewFunc,
+			Prefix: config.ResourcePrefix, NewFunc: config.NewFunc, Attributes: config.GetAttrsFunc,
 			Start: uint64(now.UnixNano()), History: config.History, Behind: behind,
 		}),
 		config: config, object: reflect.TypeOf(config.NewFunc()),
@@ -168,7 +168,7 @@ func (s *Store) RawStorage(config *storagebackend.ConfigForResource, _, _ func()
 func (s *Store) Upsert(ctx context.Context, obj runtime.Object) error {
 	key, err := s.key(obj)
 	if err == nil {
-		err = mvcc.Apply(ctx, s.core, []mvcc.Version{{Key: key, Object: obj}}, false, s.config.GetAttrsFunc)
+		err = mvcc.Apply(ctx, s.core, []mvcc.Version{{Key: key, Object: obj}}, false)
 	}
 	return s.failed("Upsert", err)
 }
@@ -211,7 +211,7 @@ func (s *Store) Replace(ctx context.Context, objs []runtime.Object) error {
 			return s.failed("Replace", fmt.Errorf("%q is there twice", wanted[i].Key))
 		}
 	}
-	return s.failed("Replace", mvcc.Apply(ctx, s.core, wanted, true, s.config.GetAttrsFunc))
+	return s.failed("Replace", mvcc.Apply(ctx, s.core, wanted, true))
 }
 
 // key returns the key of an object that can be stored.

@@ -196,6 +196,7 @@ func TestBadObjects(t *testing.T) {
 			return poddata.Attrs(obj)
 		}
 	})
+	require.ErrorIs(t, s.Create(t.Context(), "/pods/a/unattributed", pod("a/unattributed", "1"), &example.Pod{}, 0), failing)
 	versioned := pod("a/versioned", "1")
 	versioned.ResourceVersion = "17"
 	inNamespace := func(namespace string) *example.Pod {
