@@ -260,8 +260,8 @@ func (e *engine) storageBack(silence time.Duration) {
 	}
 }
 
-// outages has, by what they have in common, the caches that are awake, and whether each has
-// lost its storage. The first one to lose it and the last one to have it back log so.
+// outages records the caches that are awake, by server, and which of them have lost it. The
+// first cache to lose a server and the last one to reach it again log that.
 var outages = struct {
 	sync.Mutex
 	servers map[any]map[*engine]bool
