@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
 
+	"github.com/kube-watchcache/watchcache/cacher/internal/freshness"
 	"github.com/kube-watchcache/watchcache/cacher/internal/match"
 	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/watchcache"
@@ -150,6 +151,9 @@ func (e *engine) listSnapshot(ctx context.Context, snapshot *watchcache.Snapshot
 	e.metrics.ReadByIndex(cmp.Or(seen.index, metrics.ByKeys), seen.evaluated)
 	copied := page.elements
 	custom := e.config.Lists.Custom(ctx, e.config.GroupResource, into, e.chunks)
+	if (custom == nil || !custom.Omit) && !e.config.Lists.Admit(ctx, page.elements, e.chunks) {
+		return refusedError("too many lists are being sent: their memory is bounded", freshness.RetrySeconds)
+	}
 	if custom != nil && custom.Omit {
 		copied = nil
 	}

@@ -27,9 +27,14 @@ import (
 // afterwards, or delegates to the server of the Config, encodes each list again, and
 // compresses each watch.
 //
+// An answer that its client does not read holds about a MiB: in JSON the list is encoded as it is
+// sent, and Tables are made of some items at a time, so that a TableConvertor must make each row of
+// its item alone. Answers that the server encodes as a whole have a bound (docs/production.md);
+// beyond it lists get 429.
+//
 // The bytes count against Config.EncodingBytes of each cache: a server gains from it as
-// far as the lists that its clients repeat fit. The first list of a kind is encoded as
-// before, the second one keeps its bytes.
+// far as the lists that its clients repeat fit. The first list of a kind is compared with
+// the server's own, the second one keeps its bytes.
 //
 // The handlers also leave out protobuf for types without it, which the server's own method
 // offers, and fails to write after a DELETE: every namespace would stay Terminating.

@@ -123,6 +123,9 @@ func addHandlers(config *genericapiserver.Config, installed *installation) {
 		api = installed.withRepresentations(api)
 		api = installed.withKeptBytes(api)
 		api = installed.withoutProtobufOfObjects(api)
+		if !installed.inShadow {
+			api = installed.lists.Bound(api, encodedWhole)
+		}
 		return build(installed.withPage(api, c), c)
 	}
 }

@@ -224,6 +224,18 @@ func (g *servedGroup) representationOf(r *http.Request, storage listerWithTables
 	return wanted, accept, true
 }
 
+// encodedWhole reports whether a request is a LIST that the server, of itself, encodes as a whole
+// before it writes: all but compact JSON and protobuf of the list itself.
+func encodedWhole(r *http.Request) bool {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok || !info.IsResourceRequest || info.Verb != "list" {
+		return false
+	}
+	// An object in protobuf is refused by this scope, and is not asked for whole.
+	asked, media, err := negotiation.NegotiateOutputMediaType(r, apihelpers.GetMetaInternalVersionCodecs(), customScope)
+	return err == nil && (asked.Convert != nil || !representationOnly(asked) || media.MediaType != runtime.ContentTypeJSON || !same(media.Serializer, asked.Accepted.Serializer))
+}
+
 // representationOnly reports whether the options of a media type are those of a representation that
 // this package knows. With others, like drop=metadata.managedFields of KEP-5958, the server makes
 // the list.

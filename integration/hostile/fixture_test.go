@@ -37,6 +37,8 @@ import (
 const (
 	// alice may do everything; operator may see pages about the server, and no device.
 	alice, operator = "alice", "operator"
+	// reader may do everything, and means no harm.
+	reader = "reader"
 	// bound may read devices of the namespace ours, and nothing else.
 	bound = "bound"
 	// nobody is known and may do nothing.
@@ -55,7 +57,7 @@ const (
 // allows is what the cluster says about the users.
 func allows(a authorizationv1.SubjectAccessReviewSpec) bool {
 	switch a.User {
-	case alice:
+	case alice, reader:
 		return true
 	case operator:
 		return a.NonResourceAttributes != nil
@@ -183,7 +185,7 @@ func (f *fixture) ask(ctx context.Context, client *http.Client, path, accept str
 		n, err := body.Read(piece)
 		read.Write(piece[:n])
 		a.body = read.String()
-		if err == io.EOF || mark != "" && strings.Contains(a.body, mark) {
+		if err == io.EOF || mark != "" && strings.Contains(a.body[max(0, len(a.body)-n-len(mark)):], mark) {
 			return a, nil
 		}
 		if err != nil {
@@ -197,12 +199,17 @@ func secret(namespace string) string { return "<secret of " + namespace + ">" }
 
 // put stores a device that has its namespace's secret.
 func (f *fixture) put(ctx context.Context, namespace, name string, change int) error {
+	return f.putPadded(ctx, namespace, name, change, strings.Repeat("x", 3000))
+}
+
+// putPadded is put with an annotation of the device.
+func (f *fixture) putPadded(ctx context.Context, namespace, name string, change int, padding string) error {
 	device := &fleetv1.Device{
 		TypeMeta: metav1.TypeMeta{Kind: "Device", APIVersion: fleetv1.SchemeGroupVersion.String()},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: name, UID: types.UID(namespace + name), Labels: map[string]string{"lane": fmt.Sprint(change % 3)},
 			// json.Marshal escapes "<" as the server does.
-			Annotations: map[string]string{"padding": strings.Repeat("x", 3000), "secret": secret(namespace), "change": fmt.Sprint(change)},
+			Annotations: map[string]string{"padding": padding, "secret": secret(namespace), "change": fmt.Sprint(change)},
 		},
 		Spec: fleetv1.DeviceSpec{Zone: "zone", Owner: "owner", Model: secret(namespace), Firmware: fleetv1.Firmware{Channel: fleetv1.FirmwareStable}},
 	}

@@ -15,8 +15,8 @@ import (
 // errFrame: the server's own encoder does not write the same frame around all items.
 var errFrame = errors.New("the encoder does not put items next to each other as expected")
 
-// errRoom: most of a list would be encoded for this one request, at the cost of the
-// server's own encoder, and in protobuf be in memory as a whole.
+// errRoom: most of a list in protobuf would be encoded for this one request, and be in memory
+// as a whole.
 var errRoom = errors.New("there is no room for the bytes of a list")
 
 // assembly is a list about to be written: its frame, and the chunks with its items.
@@ -46,7 +46,11 @@ func (e *listEncoder) assemble(list runtime.Object, noted *listing, stock encode
 		return nil
 	}
 	f := e.serializer.format(formatID{e.Identifier(), reflect.TypeOf(list)}, e.syntax)
-	return f.assemble(noted, &templateEncoder{stock: stock, subset: subsetOf(list, items)})
+	a := f.assemble(noted, &templateEncoder{stock: stock, subset: subsetOf(list, noted.elements)})
+	if a != nil {
+		noted.release(items)
+	}
+	return a
 }
 
 // assemble returns the encoding of a list whose items are those of the note, nil if the
@@ -62,7 +66,7 @@ func (f *format) assemble(noted *listing, t *templateEncoder) *assembly {
 		return nil
 	case err != nil: // and the encoder says so itself, unless there is no room
 		return nil
-	case (!f.proven.Load() || checkEach) && !f.prove(a.writePlain, t.whole(len(noted.elements))):
+	case !f.prove(a.writePlain, t.whole(len(noted.elements))):
 		return nil
 	}
 	return a
@@ -109,26 +113,18 @@ func (a *assembly) prepare() (err error) {
 	return nil
 }
 
-// leastKept is which part of a list in JSON has to be kept for the rest to be encoded for one
-// request only: with less, the server's own encoder costs no more.
-const leastKept = 16
-
-// futile reports whether it is better to have the list encoded by the server's own encoder:
-// most of its items must be encoded, and are not kept.
+// futile reports whether the list is left to the server's own encoder: in protobuf, if most
+// of its items must be encoded, and are not kept.
 func (a *assembly) futile() bool {
-	items, kept, passing, length := 0, 0, 0, 0
+	items, passing := 0, 0
 	for i := range a.parts {
 		p := &a.parts[i]
 		items += len(p.ids)
-		switch {
-		case !p.keep:
+		if !p.keep {
 			passing += p.lacks
-		case p.chunk != nil:
-			kept += len(p.ids)
-			length += p.chunk.length()
 		}
 	}
-	return passing > items/2 && (a.format.syntax != jsonSyntax || length <= compressedFrom || kept*leastKept < items)
+	return a.format.syntax != jsonSyntax && passing > items/2
 }
 
 func (f *format) refuse(why error) {
@@ -138,9 +134,17 @@ func (f *format) refuse(why error) {
 	}
 }
 
-// prove compares the assembled list with the output of the server's own encoder, and
-// refuses the format if they differ.
+// prove compares the first assembled list with the output of the server's own encoder, and
+// refuses the format if they differ. One list is compared at a time, and others wait.
 func (f *format) prove(kept, whole encodeTo) bool {
+	if f.proven.Load() && !checkEach {
+		return true
+	}
+	f.proving.Lock()
+	defer f.proving.Unlock()
+	if f.refused.Load() || f.proven.Load() && !checkEach {
+		return !f.refused.Load()
+	}
 	ours, servers := newHash(), newHash()
 	if kept(ours) != nil || whole(servers) != nil {
 		return false

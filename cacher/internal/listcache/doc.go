@@ -13,8 +13,11 @@
 // (template.go, frame.go), which also encodes missing items, many at once. The first list
 // of each format is compared with that of the server's encoder (assemble.go); a format that
 // differs is left to it for good, like other formats, short lists, changed items, and
-// lists that hardly share anything with earlier ones. In JSON, chunks that are missing are
-// made while the list is written.
+// lists in protobuf that hardly share anything with earlier ones. In JSON, chunks that are
+// missing are made while the list is written, once for all lists that need them.
+//
+// A list about to be written drops its items, so that an answer that nobody reads holds one
+// batch. Answers that the server encodes as a whole are bounded (answers.go).
 //
 // Clients that accept gzip get chunks that are kept compressed (gzip.go), if the
 // response leads to the encoder's bytes unchanged (response.go).
@@ -33,6 +36,6 @@
 // when they are requested for a second time, and are dropped after ten to twenty minutes
 // without use.
 //
-// The package owns the locks ListEncodings.mu, Store.mu, Run.mu, Event.mu and
-// chunk.compressing, and no goroutine.
+// The package owns the locks ListEncodings.mu, Store.mu, Run.mu, Event.mu, chunk.compressing,
+// format.proving, format.making and that of answers, and no goroutine.
 package listcache

@@ -99,16 +99,16 @@ func (r *resource) list(t *testing.T, elements []*watchcache.Element, change ...
 	return r.encoded
 }
 
-// The first list is encoded as ever, the second one is kept, and from then on only
+// The first list is compared with the encoder's, the second one is kept, and from then on only
 // changes are encoded, wherever they are.
 func TestOnlyChangesAreEncoded(t *testing.T) {
 	if checkEach {
 		t.Skip("with invariants each list is encoded for comparison")
 	}
 	r := newResource(1<<20, 500)
-	require.Equal(t, 500, r.list(t, r.elements))
+	require.Greater(t, r.list(t, r.elements), 3*500, "the first list is compared")
 	require.Zero(t, r.store.Bytes(), "nothing is kept for a list that nobody has repeated")
-	require.Greater(t, r.list(t, r.elements), 500)
+	require.Equal(t, 501, r.list(t, r.elements))
 	require.Equal(t, 1, r.list(t, r.elements), "the frame is learnt from one item")
 	require.Equal(t, 1, r.list(t, r.elements), "the frame is learnt from one item")
 
@@ -142,8 +142,8 @@ func TestOnlyChangesAreEncoded(t *testing.T) {
 	require.Equal(t, 1, r.list(t, r.elements[100:400]))
 }
 
-// Lists of which everything changes from one to the next are left to the server's
-// own encoder, but for one now and then, and bytes are kept again as soon as it ends.
+// Of lists of which everything changes from one to the next nothing is kept, but for one now and
+// then, and bytes are kept again as soon as it ends.
 func TestListsThatChangeAltogether(t *testing.T) {
 	if checkEach {
 		t.Skip("with invariants each list is encoded for comparison")
@@ -157,12 +157,10 @@ func TestListsThatChangeAltogether(t *testing.T) {
 		for i := range r.elements {
 			r.elements[i] = element(i, rv)
 		}
-		if n := r.list(t, r.elements); n > 500 {
-			require.Less(t, n, 600)
-			kept++
-		}
+		require.Equal(t, 501, r.list(t, r.elements))
+		kept += r.keeps()
 	}
-	require.LessOrEqual(t, kept, 6, "of 98 lists")
+	require.LessOrEqual(t, kept, 10*500, "items, of 98 lists")
 	r.list(t, r.elements)
 	require.Equal(t, 1, r.list(t, r.elements))
 	for i := range 100 { // a fifth is encoded at once, and only once
@@ -170,6 +168,20 @@ func TestListsThatChangeAltogether(t *testing.T) {
 	}
 	require.Equal(t, 101, r.list(t, r.elements))
 	require.Equal(t, 1, r.list(t, r.elements))
+}
+
+// keeps returns how many of the elements are in chunks that the store keeps.
+func (r *resource) keeps() (n int) {
+	r.store.mu.RLock()
+	defer r.store.mu.RUnlock()
+	for _, p := range cut(r.elements) {
+		for at, variants := range r.store.mu.chunks {
+			if at.key == p.elements[0].Key && slices.ContainsFunc(variants, func(c *chunk) bool { return slices.Equal(c.ids, p.ids) }) {
+				n += len(p.ids)
+			}
+		}
+	}
+	return n
 }
 
 // Lists are put together of kept bytes again soon after everything has changed, though
@@ -336,25 +348,32 @@ func TestListThatIsFilledAgain(t *testing.T) {
 	runtime.KeepAlive(list)
 }
 
-// A list that has more than there is room for is not put together in memory: what does
-// not fit is left to the server's encoder, which writes item by item.
+// A list that has more than there is room for is not put together in memory: what does not fit
+// is encoded as it is written.
 func TestListsBeyondTheBudgetAreNotHeld(t *testing.T) {
 	if checkEach {
 		t.Skip("with invariants each list is encoded for comparison")
 	}
 	// About 1,050,000 bytes; what fits and a batch are less than what a server compresses.
 	r := newResource(50_000, 3000)
-	whole := 0
-	r.spoil = func(list *metav1.PartialObjectMetadataList, written []byte) []byte {
-		if len(list.Items) == len(r.elements) {
-			whole++
-		}
-		return written
-	}
+	r.list(t, r.elements) // which is compared
+	var want bytes.Buffer
+	require.NoError(t, r.Encode(listOf(r.elements), &want))
+	item := want.Len() / len(r.elements)
 	for range 3 * protected {
-		whole = 0
-		require.Less(t, r.list(t, r.elements), 3000+1000, "the whole, and what was encoded until there was no room")
-		require.Equal(t, 2, whole, "once for the comparison of this test, and once for the client")
+		ctx, end := r.listings.Begin(t.Context())
+		list := listOf(r.elements)
+		r.listings.Note(ctx, list, r.elements, r.store)
+		r.encoded = 0
+		ahead, written := 0, &bytes.Buffer{}
+		require.NoError(t, r.encoder.Encode(list, writerFunc(func(p []byte) (int, error) {
+			ahead = max(ahead, r.encoded-written.Len()/item)
+			return written.Write(p)
+		})))
+		end()
+		require.Equal(t, want.String(), written.String())
+		require.LessOrEqual(t, ahead, compressedFrom/item+2*(batchItems+maxChunkItems), "items that were encoded and not written")
+		require.LessOrEqual(t, r.encoded, len(r.elements)+1)
 	}
 	require.Positive(t, r.store.Bytes(), "what fits is kept")
 }

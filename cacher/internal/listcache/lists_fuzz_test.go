@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/utils/ptr"
 
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
@@ -139,6 +140,7 @@ func requireBothWays(t *testing.T, r *resource, list *metav1.PartialObjectMetada
 	require.NoError(t, r.encoder.Encode(list, &got))
 	require.Equal(t, want, got.Bytes(), "as it is")
 	recorder := httptest.NewRecorder()
+	list = ptr.To(*list) // which loses its items
 	r.listings.Serve(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		r.listings.Note(request.Context(), list, elements, r.store)
 		require.NoError(t, r.encoder.Encode(list, &header{ResponseWriter: w, to: w}))

@@ -74,7 +74,7 @@ func TestCompressedListsWhileEverythingChanges(t *testing.T) {
 				recorder := httptest.NewRecorder()
 				handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
 				var want bytes.Buffer
-				assert.NoError(t, jsonEncoder{}.Encode(list, &want))
+				assert.NoError(t, jsonEncoder{}.Encode(listOf(listed), &want))
 				body := recorder.Body.Bytes()
 				if recorder.Header().Get("Content-Encoding") == "gzip" {
 					var err error

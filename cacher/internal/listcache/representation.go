@@ -44,14 +44,14 @@ func (r *Representation) Unused() bool { return r.outcome.Load() == unused }
 func (r *Representation) Written() bool { return r.outcome.Load() == written }
 
 // Represent returns a context for a LIST that the encoders of ListEncodings write in a
-// representation. Call end after the response.
+// representation, and that nobody else encodes. Call end after the response.
 func (l *ListEncodings) Represent(ctx context.Context, wanted *Representation) (with context.Context, end func()) {
 	outer := l.requestOf(ctx)
 	with, r := l.begin(ctx)
 	if outer != nil {
 		r.compressed = outer.compressed
 	}
-	r.wanted, wanted.ctx = wanted, with
+	r.wanted, r.once, wanted.ctx = wanted, true, with
 	return with, r.end
 }
 
@@ -115,10 +115,14 @@ func (m *representer) metadata(w io.Writer) error {
 	if !ok {
 		return errRepresentation
 	}
-	if _, ok := m.items(); ok {
+	if items, ok := m.items(); ok {
 		if a := m.metadataFormat().assemble(m.noted, metadataItems(m.stock, own, m.noted.elements)); a != nil {
+			m.noted.release(items)
 			return a.write(w)
 		}
+	}
+	if meta.LenList(m.list) > batchItems {
+		return errRepresentation // whose memory the server must have
 	}
 	list := emptyMetadata(own)
 	err := meta.EachListItem(m.list, func(object runtime.Object) error {

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 
 	"github.com/kube-watchcache/watchcache/watchcache"
@@ -25,6 +27,7 @@ const minItems = 4
 type ListEncodings struct {
 	on, custom atomic.Bool
 	events     Events
+	answers    answers
 	mu         struct {
 		sync.RWMutex
 		// lists has the list that was last filled for each request under way, by its
@@ -41,6 +44,7 @@ type listRequest struct {
 	compressed *compressedWriter
 	// wanted is the representation that the client asks for; nil for the list itself.
 	wanted *Representation
+	once   bool           // only the response has the list, and no audit log
 	list   runtime.Object // the list that was last filled; guarded by ListEncodings.mu
 }
 
@@ -52,6 +56,15 @@ type listing struct {
 	response   *compressedWriter
 	wanted     *Representation
 	compressed bool // the list is likely to be sent compressed
+	once       bool // the list is encoded once
+}
+
+// release drops the items of the list, which is about to be written from the elements: they are
+// most of the memory of an answer that nobody reads.
+func (l *listing) release(items reflect.Value) {
+	if l.once {
+		items.SetZero()
+	}
 }
 
 type requestKey struct{}
@@ -119,6 +132,8 @@ func (l *ListEncodings) Serve(next http.Handler, classify func(*http.Request) (v
 func (l *ListEncodings) serveList(next http.Handler, w http.ResponseWriter, r *http.Request, compressed bool) {
 	ctx, request := l.begin(r.Context())
 	defer request.end()
+	log := audit.AuditContextFrom(ctx)
+	request.once = log == nil || !log.Enabled() || log.GetEventLevel().Less(auditinternal.LevelRequestResponse)
 	if !compressed {
 		next.ServeHTTP(w, r.WithContext(ctx))
 		return
@@ -137,7 +152,7 @@ func (l *ListEncodings) Note(ctx context.Context, list runtime.Object, elements 
 	}
 	if r := l.requestOf(ctx); r != nil && isPointer(list) {
 		r.filled(list, &listing{
-			elements: elements, store: store, response: r.compressed, wanted: r.wanted, compressed: r.compressed != nil,
+			elements: elements, store: store, response: r.compressed, wanted: r.wanted, compressed: r.compressed != nil, once: r.once,
 		})
 	}
 }

@@ -128,6 +128,10 @@ type format struct {
 	// proven: one list had the bytes that the server's own encoder made. refused:
 	// one had not, or did not look as expected; nothing is kept from then on.
 	proven, refused atomic.Bool
+	// proving is held while a list is compared, and making, within it, while chunks are made
+	// to be kept: lists that come together are compared, and encoded, once.
+	proving sync.Mutex
+	making  sync.Mutex
 }
 
 func newFormat(id formatID, s syntax) *format {

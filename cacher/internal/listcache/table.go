@@ -8,82 +8,61 @@ import (
 	"errors"
 	"io"
 	"reflect"
+	"slices"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// table makes the Table of the list, and returns a function that writes it. Cells depend
-// on the time, an age for example, so they are made and encoded for every request; the
-// metadata, which is most of a row, is kept.
+// table returns a function that writes the Table of the list. Cells depend on the time, an
+// age for example, so they are made and encoded for every request; the metadata, which is most
+// of a row, is kept.
 func (m *representer) table() (func(io.Writer) error, error) {
-	table, err := m.wanted.Table(m.wanted.ctx, m.list)
-	if err != nil {
-		return nil, err
-	}
-	if m.syntax != jsonSyntax || table == nil {
+	if m.syntax != jsonSyntax {
 		return nil, errRepresentation
 	}
-	whole := func(w io.Writer) error { return m.wholeTable(table, w) }
-	items, ok := m.items()
-	if !ok || !rowsOf(table, items) {
-		return whole, nil
-	}
-	f := m.serializer.format(formatID{encoder: "table:" + m.wanted.Encoder.Identifier(), list: reflect.TypeOf(m.list)}, m.syntax)
-	if f.refused.Load() {
-		return whole, nil
-	}
-	made, err := m.keptTable(table)
-	switch {
-	case errors.Is(err, errFrame):
-		f.refuse(err)
-		return whole, nil
-	case err != nil || made == nil:
-		return whole, nil // which says so itself
-	case !f.proven.Load() || checkEach:
-		if !f.prove(made.writePlain, whole) {
-			return whole, nil
+	if items, ok := m.items(); ok {
+		f := m.serializer.format(formatID{encoder: "table:" + m.wanted.Encoder.Identifier(), list: reflect.TypeOf(m.list)}, m.syntax)
+		made, err := m.keptTable(f)
+		if errors.Is(err, errFrame) {
+			f.refuse(err)
+		}
+		if err == nil && made != nil && f.prove(made.writePlain, m.wholeTable) {
+			made.metadata.sending = true
+			m.noted.release(items)
+			return made.write, nil
 		}
 	}
-	made.metadata.sending = true
-	return made.write, nil
+	if meta.LenList(m.list) > batchItems {
+		return nil, errRepresentation // whose memory the server must have
+	}
+	return m.wholeTable, nil // which says so itself
 }
 
-// rowsOf reports whether the rows of a table are those of the items, in their
-// order, and their objects are left to the encoder.
-func rowsOf(table *metav1.Table, items reflect.Value) bool {
-	if len(table.Rows) != items.Len() {
-		return false
+// convert returns the Table of a list.
+func (m *representer) convert(list runtime.Object) (*metav1.Table, error) {
+	table, err := m.wanted.Table(m.wanted.ctx, list)
+	if err == nil && table == nil {
+		err = errRepresentation
 	}
-	for i := range table.Rows {
-		object := &table.Rows[i].Object
-		if object.Raw != nil || object.Object == nil {
-			return false
-		}
-		if value := reflect.ValueOf(object.Object); value.Kind() != reflect.Pointer || value.Pointer() != items.Index(i).Addr().Pointer() ||
-			value.Type() != reflect.PointerTo(items.Type().Elem()) {
-			return false
-		}
-	}
-	return true
+	return table, err
 }
 
-// wholeTable writes the table as the server does.
-func (m *representer) wholeTable(table *metav1.Table, w io.Writer) error {
-	made := *table
-	if table.Rows != nil {
-		made.Rows = make([]metav1.TableRow, len(table.Rows))
+// wholeTable writes the Table of the list as the server does.
+func (m *representer) wholeTable(w io.Writer) error {
+	table, err := m.convert(m.list)
+	if err != nil {
+		return err
 	}
 	for i := range table.Rows {
-		row := table.Rows[i]
-		item, err := metadataOf(row.Object.Object)
+		item, err := metadataOf(table.Rows[i].Object.Object)
 		if err != nil {
 			return err
 		}
-		row.Object.Object = item
-		made.Rows[i] = row
+		table.Rows[i].Object.Object = item
 	}
-	return m.stock(&made, w)
+	return m.stock(table, w)
 }
 
 // keptTable is a Table about to be written: its frame, cells, and the chunks with the
@@ -101,17 +80,14 @@ type keptTable struct {
 // noObject is how a row ends that has no object.
 const noObject = `"object":null}`
 
-// keptTable returns the Table of the list with metadata from chunks, which are made
-// of some objects at a time while the Table is written: the server's own
-// encoder of a Table needs several times the memory of the whole. keptTable returns
-// nil if the metadata's format can't be put together.
-func (m *representer) keptTable(table *metav1.Table) (*keptTable, error) {
+// keptTable returns the Table of the list with metadata from chunks. Rows are made of a batch
+// of objects at a time, and metadata while the Table is written: the server's own encoder of a
+// Table needs several times the memory of the whole. keptTable returns nil if the Table, or
+// its metadata, can't be put together.
+func (m *representer) keptTable(f *format) (*keptTable, error) {
 	own, ok := m.list.(metav1.ListInterface)
-	if !ok {
-		return nil, errRepresentation
-	}
 	metadata := m.metadataFormat()
-	if metadata.refused.Load() {
+	if !ok || f.refused.Load() || metadata.refused.Load() {
 		return nil, nil
 	}
 	list := metadata.begin(m.noted, metadataItems(m.stock, own, m.noted.elements))
@@ -120,44 +96,62 @@ func (m *representer) keptTable(table *metav1.Table) (*keptTable, error) {
 	if list.frame, err = list.items.learn(m.syntax); err != nil {
 		return nil, err
 	}
-	rows := &templateEncoder{stock: m.stock, subset: func(positions []int) (runtime.Object, error) {
-		fewer := *table
-		fewer.Rows = make([]metav1.TableRow, 0, len(positions))
-		for _, at := range positions {
-			row := table.Rows[at]
-			row.Object = runtime.RawExtension{}
-			fewer.Rows = append(fewer.Rows, row)
+	pick := subsetOf(m.list, m.noted.elements)
+	// some returns the Table of some items, without objects.
+	some := func(positions []int) (runtime.Object, error) {
+		fewer, err := pick(positions)
+		if err != nil {
+			return nil, err
 		}
-		return &fewer, nil
-	}}
-	frame, err := rows.learn(m.syntax)
-	if err != nil {
+		table, err := m.convert(fewer)
+		if err != nil {
+			return nil, err
+		}
+		own, ok := itemsOf(fewer)
+		if !ok || len(table.Rows) != own.Len() {
+			return nil, errRepresentation
+		}
+		table.Rows = append([]metav1.TableRow{}, table.Rows...) // an empty list is not null
+		for i := range table.Rows {
+			object := &table.Rows[i].Object
+			if object.Raw != nil || object.Object != own.Index(i).Addr().Interface() {
+				return nil, errRepresentation // not the items, in their order
+			}
+			object.Object = nil
+		}
+		return table, nil
+	}
+	made := &keptTable{metadata: list}
+	if made.frame, err = (&templateEncoder{stock: m.stock, subset: some}).learn(m.syntax); err != nil {
 		return nil, err
 	}
-	made := &keptTable{frame: frame, metadata: list}
-	return made, made.encodeCells(table.Rows)
+	return made, made.encodeCells(len(m.noted.elements), some)
 }
 
 // encodeCells encodes the rows without their objects. An error is found before
 // anything was written.
-func (t *keptTable) encodeCells(rows []metav1.TableRow) error {
-	buffer := bytes.NewBuffer(make([]byte, 0, 128*len(rows)))
-	t.ends = make([]int, len(rows))
+func (t *keptTable) encodeCells(rows int, some func(positions []int) (runtime.Object, error)) error {
+	buffer := bytes.NewBuffer(make([]byte, 0, 128*rows))
+	t.ends = make([]int, 0, rows)
 	encoder := json.NewEncoder(buffer)
-	for i := range rows {
-		row := rows[i]
-		row.Object = runtime.RawExtension{}
-		if err := encoder.Encode(&row); err != nil {
+	for positions := range slices.Chunk(upTo(rows), batchItems) {
+		table, err := some(positions)
+		if err != nil {
 			return err
 		}
-		buffer.Truncate(buffer.Len() - 1) // the line feed
-		if !bytes.HasSuffix(buffer.Bytes(), []byte(noObject)) {
-			return errFrame
+		for _, row := range table.(*metav1.Table).Rows {
+			if err := encoder.Encode(&row); err != nil {
+				return err
+			}
+			buffer.Truncate(buffer.Len() - 1) // the line feed
+			if !bytes.HasSuffix(buffer.Bytes(), []byte(noObject)) {
+				return errFrame
+			}
+			buffer.Truncate(buffer.Len() - len("null}"))
+			t.ends = append(t.ends, buffer.Len())
 		}
-		buffer.Truncate(buffer.Len() - len("null}"))
-		t.ends[i] = buffer.Len()
 	}
-	t.cells = buffer.Bytes()
+	t.cells = bytes.Clone(buffer.Bytes()) // without the room for more
 	return nil
 }
 

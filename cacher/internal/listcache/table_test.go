@@ -95,7 +95,7 @@ func TestCompressedTables(t *testing.T) {
 	}
 	require.Zero(t, again())
 	for _, text := range []any{"other", nil, "", "<&>\u2028", map[string]any{"object": nil}} {
-		f.table = func(table *metav1.Table) error { table.Rows[100].Cells[1] = text; return nil }
+		f.table = ofRow(100, func(row *metav1.TableRow) { row.Cells[1] = text })
 		require.Equal(t, 1, again(), "a cell has changed to %v", text)
 	}
 	f.table = nil

@@ -17,7 +17,7 @@ import (
 // last part.
 const (
 	batchItems = 128
-	batchBytes = 1 << 20 // of the objects, in memory
+	batchBytes = 128 << 10 // of the objects, in memory
 )
 
 // templateEncoder gets the frame and the missing items of a list, in batches, from the
@@ -29,8 +29,8 @@ type templateEncoder struct {
 	buffer bytes.Buffer // reused for each batch
 }
 
-// subsetOf returns the subset of a list whose items are a slice.
-func subsetOf(list runtime.Object, items reflect.Value) func([]int) (runtime.Object, error) {
+// subsetOf returns the subset of a list whose items are those of elements.
+func subsetOf(list runtime.Object, elements []*watchcache.Element) func([]int) (runtime.Object, error) {
 	whole := reflect.ValueOf(list)
 	return func(positions []int) (runtime.Object, error) {
 		fewer := reflect.New(whole.Type().Elem())
@@ -42,21 +42,26 @@ func subsetOf(list runtime.Object, items reflect.Value) func([]int) (runtime.Obj
 		}
 		chosen := reflect.MakeSlice(into.Type(), len(positions), len(positions))
 		for i, at := range positions {
-			chosen.Index(i).Set(items.Index(at))
+			chosen.Index(i).Set(reflect.ValueOf(elements[at].Object).Elem())
 		}
 		into.Set(chosen)
 		return made, nil
 	}
 }
 
+// upTo returns the positions of so many items.
+func upTo(items int) []int {
+	all := make([]int, items)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
 // whole returns the server's own encoder of the list with all its items.
 func (t *templateEncoder) whole(items int) encodeTo {
 	return func(w io.Writer) error {
-		all := make([]int, items)
-		for i := range all {
-			all[i] = i
-		}
-		list, err := t.subset(all)
+		list, err := t.subset(upTo(items))
 		if err != nil {
 			return err
 		}
@@ -102,8 +107,17 @@ func (a *assembly) batch(begin int) error {
 	var missing []*part
 	var positions []int
 	size, end := int64(0), begin
+	if a.parts[begin].keep {
+		a.format.making.Lock()
+		defer a.format.making.Unlock()
+	}
 	for ; end < len(a.parts) && len(positions) < batchItems && size < batchBytes; end++ {
 		p := &a.parts[end]
+		if p.chunk == nil && p.keep {
+			a.store.mu.RLock() // another list may have made it since lookUp
+			p.chunk, _ = a.store.find(place{a.format, p.elements[0].Key}, p.ids)
+			a.store.mu.RUnlock()
+		}
 		if p.chunk != nil {
 			continue
 		}
