@@ -30,7 +30,11 @@ var rules = []rule{
 	{row: "`timeoutSeconds` that is negative or does not fit", met: func(c *comparison) bool {
 		return c.watches() && c.statuses(http.StatusGatewayTimeout, http.StatusOK) && c.request.query.Has("timeoutSeconds")
 	}},
-	{row: "GET with a malformed resourceVersion", met: func(c *comparison) bool { return c.statuses(http.StatusBadRequest, http.StatusInternalServerError) }},
+	{row: "GET or WATCH with a malformed resourceVersion", met: func(c *comparison) bool { return c.statuses(http.StatusBadRequest, http.StatusInternalServerError) }},
+	{row: "`Accept: application/vnd.kubernetes.protobuf` for objects of types without protobuf", met: func(c *comparison) bool {
+		return c.pair == nil && strings.Contains(c.request.accept, asProtobuf) && !strings.Contains(c.request.accept, "as=") &&
+			contentType(c.answers[ours]) == asJSON && contentType(c.answers[shipped]) == asProtobuf
+	}},
 	{row: "a LIST of all namespaces whose field selector requires `metadata.namespace`, in pages", met: func(c *comparison) bool {
 		return c.statuses(http.StatusOK, http.StatusOK) && c.tokens[shipped] != "" && c.request.narrowed()
 	}},
@@ -70,7 +74,9 @@ var rules = []rule{
 // unasked are the other rows about requests, and why no request of a step shows them.
 var unasked = map[string][]string{
 	"needs more load, or time, than a step has": {"a watcher whose channel stays full", "a client that does not read its initial events", "a watch falls behind the window",
-		"a watch resumes from below the window", "consistent reads at the same time", "GET that waits for a version in vain"},
+		"a watch resumes from below the window", "consistent reads at the same time", "GET that waits for a version in vain",
+		"lists that the server encodes as a whole"},
+	"is longer than what a step sends, and in integration/hostile": {"selectors of a LIST or WATCH with more than 10,000 requirements"},
 	"needs a fault of etcd, as in integration/faults": {"a relist of the cache", "the storage's watch hangs", "a consistent LIST that can't become fresh", "waiting for freshness",
 		"a read that only etcd can answer", "a watch from the most recent version", "the consistency check", "a cache that differs from etcd"},
 	"shows inside the process only": {"initial events", "events replayed", "`GetObjectKind`", "trigger functions", "a wrong list type", "items of an unstructured LIST", "a namespaced request"},
@@ -127,6 +133,13 @@ func (c *comparison) fewer410s() bool {
 // statuses reports whether the answers have these; 0 is any.
 func (c *comparison) statuses(of, by int) bool {
 	return c.pair == nil && (of == 0 || status(c.answers[ours]) == of) && (by == 0 || status(c.answers[shipped]) == by)
+}
+
+func contentType(a *answer) string {
+	if a == nil {
+		return ""
+	}
+	return a.header.Get("Content-Type")
 }
 
 func status(a *answer) int {
