@@ -119,7 +119,7 @@ type Watcher struct {
 	// Client is whose watch it is.
 	Client Client
 	// Key is the key or key prefix that is watched, LabelSelector and
-	// FieldSelector select objects there.
+	// FieldSelector select objects there: the first KiB of each.
 	Key           string
 	LabelSelector string
 	FieldSelector string

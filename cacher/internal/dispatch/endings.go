@@ -33,14 +33,14 @@ func (e *endings) add(ended status.Ended, reason metrics.EndReason) {
 	*of = append(*of, ended)
 }
 
-// endedText is how much of a text from a client the record of an ended watch has, in bytes.
-const endedText = 1 << 10
+// describedText is how much of a text from a client the description of a watch has, in bytes.
+const describedText = 1 << 10
 
 func short(text string) string {
-	if len(text) <= endedText {
+	if len(text) <= describedText {
 		return text
 	}
-	return strings.ToValidUTF8(text[:endedText], "") + "..."
+	return strings.ToValidUTF8(text[:describedText], "") + "..."
 }
 
 // recordEndLocked records the ending of w, which is about to end.
@@ -48,7 +48,7 @@ func (r *registry) recordEndLocked(w *watcher, reason metrics.EndReason, now tim
 	s := r.describeLocked(w)
 	client := status.Client{User: short(s.Client.User), UserAgent: short(s.Client.UserAgent), Address: s.Client.Address}
 	r.mu.history.add(status.Ended{
-		ID: s.ID, Client: client, Key: short(s.Key), LabelSelector: short(s.LabelSelector), FieldSelector: short(s.FieldSelector),
+		ID: s.ID, Client: client, Key: short(s.Key), LabelSelector: s.LabelSelector, FieldSelector: s.FieldSelector,
 		Reason: reason.String(), Started: s.Started, Ended: now, Delivered: s.Delivered, Lag: s.Lag,
 	}, reason)
 }

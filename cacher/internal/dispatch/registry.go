@@ -3,6 +3,7 @@
 package dispatch
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"sync"
@@ -34,7 +35,7 @@ type registry struct {
 		rv     uint64
 		// waiting has the replayers that wait for events, the longest first. They go on one at a
 		// time, however many there are: working is true while one evaluates events.
-		waiting []*replayer
+		waiting list.List
 		working bool
 		// sending is true while the dispatcher may send to watchers that were
 		// live when it looked. Watchers that end meanwhile wait in ended, and the
@@ -134,8 +135,16 @@ func (r *registry) wait(p *replayer) bool {
 	if p.watcher.ended || !r.levelLocked(p.watcher) {
 		return false
 	}
-	r.mu.waiting = append(r.mu.waiting, p)
+	p.place = r.mu.waiting.PushBack(p)
 	return true
+}
+
+// leaveWaitingLocked ends the wait of p, if it waits.
+func (r *registry) leaveWaitingLocked(p *replayer) {
+	if p.place != nil {
+		r.mu.waiting.Remove(p.place)
+		p.place = nil
+	}
 }
 
 // worked has the next replayer go on that waits for events.
@@ -147,19 +156,16 @@ func (r *registry) worked() {
 }
 
 func (r *registry) workLocked() {
-	for !r.mu.working && len(r.mu.waiting) > 0 {
-		p := r.mu.waiting[0]
-		ended := p.watcher.ended || p.watcher.expelled
-		if !ended && r.levelLocked(p.watcher) {
-			return // nor is there any event for those behind it
-		}
-		r.mu.waiting[0] = nil
-		r.mu.waiting = r.mu.waiting[1:]
-		if !ended {
-			r.mu.working = true
-			p.events <- struct{}{}
-		}
+	if r.mu.working || r.mu.waiting.Len() == 0 {
+		return
 	}
+	p := r.mu.waiting.Front().Value.(*replayer)
+	if r.levelLocked(p.watcher) {
+		return // nor is there any event for those behind it
+	}
+	r.leaveWaitingLocked(p)
+	r.mu.working = true
+	p.events <- struct{}{}
 }
 
 // moveLocked sets the position of the next event to dispatch.
@@ -236,6 +242,7 @@ func (r *registry) expel(p *replayer, reason metrics.EndReason, failure *apierro
 	r.recordEndLocked(w, reason, now)
 	w.expelled = true
 	delete(r.mu.catchingUp, w.id)
+	r.leaveWaitingLocked(p)
 	r.Metrics.Ended(reason)
 	p.reason, p.failure = reason, failure
 	close(p.verdict)
@@ -251,6 +258,7 @@ func (r *registry) endLocked(w *watcher) bool {
 	r.mu.groups.Leave(w.group)
 	if p := w.replayer; p != nil {
 		r.leaveReplayerLocked(w)
+		r.leaveWaitingLocked(p)
 		close(p.quit)
 		return false
 	}

@@ -3,6 +3,7 @@
 package dispatch
 
 import (
+	"container/list"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -49,6 +50,8 @@ type replayer struct {
 	// it was level; working is true from then on until it has.
 	events  chan struct{}
 	working bool
+	// place is where the replayer waits for that, nil if it does not; registry.mu guards it.
+	place *list.Element
 
 	// Written by the goroutine and read by the supervisor: the position after its batch, that
 	// of the current event, how many events were sent, and whether they are initial ones.

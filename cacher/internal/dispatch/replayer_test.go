@@ -42,4 +42,7 @@ func TestReplayersGoOnInTurn(t *testing.T) {
 	require.False(t, d.registry.wait(one), "there is an event")
 	require.False(t, d.registry.goLive(one.watcher, snapshot.Next()+1))
 	require.True(t, d.registry.wait(one))
+	one.watcher.Stop()
+	two.watcher.Stop()
+	require.Zero(t, d.registry.mu.waiting.Len(), "watches that have ended are kept until the next event")
 }

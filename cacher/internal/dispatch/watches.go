@@ -17,7 +17,7 @@ import (
 // describeLocked describes one watcher, but for its channel and what needs the state.
 func (r *registry) describeLocked(w *watcher) status.Watcher {
 	s := status.Watcher{
-		ID: w.id, Client: w.client.Value(), Key: w.group.Name.Key, LabelSelector: w.group.Name.Label, FieldSelector: w.group.Name.Field,
+		ID: w.id, Client: w.client.Value(), Key: w.group.Name.Key, LabelSelector: short(w.group.Name.Label), FieldSelector: short(w.group.Name.Field),
 		State: status.Live, Capacity: cap(w.result), Delivered: w.sent, Started: w.started,
 	}
 	if p := w.replayer; p != nil {
