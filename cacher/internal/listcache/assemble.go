@@ -142,6 +142,10 @@ func (f *format) prove(kept, whole encodeTo) bool {
 	}
 	f.proving.Lock()
 	defer f.proving.Unlock()
+	return f.proveLocked(kept, whole)
+}
+
+func (f *format) proveLocked(kept, whole encodeTo) bool {
 	if f.refused.Load() || f.proven.Load() && !checkEach {
 		return !f.refused.Load()
 	}

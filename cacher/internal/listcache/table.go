@@ -24,11 +24,11 @@ func (m *representer) table() (func(io.Writer) error, error) {
 	}
 	if items, ok := m.items(); ok {
 		f := m.serializer.format(formatID{encoder: "table:" + m.wanted.Encoder.Identifier(), list: reflect.TypeOf(m.list)}, m.syntax)
-		made, err := m.keptTable(f)
+		made, err := m.provenTable(f)
 		if errors.Is(err, errFrame) {
 			f.refuse(err)
 		}
-		if err == nil && made != nil && f.prove(made.writePlain, m.wholeTable) {
+		if err == nil && made != nil {
 			made.metadata.sending = true
 			m.noted.release(items)
 			return made.write, nil
@@ -37,7 +37,34 @@ func (m *representer) table() (func(io.Writer) error, error) {
 	if meta.LenList(m.list) > batchItems {
 		return nil, errRepresentation // whose memory the server must have
 	}
-	return m.wholeTable, nil // which says so itself
+	return func(w io.Writer) error {
+		table, err := m.convert(m.list)
+		if err != nil { // which says so itself
+			return err
+		}
+		return m.wholeTable(table, w)
+	}, nil
+}
+
+// provenTable is keptTable for a format whose first Table was compared with the server's. Both
+// are made of the same rows, whose cells depend on the time.
+func (m *representer) provenTable(f *format) (*keptTable, error) {
+	if !f.proven.Load() || checkEach {
+		f.proving.Lock()
+		defer f.proving.Unlock()
+	}
+	if f.proven.Load() && !checkEach {
+		return m.keptTable(f, nil)
+	}
+	table, err := m.convert(m.list)
+	if err != nil {
+		return nil, err
+	}
+	made, err := m.keptTable(f, table)
+	if err != nil || made == nil || !f.proveLocked(made.writePlain, func(w io.Writer) error { return m.wholeTable(table, w) }) {
+		return nil, err
+	}
+	return made, nil
 }
 
 // convert returns the Table of a list.
@@ -50,11 +77,7 @@ func (m *representer) convert(list runtime.Object) (*metav1.Table, error) {
 }
 
 // wholeTable writes the Table of the list as the server does.
-func (m *representer) wholeTable(w io.Writer) error {
-	table, err := m.convert(m.list)
-	if err != nil {
-		return err
-	}
+func (m *representer) wholeTable(table *metav1.Table, w io.Writer) error {
 	for i := range table.Rows {
 		item, err := metadataOf(table.Rows[i].Object.Object)
 		if err != nil {
@@ -82,9 +105,9 @@ const noObject = `"object":null}`
 
 // keptTable returns the Table of the list with metadata from chunks. Rows are made of a batch
 // of objects at a time, and metadata while the Table is written: the server's own encoder of a
-// Table needs several times the memory of the whole. keptTable returns nil if the Table, or
-// its metadata, can't be put together.
-func (m *representer) keptTable(f *format) (*keptTable, error) {
+// Table needs several times the memory of the whole. If the Table of the list is given, the rows
+// are its. keptTable returns nil if the Table, or its metadata, can't be put together.
+func (m *representer) keptTable(f *format, of *metav1.Table) (*keptTable, error) {
 	own, ok := m.list.(metav1.ListInterface)
 	metadata := m.metadataFormat()
 	if !ok || f.refused.Load() || metadata.refused.Load() {
@@ -99,6 +122,9 @@ func (m *representer) keptTable(f *format) (*keptTable, error) {
 	pick := subsetOf(m.list, m.noted.elements)
 	// some returns the Table of some items, without objects.
 	some := func(positions []int) (runtime.Object, error) {
+		if of != nil {
+			return withoutObjects(of, m.list, positions)
+		}
 		fewer, err := pick(positions)
 		if err != nil {
 			return nil, err
@@ -107,25 +133,32 @@ func (m *representer) keptTable(f *format) (*keptTable, error) {
 		if err != nil {
 			return nil, err
 		}
-		own, ok := itemsOf(fewer)
-		if !ok || len(table.Rows) != own.Len() {
-			return nil, errRepresentation
-		}
-		table.Rows = append([]metav1.TableRow{}, table.Rows...) // an empty list is not null
-		for i := range table.Rows {
-			object := &table.Rows[i].Object
-			if object.Raw != nil || object.Object != own.Index(i).Addr().Interface() {
-				return nil, errRepresentation // not the items, in their order
-			}
-			object.Object = nil
-		}
-		return table, nil
+		return withoutObjects(table, fewer, upTo(len(positions)))
 	}
 	made := &keptTable{metadata: list}
 	if made.frame, err = (&templateEncoder{stock: m.stock, subset: some}).learn(m.syntax); err != nil {
 		return nil, err
 	}
 	return made, made.encodeCells(len(m.noted.elements), some)
+}
+
+// withoutObjects returns some rows of the Table of a list, without their objects.
+func withoutObjects(table *metav1.Table, list runtime.Object, positions []int) (runtime.Object, error) {
+	items, ok := itemsOf(list)
+	if !ok || len(table.Rows) != items.Len() {
+		return nil, errRepresentation
+	}
+	some := *table
+	some.Rows = make([]metav1.TableRow, len(positions)) // an empty list is not null
+	for i, at := range positions {
+		row := table.Rows[at]
+		if row.Object.Raw != nil || row.Object.Object != items.Index(at).Addr().Interface() {
+			return nil, errRepresentation // not the items, in their order
+		}
+		row.Object.Object = nil
+		some.Rows[i] = row
+	}
+	return &some, nil
 }
 
 // encodeCells encodes the rows without their objects. An error is found before

@@ -110,6 +110,26 @@ func TestCompressedTables(t *testing.T) {
 	require.Zero(t, f.store.Bytes())
 }
 
+// Cells that change between two conversions of one list are no difference between our Table and
+// the server's.
+func TestTablesWhileTimePasses(t *testing.T) {
+	f := newFormed(130, pod, podList)
+	conversions := 0
+	f.table = func(table *metav1.Table) error {
+		conversions++
+		for i := range table.Rows {
+			table.Rows[i].Cells[1] = conversions
+		}
+		return nil
+	}
+	for range 3 {
+		_, _ = f.respond(t)
+	}
+	_, compressed := f.respond(t)
+	require.True(t, compressed)
+	require.NotEmpty(t, f.rows(t), "the format was refused")
+}
+
 // A Table is right whatever there is room for, while cells and objects change and several
 // clients list.
 func TestCompressedTablesWithLittleRoom(t *testing.T) {
