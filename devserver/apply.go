@@ -6,6 +6,7 @@ import (
 	"time"
 
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 )
 
@@ -26,7 +27,7 @@ const watchGracePeriod = 2 * time.Second
 // Without Config.Etcd, the options name the etcd. Call Apply once; options is
 // changed, and the flags that belong to what is nil have no effect.
 func (e *Environment) Apply(options *genericoptions.RecommendedOptions, config *genericapiserver.RecommendedConfig) error {
-	cert, err := e.servingCert()
+	cert, err := dynamiccertificates.NewStaticCertKeyContent("devserver serving certificate", e.credentials.servingCert, e.credentials.servingKey)
 	if err != nil {
 		return err
 	}

@@ -3,12 +3,17 @@
 package devserver
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"net"
+	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"time"
 )
@@ -46,15 +51,15 @@ func (c *credentials) files() map[string]*[]byte {
 }
 
 // loadOrCreate returns the credentials in dir if they fit together, certify
-// address, and last for renewBefore from now on. Otherwise it makes new ones and
-// writes them there.
+// address, and last for renewBefore from now on; it fails if others may have them.
+// Otherwise it makes new ones and writes them there.
 func loadOrCreate(dir string, address net.IP, now time.Time) (*credentials, error) {
 	creds, err := load(dir)
 	if err != nil {
 		return nil, fmt.Errorf("reading the credentials: %w", err)
 	}
 	if creds.check(address, now) == nil {
-		return creds, nil
+		return creds, creds.checkPrivate(dir)
 	}
 	if creds, err = create(address, now); err != nil {
 		return nil, fmt.Errorf("making credentials: %w", err)
@@ -69,11 +74,27 @@ func load(dir string) (*credentials, error) {
 	creds := &credentials{}
 	for name, block := range creds.files() {
 		var err error
-		if *block, err = readFile(filepath.Join(dir, name)); err != nil {
+		if *block, err = os.ReadFile(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 	}
 	return creds, nil
+}
+
+// checkPrivate fails if others may read or replace a file in dir, which write prevents.
+// What may be read and is somebody else's is readable by others, unless we are root.
+func (c *credentials) checkPrivate(dir string) error {
+	for _, name := range append(slices.Collect(maps.Keys(c.files())), ".") {
+		name = filepath.Join(dir, name)
+		info, err := os.Stat(name)
+		if err != nil {
+			return err
+		}
+		if info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" {
+			return fmt.Errorf("%s is %s: others may have the credentials. Remove %s for new ones", name, info.Mode(), dir)
+		}
+	}
+	return nil
 }
 
 func (c *credentials) write(dir string) error {
@@ -95,19 +116,14 @@ func (c *credentials) check(address net.IP, now time.Time) error {
 	if !roots.AppendCertsFromPEM(c.ca) {
 		return errors.New("no certificate authority")
 	}
-	serving, err := leaf(c.servingCert, c.servingKey)
-	if err != nil {
-		return err
-	}
-	client, err := leaf(c.clientCert, c.clientKey)
-	if err != nil {
+	serving, servingErr := leaf(c.servingCert, c.servingKey)
+	client, clientErr := leaf(c.clientCert, c.clientKey)
+	if err := cmp.Or(servingErr, clientErr); err != nil {
 		return err
 	}
 	for _, at := range []time.Time{now, now.Add(renewBefore)} {
-		if err := verify(serving, roots, x509.ExtKeyUsageServerAuth, at); err != nil {
-			return err
-		}
-		if err := verify(client, roots, x509.ExtKeyUsageClientAuth, at); err != nil {
+		err := cmp.Or(verify(serving, roots, x509.ExtKeyUsageServerAuth, at), verify(client, roots, x509.ExtKeyUsageClientAuth, at))
+		if err != nil {
 			return err
 		}
 	}
@@ -119,10 +135,7 @@ func (c *credentials) check(address net.IP, now time.Time) error {
 
 func leaf(cert, key []byte) (*x509.Certificate, error) {
 	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		return nil, err
-	}
-	return x509.ParseCertificate(pair.Certificate[0])
+	return pair.Leaf, err
 }
 
 func verify(cert *x509.Certificate, roots *x509.CertPool, usage x509.ExtKeyUsage, at time.Time) error {

@@ -119,6 +119,27 @@ func TestOnlyTheOwnerMayRead(t *testing.T) {
 	}
 }
 
+// TestCredentialsThatOthersMayHave: valid ones that somebody else may read or replace
+// are refused, and not used.
+func TestCredentialsThatOthersMayHave(t *testing.T) {
+	for name, mode := range map[string]os.FileMode{
+		"client.key": 0o644, "serving.key": 0o640, "ca.crt": 0o602, ".": 0o755,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "pki")
+			_, err := loadOrCreate(dir, loopback, now)
+			require.NoError(t, err)
+			require.NoError(t, os.Chmod(filepath.Join(dir, name), mode))
+			_, err = loadOrCreate(dir, loopback, now)
+			require.ErrorContains(t, err, filepath.Join(dir, name)+" is ")
+			require.ErrorContains(t, err, "Remove "+dir)
+			require.NoError(t, os.RemoveAll(dir), "the remedy")
+			_, err = loadOrCreate(dir, loopback, now)
+			require.NoError(t, err)
+		})
+	}
+}
+
 // TestTheAuthorityCannotSignAgain: no file holds its key.
 func TestTheAuthorityCannotSignAgain(t *testing.T) {
 	creds, err := create(loopback, now)

@@ -3,6 +3,7 @@
 package devserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,6 @@ import (
 
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	"go.uber.org/zap"
-	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-watchcache/watchcache/internal/klogzap"
@@ -87,7 +87,9 @@ func Open(ctx context.Context, config Config) (_ *Environment, err error) {
 		return nil, fmt.Errorf("--run-dir %s: %w", config.Dir, err)
 	}
 	if config.Etcd {
-		if env.etcd, err = startEtcd(ctx, config.Dir, etcdLogger(config.Logger)); err != nil {
+		// etcd warns of much that mends itself; what ends it comes back as an error.
+		logger := cmp.Or(config.Logger, klogzap.New(zap.FatalLevel+1, 2, "").Named("etcd"))
+		if env.etcd, err = startEtcd(ctx, config.Dir, logger); err != nil {
 			return nil, fmt.Errorf("--run-dir %s: %w", config.Dir, err)
 		}
 	}
@@ -115,15 +117,6 @@ func (e *Environment) Close() error {
 	return errors.Join(errs...)
 }
 
-// etcdLogger returns where etcd logs if the caller gave no logger. etcd warns of much
-// that mends itself; what ends it comes back as an error.
-func etcdLogger(given *zap.Logger) *zap.Logger {
-	if given != nil {
-		return given
-	}
-	return klogzap.New(zap.FatalLevel+1, 2, "").Named("etcd")
-}
-
 // URL is how clients reach the server.
 func (e *Environment) URL() string { return "https://" + e.listener.Addr().String() }
 
@@ -133,11 +126,6 @@ func (e *Environment) Endpoints() []string {
 		return nil
 	}
 	return e.etcd.Endpoints()
-}
-
-// servingCert is what the server shows to its clients.
-func (e *Environment) servingCert() (dynamiccertificates.CertKeyContentProvider, error) {
-	return dynamiccertificates.NewStaticCertKeyContent("devserver serving certificate", e.credentials.servingCert, e.credentials.servingKey)
 }
 
 // ClientConfig is what the kubeconfig says, for a client in this process.

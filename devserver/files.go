@@ -5,7 +5,6 @@ package devserver
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -47,37 +46,17 @@ func makePrivateDir(dir string) error {
 
 // writeFile replaces the file as a whole: a reader sees the old content or the new
 // one, after a crash too. Only the owner may read it.
-func writeFile(name string, content []byte) (err error) {
+func writeFile(name string, content []byte) error {
 	file, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(file.Name()))
-		}
-	}()
 	_, err = file.Write(content)
-	if err == nil {
-		err = file.Chmod(0o600)
-	}
-	if err == nil {
-		err = file.Sync()
-	}
-	if closeErr := file.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
+	if err = errors.Join(err, file.Chmod(0o600), file.Sync(), file.Close()); err == nil {
 		err = os.Rename(file.Name(), name)
 	}
-	return err
-}
-
-// readFile returns nil, and no error, for a file that does not exist.
-func readFile(name string) ([]byte, error) {
-	content, err := os.ReadFile(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+	if err != nil {
+		err = errors.Join(err, os.Remove(file.Name()))
 	}
-	return content, err
+	return err
 }

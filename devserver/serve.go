@@ -24,8 +24,10 @@ func (e *Environment) Serve(ctx context.Context, generic *genericapiserver.Gener
 	group.Go(func() error { return prepared.RunWithContext(ctx) })
 	group.Go(func() error { return e.watchEtcd(ctx) })
 	group.Go(func() error {
-		if err := WaitReady(ctx, generic, e.ClientConfig()); err != nil {
-			return ignoreEnd(ctx, err)
+		if err := WaitReady(ctx, generic, e.ClientConfig()); ctx.Err() != nil {
+			return nil // whatever it says: the server is to end
+		} else if err != nil {
+			return err
 		}
 		kubeconfig, err := e.writeKubeconfig()
 		if err != nil {
@@ -48,12 +50,4 @@ func (e *Environment) watchEtcd(ctx context.Context) error {
 	case <-e.etcd.Done():
 		return fmt.Errorf("--run-dir %s: etcd has ended: %w", e.dir, e.etcd.Err())
 	}
-}
-
-// ignoreEnd returns nil for an error that only says that ctx has ended.
-func ignoreEnd(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
 }

@@ -5,6 +5,7 @@ package mvcc
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -156,6 +157,11 @@ func Apply(ctx context.Context, s *Store, wanted []Version, whole bool) error {
 // own returns the copy of an object that the store keeps. Like an object that was
 // decoded, one of a Go type has no apiVersion and kind.
 func (s *Store) own(key string, object runtime.Object) (runtime.Object, error) {
+	if u, ok := object.(*unstructured.Unstructured); ok {
+		if err := checkJSON(u.Object); err != nil {
+			return nil, fmt.Errorf("the object of %q: %w", key, err)
+		}
+	}
 	if attributes := s.config.Attributes; attributes != nil {
 		if _, _, err := attributes(object); err != nil {
 			return nil, fmt.Errorf("the attributes of %q: %w", key, err)
@@ -166,6 +172,33 @@ func (s *Store) own(key string, object runtime.Object) (runtime.Object, error) {
 		object.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	}
 	return object, versioner.PrepareObjectForStorage(object)
+}
+
+// checkJSON refuses a value that no decoder of JSON makes: copying it panics, or encoding
+// it fails. The error begins with its path.
+func checkJSON(value any) error {
+	switch v := value.(type) {
+	case nil, string, bool, int64:
+	case map[string]any:
+		for name, child := range v {
+			if err := checkJSON(child); err != nil {
+				return fmt.Errorf(".%s%w", name, err)
+			}
+		}
+	case []any:
+		for i, child := range v {
+			if err := checkJSON(child); err != nil {
+				return fmt.Errorf("[%d]%w", i, err)
+			}
+		}
+	case float64, json.Number:
+		if _, err := json.Marshal(v); err != nil {
+			return fmt.Errorf(" is not JSON: %w", err)
+		}
+	default:
+		return fmt.Errorf(" is a %T: want string, bool, int64, float64, map[string]any, []any or nil", v)
+	}
+	return nil
 }
 
 // equal reports whether an object would be the same as the version, whatever

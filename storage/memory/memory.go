@@ -164,7 +164,8 @@ func (s *Store) RawStorage(config *storagebackend.ConfigForResource, _, _ func()
 // watch gets an event.
 //
 // The object must be of NewFunc's type and have a name, and no resourceVersion: the Store
-// gives it one. Its UID and creationTimestamp are the caller's.
+// gives it one. An unstructured object has the types of decoded JSON only: int64, not int.
+// Its UID and creationTimestamp are the caller's.
 func (s *Store) Upsert(ctx context.Context, obj runtime.Object) error {
 	key, err := s.key(obj)
 	if err == nil {

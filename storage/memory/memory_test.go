@@ -4,7 +4,9 @@ package memory
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"math"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -221,6 +223,55 @@ func TestBadObjects(t *testing.T) {
 	}
 	require.ErrorContains(t, s.Remove(t.Context(), "a", ""), "no name")
 	require.Empty(t, list(t, s, storage.ListOptions{}))
+}
+
+// TestValuesThatAreNotJSON: a value that no decoder of JSON makes would end the process
+// in a deep copy, or fail every list of the object.
+func TestValuesThatAreNotJSON(t *testing.T) {
+	s := open(t, func(c *Config) {
+		c.KeyFunc = func(obj runtime.Object) (string, error) {
+			return poddata.Prefix + obj.(*unstructured.Unstructured).GetName(), nil
+		}
+		c.GetAttrsFunc = storage.DefaultNamespaceScopedAttr
+		c.NewFunc = func() runtime.Object { return &unstructured.Unstructured{} }
+	})
+	object := func(name string, value any) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"metadata": map[string]any{"name": name}, "spec": map[string]any{"values": []any{"a", value}},
+		}}
+	}
+	good := object("good", map[string]any{
+		"a": nil, "b": true, "c": int64(1), "d": 1.5, "e": json.Number("1"), "f": map[string]any(nil), "g": []any(nil), "h": []any{"x"},
+	})
+	require.NoError(t, s.Upsert(t.Context(), good))
+	before := version(t, s)
+	for want, value := range map[string]any{
+		".spec.values[1] is a int":                                      1,
+		".spec.values[1] is a int32":                                    int32(1),
+		".spec.values[1] is a uint64":                                   uint64(1),
+		".spec.values[1] is a []string":                                 []string{"a"},
+		".spec.values[1].x is a map[string]string":                      map[string]any{"x": map[string]string{}},
+		".spec.values[1][2] is a *int":                                  []any{"a", "b", new(int)},
+		".spec.values[1] is a time.Time":                                time.Now(),
+		".spec.values[1] is not JSON: json: unsupported value: NaN":     math.NaN(),
+		".spec.values[1] is not JSON: json: unsupported value: +Inf":    math.Inf(1),
+		`.spec.values[1] is not JSON: json: invalid number literal "x"`: json.Number("x"),
+	} {
+
+		bad := object("bad", value)
+		for _, err := range []error{
+			s.Upsert(t.Context(), bad),
+			s.Replace(t.Context(), []runtime.Object{good, bad}),
+			s.Create(t.Context(), poddata.Prefix+"bad", bad, nil, 0),
+			s.Upsert(t.Context(), object("good", value)),
+			s.GuaranteedUpdate(t.Context(), poddata.Prefix+"good", &unstructured.Unstructured{}, false, nil, func(runtime.Object, storage.ResponseMeta) (runtime.Object, *uint64, error) {
+				return object("good", value), nil, nil
+			}, nil),
+		} {
+			require.ErrorContains(t, err, want)
+		}
+	}
+	require.Equal(t, before, version(t, s))
 }
 
 func TestBadConfig(t *testing.T) {
