@@ -4,52 +4,85 @@ package listcache
 
 import (
 	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/bytebudget"
+	"github.com/kube-watchcache/watchcache/internal/doubling"
 )
 
-// cpuTime returns the CPU time of the process.
-func cpuTime(t *testing.T) time.Duration {
-	var usage syscall.Rusage
-	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+// chunksKept is so few chunks that a processor's own cache has room for them after four
+// doublings: they differ by the number alone.
+const chunksKept = 100
+
+// someChunks returns parts of n new chunks, each in both forms.
+func someChunks(n int, prefix string) (all []*part) {
+	for i := range n {
+		c := &chunk{at: place{key: prefix + strconv.Itoa(i)}, ids: []identity{{key: uint64(i)}}}
+		c.content.Store(&content{plain: make([]byte, 100), deflated: &deflated{}})
+		all = append(all, &part{chunk: c, keep: true})
+	}
+	return all
+}
+
+// fullStore returns a Store whose share n chunks fill, and those.
+func fullStore(t *testing.T, n int) (s *Store, share, other *bytebudget.Share, kept []*part) {
+	kept = someChunks(n, "a")
+	bytes := int64(n) * kept[0].chunk.size(kept[0].chunk.content.Load())
+	share, other = bytebudget.New(2 * bytes)
+	other.Add(bytes)
+	s = NewStore(share)
+	s.lists.Add(1)
+	require.True(t, s.keep(kept), "there is no room for %d chunks", n)
+	require.Equal(t, bytes, s.Bytes())
+	return s, share, other, kept
 }
 
 // A list of n chunks for which there is no room beside n that other lists use takes time in
 // proportion to n (regression 178).
 func TestChunksWithoutRoom(t *testing.T) {
-	chunks := func(n int, prefix string) (all []*part) {
-		for i := range n {
-			c := &chunk{at: place{key: prefix + strconv.Itoa(i)}, ids: []identity{{key: uint64(i)}}}
-			c.content.Store(&content{plain: make([]byte, 100)})
-			all = append(all, &part{chunk: c, keep: true})
+	doubling.Check(t, chunksKept, func(n int) func() {
+		s, _, _, kept := fullStore(t, n)
+		for _, p := range kept {
+			s.usedPlain(p.chunk)
 		}
-		return all
+		more := someChunks(n, "b")
+		return func() { require.False(t, s.keep(more), "there is room for all") }
+	})
+}
+
+// Kept chunks give way to a smaller budget, to the other user of it, and to age, in time in
+// proportion to their number: those that no list has used lately, and those that the last one
+// has, whose plain bytes give way first (regression 178).
+func TestChunksGiveWay(t *testing.T) {
+	for name, lists := range map[string]int64{"used": 0, "unused": protected} {
+		for which, shrink := range map[string]func(s *Store, share, other *bytebudget.Share){
+			"all":  func(_ *Store, share, _ *bytebudget.Share) { share.SetLimit(0) },
+			"half": func(_ *Store, share, _ *bytebudget.Share) { share.SetLimit(share.Kept()) },
+			"one by one": func(s *Store, share, other *bytebudget.Share) {
+				for limit := 2 * share.Kept(); share.Kept() > 0; limit -= 300 {
+					share.SetLimit(max(limit, 0))
+				}
+			},
+			"aged": func(s *Store, _, _ *bytebudget.Share) {
+				for i := range time.Duration(3) {
+					s.Age((i + 1) * agingPeriod)
+				}
+			},
+		} {
+			t.Run(name+"/"+which, func(t *testing.T) {
+				doubling.Check(t, chunksKept, func(n int) func() {
+					s, share, other, _ := fullStore(t, n)
+					before := share.Kept()
+					s.lists.Add(lists)
+					return func() {
+						shrink(s, share, other)
+						require.LessOrEqual(t, share.Kept(), before/2)
+					}
+				})
+			})
+		}
 	}
-	took := func(n int) time.Duration {
-		kept, more := chunks(n, "a"), chunks(n, "b")
-		has := kept[0].chunk.content.Load()
-		share, other := bytebudget.New(2 * int64(n) * kept[0].chunk.size(has))
-		other.Add(int64(n) * kept[0].chunk.size(has))
-		s := NewStore(share)
-		s.lists.Add(1)
-		require.True(t, s.keep(kept), "there is no room for %d chunks", n)
-		begun := cpuTime(t)
-		require.False(t, s.keep(more), "there is room for all")
-		return cpuTime(t) - begun
-	}
-	const n, doublings = 1000, 4
-	least := func(n int) time.Duration { return min(took(n), took(n), took(n)) }
-	small, large := least(n), least(n<<doublings)
-	most := 1.0
-	for range doublings {
-		most *= 2.6
-	}
-	assert.Less(t, float64(large), most*float64(small), "%v for %d chunks, %v for %d", small, n, large, n<<doublings)
 }
