@@ -2,7 +2,11 @@
 
 package cacher
 
-import "time"
+import (
+	"time"
+
+	"github.com/kube-watchcache/watchcache/cacher/status"
+)
 
 // List has the cache list its storage, as Decorator does where the storage can't
 // stream its state.
@@ -22,4 +26,13 @@ func FlagFields() map[string]string {
 		}
 	}
 	return fields
+}
+
+// RememberedErrors returns what a cache remembers of errors with these texts.
+func RememberedErrors(texts ...string) []status.Error {
+	var l errorLog
+	for _, text := range texts {
+		l.add("summary", text, time.Time{})
+	}
+	return l.all()
 }

@@ -201,3 +201,18 @@ func TestWhichGetsAreTimed(t *testing.T) {
 		require.EqualValues(t, 100, metric(`read_duration_seconds{decision="consistent",verb="get"}`))
 	}, meters)
 }
+
+// The errors that a cache remembers are bounded in number and in length (regression 181).
+func TestRememberedErrors(t *testing.T) {
+	var texts []string
+	for i := range 100 {
+		texts = append(texts, strconv.Itoa(i)+strings.Repeat("x", 100_000))
+	}
+	all := cacher.RememberedErrors(texts...)
+	size := 0
+	for _, e := range all {
+		size += len(e.Message)
+	}
+	assert.Less(t, size, 32<<10)
+	assert.True(t, strings.HasPrefix(all[0].Message, "99x"), "the latest is first")
+}

@@ -116,8 +116,9 @@ func (e *engine) noteError(message string, err error) {
 }
 
 const (
-	// errorsKept is how many different errors a cache remembers.
-	errorsKept = 16
+	// errorsKept is how many different errors a cache remembers, errorText how much of each, in
+	// bytes.
+	errorsKept, errorText = 16, 1 << 10
 	// lineInterval is the time in which a cache writes one line for errors of one kind.
 	lineInterval = time.Minute
 )
@@ -157,7 +158,7 @@ func (l *errorLog) due(kind string, now time.Time) (suppressed int, ok bool) {
 
 // add notes an error by its public text. An error that is there already is counted.
 func (l *errorLog) add(summary, message string, now time.Time) {
-	e := status.Error{Summary: summary, Message: message, Time: now, Times: 1}
+	e := status.Error{Summary: summary, Message: inLine(message, errorText), Time: now, Times: 1}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	same := slices.IndexFunc(l.mu.latest, func(o status.Error) bool { return o.Summary == summary && o.Message == e.Message })

@@ -46,7 +46,7 @@ func short(text string) string {
 // recordEndLocked records the ending of w, which is about to end.
 func (r *registry) recordEndLocked(w *watcher, reason metrics.EndReason, now time.Time) {
 	s := r.describeLocked(w)
-	client := status.Client{User: short(s.Client.User), UserAgent: short(s.Client.UserAgent), Address: s.Client.Address}
+	client := status.Client{User: short(s.Client.User), UserAgent: short(s.Client.UserAgent), Address: short(s.Client.Address)}
 	r.mu.history.add(status.Ended{
 		ID: s.ID, Client: client, Key: short(s.Key), LabelSelector: s.LabelSelector, FieldSelector: s.FieldSelector,
 		Reason: reason.String(), Started: s.Started, Ended: now, Delivered: s.Delivered, Lag: s.Lag,

@@ -123,7 +123,7 @@ func TestFailureReachesWatchersThatGoLiveBeforeTheList(t *testing.T) {
 func TestRecordOfAnEndedWatch(t *testing.T) {
 	d, snapshot := listedFanout()
 	w := addLive(t, d, snapshot)
-	w.client = unique.Make(status.Client{UserAgent: strings.Repeat("x", 1<<20)})
+	w.client = unique.Make(status.Client{UserAgent: strings.Repeat("x", 1<<20), Address: strings.Repeat("x", 1<<20)})
 	for i := range uint64(cap(w.result)) {
 		_, err := d.State.Apply(watchcache.Change{Type: watchcache.Added, RV: 6 + i, Element: &watchcache.Element{Key: fmt.Sprint("/pods/a/", i), RV: 6 + i}, Whole: true})
 		require.NoError(t, err)
@@ -135,7 +135,7 @@ func TestRecordOfAnEndedWatch(t *testing.T) {
 	ended := d.Endings()
 	require.Len(t, ended, 1)
 	require.Zero(t, ended[0].Lag)
-	require.Less(t, len(ended[0].Client.UserAgent), 1<<11)
+	require.Less(t, len(ended[0].Client.UserAgent)+len(ended[0].Client.Address), 1<<12)
 }
 
 // No event looks up a query whose watchers have all gone, and no watcher's context

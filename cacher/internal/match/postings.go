@@ -3,6 +3,7 @@
 package match
 
 import (
+	"hash/maphash"
 	"slices"
 	"strings"
 	"sync"
@@ -33,12 +34,22 @@ type Postings struct {
 	}
 }
 
-// postings are those of one attribute, from first on and up to next.
+// postings are those of one attribute, from first on and up to next, by the hash of the value:
+// events of two values with one hash are candidates for both. refused postings have taken too
+// much memory; they are not made again while their events are in the window.
 type postings struct {
 	first, next watchcache.Position
-	positions   map[string][]watchcache.Position // ascending
+	positions   map[uint64][]watchcache.Position // ascending
 	entries     int
+	refused     bool
 }
+
+var valueSeed = maphash.MakeSeed()
+
+func hashOf(value string) uint64 { return maphash.String(valueSeed, value) }
+
+// minMostBytes is what all postings may take, in bytes, or half of the window if that is more.
+const minMostBytes = 1 << 20
 
 // NewPostings returns the postings of a state's window: none yet.
 func NewPostings(x *Indexes, state *watchcache.State) *Postings {
@@ -76,10 +87,10 @@ func (p *Postings) findLocked(e equality, from watchcache.Position, found []watc
 			return 0, 0, false
 		}
 		oldest := p.state.Stats().Oldest
-		of = &postings{first: oldest, next: oldest, positions: make(map[string][]watchcache.Position)}
+		of = &postings{first: oldest, next: oldest, positions: make(map[uint64][]watchcache.Position)}
 		p.mu.of[e.attribute] = of
 	}
-	if !p.extendLocked(e.attribute, of) || from < of.first {
+	if of.refused || !p.extendLocked(e.attribute, of) || from < of.first {
 		return 0, 0, false
 	}
 	n = of.find(e.values, from, found)
@@ -89,7 +100,8 @@ func (p *Postings) findLocked(e equality, from watchcache.Position, found []watc
 	return n, max(from, of.next), true
 }
 
-// extendLocked adds the events that have come. It returns false if some in between are gone.
+// extendLocked adds the events that have come. It returns false if some in between are gone, or
+// if there is no room.
 func (p *Postings) extendLocked(at attribute, of *postings) bool {
 	defer clear(p.mu.scratch[:])
 	for {
@@ -99,9 +111,14 @@ func (p *Postings) extendLocked(at attribute, of *postings) bool {
 		}
 		for _, e := range p.mu.scratch[:n] {
 			p.indexes.values(at, e.Element, e.Previous, func(value string) {
-				of.positions[value] = append(of.positions[value], e.Position)
+				key := hashOf(value)
+				of.positions[key] = append(of.positions[key], e.Position)
 				of.entries++
 			})
+		}
+		if p.measureLocked(); p.Bytes() > max(minMostBytes, p.state.Stats().WindowBytes/2) {
+			of.refused, of.positions, of.entries = true, nil, 0
+			return false
 		}
 		of.next += watchcache.Position(n)
 	}
@@ -144,11 +161,11 @@ func (x *Indexes) scopesOf(key string, yield func(prefix string)) {
 // find merges the lists of the values.
 func (of *postings) find(values []string, from watchcache.Position, found []watchcache.Position) int {
 	if len(values) == 1 {
-		return copy(found, after(of.positions[values[0]], from))
+		return copy(found, after(of.positions[hashOf(values[0])], from))
 	}
 	var all []watchcache.Position
 	for _, value := range values {
-		list := after(of.positions[value], from)
+		list := after(of.positions[hashOf(value)], from)
 		all = append(all, list[:min(len(list), len(found))]...)
 	}
 	slices.Sort(all)

@@ -4,6 +4,8 @@ package match
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -221,4 +223,46 @@ func TestPostingsOfBackfilledEvents(t *testing.T) {
 		require.Equal(t, 12, find())
 		require.Equal(t, state.Stats().Oldest, found[0].Position)
 	}
+}
+
+// Postings that would take too much memory beside a window of small events are refused, and are
+// made again for the events that come later. Long values take no more than short ones.
+func TestPostingsAreBounded(t *testing.T) {
+	x := podIndexes()
+	state := watchcache.New(watchcache.Config{History: time.Hour, WindowBytes: 1 << 40, Indexes: x.OfState()})
+	state.Replace(nil, 1)
+	postings := NewPostings(x, state)
+	rv := uint64(1)
+	add := func(events int, value func(i int) string) {
+		for i := range events {
+			rv++
+			element := pod(fmt.Sprintf("a/%d", rv), rv, "app="+value(i))
+			_, err := state.Apply(watchcache.Change{Type: watchcache.Added, Element: element, RV: rv, Received: int64(rv), Whole: true})
+			require.NoError(t, err)
+		}
+	}
+	found := make([]*watchcache.Event, 10)
+	q := ask(t, "/pods/", "app=5", "")
+	events := func(from watchcache.Position) (n int, ok bool) {
+		n, _, ok = postings.Events(&q, from, found)
+		return n, ok
+	}
+	long := strings.Repeat("x", 100_000)
+	add(20, func(i int) string { return long + strconv.Itoa(i) })
+	add(1000, strconv.Itoa)
+	n, ok := events(state.Stats().Oldest)
+	require.True(t, ok)
+	require.Equal(t, 1, n)
+	require.Less(t, postings.Bytes(), int64(200_000))
+
+	first := state.Stats().Next
+	add(40_000, strconv.Itoa)
+	_, ok = events(first)
+	require.False(t, ok, "postings of %d bytes beside a window of %d", postings.Bytes(), state.Stats().WindowBytes)
+	require.Zero(t, postings.Bytes())
+	state.Dispatched(state.Stats().Next)
+	state.Trim(int64(rv) + int64(time.Hour) - 500) // the last events stay
+	n, ok = events(state.Stats().Oldest)
+	require.True(t, ok, "postings are refused for good")
+	require.Zero(t, n)
 }
