@@ -142,10 +142,16 @@ func (e *engine) listSnapshot(ctx context.Context, snapshot *watchcache.Snapshot
 	opts, into := l.opts, l.into
 	q := match.NewQuery(l.prepared, opts.Recursive, opts.Predicate)
 	page := page{from: d.from}
+	if q.Heavy() {
+		page.ended = ctx.Done()
+	}
 	if d.limited {
 		page.limit = opts.Predicate.Limit
 	}
 	scanned := page.collect(e.indexes, snapshot, &q)
+	if page.ended != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
 	seen.index, seen.evaluated, seen.returned = scanned.Index, scanned.Evaluated, len(page.elements)
 	e.metrics.Listed(seen.evaluated, seen.returned)
 	e.metrics.ReadByIndex(cmp.Or(seen.index, metrics.ByKeys), seen.evaluated)
@@ -181,7 +187,8 @@ func (e *engine) listSnapshot(ctx context.Context, snapshot *watchcache.Snapshot
 // page collects the elements of one page of a list.
 type page struct {
 	from     string
-	limit    int64 // 0: no limit
+	limit    int64           // 0: no limit
+	ended    <-chan struct{} // ends the scan of a heavy query, nil for others
 	elements []*watchcache.Element
 	// more: the page is full, and keys follow, selected or not, as in etcd's storage.
 	more bool
@@ -214,7 +221,12 @@ func (p *page) add(e *watchcache.Element) bool {
 // full is asked when there is one more element.
 func (p *page) full() bool {
 	p.more = p.limit > 0 && int64(len(p.elements)) == p.limit
-	return p.more
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return p.more
+	}
 }
 
 // rest returns the continue token for the next page, "" after the last one, and the

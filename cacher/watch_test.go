@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -560,4 +561,56 @@ func TestSelectorsWithTooManyRequirements(t *testing.T) {
 		_, err = c.Watch(testContext(t), "/pods/", opts)
 		require.True(t, apierrors.IsBadRequest(err), "WATCH: %v", err)
 	})
+}
+
+// A watch that has ended, and a LIST whose client has gone, evaluate their selector no more.
+func TestSelectorsOfThoseThatHaveGone(t *testing.T) {
+	inBubble(t, func() *memstore.Store {
+		store := newStore()
+		for i := range 1000 {
+			put(store, poddata.Pod(fmt.Sprintf("a/%04d", i)))
+		}
+		return store
+	}, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		parsed, err := labels.Parse(many(5000))
+		require.NoError(t, err)
+		var evaluated atomic.Int64
+		first := make(chan struct{})
+		counting := countingSelector{parsed, &evaluated, first}
+		opts := storage.ListOptions{ResourceVersion: "0", Recursive: true, Predicate: storage.Everything}
+		opts.Predicate.Label = counting
+		w, err := c.Watch(t.Context(), "/pods/", opts)
+		require.NoError(t, err)
+		<-first
+		w.Stop()
+		first <- struct{}{}
+		synctest.Wait()
+		require.EqualValues(t, 1, evaluated.Swap(0), "the watch goes on")
+
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- c.GetList(ctx, "/pods/", opts, &example.PodList{}) }()
+		<-first
+		cancel()
+		first <- struct{}{}
+		require.ErrorIs(t, <-done, context.Canceled)
+		require.EqualValues(t, 1, evaluated.Load(), "the LIST goes on")
+	})
+}
+
+// countingSelector selects nothing, and waits in its first evaluation.
+type countingSelector struct {
+	labels.Selector
+	evaluated *atomic.Int64
+	first     chan struct{}
+}
+
+func (s countingSelector) DeepCopySelector() labels.Selector { return s }
+
+func (s countingSelector) Matches(labels.Labels) bool {
+	if s.evaluated.Add(1) == 1 {
+		s.first <- struct{}{}
+		<-s.first
+	}
+	return false
 }

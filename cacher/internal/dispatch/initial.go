@@ -27,7 +27,11 @@ func (r *replayer) initialEvents(endBookmark bool) bool {
 		return ok
 	}
 	runs := r.watcher.initial
-	scanned := r.Indexes.Scan(snapshot, &r.watcher.group.Query, "", nil, func(e *watchcache.Element) bool {
+	ended := func() bool { // whether an element matches or not
+		r.scanned.Add(1)
+		return r.ended()
+	}
+	scanned := r.Indexes.Scan(snapshot, &r.watcher.group.Query, "", ended, func(e *watchcache.Element) bool {
 		if runs == nil {
 			return send(watch.Event{Type: watch.Added, Object: e.Object.DeepCopyObject()})
 		}
@@ -39,6 +43,7 @@ func (r *replayer) initialEvents(endBookmark bool) bool {
 			r.sendRun(last, send)
 		}
 	}
+	ok = ok && !r.ended()
 	r.Metrics.Initial(sent)
 	r.Metrics.Processed(scanned.Evaluated)
 	if ok && endBookmark {

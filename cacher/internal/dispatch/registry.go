@@ -111,7 +111,7 @@ func (r *registry) goLive(w *watcher, position watchcache.Position) bool {
 	if len(g.Members) == 0 && !r.mu.groups.File(g) {
 		p.starting.Store(false)
 		p.bookmarks = make(chan uint64, 1) // none that was due before
-		p.owes.Store(false)
+		p.owes.Store(0)
 		return false
 	}
 	w.slot = len(g.Members)
@@ -155,17 +155,17 @@ func (r *registry) worked() {
 	r.workLocked()
 }
 
+// workLocked has the first replayer go on that is not level any more: one that is ahead of the
+// dispatcher may wait before it.
 func (r *registry) workLocked() {
-	if r.mu.working || r.mu.waiting.Len() == 0 {
-		return
+	for at := r.mu.waiting.Front(); at != nil && !r.mu.working; at = at.Next() {
+		if p := at.Value.(*replayer); !r.levelLocked(p.watcher) {
+			r.leaveWaitingLocked(p)
+			r.mu.working = true
+			p.events <- struct{}{}
+			return
+		}
 	}
-	p := r.mu.waiting.Front().Value.(*replayer)
-	if r.levelLocked(p.watcher) {
-		return // nor is there any event for those behind it
-	}
-	r.leaveWaitingLocked(p)
-	r.mu.working = true
-	p.events <- struct{}{}
 }
 
 // moveLocked sets the position of the next event to dispatch.
@@ -374,11 +374,12 @@ func (r *registry) beginBookmarks(now, until time.Duration, to []*watcher) (out 
 			if w.live() {
 				to = append(to, w)
 			} else {
-				w.replayer.owes.Store(true)
-				select {
-				case w.replayer.bookmarks <- r.mu.rv:
+				select { // an older one, which was not sent yet
+				case <-w.replayer.bookmarks:
 				default:
 				}
+				w.replayer.owes.Store(r.mu.rv)
+				w.replayer.bookmarks <- r.mu.rv
 			}
 		}
 		r.mu.bookmarks.schedule(w, now.Truncate(time.Second)+time.Second)
@@ -392,7 +393,7 @@ func (r *registry) unread() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, w := range r.mu.all {
-		if r.levelLocked(w) && (len(w.result) > 0 || !w.live() && w.replayer.owes.Load()) {
+		if r.levelLocked(w) && (len(w.result) > 0 || !w.live() && w.replayer.owes.Load() > 0) {
 			n++
 		}
 	}

@@ -42,10 +42,10 @@ type replayer struct {
 	failure *apierrors.StatusError
 
 	// bookmarks takes the resourceVersion of a bookmark that is due while the watcher is level;
-	// nil until it is. Only the goroutine changes it, under registry.mu. owes is true until
-	// the bookmark was sent.
+	// nil until it is. Only the goroutine changes it, under registry.mu. owes is that
+	// resourceVersion until the bookmark was sent, otherwise 0.
 	bookmarks chan uint64
-	owes      atomic.Bool
+	owes      atomic.Uint64
 	// events has an element while it is the replayer's turn to evaluate events that came while
 	// it was level; working is true from then on until it has.
 	events  chan struct{}
@@ -58,6 +58,7 @@ type replayer struct {
 	next    atomic.Uint64
 	at      atomic.Uint64
 	sent    atomic.Uint64
+	scanned atomic.Uint64 // elements that were looked at for initial events
 	initial atomic.Bool
 
 	// Owned by the supervisor: when a look has last seen progress, and how much.
@@ -231,7 +232,7 @@ func (r *replayer) await() {
 				default:
 				}
 			}
-			r.owes.Store(false)
+			r.owes.CompareAndSwap(rv, 0)
 		case <-r.events:
 			r.working = true
 		case <-r.quit:

@@ -46,3 +46,22 @@ func TestReplayersGoOnInTurn(t *testing.T) {
 	two.watcher.Stop()
 	require.Zero(t, d.registry.mu.waiting.Len(), "watches that have ended are kept until the next event")
 }
+
+// A replayer that is ahead of the dispatcher holds up none of those that wait behind it.
+func TestReplayerBehindOneThatIsAhead(t *testing.T) {
+	d, snapshot := listedFanout()
+	large := match.NewQuery("/pods/", true, poddata.Predicate(strings.Repeat("k!=v,", 5000)+"k!=v", ""))
+	add := func() *replayer {
+		return d.addWith(t, &watcher{result: make(chan watch.Event, 10)}, large, snapshot.Next()).replayer
+	}
+	ahead, behind := add(), add()
+	_, err := d.State.Apply(watchcache.Change{Type: watchcache.Added, RV: 6, Element: &watchcache.Element{Key: "/pods/a/b", RV: 6}})
+	require.NoError(t, err)
+	require.False(t, d.registry.goLive(ahead.watcher, snapshot.Next()+1))
+	require.True(t, d.registry.wait(ahead))
+	require.False(t, d.registry.goLive(behind.watcher, snapshot.Next()))
+	require.True(t, d.registry.wait(behind))
+	require.True(t, d.advance())
+	require.Len(t, behind.events, 1)
+	require.Empty(t, ahead.events)
+}

@@ -112,7 +112,7 @@ func (s *supervisor) keep(still watchcache.Position, due bool) {
 func (r *replayer) judge(now time.Duration, oldest watchcache.Position) (reason metrics.EndReason, ends bool) {
 	initial := r.initial.Load()
 	// Not next, which goes back when the replayer leaves events for later.
-	if progress := r.sent.Load() + r.at.Load(); progress != r.progress {
+	if progress := r.sent.Load() + r.at.Load() + r.scanned.Load(); progress != r.progress {
 		r.progress, r.moved = progress, now
 	}
 	switch {

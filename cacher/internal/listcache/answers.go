@@ -19,6 +19,7 @@ type answers struct {
 	mu struct {
 		sync.Mutex
 		held  int64
+		bound int64 // the largest that a cache's room for kept bytes allows
 		users map[string]int64
 	}
 }
@@ -32,10 +33,12 @@ type answer struct {
 
 type answerKey struct{}
 
+// smallAnswer is which part of the bound an answer takes at most that always has room.
+const smallAnswer = 64
+
 // Bound returns a handler within which Admit counts the lists of some requests: whole reports
 // whether the server, of itself, encodes the whole list before it writes.
 func (l *ListEncodings) Bound(next http.Handler, whole func(*http.Request) bool) http.Handler {
-	l.answers.mu.users = map[string]int64{}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if whole(r) {
 			a := &answer{of: &l.answers}
@@ -66,15 +69,20 @@ func (l *ListEncodings) Admit(ctx context.Context, elements []*watchcache.Elemen
 
 // take replaces the bytes of the answer, and reports whether the bound allows that. Below the
 // bound a user who holds nothing may have an answer of any size, and others half of the bound:
-// clients who do not read turn away their own user first.
+// clients who do not read turn away their own user first. A small answer of a user who holds
+// nothing always has room.
 func (a *answer) take(bytes, bound int64) bool {
 	mu := &a.of.mu
 	mu.Lock()
 	defer mu.Unlock()
 	held, own := mu.held-a.bytes, mu.users[a.user]-a.bytes
-	allowed := bytes == 0 || held < bound && (own == 0 || own+bytes <= bound/2)
+	mu.bound = max(mu.bound, bound)
+	allowed := bytes == 0 || own == 0 && bytes <= mu.bound/smallAnswer || held < mu.bound && (own == 0 || own+bytes <= mu.bound/2)
 	if !allowed {
 		bytes = 0
+	}
+	if mu.users == nil {
+		mu.users = map[string]int64{}
 	}
 	a.bytes, mu.held, mu.users[a.user] = bytes, held+bytes, own+bytes
 	if own+bytes == 0 {

@@ -141,7 +141,8 @@ func TestAnswersAreBounded(t *testing.T) {
 			require.False(t, admit("a", 30, nil), "beyond half of the bound for one user")
 			require.True(t, admit("a", 20, nil))
 			require.True(t, admit("b", 1000, func() {
-				require.False(t, admit("c", 1, nil), "beyond the bound")
+				require.False(t, admit("c", 10, nil), "beyond the bound")
+				require.True(t, admit("c", 1, nil), "a small answer of a user who holds nothing")
 				require.False(t, admit("b", 1, nil))
 				require.True(t, admit("c", 0, nil))
 				whole = false
@@ -154,4 +155,11 @@ func TestAnswersAreBounded(t *testing.T) {
 		require.Empty(t, r.listings.answers.mu.users)
 	}
 	require.True(t, r.listings.Admit(t.Context(), object(1000), r.store), "not within Bound")
+
+	small, large := r.store, newResource(8*room, 0).store
+	r.store = large
+	require.True(t, admit("a", 300, func() {
+		r.store = small
+		require.True(t, admit("b", 50, nil), "the bound is that of the server, and not of one cache")
+	}))
 }

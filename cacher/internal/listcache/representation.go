@@ -98,6 +98,9 @@ type representer struct {
 	list   runtime.Object
 }
 
+// isLong reports whether a list that a cache has filled is long.
+func (m *representer) isLong() bool { return len(m.noted.elements) > batchItems }
+
 // stock encodes with the server's own encoder.
 func (m *representer) stock(object runtime.Object, w io.Writer) error {
 	allocating, ok := m.wanted.Encoder.(runtime.EncoderWithAllocator)
@@ -121,7 +124,7 @@ func (m *representer) metadata(w io.Writer) error {
 			return a.write(w)
 		}
 	}
-	if meta.LenList(m.list) > batchItems {
+	if m.isLong() {
 		return errRepresentation // whose memory the server must have
 	}
 	list := emptyMetadata(own)

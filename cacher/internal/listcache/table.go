@@ -10,7 +10,6 @@ import (
 	"reflect"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -22,6 +21,7 @@ func (m *representer) table() (func(io.Writer) error, error) {
 	if m.syntax != jsonSyntax {
 		return nil, errRepresentation
 	}
+	whole := !m.isLong()
 	if items, ok := m.items(); ok {
 		f := m.serializer.format(formatID{encoder: "table:" + m.wanted.Encoder.Identifier(), list: reflect.TypeOf(m.list)}, m.syntax)
 		made, err := m.provenTable(f)
@@ -33,8 +33,9 @@ func (m *representer) table() (func(io.Writer) error, error) {
 			m.noted.release(items)
 			return made.write, nil
 		}
+		whole = whole || f.refused.Load()
 	}
-	if meta.LenList(m.list) > batchItems {
+	if !whole {
 		return nil, errRepresentation // whose memory the server must have
 	}
 	return func(w io.Writer) error {
@@ -61,6 +62,9 @@ func (m *representer) provenTable(f *format) (*keptTable, error) {
 		return nil, err
 	}
 	made, err := m.keptTable(f, table)
+	if errors.Is(err, errRepresentation) {
+		f.refused.Store(true) // the TableConvertor does not return the items
+	}
 	if err != nil || made == nil || !f.proveLocked(made.writePlain, func(w io.Writer) error { return m.wholeTable(table, w) }) {
 		return nil, err
 	}

@@ -56,9 +56,12 @@ func inTurn(evaluate func()) {
 	evaluate()
 }
 
+// Heavy reports whether reads of the query take turns.
+func (q *Query) Heavy() bool { return q.terms > heavy }
+
 // matchesInTurn is matches, for reads.
 func (q *Query) matchesInTurn(e *watchcache.Element) (matches bool) {
-	if q.terms <= heavy {
+	if !q.Heavy() {
 		return q.matches(e)
 	}
 	inTurn(func() { matches = q.matches(e) })
