@@ -232,20 +232,20 @@ func TestDisableSizeEstimation(t *testing.T) {
 }
 
 // REGRESSIONS 198: storage's size estimator logs each failure, once a minute for each
-// resource. It is told the keys when storage answers again.
+// resource. A call that storage's outage delays returns once storage answers again.
 func TestSizesWaitForStorage(t *testing.T) {
 	store := &sized{Store: newStore(poddata.Pod("a/one"))}
 	start(t, store)
 	before := store.Requests()["version"]
 	store.Fail("version", errors.New("away"))
-	told := make(chan error, 1)
+	returned := make(chan error, 1)
 	go func() {
 		_, err := store.keys(testContext(t))
-		told <- err
+		returned <- err
 	}()
 	require.NoError(t, store.AwaitRequests(testContext(t), "version", before+1))
 	store.Fail("version", nil)
-	require.NoError(t, <-told)
+	require.NoError(t, <-returned)
 }
 
 // refused are options that can't be meant, and the words that the error must have.

@@ -264,8 +264,14 @@ func (e *engine) storageBack(silence time.Duration) {
 // first cache to lose a server and the last one to reach it again log that.
 var outages = struct {
 	sync.Mutex
-	servers map[any]map[*engine]bool
-}{servers: make(map[any]map[*engine]bool)}
+	servers map[any]*outage
+}{servers: make(map[any]*outage)}
+
+// outage is the caches on one server: whether each has lost it, and how many have.
+type outage struct {
+	caches map[*engine]bool
+	lost   int
+}
 
 // noteOutage notes whether the cache has lost its storage. It returns how many caches are
 // on the same server, and how many of them have lost it.
@@ -278,19 +284,20 @@ func (e *engine) noteOutage(isLost bool) (caches, lost int) {
 	defer outages.Unlock()
 	server := outages.servers[key]
 	if server == nil {
-		server = make(map[*engine]bool)
+		server = &outage{caches: make(map[*engine]bool)}
 		outages.servers[key] = server
 	}
-	if server[e] = isLost; e.ctx.Err() != nil {
-		delete(server, e)
+	if server.caches[e] {
+		server.lost--
 	}
-	if len(server) == 0 {
+	if server.caches[e] = isLost; e.ctx.Err() != nil {
+		delete(server.caches, e)
+	}
+	if server.caches[e] {
+		server.lost++
+	}
+	if len(server.caches) == 0 {
 		delete(outages.servers, key)
 	}
-	for _, isLost := range server {
-		if isLost {
-			lost++
-		}
-	}
-	return len(server), lost
+	return len(server.caches), server.lost
 }

@@ -119,10 +119,10 @@ var versioningCodec = reflect.TypeOf(versioning.NewDefaultingCodecForScheme(runt
 //
 // A codec's identifier is that of its encoder. It covers neither the version to decode
 // to, nor the scheme or schema for conversion and defaults. For a Go type, declaredCodec
-// tries the codec, if it is one of k8s.io/apimachinery: any other may treat objects by what
-// is in them, and equals only itself. Without a Go type the result depends on an object's content, and a
-// conversion may call a webhook: such a codec equals only itself. Kubernetes makes a
-// codec for each version of a custom resource, and new ones when the definition changes.
+// tries the codec, if its type is k8s.io/apimachinery's. A codec of another type may depend
+// on the content of objects and equals only itself. So does the codec of objects without a Go
+// type: the result depends on their content, and a conversion may call a webhook. Kubernetes
+// makes a codec for each version of a custom resource, and new ones when the definition changes.
 func (r request) declaredCodec() any {
 	codec := r.config.Codec
 	if reflect.TypeOf(codec) != versioningCodec || r.newObject == nil {

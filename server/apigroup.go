@@ -27,10 +27,10 @@ import (
 // afterwards, or delegates to the server of the Config, encodes each list again, and
 // compresses each watch.
 //
-// An answer that its client does not read holds about a MiB: in JSON the list is encoded as it is
-// sent, and Tables are made of some items at a time, so that a TableConvertor must make each row of
-// its item alone. Answers that the server encodes as a whole have a bound (docs/production.md);
-// beyond it lists get 429.
+// A JSON list is encoded while it is sent, and a Table is converted some items at a time. A
+// response that its client does not read holds one batch of objects and about 150 bytes for each
+// item. A TableConvertor must make each row from its item alone. Responses that the server encodes
+// as a whole share a memory limit (docs/production.md); lists beyond it get 429.
 //
 // The bytes count against Config.EncodingBytes of each cache: a server gains from it as
 // far as the lists that its clients repeat fit. The first list of a kind is compared with

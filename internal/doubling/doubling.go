@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build unix
+
 // Package doubling is for tests: it measures whether work takes time in proportion to its
 // size.
 package doubling

@@ -67,8 +67,8 @@ func (e *keptEncodings) keep(made keptEncoding) {
 	}
 }
 
-// close drops all encodings, and those that are made later: the server's events, which may
-// outlive the cache, keep nothing of it.
+// close drops all encodings. Encodings made after close are dropped at once, because the
+// server's Events outlive the cache.
 func (e *keptEncodings) close() {
 	e.mu.Lock()
 	e.mu.closed = true

@@ -47,7 +47,7 @@ func TestReplayersGoOnInTurn(t *testing.T) {
 	require.Zero(t, d.registry.mu.waiting.Len(), "watches that have ended are kept until the next event")
 }
 
-// A replayer that is ahead of the dispatcher holds up none of those that wait behind it.
+// Replayers that wait behind one that is ahead of the dispatcher go on.
 func TestReplayerBehindOneThatIsAhead(t *testing.T) {
 	d, snapshot := listedFanout()
 	large := match.NewQuery("/pods/", true, poddata.Predicate(strings.Repeat("k!=v,", 5000)+"k!=v", ""))

@@ -63,8 +63,8 @@ func TestUnreadListsHoldNoItems(t *testing.T) {
 	}
 }
 
-// counting is an encoder that many lists use at once: each waits with its first call, after it
-// has looked for what is kept, until all have come.
+// counting is an encoder that many lists use at once. The first call of each list blocks until
+// every list has looked up the kept chunks.
 type counting struct {
 	*resource
 	lists        int64

@@ -207,23 +207,23 @@ func TestListOfAnotherRequest(t *testing.T) {
 	accepts := asking("list", true)
 	ctx := audit.WithAuditContext(t.Context())
 	require.NoError(t, audit.AuditContextFrom(ctx).Init(audit.RequestAuditConfig{Level: auditinternal.LevelRequestResponse}, nil))
-	ask := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
+	request := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
 	r.listings.Serve(http.HandlerFunc(func(_ http.ResponseWriter, request *http.Request) {
 		r.listings.Note(request.Context(), list, r.elements, r.store)
 		require.NoError(t, r.encoder.Encode(list, &log), "an audit log, say")
-	}), accepts).ServeHTTP(httptest.NewRecorder(), ask)
+	}), accepts).ServeHTTP(httptest.NewRecorder(), request)
 	require.Equal(t, want.String(), log.String())
 	recorder := httptest.NewRecorder()
 	r.listings.Serve(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		r.listings.Note(request.Context(), list, r.elements, r.store)
 		require.NoError(t, r.encoder.Encode(list, &log))
 		require.NoError(t, r.encoder.Encode(list, &header{ResponseWriter: w, to: w}))
-	}), accepts).ServeHTTP(recorder, ask)
+	}), accepts).ServeHTTP(recorder, request)
 	require.Equal(t, want.String(), string(unzip(t, recorder.Body.Bytes())), "after it was logged")
 	recorder = httptest.NewRecorder()
 	r.listings.Serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		require.NoError(t, r.encoder.Encode(list, &header{ResponseWriter: w, to: w}))
-	}), accepts).ServeHTTP(recorder, ask)
+	}), accepts).ServeHTTP(recorder, request)
 	require.Empty(t, recorder.Header().Get("Content-Encoding"))
 	require.Equal(t, want.String(), recorder.Body.String())
 }

@@ -49,40 +49,31 @@ func weight(text string) int { return len(text) / 64 }
 // take one core from everybody else at most.
 var turn = make(chan struct{}, 1)
 
-// inTurn calls evaluate once no other goroutine evaluates a query in its turn.
-func inTurn(evaluate func()) {
-	turn <- struct{}{}
-	defer func() { <-turn }()
-	evaluate()
-}
-
 // Heavy reports whether reads of the query take turns.
 func (q *Query) Heavy() bool { return q.terms > heavy }
 
 // matchesInTurn is matches, for reads.
-func (q *Query) matchesInTurn(e *watchcache.Element) (matches bool) {
-	if !q.Heavy() {
-		return q.matches(e)
+func (q *Query) matchesInTurn(e *watchcache.Element) bool {
+	if q.Heavy() {
+		turn <- struct{}{}
+		defer func() { <-turn }()
 	}
-	inTurn(func() { matches = q.matches(e) })
-	return matches
+	return q.matches(e)
 }
 
 // Outcomes writes the outcomes of events above the resourceVersion after, for a watcher that
-// the dispatcher does not feed. Those of a large query are not all written once ended returns
-// true.
+// the dispatcher does not feed. It leaves a large query's outcomes Unaffected once ended
+// returns true.
 func (g *Group[M]) Outcomes(outcomes []Outcome, events []*watchcache.Event, after uint64, ended func() bool) {
-	evaluate := func() {
-		for i, e := range events {
-			outcomes[i] = Unaffected
-			if e.RV > after && (g.weight <= large || !ended()) {
-				outcomes[i] = g.Outcome(e, g.weight > large && Alike(e))
-			}
+	isLarge := g.weight > large
+	if isLarge {
+		turn <- struct{}{}
+		defer func() { <-turn }()
+	}
+	for i, e := range events {
+		outcomes[i] = Unaffected
+		if e.RV > after && !(isLarge && ended()) {
+			outcomes[i] = g.Outcome(e, isLarge && Alike(e))
 		}
 	}
-	if g.weight <= large {
-		evaluate()
-		return
-	}
-	inTurn(evaluate)
 }
