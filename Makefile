@@ -71,8 +71,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-15s %s\n' "$$name" "$$text"; done
 
 run: ## serve the example API server with an etcd inside it, on 127.0.0.1 (ARGS=... are its flags)
-	@echo "compiling the example server; with an empty cache that takes minutes" >&2
-	@$(GO) build -o bin/apiserver ./examples/apiserver
+	@GO="$(GO)" hack/compile.sh bin/apiserver ./examples/apiserver
 	@exec bin/apiserver $(ARGS)
 
 quick: ## test what has changed, without race detector and etcd: the loop for whoever edits a file (PKGS=./cacher)
