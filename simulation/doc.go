@@ -7,10 +7,9 @@
 // it fails, what watchers and readers ask for, time that passes. The driver runs
 // it in a bubble of testing/synctest, with virtual time, against a real
 // cacher.Cacher over internal/memstore. The package has no part of the product of
-// its own: it uses the public surface only, but for two things. The dispatcher sends
+// its own: it uses the public surface only, but for one thing. The dispatcher sends
 // bursts to watchers in rounds only when there are hundreds of watchers, which no
-// schedule has; three of four seeds have rounds for all (internal/rounds). And half of the
-// seeds have indexes that come and go with single reads (internal/eager).
+// schedule has; three of four seeds have rounds for all (internal/rounds).
 //
 // The way of a schedule: generate.go makes operations (operation.go), drive.go and
 // execute.go run them one after the other, writes.go those that write through the

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/cacher"
-	"github.com/kube-watchcache/watchcache/internal/eager"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 	"github.com/kube-watchcache/watchcache/internal/rounds"
 	"github.com/kube-watchcache/watchcache/internal/setclock"
@@ -176,7 +175,6 @@ func (d *driver) start(setup Setup) {
 		limits = rounds.Limits{Watchers: 1, Queued: 2, Events: setup.Rounds, OneCore: true}
 	}
 	rounds.Set(limits)
-	eager.SetIndexes(setup.Eager)
 	config := cacher.Config{
 		Storage: d.store, Versioner: storage.APIObjectVersioner{}, GroupResource: poddata.Resource,
 		ResourcePrefix: poddata.Prefix, KeyFunc: poddata.Key, GetAttrsFunc: d.store.attrs,

@@ -24,7 +24,6 @@ func Generate(seed uint64, kind Kind) []Operation {
 	// Not drawn: the schedules of earlier seeds stay what they were.
 	g.recall = seed%2 == 0
 	g.rounds = []int{0, 2, 3, 16}[seed/2%4]
-	g.eager = seed/8%2 == 0
 	g.mood()
 	g.out = make([]Operation, 0, g.length+10)
 	for range g.rand.IntN(4) {
@@ -46,7 +45,6 @@ func Generate(seed uint64, kind Kind) []Operation {
 type generator struct {
 	kind    Kind
 	recall  bool
-	eager   bool
 	rounds  int
 	rand    *rand.Rand
 	out     []Operation
@@ -174,7 +172,7 @@ func (g *generator) start() {
 	if g.kept {
 		s.Keep = pick[int64](g, 0, 0, 1500, 4000, 12_000)
 	}
-	s.Recall, s.Rounds, s.Eager = g.recall, g.rounds, g.eager
+	s.Recall, s.Rounds = g.recall, g.rounds
 	g.add(Operation{Verb: "start", Setup: *s})
 }
 

@@ -193,8 +193,6 @@ type Setup struct {
 	Keep int64
 	// Recall: the storage says that it keeps its history.
 	Recall bool
-	// Eager: the cache builds an index as soon as a read would have needed it.
-	Eager bool
 	// Rounds is how many events of a burst the dispatcher sends to a watcher in turn,
 	// 0 if it sends each by itself.
 	Rounds int
@@ -224,7 +222,7 @@ func (s Setup) words() (out []string) {
 	for _, f := range []struct {
 		name string
 		set  bool
-	}{{"no-progress", s.NoProgress}, {"lazy", s.Lazy}, {"list-storage", s.List}, {"no-stale-reads", s.NoStale}, {"get-from-storage", s.GetFromStorage}, {"indexes", s.Indexes}, {"recall", s.Recall}, {"eager-indexes", s.Eager}} {
+	}{{"no-progress", s.NoProgress}, {"lazy", s.Lazy}, {"list-storage", s.List}, {"no-stale-reads", s.NoStale}, {"get-from-storage", s.GetFromStorage}, {"indexes", s.Indexes}, {"recall", s.Recall}} {
 		if f.set {
 			out = append(out, f.name)
 		}

@@ -290,7 +290,7 @@ func TestAdaptKeepsNoSelector(t *testing.T) {
 func TestAdaptChangesNoAnswer(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		x := NewIndexes(Config{Prefix: "/pods/", Labels: []string{"l0"}, Adaptive: rapid.IntRange(-1, 3).Draw(rt, "most"), AdaptivePercent: 100})
-		x.adaptive.every = 1
+		x.adaptive.policy = policy{sampled: 1, payWithin: 3 * time.Second}
 		state := watchcache.New(watchcache.Config{WindowBytes: 1 << 30, Indexes: x.OfState()})
 		rv, present := uint64(1), map[string]bool{}
 		draw := func(what string, n int) int { return rapid.IntRange(0, n-1).Draw(rt, what) }

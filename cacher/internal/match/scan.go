@@ -41,7 +41,7 @@ func (x *Indexes) Scan(snapshot *watchcache.Snapshot, q *Query, from string, eno
 		if q.matchesInTurn(e) {
 			return yield(e)
 		}
-		if vain++; vain%x.adaptive.every == 0 {
+		if vain++; vain%x.adaptive.sampled == 0 {
 			blamed.add(x, q, e)
 		}
 		return true
@@ -69,7 +69,7 @@ func (x *Indexes) Scan(snapshot *watchcache.Snapshot, q *Query, from string, eno
 	if r.earned != nil && from == "" {
 		r.earned.saved.Add(max(0, int64(snapshot.Count(q.key, "")-scanned.Evaluated)))
 	}
-	if vain >= x.adaptive.every {
+	if vain >= x.adaptive.sampled {
 		x.countMissed(q, &blamed)
 	}
 	return scanned
