@@ -88,7 +88,7 @@ racing() {
 unraced() {
 	test_plain "without the race detector" ./integration/minimal ./integration/computed ./cacher/internal/listcache
 	test_plain "lists to the byte" -run 'AreTheSameToTheByte$|^TestCompressedLists' ./server
-	test_plain "allocations and heap" -run 'Allocations|Heap|ClonesNothing|NeverReading|^TestMemory$|^TestBurst$' ./watchcache ./cacher ./internal/heapsize ./storage/memory ./server
+	test_plain "allocations, heap and growth" -run 'Allocations|Heap|Linear$|ClonesNothing|NeverReading|^TestMemory$|^TestBurst$' ./watchcache ./cacher ./cacher/internal/match ./debug ./internal/heapsize ./storage/memory ./server
 	plain "fuzzing" hack/fuzz.sh 3s blind
 	test_plain "hostile clients" -C integration/hostile
 	test_plain "beside the shipped cacher" -C integration/beside -run '^(TestBeside|TestOptions|TestRowsAreRules)$'
