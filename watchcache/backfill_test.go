@@ -296,16 +296,18 @@ func TestBackfillOfEvictedEvents(t *testing.T) {
 	unpin()
 	s.Trim(int64(24 * time.Hour))
 	require.EqualValues(t, 19, s.Stats().OldestRV)
-	changes := func(through uint64) (all []watchcache.Change) {
-		for rv := uint64(8); rv <= through; rv++ {
+	changes := func(from, through uint64) (all []watchcache.Change) {
+		for rv := from + 1; rv <= through; rv++ {
 			all = append(all, modified("a", rv, "1"))
 		}
-		return all
+		return append(all, modified("a", 19, "1"))
 	}
 	before := map[string]*watchcache.Element{"a": element("a", 5, "0")}
-	_, err := s.Backfill(at(t, s, 19), 7, append(changes(17), modified("a", 19, "1")), before, int64(24*time.Hour))
-	require.ErrorIs(t, err, watchcache.ErrGap, "the source has lost an event that the state has seen")
-	_, err = s.Backfill(at(t, s, 19), 7, append(changes(18), modified("a", 19, "1")), before, int64(24*time.Hour))
+	for _, from := range []uint64{7, 10} {
+		_, err := s.Backfill(at(t, s, 19), from, changes(from, 17), before, int64(24*time.Hour))
+		require.ErrorIs(t, err, watchcache.ErrGap, "the source has lost an event that the state has seen")
+	}
+	_, err := s.Backfill(at(t, s, 19), 7, changes(7, 18), before, int64(24*time.Hour))
 	require.NoError(t, err)
 	events, _, err := since(s, position, 1)
 	require.NoError(t, err)
@@ -314,6 +316,32 @@ func TestBackfillOfEvictedEvents(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, beyond)
 	require.Equal(t, position-2, p)
+}
+
+// Backfill puts many events in front of many.
+func TestBackfillOfManyEvents(t *testing.T) {
+	config := remembering()
+	config.BackfillEvents = 1000
+	s := watchcache.New(config)
+	s.Replace([]*watchcache.Element{element("a", 1000, "0")}, 1000)
+	listed := s.Latest()
+	for rv := uint64(1001); rv <= 1100; rv++ {
+		apply(t, s, modified("a", rv, "1"))
+	}
+	changes := []watchcache.Change{added("a", 701, "0")}
+	for rv := uint64(702); rv <= 1000; rv++ {
+		changes = append(changes, modified("a", rv, "0"))
+	}
+	_, err := s.Backfill(listed, 700, changes, nil, 0)
+	require.NoError(t, err)
+	p, err := positionAfter(s, 700)
+	require.NoError(t, err)
+	events, _, err := since(s, p, 1000)
+	require.NoError(t, err)
+	require.Len(t, events, 400)
+	for i, e := range events {
+		require.Equal(t, uint64(701+i), e.RV)
+	}
 }
 
 // A reader that waits at the end of the window that a list has replaced is told, and

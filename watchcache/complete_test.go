@@ -19,9 +19,14 @@ func TestChangeAtAShownResourceVersion(t *testing.T) {
 	s.Replace([]*watchcache.Element{element("a", 1, "1")}, 1)
 	apply(t, s, modified("a", 5, "2"))
 	require.Equal(t, "a=2@5", contents(s.Latest()))
-	applyPart(t, s, added("b", 5, "1"))
+	s.PinSnapshot(at(t, s, 1))
+	s.PinSnapshot(s.Latest())
+	require.True(t, applyPart(t, s, added("b", 5, "1")).Event.Late)
 	require.Equal(t, "a=2@5 b=1@5", contents(s.Latest()))
 	require.Equal(t, "a=2@5 b=1@5", contents(at(t, s, 5)))
+	require.False(t, applyPart(t, s, modified("a", 6, "3")).Event.Late)
+	require.Equal(t, "a=2@5 b=1@5", contents(at(t, s, 5)), "a page of the version without the change was pinned")
+	require.True(t, s.HasSnapshot(1), "another version was forgotten")
 }
 
 // Readers of a source whose transactions write two keys at a time never see

@@ -38,7 +38,8 @@ func (d *driver) index() {
 	late := watchcache.Index{Name: "late", Values: indexes[0].Values}
 	_, err := d.state.AddIndex(late, -1)
 	d.require().ErrorIs(err, watchcache.ErrTooLarge)
-	bytes, err := d.state.AddIndex(late, 1<<40)
+	most, _ := d.state.AddIndex(late, -1)
+	bytes, err := d.state.AddIndex(late, most)
 	d.require().NoError(err)
 	d.require().Equal(d.state.IndexBytes("late"), bytes)
 }
@@ -362,6 +363,9 @@ func (d *driver) checkAt(rv uint64) {
 	default:
 		req.NoError(err)
 		req.Equal(rv, snapshot.RV())
+		if rv == m.shown {
+			req.Same(d.state.Latest(), snapshot)
+		}
 		d.checkSnapshot(snapshot, m.at(rv), m.after(rv))
 		again, err := d.state.At(rv)
 		req.NoError(err)

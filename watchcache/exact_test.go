@@ -157,4 +157,8 @@ func TestIndexKeepsPinnedSnapshots(t *testing.T) {
 	apply(t, s, modified("a", 4, "3"))
 	require.Greater(t, s.Stats().OldestRV, uint64(2))
 	require.Same(t, pinned, at(t, s, 2))
+	s.Compacted(2)
+	require.True(t, s.HasSnapshot(2))
+	s.Compacted(3)
+	require.False(t, s.HasSnapshot(2))
 }

@@ -36,7 +36,10 @@ func TestCount(t *testing.T) {
 // An earlier version has elements outside of a prefix that covers the latest one.
 func TestCountOfAnEarlierVersion(t *testing.T) {
 	s := watchcache.New(roomy)
+	require.False(t, s.Latest().Covers("/a/"), "there is no element")
 	s.Replace([]*watchcache.Element{element("/a/1", 1, "1"), element("/b/1", 1, "1")}, 1)
+	require.False(t, s.Latest().Covers("/a/"))
+	require.False(t, s.Latest().Covers("/b/"))
 	apply(t, s, deleted("/b/1", 2, "1"), modified("/a/1", 3, "1"))
 	require.True(t, s.Latest().Covers("/a/"))
 	earlier := at(t, s, 1)

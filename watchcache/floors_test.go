@@ -173,7 +173,17 @@ func TestFloors(t *testing.T) {
 	}
 	requirePosition(t, s, 4, &watchcache.Interest{}, false)
 	requirePosition(t, s, 4, &watchcache.Interest{Key: "/a"}, false) // gone, nobody knows since when
-	requirePosition(t, s, 13, &watchcache.Interest{Required: []watchcache.Requirement{{Floor: 7, Values: []string{"x"}}}}, false)
+	requirePosition(t, s, 13, &watchcache.Interest{Required: []watchcache.Requirement{{Floor: len(floorsByValueAndName), Values: []string{"x"}}}}, false)
+}
+
+// A reader of one object goes on from the version at which the object last changed.
+func TestFloorOfAKey(t *testing.T) {
+	s := quietState(t, 100, 1, added("/b", 4, "x"), added("/noisy", 5, "noisy"))
+	flush(t, s, noise(6, 10)...)
+	for rv := uint64(0); rv < 14; rv++ {
+		requirePosition(t, s, rv, &watchcache.Interest{Key: "/b"}, rv >= 4)
+		requirePosition(t, s, rv, &watchcache.Interest{}, false)
+	}
 }
 
 // The floors of more values than are remembered are those of the last ones; readers
@@ -184,19 +194,23 @@ func TestFloorsAreBounded(t *testing.T) {
 	for i := range 1000 {
 		changes = append(changes, added("/"+strconv.Itoa(i), uint64(i+2), fmt.Sprint("v", i)))
 	}
-	s := quietState(t, most, 1, changes...)
-	require.LessOrEqual(t, s.Stats().FloorValues, most+10, "with the ten names")
-	require.Positive(t, s.Stats().FloorBytes)
-	refused := 0
-	for i := range 990 {
-		floor, of := uint64(i+2), byValue(fmt.Sprint("v", i))
-		_, _, err := s.PositionFor(floor-1, of)
-		require.ErrorIs(t, err, watchcache.ErrExpired)
-		if _, _, err := s.PositionFor(floor, of); err != nil {
-			refused++
+	s := quietState(t, most, 1, changes[0])
+	for i := range changes[1:] {
+		flush(t, s, changes[i+1])
+		stats := s.Stats()
+		require.LessOrEqual(t, stats.FloorValues, most+10, "with the ten names")
+		require.Positive(t, stats.FloorValues)
+		require.LessOrEqual(t, stats.FloorBytes, int64(most+10)*80)
+		require.Positive(t, stats.FloorBytes)
+		for value := max(0, i-most/2+2); value <= i; value++ {
+			_, _, err := s.PositionFor(uint64(value+2), byValue(fmt.Sprint("v", value)))
+			require.NoError(t, err, "the value %d, when %d have left the window", value, i+1)
 		}
 	}
-	require.Less(t, refused, 990-most/4, "at least the last half of %d values is remembered", most)
+	for i := range 990 {
+		_, _, err := s.PositionFor(uint64(i+1), byValue(fmt.Sprint("v", i)))
+		require.ErrorIs(t, err, watchcache.ErrExpired)
+	}
 	_, _, err := s.PositionFor(2, byValue("none"))
 	require.ErrorIs(t, err, watchcache.ErrExpired, "it may be one of those that were forgotten")
 }

@@ -56,7 +56,10 @@ func TestKept(t *testing.T) {
 	require.Equal(t, whole, kept(first), "a snapshot keeps no more than it has")
 	require.Equal(t, whole+kept(second), kept(first, second))
 
+	superseded := s.Stats().Superseded
+	bytes := s.Stats().ObjectBytes
 	s.Replace(nil, rv)
+	require.Equal(t, superseded+bytes, s.Stats().Superseded)
 	require.Equal(t, whole, kept(first))
 }
 

@@ -3,11 +3,33 @@
 package watchcache
 
 import (
+	"strconv"
 	"testing"
 	"testing/synctest"
 
 	testify "github.com/stretchr/testify/assert" // the package has a function assert
 )
+
+// A version that is made of more events than are read at a time has none that came after the
+// snapshot that it is made of.
+func TestEarlierVersionBesideChanges(t *testing.T) {
+	s := New(Config{WindowBytes: 1 << 40})
+	s.Replace(nil, 1)
+	rv := uint64(1)
+	add := func(n int) {
+		for range n {
+			rv++
+			_, err := s.Apply(Change{Type: Added, Element: &Element{Key: strconv.FormatUint(rv, 10), RV: rv}, RV: rv, Whole: true})
+			testify.NoError(t, err)
+		}
+	}
+	add(overlayBatch + 100)
+	newest := s.Latest()
+	add(1000)
+	version, err := newest.earlier(5, newest.next-overlayBatch-96, s.Since, nil)
+	testify.NoError(t, err)
+	testify.Equal(t, 4, version.Len())
+}
 
 // If the reader that makes a version gives up or panics, one of the readers
 // that wait for the version makes it.

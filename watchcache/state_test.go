@@ -18,9 +18,11 @@ func TestDeleteWithoutPreviousIsRefused(t *testing.T) {
 	s.Replace(nil, 1)
 	_, err := s.Apply(deleted("a", 2, "1"))
 	require.ErrorIs(t, err, watchcache.ErrGap)
-	_, err = s.Apply(watchcache.Change{Type: 9, Element: element("a", 2, "1"), RV: 2})
-	require.ErrorIs(t, err, watchcache.ErrGap, "there is no such type of change")
 	apply(t, s, added("a", 3, "1"))
+	for _, kind := range []watchcache.EventType{0, watchcache.Deleted + 1} {
+		_, err = s.Apply(watchcache.Change{Type: kind, Element: element("a", 4, "1"), RV: 4})
+		require.ErrorIs(t, err, watchcache.ErrGap, "there is no such type of change")
+	}
 	e := apply(t, s, deleted("a", 4, "1")).Event
 	require.Equal(t, "2:DELETED a=1@4 was a=1@3", showEvent(e), "carries the deletion's resourceVersion")
 }

@@ -99,6 +99,19 @@ func TestWindowKeepsItsHistory(t *testing.T) {
 	require.Zero(t, c.state.Stats().WindowBytes)
 }
 
+// A window of exactly WindowBytes keeps its events.
+func TestWindowBytes(t *testing.T) {
+	c := newCounter(t, watchcache.Config{History: time.Hour, WindowBytes: 1 << 40})
+	c.apply(3)
+	bytes := c.state.Stats().WindowBytes
+	for most, evicted := range map[int64]int{bytes: 0, bytes - 1: 1} {
+		c := newCounter(t, watchcache.Config{History: time.Hour, WindowBytes: most})
+		c.apply(3)
+		c.dispatchAll()
+		require.Equal(t, evicted, c.state.Trim(0).Evicted)
+	}
+}
+
 // Regression 44: a ring that shrinks while it is part full, and wrapped,
 // keeps its events and never moves its start backwards.
 func TestShrinkingNeverMovesTheStartBack(t *testing.T) {
