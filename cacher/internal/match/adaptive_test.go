@@ -41,7 +41,7 @@ func newAdapted(most, percent int) *adapted {
 }
 
 func adaptedPod(i int, rv uint64) *watchcache.Element {
-	e := pod(fmt.Sprintf("%s/%05d", []string{"a", "b"}[i%2], i), rv, fmt.Sprintf("app=%d", i/10), fmt.Sprintf("tier=%d", i%2), fmt.Sprintf("pod=%d", i),
+	e := pod(fmt.Sprintf("%s/%05d", []string{"a", "b"}[i%2], i), rv, fmt.Sprintf("app=%d", i/10), fmt.Sprintf("tier=%d", i%2), fmt.Sprintf("pod=%d", i), fmt.Sprintf("zone=%d", i%50),
 		fmt.Sprintf("declared=%d", i%100), fmt.Sprintf("spec.nodeName=%d", i%50))
 	e.Size = 4000
 	return e
@@ -112,12 +112,82 @@ func TestAdaptBuildsNothing(t *testing.T) {
 			require.LessOrEqual(t, len(a.x.adaptive.mu.missed), maxMissed)
 		})
 	}
-	a := newAdapted(-1, 100)
-	for i := range 100 {
-		a.list(t, "/pods/", "app=7", "")
-		require.Empty(t, a.x.Adapt(a.state, time.Duration(i)*time.Second), "none may be built")
+	for _, most := range []int{-1, 0} {
+		a := newAdapted(most, 100)
+		for i := range 100 {
+			a.list(t, "/pods/", "app=7", "")
+			require.Empty(t, a.x.Adapt(a.state, time.Duration(i)*time.Second), "none may be built")
+		}
+		require.Empty(t, a.x.adaptive.mu.missed, "and nothing is counted")
 	}
-	require.Empty(t, a.x.adaptive.mu.missed, "and nothing is counted")
+}
+
+// The policy's limits.
+func TestPolicy(t *testing.T) {
+	p := policy{buildAt: 4, payWithin: payWithin}
+	index := func(name string, u usage) usage { u.name = name; return u }
+	names := func(all []usage) (names []string) {
+		for _, u := range all {
+			names = append(names, u.name)
+		}
+		return names
+	}
+	all := []usage{
+		index("pays", usage{saved: 11, cost: 10, age: payWithin, bytes: 30}),
+		index("does not pay", usage{saved: 10, cost: 10, age: payWithin, bytes: 30}),
+		index("is young", usage{saved: 0, cost: 10, age: payWithin - 1, bytes: 70}),
+		index("has no room", usage{saved: 11, cost: 10, age: payWithin, bytes: 1}),
+	}
+	keep, drop, renew, left := p.review(all, 100)
+	require.Equal(t, []string{"pays", "is young"}, names(keep))
+	require.Equal(t, []string{"does not pay", "has no room"}, names(drop))
+	require.Equal(t, []string{"pays"}, names(renew))
+	require.Zero(t, left)
+
+	require.Equal(t, []string{"old", "renewed"}, names(p.yielding([]usage{
+		index("saves as much", usage{saved: 10, age: fadeAfter}),
+		index("is new", usage{saved: 1, age: fadeAfter - 1}),
+		index("renewed", usage{saved: 1, before: 8}),
+		index("old", usage{saved: 1, age: fadeAfter}),
+	}, 10)))
+
+	missed := map[attribute]miss{{byLabel, "a"}: {elements: 20}, {byLabel, "b"}: {elements: 30}, {byLabel, "c"}: {elements: 40}}
+	none := func(attribute) bool { return false }
+	_, _, ok := p.wanted(missed, 10, none)
+	require.False(t, ok, "scans without it have cost as much as buildAt times an index")
+	wanted, most, ok := p.wanted(missed, 7, func(candidate attribute) bool { return candidate.name == "c" })
+	require.True(t, ok)
+	require.Equal(t, []any{"b", int64(30)}, []any{wanted.name, most})
+
+	stats := watchcache.Stats{Objects: 10, Start: 100, Next: 105}
+	require.Equal(t, int64(10*costOfElement+5*costOfEvent), costOf(stats, 0))
+	require.Equal(t, int64(10*costOfElement+2*costOfEvent), costOf(stats, 103))
+}
+
+// What a read misses is counted by the attributes that it fails, and that have no index; half of
+// it is forgotten in a minute.
+func TestMissedIndexes(t *testing.T) {
+	a := newAdapted(8, 100)
+	require.Len(t, a.missed(t, "app=1", 0), 1)
+	long := strings.Repeat("x", maxMissedName)
+	q := ask(t, "/pods/", "tier=1,zone=1,declared=1,app=1", long+"=1,"+long+"x=1")
+	var b blame
+	for i, e := range q.equalities {
+		if e.name != "tier" {
+			b[i] = 100
+		}
+	}
+	a.x.countMissed(&q, &b)
+	want := map[attribute]miss{{byLabel, "zone"}: {1, 100}, {byField, long}: {1, 100}}
+	require.Equal(t, want, a.x.adaptive.mu.missed)
+	a.x.countMissed(&q, &b)
+	stats := watchcache.Stats{Objects: adaptedPods, Start: 100, Next: 120}
+	for _, now := range []time.Duration{fadeAfter - 1, fadeAfter, 2*fadeAfter - 1} {
+		_, _, ok := a.x.adaptive.takeWanted(stats, now)
+		require.False(t, ok)
+		require.Equal(t, now >= fadeAfter, a.x.adaptive.mu.missed[attribute{byLabel, "zone"}] == miss{1, 100}, "after %v", now)
+	}
+	require.Equal(t, watchcache.Position(110), a.x.adaptive.next)
 }
 
 // missed has an index built for a label.
@@ -164,7 +234,9 @@ func TestAdaptIsBounded(t *testing.T) {
 	for i, label := range []string{"app=1", "tier=3", "pod=7"} {
 		require.Len(t, a.missed(t, label, 0), min(1, 2-i), label)
 	}
-	require.Equal(t, []string{"l:app", "l:tier"}, a.x.Adaptive())
+	for range 10 {
+		require.Equal(t, []string{"l:app", "l:tier"}, a.x.Adaptive())
+	}
 
 	a = newAdapted(8, 1) // 40 bytes of 4,320 for each
 	require.NoError(t, a.missed(t, "app=1", 0)[0].Err)
@@ -230,7 +302,10 @@ func TestAdaptMakesRoom(t *testing.T) {
 	for name, test := range map[string]struct {
 		most, percent int
 		seldom        []string
-	}{"number": {2, 100, []string{"none=1", "no=1"}}, "size": {8, 1, []string{"pod=1"}}} {
+	}{
+		"number": {2, 100, []string{"none=1", "no=1"}}, "size": {8, 1, []string{"pod=1"}},
+		"size, among several": {8, 2, []string{"pod=1", "tier=9", "zone=99"}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			a := newAdapted(test.most, test.percent)
 			for _, label := range test.seldom {
@@ -260,9 +335,14 @@ func TestAdaptKeepsWhatSavesMost(t *testing.T) {
 	for range 100 {
 		a.list(t, "/pods/", "app=7", "")
 	}
+	index := (*a.x.adaptive.earned.Load())[attribute{byLabel, "app"}]
+	require.EqualValues(t, 100*(adaptedPods-10), index.saved.Load())
 	require.Len(t, a.missed(t, "pod=7", payWithin-time.Second), 1)
 	a.list(t, "/pods/", "pod=7", "")
 	require.Empty(t, a.x.Adapt(a.state, payWithin))
+	for range 10 {
+		require.Equal(t, "app", a.x.adaptive.usages(a.state, a.state.Stats(), payWithin)[0].name)
+	}
 	var small []*watchcache.Element
 	for i := range adaptedPods {
 		e := adaptedPod(i, 2)

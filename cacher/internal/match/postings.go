@@ -193,7 +193,7 @@ func (p *Postings) Trim() {
 func (p *Postings) trimLocked() {
 	oldest := p.state.Stats().Oldest
 	for at, of := range p.mu.of {
-		if of.next < oldest || of.first > oldest || oldest-of.first > (of.next-of.first)/2 {
+		if of.first > oldest || oldest-of.first > (of.next-of.first)/2 {
 			delete(p.mu.of, at)
 		}
 	}

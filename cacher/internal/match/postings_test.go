@@ -126,18 +126,24 @@ func eventsFrom(t require.TestingT, s *watchcache.State, from watchcache.Positio
 	return events
 }
 
-// Postings are made when they are needed, and let go when the window has moved past them.
-func TestPostingsAreMadeOnDemand(t *testing.T) {
-	x := podIndexes()
-	state := watchcache.New(watchcache.Config{History: time.Hour, WindowBytes: 1 << 40, Indexes: x.OfState()})
+// newChanges returns a state with n events of which each tenth has the label app=7, all dispatched.
+func newChanges(t *testing.T, x *Indexes, n int) *watchcache.State {
+	state := watchcache.New(watchcache.Config{History: time.Hour, WindowBytes: 1 << 40, BackfillEvents: 1 << 20, Indexes: x.OfState()})
 	state.Replace(nil, 1)
-	const events = 1000
-	for i := range events {
+	for i := range n {
 		rv := uint64(2 + i)
 		_, err := state.Apply(watchcache.Change{Type: watchcache.Added, Element: pod(fmt.Sprintf("a/%d", i), rv, fmt.Sprintf("app=%d", i%10)), RV: rv, Received: int64(rv), Whole: true})
 		require.NoError(t, err)
 	}
 	state.Dispatched(state.Stats().Next)
+	return state
+}
+
+// Postings are made when they are needed, and let go when the window has moved past them.
+func TestPostingsAreMadeOnDemand(t *testing.T) {
+	x := podIndexes()
+	const events = 1000
+	state := newChanges(t, x, events)
 	q := ask(t, "/pods/", "app=7", "")
 	postings, first := NewPostings(x, state), state.Stats().Oldest
 	var found [10]*watchcache.Event
@@ -159,8 +165,7 @@ func TestPostingsAreMadeOnDemand(t *testing.T) {
 	require.Equal(t, state.Stats().Next, to)
 	require.Equal(t, int64(events*12+10*80), postings.Bytes())
 	postings.Trim()
-	_, _, ok = postings.Events(&q, first, found[:])
-	require.True(t, ok, "postings of the whole window were forgotten")
+	require.Equal(t, int64(events*12+10*80), postings.Bytes(), "postings of the whole window were forgotten")
 
 	n, to, ok = postings.Events(&q, first, found[:3])
 	require.True(t, ok)
@@ -178,6 +183,16 @@ func TestPostingsAreMadeOnDemand(t *testing.T) {
 		postings.Events(&other, first, found[:])
 	}
 	require.LessOrEqual(t, len(postings.mu.of), maxPostings)
+
+	for forget, keep := range map[int]bool{events/2 - 10: true, events/2 + 10: false} {
+		of := newChanges(t, x, events)
+		p := NewPostings(x, of)
+		_, _, ok := p.Events(&q, of.Stats().Oldest, found[:])
+		require.True(t, ok)
+		of.Trim(int64(time.Hour) + 2 + int64(forget))
+		p.Trim()
+		require.Equal(t, keep, p.Bytes() > 0, "after %d of %d events have left the window", forget, events)
+	}
 
 	state.Trim(int64(3 * time.Hour))
 	require.Equal(t, state.Stats().Next, state.Stats().Oldest, "the window is not empty")

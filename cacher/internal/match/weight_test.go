@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
@@ -42,6 +44,53 @@ func TestWeight(t *testing.T) {
 	}
 	q := ask(t, "/pods/", numbered("a%d", 20, ","), numbered("f%d=1", 7, ","))
 	assert.Equal(t, 27, Requirements(&q.predicate), "the requirements of a request")
+	assert.Zero(t, Requirements(&storage.SelectionPredicate{}))
+	shard := storage.SelectionPredicate{ShardSelector: half{}}
+	assert.Equal(t, 1, Requirements(&shard))
+	q = NewQuery("/pods/", true, shard)
+	name := q.Name()
+	name.shards = strings.Repeat("x", 64_000)
+	assert.Equal(t, 1001, NewGroups[int](podIndexes()).Join(name, q).weight)
+}
+
+// Groups of exactly the weights at which others are treated differently leave nothing.
+func TestWeightsAtTheLimits(t *testing.T) {
+	for _, weight := range []int{large, heavy} {
+		all := NewGroups[int](podIndexes())
+		join := func() *Group[int] {
+			q := ask(t, "/pods/", "a notin ("+numbered("v%d", weight-1-weight/16, ",")+")", numbered("f%d!=1", weight/16, ","))
+			name := q.Name()
+			name.Label, name.Field = "label", "field"
+			return all.Join(name, q)
+		}
+		first := join()
+		require.Equal(t, weight, first.weight)
+		require.Same(t, first, join(), "queries of this weight share a group")
+		require.True(t, all.File(first))
+		all.Unfile(first)
+		assert.Zero(t, all.dispatched)
+		all.Leave(first)
+		all.Leave(first)
+		assert.Empty(t, all.byName)
+	}
+}
+
+// Small queries never wait for large ones.
+func TestSmallQueriesTakeNoTurn(t *testing.T) {
+	turn <- struct{}{}
+	defer func() { <-turn }()
+	q := ask(t, "/pods/", "app=1", "")
+	done := make(chan struct{})
+	go func() {
+		q.matchesInTurn(pod("a/one", 1))
+		NewGroups[int](podIndexes()).Join(q.Name(), q).Outcomes(make([]Outcome, 1), []*watchcache.Event{{RV: 1, Type: watchcache.Added, Element: pod("a/one", 1)}}, 0, nil)
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Fatal("a small query waits for the turn of a large one")
+	}
 }
 
 // Large queries are filed while there is room for them, one group of many watchers once; small
