@@ -10,10 +10,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
-	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 	"github.com/kube-watchcache/watchcache/storage/etcd3"
 )
 
@@ -79,7 +80,9 @@ func (m manyReads) measure(ctx context.Context, c *crowded, sub subject) (_ []fl
 		}
 		config := storagebackend.NewDefaultConfig("/registry", c.codec)
 		config.Transport.ServerList = c.etcd.Endpoints()
-		s, end, err := factory.Create(*config.ForResource(r.name), newPod, newPodList, r.prefix)
+		s, end, err := decoration.Open(generic.NewRawStorage, decoration.Request{
+			Config: config.ForResource(r.name), NewFunc: newPod, NewListFunc: newPodList, ResourcePrefix: r.prefix,
+		})
 		if err == nil {
 			clients = append(clients, end)
 		}

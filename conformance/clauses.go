@@ -25,7 +25,7 @@ type storeClause struct {
 
 // onBoth returns the clauses that hold with a cacher and without.
 func onBoth(store storeOf) (out []clause) {
-	for _, c := range slices.Concat(eventClauses, watchClauses, selectionClauses, versionClauses, writeClauses, concurrentClauses) {
+	for _, c := range slices.Concat(eventClauses, watchClauses, selectionClauses, versionClauses, writeClauses, onceClauses, concurrentClauses) {
 		out = append(out, clause{name: c.name, rule: c.rule, needs: c.needs, races: c.races, run: func(t *testing.T, f *fixture) {
 			c.run(t, f, store(t, f))
 		}})

@@ -110,7 +110,7 @@ func writeSuites() []suite {
 
 func readSuites() []suite {
 	return []suite{
-		plain("RunTestGet", storagetesting.RunTestGet, impatient),
+		{name: "RunTestGet", raw: true, cached: true, configure: []func(*cacher.Config){impatient}, run: runTestGet},
 		{
 			name: "RunTestConsistentList", raw: true, cached: true, needs: touch,
 			run: func(ctx context.Context, t *testing.T, f *fixture, s storage.Interface) {
@@ -190,7 +190,7 @@ func watchSuites() []suite {
 		plain("RunTestDelayedWatchDelivery", storagetesting.RunTestDelayedWatchDelivery),
 		plain("RunTestWatchContextCancel", storagetesting.RunTestWatchContextCancel),
 		plain("RunTestWatcherTimeout", storagetesting.RunTestWatcherTimeout),
-		plain("RunTestWatchDeleteEventObjectHaveLatestRV", storagetesting.RunTestWatchDeleteEventObjectHaveLatestRV),
+		{name: "RunTestWatchDeleteEventObjectHaveLatestRV", raw: true, cached: true, run: runTestWatchDeleteEventObjectHaveLatestRV},
 		plain("RunTestClusterScopedWatch", storagetesting.RunTestClusterScopedWatch, clusterScoped),
 		plain("RunTestNamespaceScopedWatch", storagetesting.RunTestNamespaceScopedWatch),
 		plain("RunSendInitialEventsBackwardCompatibility", storagetesting.RunSendInitialEventsBackwardCompatibility),

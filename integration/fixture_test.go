@@ -204,8 +204,7 @@ func (f *fixture) newStore(t *testing.T, need setup, transformer value.Transform
 	if need.corruptible {
 		decoder = etcd3.WithCorruptObjErrorHandlingDecoder(decoder)
 	}
-	s, err := etcd3.New(f.client, f.compactor, f.codec, poddata.New, poddata.NewList, f.keys, podPrefix, pods,
-		transformer, etcd3.NewDefaultLeaseManagerConfig(), decoder, versioner)
+	s, err := f.openStorage(transformer, decoder, versioner)
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	if need.corruptible {

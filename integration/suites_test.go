@@ -141,7 +141,7 @@ func deleteOfUnreadable(t *testing.T, f *fixture) {
 }
 
 var readSuites = []suite{
-	plain("RunTestGet", storagetesting.RunTestGet),
+	{function: "RunTestGet", run: runTestGet},
 	{
 		// The suite looks at the keys that etcd is asked for.
 		function: "RunTestList", needs: setup{keys: "/registry"},
@@ -239,7 +239,7 @@ var watchSuites = []suite{
 	},
 	plain("RunTestWatchContextCancel", storagetesting.RunTestWatchContextCancel),
 	plain("RunTestWatcherTimeout", storagetesting.RunTestWatcherTimeout),
-	plain("RunTestWatchDeleteEventObjectHaveLatestRV", storagetesting.RunTestWatchDeleteEventObjectHaveLatestRV),
+	{function: "RunTestWatchDeleteEventObjectHaveLatestRV", run: runTestWatchDeleteEventObjectHaveLatestRV},
 	plain("RunTestWatchInitializationSignal", storagetesting.RunTestWatchInitializationSignal),
 	{function: "RunOptionalTestProgressNotify", needs: configured(frequentBookmarks), run: func(t *testing.T, f *fixture) {
 		storagetesting.RunOptionalTestProgressNotify(f.ctx, t, f.cacher, f.increase)

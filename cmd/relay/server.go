@@ -31,6 +31,7 @@ import (
 	"k8s.io/kube-openapi/pkg/common"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 	watchcache "github.com/kube-watchcache/watchcache/server"
 	"github.com/kube-watchcache/watchcache/storage/upstream"
 )
@@ -132,7 +133,7 @@ func (s *server) configure(o *options, codecs serializer.CodecFactory) (*generic
 	}
 	config.BuildHandlerChainFunc = front.chain
 	config.RESTOptionsGetter = getter{s, codecs}
-	return config, watchcache.Install(config, cacher.WithRawStorage(s.rawStorage), cacher.WithOptions(o.cache))
+	return config, watchcache.Install(config, cacher.WithRawStorage(decoration.AsRaw(s.rawStorage)), cacher.WithOptions(o.cache))
 }
 
 // find returns the resource that is served under the name and version, nil if none is.
@@ -143,9 +144,9 @@ func (s *server) find(name schema.GroupVersionResource) *resource {
 	return nil
 }
 
-// rawStorage is a cacher.RawStorageFunc. It is called for resources that are served.
-func (s *server) rawStorage(config *storagebackend.ConfigForResource, newObject, newList func() runtime.Object, prefix string) (storage.Interface, factory.DestroyFunc, error) {
-	return s.resources[config.GroupResource].store.RawStorage(config, newObject, newList, prefix)
+// rawStorage opens the storage under a cache. It is called for resources that are served.
+func (s *server) rawStorage(r decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
+	return decoration.Open(s.resources[r.Config.GroupResource].store.RawStorage, r)
 }
 
 // getter implements generic.RESTOptionsGetter.

@@ -27,7 +27,15 @@ import (
 )
 
 // held are the minors beside that of go.mod.
-var held = []minor{{tag: "k8s36", kubernetes: "v0.36.0"}}
+var held = []minor{
+	{tag: "k8s36", kubernetes: "v0.36.0", without: olderLack},
+	{
+		tag: "k8s38", kubernetes: "v0.38.0-beta.0", newer: true, begun: true, toolchain: "go1.27.0",
+		imports: map[string]string{"sigs.k8s.io/structured-merge-diff/v6": "sigs.k8s.io/structured-merge-diff/v7"},
+		// The newest that the module proxy serves.
+		replace: []string{"sigs.k8s.io/structured-merge-diff/v7=sigs.k8s.io/structured-merge-diff/v7@v7.0.0"},
+	},
+}
 
 // raised is that of go.mod, with the dependencies of current.mod.
 var raised = minor{tag: "current", kubernetes: "of current.mod"}
@@ -36,6 +44,27 @@ var raised = minor{tag: "current", kubernetes: "of current.mod"}
 type minor struct {
 	tag        string // the build tag, and the name of modfile and sums
 	kubernetes string // of the modules of k8s.io that go.mod requires in its own minor
+	// newer is true of a minor above that of go.mod. Its dependencies are raised as
+	// Kubernetes requires it.
+	newer bool
+	// begun is true of a minor that does not compile as a whole yet: only -minor chooses it.
+	begun bool
+	// toolchain is the version of Go that the minor needs, if go.mod's is too old.
+	toolchain string
+	// without lists the folders that the minor does not have.
+	without []string
+	// imports maps modules to the ones that take their place in import paths.
+	imports map[string]string
+	replace []string // of the modfile, as go mod edit takes it
+}
+
+// environment returns the environment of the go commands for the minor.
+func (m minor) environment() []string {
+	env := os.Environ()
+	if m.toolchain != "" {
+		env = append(env, "GOTOOLCHAIN="+m.toolchain)
+	}
+	return env
 }
 
 func (m minor) modfile() string { return filepath.Join("hack", "versions", m.tag+".mod") }
@@ -43,16 +72,26 @@ func (m minor) sums() string    { return filepath.Join("hack", "versions", m.tag
 
 // goTool runs a go command for the minor, with its tag and its requirements.
 func (m minor) goTool(args ...string) error {
-	cmd := exec.Command("go", m.flagged(args)...)
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	flags, err := m.flags()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command("go", slices.Concat(args[:1], flags, args[1:])...)
+	cmd.Env, cmd.Stdout, cmd.Stderr = m.environment(), os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("go %s: %w", args[0], err)
 	}
 	return nil
 }
 
-func (m minor) flagged(args []string) []string {
-	return slices.Concat(args[:1], []string{"-tags=" + m.tag, "-mod=readonly", "-modfile=" + m.modfile()}, args[1:])
+// flags returns the flags that make a go command read the checkout as the minor has it.
+func (m minor) flags() ([]string, error) {
+	flags := []string{"-tags=" + m.tag, "-mod=readonly", "-modfile=" + m.modfile()}
+	if len(m.imports) == 0 {
+		return flags, nil
+	}
+	overlay, err := m.overlay("bin/_" + m.tag) // the underscore keeps it out of ./...
+	return append(flags, "-overlay="+overlay), err
 }
 
 func main() {
@@ -89,7 +128,7 @@ func chosen(only, command string) (out []minor, err error) {
 		all = append(slices.Clone(held), raised)
 	}
 	for _, m := range all {
-		if only == "" || only == m.tag {
+		if (only == "" && !m.begun) || only == m.tag {
 			out = append(out, m)
 		}
 	}
@@ -112,7 +151,7 @@ func (m minor) do(command string, args []string) error {
 	case "build":
 		return m.build()
 	case "check":
-		if m != raised {
+		if m.tag != raised.tag {
 			if err := m.requirements(); err != nil {
 				return err
 			}
@@ -139,13 +178,16 @@ func (m minor) do(command string, args []string) error {
 // go vet, for which all of Kubernetes is compiled again, takes minutes.
 func (m minor) typecheck(packages []string) error {
 	tool := exec.Command("go", "build", "-C", "hack/tools", "-o", "../../bin/typecheck", "./typecheck")
-	tool.Stderr = os.Stderr
+	tool.Env, tool.Stderr = m.environment(), os.Stderr
 	if err := tool.Run(); err != nil {
 		return fmt.Errorf("hack/tools/typecheck: %w", err)
 	}
-	flags := m.flagged([]string{"check"})[1:]
+	flags, err := m.flags()
+	if err != nil {
+		return err
+	}
 	check := exec.Command("bin/typecheck", append([]string{strings.Join(flags, " ")}, packages...)...)
-	check.Env = append(os.Environ(), "CGO_ENABLED=0")
+	check.Env = append(m.environment(), "CGO_ENABLED=0")
 	check.Stdout, check.Stderr = os.Stdout, os.Stderr
 	if err := check.Run(); err != nil {
 		return fmt.Errorf("packages and tests: %w", err)
@@ -172,22 +214,28 @@ func (m minor) build() error {
 
 const module = "github.com/kube-watchcache/watchcache"
 
-// leftOut are the folders that an older minor does not have: code that the generators
+// olderLack are the folders that an older minor does not have: code that the generators
 // of the newest Kubernetes have written for its client-go, what needs this code, and the relay,
 // which is a program of its own.
-var leftOut = []string{
+var olderLack = []string{
 	"bench/", "integration/", "storage/upstream/", "cmd/relay/",
 	"examples/apiserver/pkg/generated/clientset/", "examples/apiserver/pkg/generated/informers/", "examples/apiserver/pkg/generated/listers/",
 }
 
 // packages returns the packages of the module that the minor holds.
 func (m minor) packages() ([]string, error) {
-	listed, err := output("go", m.flagged([]string{"list", "-find", "./..."})...)
+	flags, err := m.flags()
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(strings.Fields(listed), func(p string) bool {
-		return inAny(strings.TrimPrefix(p, module+"/")+"/", leftOut)
+	list := exec.Command("go", slices.Concat([]string{"list", "-find"}, flags, []string{"./..."})...)
+	list.Env, list.Stderr = m.environment(), os.Stderr
+	listed, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	return slices.DeleteFunc(strings.Fields(string(listed)), func(p string) bool {
+		return inAny(strings.TrimPrefix(p, module+"/")+"/", m.without)
 	}), nil
 }
 

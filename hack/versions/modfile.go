@@ -75,6 +75,9 @@ func (m minor) compare(ours, theirs []requirement) (problems []string) {
 		case staged(r, newest):
 			want = m.kubernetes
 		}
+		if m.newer && !staged(r, newest) {
+			continue // the newer Kubernetes requires it in a newer version
+		}
 		if got, ok := versions[r.Path]; got != want && (ok || staged(r, newest)) {
 			problems = append(problems, fmt.Sprintf("%s is %q: want %s", r.Path, got, want))
 		}
@@ -113,7 +116,16 @@ func (m minor) tidy() error {
 	if err != nil {
 		return err
 	}
-	newest, edits := kubernetesOf(all), []string{"mod", "edit"}
+	newest := kubernetesOf(all)
+	edits, tidied := []string{"mod", "edit"}, []string{"mod", "tidy"}
+	if m.newer {
+		// -e: not every module that tests of Kubernetes' need is published with a beta.
+		tidied = append(tidied, "-e")
+		edits = append(edits, "-go="+strings.TrimPrefix(m.toolchain, "go"))
+		for _, r := range m.replace {
+			edits = append(edits, "-replace="+r)
+		}
+	}
 	for _, r := range all {
 		switch {
 		case !r.Indirect && staged(r, newest):
@@ -122,10 +134,10 @@ func (m minor) tidy() error {
 			edits = append(edits, "-droprequire="+r.Path)
 		}
 	}
-	for _, args := range [][]string{edits, {"mod", "tidy"}} {
+	for _, args := range [][]string{edits, tidied} {
 		cmd := exec.Command("go", args...)
 		cmd.Dir, cmd.Stdout, cmd.Stderr = tree, os.Stdout, os.Stderr
-		cmd.Env = append(os.Environ(), "GOWORK=off")
+		cmd.Env = append(m.environment(), "GOWORK=off")
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("go %s in the tree of a release: %w", strings.Join(args[:2], " "), err)
 		}

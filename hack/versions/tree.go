@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"go/build/constraint"
 	"os"
@@ -26,7 +27,7 @@ func (m minor) tree(root, into string) error {
 		return err
 	}
 	files := strings.FieldsFunc(listed, func(r rune) bool { return r == 0 })
-	inner := append([]string{"hack/versions/", "hack/arrows/", "hack/release_test.go"}, leftOut...)
+	inner := append([]string{"hack/versions/", "hack/arrows/", "hack/release_test.go"}, m.without...)
 	for _, f := range files {
 		if path.Base(f) == "go.mod" && f != "go.mod" {
 			inner = append(inner, path.Dir(f)+"/")
@@ -116,13 +117,61 @@ func (m minor) choose(source []byte) (out []byte, has bool, err error) {
 		}
 		switch expr.String() {
 		case m.tag:
-			return append(bytes.Clone(before), bytes.TrimPrefix(after, []byte("\n"))...), true, nil
+			return m.reimported(append(bytes.Clone(before), bytes.TrimPrefix(after, []byte("\n"))...)), true, nil
 		case "!" + m.tag:
 			return nil, false, nil
 		}
 		return nil, false, fmt.Errorf("%s: want %s or !%s alone", line, m.tag, m.tag)
 	}
-	return source, true, nil
+	return m.reimported(source), true, nil
+}
+
+// reimported returns a source file with the import paths of the minor.
+func (m minor) reimported(source []byte) []byte {
+	for from, to := range m.imports {
+		source = bytes.ReplaceAll(source, []byte(`"`+from+`/`), []byte(`"`+to+`/`))
+	}
+	return source
+}
+
+// overlay writes the files whose import paths differ in the minor into a folder, and
+// returns the file that go build's -overlay takes.
+func (m minor) overlay(folder string) (string, error) {
+	listed, err := git(".", nil, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.go")
+	if err != nil {
+		return "", err
+	}
+	root, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	replace := map[string]string{}
+	for _, f := range strings.FieldsFunc(listed, func(r rune) bool { return r == 0 }) {
+		source, err := os.ReadFile(filepath.FromSlash(f))
+		if os.IsNotExist(err) {
+			continue // deleted, and not committed yet
+		} else if err != nil {
+			return "", err
+		}
+		changed := m.reimported(source)
+		if bytes.Equal(source, changed) {
+			continue
+		}
+		to := filepath.Join(root, folder, filepath.FromSlash(f))
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(to, changed, 0o600); err != nil {
+			return "", err
+		}
+		replace[filepath.Join(root, filepath.FromSlash(f))] = to
+	}
+	content, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(root, folder, "overlay.json")
+	return file, os.WriteFile(file, content, 0o600)
 }
 
 func mentions(expr constraint.Expr, tag string) (found bool) {

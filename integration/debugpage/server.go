@@ -42,6 +42,7 @@ import (
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/generated/openapi"
 	registry "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/registry/device"
 	"github.com/kube-watchcache/watchcache/integration/internal/authority"
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 	"github.com/kube-watchcache/watchcache/internal/memstore"
 	"github.com/kube-watchcache/watchcache/server"
 )
@@ -128,9 +129,9 @@ func (s *Server) build(listener net.Listener, options []cacher.Option) (*generic
 	if err := s.protect(listener, &config.Config); err != nil {
 		return nil, err
 	}
-	raw := func(*storagebackend.ConfigForResource, func() runtime.Object, func() runtime.Object, string) (storage.Interface, factory.DestroyFunc, error) {
+	raw := decoration.AsRaw(func(decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
 		return s.Store, func() {}, nil
-	}
+	})
 	if err := server.Install(&config.Config, append([]cacher.Option{cacher.WithRawStorage(raw)}, options...)...); err != nil {
 		return nil, err
 	}

@@ -10,12 +10,11 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 	"github.com/kube-watchcache/watchcache/storage/etcd3"
 )
 
@@ -47,9 +46,9 @@ type faultyStorage struct {
 	late atomic.Bool
 }
 
-// openFaulty is a cacher.RawStorageFunc for one resource.
-func openFaulty(config *storagebackend.ConfigForResource, newFunc, newListFunc func() runtime.Object, prefix string) (storage.Interface, factory.DestroyFunc, error) {
-	settings, err := etcd3.ConfigFrom(config.Config)
+// openFaulty opens the storage of one resource.
+func openFaulty(r decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
+	settings, err := etcd3.ConfigFrom(r.Config.Config)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -58,7 +57,7 @@ func openFaulty(config *storagebackend.ConfigForResource, newFunc, newListFunc f
 	if err != nil {
 		return nil, nil, err
 	}
-	raw, destroy, err := backend.RawStorage(config, newFunc, newListFunc, prefix)
+	raw, destroy, err := decoration.Open(backend.RawStorage, r)
 	if err != nil {
 		return nil, nil, err
 	}

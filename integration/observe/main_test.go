@@ -18,6 +18,7 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/dashboards"
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/server"
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 )
 
 // patience bounds every wait for what must come.
@@ -38,7 +39,7 @@ func TestMain(m *testing.M) {
 	switch os.Getenv(serverVariable) {
 	case "":
 	case faultyServer:
-		os.Exit(end(serve(cacher.WithRawStorage(openFaulty))))
+		os.Exit(end(serve(cacher.WithRawStorage(decoration.AsRaw(openFaulty)))))
 	default:
 		os.Exit(end(serve()))
 	}

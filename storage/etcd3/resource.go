@@ -50,6 +50,9 @@ type ResourceConfig struct {
 	// LeaseManagerConfig configures how objects with a time to live share leases.
 	// Zero means k8s.io/apiserver's defaults.
 	LeaseManagerConfig apietcd3.LeaseManagerConfig
+
+	// reverseKeyFunc is set by RawStorage from Kubernetes 1.38.
+	reverseKeyFunc func(key string) (name, namespace string, err error)
 }
 
 // Validate reports every field that can't be used, by name and value, in one
@@ -95,31 +98,19 @@ func (b *Backend) Storage(c ResourceConfig) (storage.Interface, error) {
 	return s, nil
 }
 
-// RawStorage is Storage for an API server, with the signature of
-// generic.NewRawStorage and a resource's prefix: pass it to the cacher's
-// WithRawStorage. RawStorage uses Prefix, Codec, Transformer, GroupResource and
-// LeaseManagerConfig of cfg. An empty Prefix means the prefix that the Backend
-// was opened with, and no prefix if it was opened with none; DefaultPrefix does
-// not apply, because the prefix of an API server is empty only if somebody set
-// it so. If cfg names servers or a storage type, they must be the Backend's;
-// everything else, compaction included, is as the Backend was opened. The
-// DestroyFunc closes the store, not the Backend.
-func (b *Backend) RawStorage(cfg *storagebackend.ConfigForResource, newFunc, newListFunc func() runtime.Object, resourcePrefix string) (storage.Interface, factory.DestroyFunc, error) {
+// rawStorage opens a resource with the settings of an API server's storage configuration.
+func (b *Backend) rawStorage(cfg *storagebackend.ConfigForResource, c ResourceConfig) (storage.Interface, factory.DestroyFunc, error) {
 	if cfg == nil {
 		return nil, nil, errors.New("etcd3: the storage configuration is nil")
 	}
 	if err := b.sameEtcd(cfg); err != nil {
 		return nil, nil, fmt.Errorf("etcd3: %s: %w", cfg.GroupResource, err)
 	}
-	s, err := b.open(cmp.Or(cfg.Prefix, b.givenPrefix), ResourceConfig{
-		GroupResource:      cfg.GroupResource,
-		ResourcePrefix:     resourcePrefix,
-		Codec:              cfg.Codec,
-		NewFunc:            newFunc,
-		NewListFunc:        newListFunc,
-		Transformer:        cfg.Transformer,
-		LeaseManagerConfig: cfg.LeaseManagerConfig,
-	})
+	c.GroupResource = cfg.GroupResource
+	c.Codec = cfg.Codec
+	c.Transformer = cfg.Transformer
+	c.LeaseManagerConfig = cfg.LeaseManagerConfig
+	s, err := b.open(cmp.Or(cfg.Prefix, b.givenPrefix), c)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -166,8 +157,7 @@ func (b *Backend) open(prefix string, c ResourceConfig) (*store, error) {
 	if b.mu.closed {
 		return nil, fmt.Errorf("etcd3: %s: the backend is %w", c.GroupResource, ErrClosed)
 	}
-	raw, err := apietcd3.New(b.client, b.compactor, watchedCodec{c.Codec}, c.NewFunc, c.NewListFunc, prefix, c.ResourcePrefix,
-		c.GroupResource, watched, c.LeaseManagerConfig, decoder, versioner)
+	raw, err := b.newRaw(&c, prefix, watched, decoder, versioner)
 	if err != nil {
 		return nil, fmt.Errorf("etcd3: %s: %w", c.GroupResource, err)
 	}

@@ -48,8 +48,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/storage/storagebackend"
-	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 
 	"github.com/kube-watchcache/watchcache/internal/mvcc"
 )
@@ -150,13 +148,13 @@ func (c Config) validate(now time.Time) error {
 	return errors.Join(problems...)
 }
 
-// RawStorage returns s as the storage below a Cacher: it is a cacher.RawStorageFunc, for the
-// one resource and prefix that the Store is for.
-func (s *Store) RawStorage(config *storagebackend.ConfigForResource, _, _ func() runtime.Object, resourcePrefix string) (storage.Interface, factory.DestroyFunc, error) {
-	if prefix := strings.TrimSuffix(resourcePrefix, "/") + "/"; config.GroupResource != s.config.GroupResource || prefix != s.config.ResourcePrefix {
-		return nil, nil, fmt.Errorf("%s at %q: the Store is for %s at %q", config.GroupResource, prefix, s.config.GroupResource, s.config.ResourcePrefix)
+// serves fails for a resource or prefix that is not the Store's.
+func (s *Store) serves(resource schema.GroupResource, resourcePrefix string) error {
+	prefix := strings.TrimSuffix(resourcePrefix, "/") + "/"
+	if resource == s.config.GroupResource && prefix == s.config.ResourcePrefix {
+		return nil
 	}
-	return s, func() {}, nil
+	return fmt.Errorf("%s at %q: the Store is for %s at %q", resource, prefix, s.config.GroupResource, s.config.ResourcePrefix)
 }
 
 // Upsert creates or replaces an object. The Store keeps a copy: the caller may go on

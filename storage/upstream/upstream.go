@@ -41,8 +41,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/storage/storagebackend"
-	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -175,13 +173,14 @@ func (c Config) validate() error {
 	return errors.Join(problems...)
 }
 
-// RawStorage returns s: it is a cacher.RawStorageFunc for the Store's resource and prefix.
-func (s *Store) RawStorage(config *storagebackend.ConfigForResource, _, _ func() runtime.Object, resourcePrefix string) (storage.Interface, factory.DestroyFunc, error) {
-	of := s.config.Resource.GroupResource()
-	if prefix := strings.TrimSuffix(resourcePrefix, "/") + "/"; config.GroupResource != of || prefix != s.config.ResourcePrefix {
-		return nil, nil, fmt.Errorf("%s at %q: the Store is for %s at %q", config.GroupResource, prefix, of, s.config.ResourcePrefix)
+// serves fails for a resource or prefix that is not the Store's.
+func (s *Store) serves(resource schema.GroupResource, resourcePrefix string) error {
+	prefix := strings.TrimSuffix(resourcePrefix, "/") + "/"
+	own := s.config.Resource.GroupResource()
+	if resource == own && prefix == s.config.ResourcePrefix {
+		return nil
 	}
-	return s, func() {}, nil
+	return fmt.Errorf("%s at %q: the Store is for %s at %q", resource, prefix, own, s.config.ResourcePrefix)
 }
 
 // Missing reports whether the last list or watch was answered by saying that there is no

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !k8s38
+
+package memory
+
+import (
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+)
+
+// RawStorage returns s as the storage below a Cacher: it is a cacher.RawStorageFunc, for the
+// one resource and prefix that the Store is for.
+func (s *Store) RawStorage(config *storagebackend.ConfigForResource, _, _ func() runtime.Object, resourcePrefix string) (storage.Interface, factory.DestroyFunc, error) {
+	return s, func() {}, s.serves(config.GroupResource, resourcePrefix)
+}
