@@ -140,3 +140,27 @@ func TestSeries(t *testing.T) {
 		require.NotEmpty(t, row.why, series)
 	}
 }
+
+var quotedValue = regexp.MustCompile("`([a-z]+)`")
+
+// A value of a label that a row names is one of a metric of ours in that row: the page
+// once mapped terminated watchers to a reason that no metric had.
+func TestValuesInSeries(t *testing.T) {
+	values := map[string]bool{}
+	for _, d := range metrics.List() {
+		for _, label := range d.Labels {
+			for _, value := range label.Values {
+				values[string(d.Name)+" "+value] = true
+			}
+		}
+	}
+	checked := 0
+	for series, row := range tableRows(t) {
+		for _, value := range quotedValue.FindAllStringSubmatch(row.why, -1) {
+			checked++
+			require.True(t, slices.ContainsFunc(row.ours, func(own string) bool { return values[own+" "+value[1]] }),
+				"COMPATIBILITY.md: %s: none of %v has the value %s", series, row.ours, value[1])
+		}
+	}
+	require.NotZero(t, checked)
+}

@@ -74,7 +74,7 @@ var rules = []rule{
 // unasked are the other rows about requests, and why no request of a step shows them.
 var unasked = map[string][]string{
 	"needs more load, or time, than a step has": {"a watcher whose channel stays full", "a client that does not read its initial events", "a watch falls behind the window",
-		"a watch resumes from below the window", "consistent reads at the same time", "GET that waits for a version in vain",
+		"a watch resumes from below the window", "consistent reads at the same time", "GET at a version that the cache does not reach in time",
 		"lists that the server encodes as a whole"},
 	"is longer than what a step sends, and in integration/hostile": {"selectors of a LIST or WATCH with more than 10,000 requirements"},
 	"needs a fault of etcd, as in integration/faults": {"a relist of the cache", "the storage's watch hangs", "a consistent LIST that can't become fresh", "waiting for freshness",
