@@ -89,7 +89,7 @@ func (c *Cacher) Config() Config { return c.config }
 // request will wake it.
 func (c *Cacher) Ready() bool {
 	if e := c.lifecycle.current(); e != nil {
-		return e.readiness.ready()
+		return e.condition.load().served()
 	}
 	return !c.stopped()
 }
@@ -102,7 +102,11 @@ func (c *Cacher) Wait(ctx context.Context) error {
 		return ctx.Err()
 	}
 	defer c.lifecycle.release()
-	return e.readiness.wait(ctx)
+	_, err := e.condition.await(ctx, (*condition).served)
+	if ctx.Err() != nil && err != nil {
+		return ctx.Err()
+	}
+	return err
 }
 
 // Done is closed when the cache is stopped.

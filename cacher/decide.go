@@ -31,6 +31,8 @@ type readOptions struct {
 	list bool
 	// recursive is whether a list is of a prefix.
 	recursive bool
+	// fromStorage is true if storage answers a consistent read: Config.ConsistentGetFromStorage.
+	fromStorage bool
 	// unset is whether the resourceVersion is "", and rv its value otherwise.
 	unset bool
 	rv    uint64
@@ -53,17 +55,9 @@ func (o *readOptions) limited() bool {
 
 // readState holds the cache's state as far as decide needs it.
 type readState struct {
-	// ready: there is a state to serve from. stopped: there will never be one.
-	ready, stopped bool
-	// progress: the storage reports the progress of the cache's watch. silent: the storage
-	// should, and does not, so that the last change waits for the next one to be shown.
-	progress, silent bool
-	// consistentGet: GET without a resourceVersion may be served.
-	consistentGet bool
-	// doubtful: the state is known to be wrong, and will be listed again.
-	// trusted is the lowest version that is known to be right.
-	doubtful bool
-	trusted  uint64
+	condition *condition
+	// reports is true if storage reports the progress of the cache's watch, or should.
+	reports bool
 	// rv is the version that the cache is at. The cache has the versions from
 	// oldest on, and storage those from compacted on.
 	rv, oldest, compacted uint64
@@ -71,6 +65,9 @@ type readState struct {
 	// clients that were given a continue token for it. nil: none is.
 	kept func(rv uint64) bool
 }
+
+// progress reports whether the cache learns how far its watch is.
+func (s *readState) progress() bool { return s.reports && !s.condition.silent }
 
 // shows reports whether the cache has the version, or has had it when the first
 // page was read.
@@ -99,12 +96,12 @@ func (d decision) served() bool { return d.kind != readDelegate && d.kind != rea
 // concepts, and KEP-4568 for a cache that is not ready, where reads that are cheap for
 // storage go there and the others are refused.
 func decide(o *readOptions, s *readState) decision {
-	if s.stopped {
+	if s.condition.phase == stopped {
 		return decision{kind: readRefuse}
 	}
 	d := decideReady(o, s)
 	switch {
-	case s.ready, d.kind == readDelegate && !d.needsAdmission:
+	case s.condition.served(), d.kind == readDelegate && !d.needsAdmission:
 		return d
 	case !o.list || (o.limit > 0 && !o.selective):
 		return decision{kind: readDelegate}
@@ -120,16 +117,16 @@ func decideReady(o *readOptions, s *readState) decision {
 		d := decision{kind: readContinue, rv: uint64(o.continueRV), from: o.continueKey, limited: limited}
 		return d.delegateUnlessShown(s)
 	case o.continues:
-		return decideConsistent(o, s, o.continueKey, s.progress)
+		return decideConsistent(o, s, o.continueKey, s.progress())
 	case o.match == metav1.ResourceVersionMatchExact:
 		return decision{kind: readExact, rv: o.rv, limited: limited}.delegateUnlessShown(s)
 	case o.unset:
-		return decideConsistent(o, s, "", s.progress && (o.list || s.consistentGet))
+		return decideConsistent(o, s, "", s.progress() && !o.fromStorage)
 	case o.list && o.match == "" && limited && o.recursive && o.rv > 0:
 		// Before there was resourceVersionMatch, a limit made it exact.
 		return decision{kind: readExact, rv: o.rv, limited: limited}.delegateUnlessShown(s)
 	}
-	if s.silent && o.rv > s.rv {
+	if s.condition.silent && o.rv > s.rv {
 		return decision{kind: readDelegate}
 	}
 	return decision{kind: readLatest, rv: o.rv, limited: limited}
@@ -139,7 +136,7 @@ func decideConsistent(o *readOptions, s *readState, from string, served bool) de
 	switch {
 	case !served:
 		return decision{kind: readDelegate}
-	case s.doubtful:
+	case s.condition.integrity != verified:
 		return decision{kind: readDelegate, needsAdmission: o.list}
 	}
 	return decision{kind: readConsistent, from: from, limited: o.limited()}
@@ -150,7 +147,7 @@ func decideConsistent(o *readOptions, s *readState, from string, served bool) de
 // storage would refuse it. A version to come is waited for only if the cache can know
 // that it has come.
 func (d decision) delegateUnlessShown(s *readState) decision {
-	if d.rv == 0 || s.doubtful || d.rv < s.trusted || !s.shows(d.rv) || d.rv < s.compacted || (d.rv > s.rv && !s.progress) {
+	if d.rv == 0 || s.condition.integrity != verified || d.rv < s.condition.trustedFrom || !s.shows(d.rv) || d.rv < s.compacted || (d.rv > s.rv && !s.progress()) {
 		return decision{kind: readDelegate}
 	}
 	return d

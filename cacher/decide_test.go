@@ -87,7 +87,7 @@ func allCases() []decideCase {
 func (c decideCase) options() readOptions {
 	o := readOptions{
 		list: c.verb == "list", recursive: c.scope == "prefix", unset: c.rv == "unset", rv: decideVersions[c.rv],
-		selective: c.all == "some",
+		selective: c.all == "some", fromStorage: c.gets == "storage",
 	}
 	if c.match != "-" {
 		o.match = metav1.ResourceVersionMatch(c.match)
@@ -107,9 +107,11 @@ func (c decideCase) options() readOptions {
 
 func (c decideCase) state() readState {
 	s := decideStates
-	s.ready, s.stopped = c.ready == "ready", c.ready == "stopped"
-	s.doubtful = c.trust == "doubtful"
-	s.progress, s.consistentGet = c.progress == "progress", c.gets == "cached"
+	s.condition = &condition{
+		phase:     map[string]phase{"ready": following, "cold": starting, "stopped": stopped}[c.ready],
+		integrity: map[string]integrity{"trusted": verified, "doubtful": corrupt}[c.trust],
+	}
+	s.reports = c.progress == "progress"
 	return s
 }
 
@@ -270,7 +272,7 @@ func TestDecide(t *testing.T) {
 
 // The versions at the ends of what the cache holds.
 func TestDecideAtTheEdges(t *testing.T) {
-	ready := readState{ready: true, progress: true, consistentGet: true}
+	ready := readState{condition: &condition{phase: following}, reports: true}
 	for _, tc := range []struct {
 		name                  string
 		rv, oldest, compacted uint64

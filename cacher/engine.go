@@ -53,9 +53,8 @@ type engine struct {
 	time       timeline.Timeline
 	state      *watchcache.State
 	kept       func(rv uint64) bool // state.HasSnapshot, as a value that is made once
-	readiness  *readiness
-	trust      *trust
-	health     *storageHealth
+	condition  *conditionHolder
+	reads      boundedReads
 	versions   *freshness.VersionRequests
 	waiting    *freshness.WaitingReads
 	admission  *freshness.Admission
@@ -65,20 +64,18 @@ type engine struct {
 	chunkShare *bytebudget.Share // of EncodingBytes; SetLimit changes that of watchers too
 	source     *source.Source
 	errors     *errorLog // the Cacher's
-	// relistCause is the cause of the next list, a metrics.RelistCause.
-	relistCause atomic.Uint32
+	// compareNow wakes the consistency checker.
+	compareNow chan struct{}
 	// failedIndex is the first failure of an indexer since the last second, and
 	// progressFault that of the last request for progress.
 	failedIndex, progressFault atomic.Pointer[error]
-	// unlisted counts the lists in a row that have failed while storage answered. The
-	// Reflector's goroutine has it.
-	unlisted int
-	// adapting and asking: the goroutine of adapt or ask is running.
-	adapting, asking atomic.Bool
-	// toldAt is when storage has last told its version, on the timeline.
-	toldAt atomic.Int64
-	// askedAt is when mustAsk was last true, likewise. The dispatcher's goroutine has it.
-	askedAt  time.Duration
+	// adapting and probing are true while adapt or probe run.
+	adapting, probing atomic.Bool
+	// rvSeenAt is when storage last reported its resourceVersion, on the timeline.
+	rvSeenAt atomic.Int64
+	// probedAt is when mustProbe was last true, on the timeline. Owned by the dispatcher
+	// goroutine.
+	probedAt time.Duration
 	backfill backfill
 	// fillBegan is when the last list of the storage began, on the timeline.
 	fillBegan atomic.Int64
@@ -103,8 +100,7 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 	e := &engine{
 		config: config, metrics: m, log: loggerOf(config.GroupResource), errors: errors, ctx: ctx, cancel: cancel,
 		chunks: chunks, chunkShare: ofLists,
-		readiness: newReadiness(config.Clock, m), time: timeline.New(config.Clock),
-		trust: &trust{clock: config.Clock, check: make(chan struct{}, 1)},
+		time: timeline.New(config.Clock), condition: newConditionHolder(limitsOf(&config)), compareNow: make(chan struct{}, 1),
 	}
 	e.indexes = indexesOf(&e.config, e.indexFailed)
 	e.state = watchcache.New(watchcache.Config{
@@ -114,12 +110,9 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 	})
 	e.kept = e.state.HasSnapshot
 	e.backfill.ctx, e.backfill.end = context.WithCancel(ctx)
-	e.health = newStorageHealth(e.time, config.StorageTimeout)
-	e.health.lost, e.health.back = e.storageLost, e.storageBack
-	e.relistCause.Store(uint32(metrics.RelistStart))
 	e.versions = freshness.NewVersionRequests(ctx, config.Clock, &e.tasks, e.metrics, config.FreshnessTimeout,
 		freshness.GetTimeout(config.FreshnessTimeout), e.askVersion)
-	e.waiting = freshness.NewWaitingReads(config.Clock, config.FreshnessTimeout, e.metrics, ctx.Done())
+	e.waiting = freshness.NewWaitingReads(config.Clock, config.FreshnessTimeout, e.metrics, e.condition, ctx.Done())
 	// A reader waits for FreshnessTimeout before it asks to be admitted. With the
 	// same time for the period, a reader that tries again is always admitted.
 	e.admission = freshness.NewAdmission(config.Clock, config.MaxFallbackLists, config.FreshnessTimeout)
@@ -129,18 +122,18 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 		Versioner: config.Versioner, NewObject: config.NewFunc, EncodingShare: ofWatches, Events: config.Lists.Events(), Chunks: chunks,
 		WatchBuffer: config.WatchBuffer, DispatchBudget: config.DispatchBudget, BookmarkInterval: config.BookmarkInterval,
 		InitialEventsTimeout: config.initialTimeout, InitialEventsBytes: config.initialBytes,
-		Doubtful: e.trust.doubtful, EndRevision: func() { e.progress.EndNow() }, EverySecond: e.everySecond,
+		Doubtful: e.condition.Unverified, EndRevision: func() { e.progress.EndNow() }, EverySecond: e.everySecond,
 	})
 	e.source = source.New(source.Config{
 		Storage: config.Storage, Prefix: config.ResourcePrefix, NewList: config.NewListFunc, NewFill: func() source.Fill { return newFill(&e.tasks, e.newMaker) },
 		Resource: config.GroupResource.String(), Clock: config.Clock, Tasks: &e.tasks, ListOnly: config.listStorage, ReportDelay: reportDelay,
 		Begins:  func() { e.fillBegan.Store(int64(e.time.Now())) },
-		Relists: e.relists, Broke: e.watchBroke, StaysBroken: e.watchStaysBroken, Undeliverable: e.undeliverable,
+		Relists: e.noteCause, Broke: e.watchBroke, StaysBroken: e.watchStaysBroken, Undeliverable: e.undeliverable,
 	})
 	e.progress = freshness.NewProgressRequester(freshness.ProgressConfig{
 		Clock: config.Clock, Waiting: e.waiting, Versions: e.versions,
 		Request: e.requestProgress, Supported: e.saysItReports, Unfinished: e.state.Unfinished,
-		Watch: e.openWatch, GaveUp: e.watchHangs, Reports: e.source.Reports, OnSilence: e.logSilence, ReportDelay: reportDelay,
+		Watch: e.openWatch, GaveUp: e.watchHangs, Reports: e.source.Reports, Silence: e, ReportDelay: reportDelay,
 	})
 	return e
 }
@@ -161,8 +154,8 @@ func indexesOf(config *Config, failed func(index, key string, err error)) *match
 // start starts the goroutines of the engine. They end with e.ctx, and stop awaits them.
 func (e *engine) start() {
 	e.metrics.DeclareIndexes(e.indexes.Names()...)
-	e.metrics.FollowSilence(e.health.silence)
-	e.noteOutage(false)
+	e.metrics.FollowSilence(e.silence)
+	e.noteOutage()
 	reflector := cache.NewReflectorWithOptions(e.source, nil, &feed{engine: e, maker: e.newMaker()}, cache.ReflectorOptions{
 		Name:            "watchcache " + e.config.GroupResource.String(),
 		TypeDescription: e.config.GroupResource.String(),
@@ -188,16 +181,18 @@ func (e *engine) everySecond() {
 		e.warn("index", "An index function has failed. The watch cache has the object under every value of the index: reads by it are right, and slower", *err,
 			"look at this function of the resource's indexers, or at the object that it fails for")
 	}
-	e.once(&e.adapting, e.adapt)
-	if e.mustAsk() {
-		e.once(&e.asking, e.ask)
+	e.runExclusive(&e.adapting, e.adapt)
+	if e.mustProbe() {
+		e.runExclusive(&e.probing, e.probe)
 	}
-	e.health.look(freshness.GetTimeout(e.config.FreshnessTimeout))
+	if e.condition.load().needsTick() {
+		e.handle(event{kind: tick})
+	}
 }
 
-// once starts a goroutine for work that is too slow for the dispatcher, unless the last one
-// still runs. Nothing starts once the engine is stopped.
-func (e *engine) once(running *atomic.Bool, f func()) {
+// runExclusive starts a goroutine for work that is too slow for the dispatcher, unless the
+// previous one still runs. Nothing starts once the engine is stopped.
+func (e *engine) runExclusive(running *atomic.Bool, f func()) {
 	if running.CompareAndSwap(false, true) {
 		e.tasks.Run(func() {
 			defer running.Store(false)
@@ -252,53 +247,13 @@ func encodingLimit(config *Config, objects int64) int64 {
 // encodingBytes returns the size of all kept serializations.
 func (e *engine) encodingBytes() int64 { return e.fanout.EncodingShare.Kept() + e.chunks.Bytes() }
 
-// expireWatches ends the open watches with a 410: the state that they have was wrong.
-func (e *engine) expireWatches() {
-	e.fanout.Fail(source.Failure(expiredError(errInconsistent)))
-}
-
-// replaced is called when the state was listed, at rv.
-func (e *engine) replaced(rv uint64) {
-	e.chunks.Clear()
-	e.versions.Listed(rv)
-	d := e.trust.listed(rv)
-	if d != nil {
-		e.expireWatches() // also if the doubt has begun since Replace
-	}
-	e.endPause()
-	if d != nil {
-		e.trust.end(d) // now: watches that wait for the list must not get the errors from before it
-	}
-	e.metrics.SetResourceVersion(e.state.RV())
-	e.measure()
-	e.metrics.Filled(e.time.Now() - time.Duration(e.fillBegan.Load()))
-	cause := metrics.RelistCause(e.relistCause.Swap(uint32(metrics.RelistOther)))
-	e.metrics.Relist(cause)
-	e.waiting.Reached(rv)
-	e.fanout.WakeUp()
-	became, after := e.readiness.set(true)
-	e.logListed(cause, became, after)
-}
-
-// relist has the state listed again.
-func (e *engine) relist(cause metrics.RelistCause) {
-	e.relists(cause)
-	e.source.Relist()
-}
-
-// relists notes why the state is about to be listed again. The first cause since
-// the last list counts.
-func (e *engine) relists(cause metrics.RelistCause) {
-	e.relistCause.CompareAndSwap(uint32(metrics.RelistOther), uint32(cause))
-}
-
 // stop ends the engine and awaits everything that it has started. It may be called more
 // than once, and by many at a time.
 func (e *engine) stop() {
-	e.readiness.stop()
+	e.handle(event{kind: stop})
 	e.cancel()
 	e.fanout.Close()
 	e.tasks.Close()
 	e.source.Close()
-	e.noteOutage(false)
+	e.noteOutage()
 }

@@ -57,7 +57,7 @@ const measuredEvery = 16
 
 func (f *feed) apply(typ watchcache.EventType, obj any) error {
 	now := f.time.Now()
-	f.health.heard(now)
+	f.heard()
 	if f.broken {
 		return nil
 	}
@@ -87,7 +87,8 @@ func (f *feed) apply(typ watchcache.EventType, obj any) error {
 	complete := f.state.RV()
 	f.metrics.SetResourceVersion(complete)
 	f.waiting.Reached(complete)
-	if f.progress.Changed(); complete < element.RV {
+	f.progress.Changed()
+	if complete < element.RV {
 		f.progress.RevisionOpen()
 	}
 	f.fanout.WakeUp()
@@ -97,7 +98,7 @@ func (f *feed) apply(typ watchcache.EventType, obj any) error {
 // Bookmark implements cache.ReflectorBookmarkStore: the watch has brought everything up
 // to a version.
 func (f *feed) Bookmark(resourceVersion string) error {
-	f.health.heard(f.time.Now())
+	f.heard()
 	if f.broken {
 		return nil
 	}
@@ -120,7 +121,7 @@ func (f *feed) Bookmark(resourceVersion string) error {
 // Replace implements cache.ReflectorStore: the whole state is there. The source has
 // given its objects to a fill, so that the Reflector has none of them.
 func (f *feed) Replace(_ []any, resourceVersion string) error {
-	f.health.heard(f.time.Now())
+	f.heard()
 	filled, ok := f.source.TakeFill().(*fill)
 	if !ok {
 		return faultf(nil, "the list of %s at resourceVersion %q was not kept", f.config.GroupResource, resourceVersion)
@@ -131,37 +132,20 @@ func (f *feed) Replace(_ []any, resourceVersion string) error {
 	}
 	elements, err := filled.elements()
 	if err != nil {
-		f.readiness.failed(err, true)
-		f.warn("replace", "The listed objects could not be taken into the watch cache. It goes on with what it has and lists again", err, remedyFunction)
+		f.handle(event{kind: listRefused, err: err})
 		return errNotTaken // the Reflector logs it
 	}
-	contradicts := f.contradicts(elements, rv)
-	if f.readiness.ready() && (contradicts || f.state.Unfinished() == rv) {
-		f.trust.mended.Store(&mendedState{rv, f.config.Clock.Now()})
-		if contradicts && !f.trust.doubtful() {
-			f.warn("differs", "A list differs from the watch cache at the same resourceVersion: the watch cache has missed events. Watches get 410",
-				faultf(nil, "the list of %s at resourceVersion %d has other objects or versions than the cache at that resourceVersion", f.config.GroupResource, rv), remedyDifference)
-			f.trust.distrust()
-		}
-	}
-	if rv < f.state.RV() { // the storage was restored from a backup
-		f.trust.distrust()
-		f.waiting.Reached(rv) // first: a read of a version that is gone must not get the new state for it
-	}
-	if f.trust.doubtful() {
-		// A client with a bookmark above an event that it missed must not resume
-		// there: it must list.
-		f.expireWatches()
-	}
-	if f.trust.listCount.Load() > 0 {
-		f.backfill.end()
-	}
+	f.handle(event{
+		kind: listArrives, rv: rv, contradicts: f.contradicts(elements, rv),
+		backwards: rv < f.state.RV(), partial: f.state.Unfinished() == rv,
+	})
 	if n := f.state.Replace(elements, rv); n > 0 {
 		f.warn("keys", "Listed objects share their keys with others. The watch cache has one object for each key",
 			faultf(nil, "%d listed objects of %s share a key with another one", n, f.config.GroupResource), remedyFunction)
 	}
+	f.measure()
 	f.broken = false
-	f.replaced(rv)
+	f.handle(event{kind: listed, rv: rv})
 	return nil
 }
 
@@ -184,14 +168,12 @@ func (f *feed) contradicts(elements []*watchcache.Element, rv uint64) bool {
 	return listed != latest.Digest()
 }
 
-// fail refuses a change and everything after it, until all is listed again. The Reflector
-// gets no error: it would log the object and continue as if nothing had happened.
+// fail refuses a change and everything after it until the next list. The Reflector gets no
+// error: it would log the object and continue as if nothing had happened.
 func (f *feed) fail(err error) {
-	err = faultf(err, "a change of %s could not be applied", f.config.GroupResource)
 	f.broken = true
-	if errors.Is(err, watchcache.ErrGap) || errors.Is(err, watchcache.ErrBackwards) {
-		f.trust.distrust() // events were missed: what is there is wrong
-	}
-	f.warn("apply", "A change could not be applied. The watch cache takes nothing more until it has listed its storage again", err, remedyFunction)
-	f.relist(metrics.RelistChange)
+	f.handle(event{
+		kind: changeRefused, err: faultf(err, "a change of %s could not be applied", f.config.GroupResource),
+		gap: errors.Is(err, watchcache.ErrGap) || errors.Is(err, watchcache.ErrBackwards),
+	})
 }

@@ -4,7 +4,6 @@ package cacher
 
 import (
 	"context"
-	"errors"
 	"reflect"
 	"strings"
 	"sync"
@@ -23,19 +22,16 @@ import (
 )
 
 const (
-	// historyInterval is the time between two looks whether storage still has the same
-	// history.
+	// historyInterval is the maximum time between two version requests, which reveal a
+	// storage restored from a backup.
 	historyInterval = time.Minute
-	// quietTimeouts times StorageTimeout is the silence after which storage is asked
-	// whether it is there. A server has many quiet caches.
+	// quietTimeouts times StorageTimeout is the silence after which the cache requests
+	// storage's version. A server has many quiet caches.
 	quietTimeouts = 3
-	// askFirst is how long storage is unresponsive, at most, before it is asked, and
-	// askInDoubt the pause between two questions from then on.
-	askFirst   = 5 * time.Second
-	askInDoubt = 2 * time.Second
-	// unlistedAfter is how many lists in a row must fail, while storage answers, until
-	// an object is blamed.
-	unlistedAfter = 2
+	// probeDelay is the maximum time from a failed request to the first probe, and
+	// probeInterval the time between two probes.
+	probeDelay    = 5 * time.Second
+	probeInterval = 2 * time.Second
 )
 
 // reflect lists and watches storage, again and again with growing pauses,
@@ -50,37 +46,39 @@ func (e *engine) reflect(ctx context.Context, reflector *cache.Reflector) {
 	})
 }
 
-// mustAsk reports whether storage must be asked for its version now. The answer shows a
+// mustProbe reports whether storage's version must be requested now. The answer reveals a
 // restored backup, and an outage: etcd's client does not end a watch when the connection is
-// lost. An outage that is over soon costs no request, but storage that nobody asks anything
-// would count as lost. The dispatcher calls mustAsk once a second.
-func (e *engine) mustAsk() bool {
-	now, timeout := e.time.Now(), e.config.StorageTimeout
-	switch silence, _, _ := e.health.outage(); {
-	case now-e.askedAt >= historyInterval:
-	case now-e.askedAt >= askInDoubt && e.health.unresponsive() && silence+time.Second >= min(timeout/2, askFirst):
-	case now-e.askedAt >= askInDoubt && e.health.silence() >= min(timeout/2, askFirst) && e.health.readsWait():
-	case now-e.askedAt >= timeout && e.health.silence() >= quietTimeouts*timeout:
+// lost. A short outage costs no request. The dispatcher calls mustProbe once a second.
+func (e *engine) mustProbe() bool {
+	c := e.condition.load()
+	now := e.time.Now()
+	timeout := e.config.StorageTimeout
+	delay := min(timeout/2, probeDelay)
+	switch since := now - e.probedAt; {
+	case since >= historyInterval:
+	case since >= probeInterval && c.contact != answering && now-c.outageSince+time.Second >= delay:
+	case since >= probeInterval && e.silence() >= delay && e.reads.waits():
+	case since >= timeout && e.silence() >= quietTimeouts*timeout:
 	default:
 		return false
 	}
-	e.askedAt = now
+	e.probedAt = now
 	return true
 }
 
-// ask asks storage for its version; askVersion notes the outcome.
-func (e *engine) ask() {
-	ctx, cancel := context.WithTimeout(e.ctx, askInDoubt)
+// probe requests storage's version. askVersion notes the outcome.
+func (e *engine) probe() {
+	ctx, cancel := context.WithTimeout(e.ctx, probeInterval)
 	defer cancel()
 	if _, err := e.askVersion(ctx, nil); err == nil {
 		return
 	}
-	// A request that gets no answer does not say why.
+	// A request without an answer does not say why.
 	if s, ok := e.config.Storage.(capability.ConnectionChecker); ok {
-		ctx, cancel := context.WithTimeout(e.ctx, askInDoubt)
+		ctx, cancel := context.WithTimeout(e.ctx, probeInterval)
 		defer cancel()
 		if err := s.CheckConnection(ctx); err != nil && e.ctx.Err() == nil {
-			e.health.failed(e.time.Now(), err)
+			e.handle(event{kind: requestFailed, asked: e.time.Now(), cause: err})
 		}
 	}
 }
@@ -92,7 +90,7 @@ func (e *engine) currentVersion(ctx context.Context) (uint64, error) {
 }
 
 // watchProgress reports whether storage reports the progress of the cache's watch now.
-func (e *engine) watchProgress() bool { return e.saysItReports() && !e.progress.Silent() }
+func (e *engine) watchProgress() bool { return e.saysItReports() && !e.condition.load().silent }
 
 // saysItReports reports whether storage says that it reports progress. The process's
 // checker of etcd's features is asked for etcd's own storage alone.
@@ -116,19 +114,6 @@ func isEtcds(s storage.Interface) bool {
 	return strings.HasPrefix(t.PkgPath(), "k8s.io/apiserver/pkg/storage/etcd3")
 }
 
-// logSilence logs that storage answers and reports no progress, or that it reports again.
-func (e *engine) logSilence(silent bool) {
-	if !silent {
-		e.log.Info("The storage reports progress again. The watch cache serves consistent reads", "resourceVersion", e.state.RV())
-		return
-	}
-	err, remedy := errSilent, "look for a proxy that drops requests for the progress of watches, as etcd's grpc-proxy does; set WatchProgress for a storage that never reports any"
-	if refused := e.progressFault.Load(); refused != nil {
-		err, remedy = *refused, "look at the permissions of the server's user in the storage, and at proxies before it, for requests on the stream of a watch"
-	}
-	e.warn("silent", "The storage answers requests, but does not report the progress of its watch. The watch cache leaves consistent reads to the storage, and tries again now and then", err, remedy)
-}
-
 // openWatch returns storage's watch that is open, nil if none is.
 func (e *engine) openWatch() freshness.Watch {
 	if w := e.source.Current(); w != nil {
@@ -146,65 +131,43 @@ func (e *engine) indexFailed(name, key string, err error) {
 	}
 }
 
-// undeliverable pauses the cache: storage has something that it can't deliver though
-// it answers, most likely an object that can't be decoded. Watches end with an error,
-// and new ones are refused. The log alone has storage's error: its text may quote the
-// object, and watchers of other namespaces must not read it.
-func (e *engine) undeliverable(err error) {
-	e.metrics.Undeliverable()
-	e.relists(metrics.RelistUndeliverable)
-	e.readiness.pause(err)
-	e.waiting.Pause(true)
-	e.warn("undeliverable", summaryPaused, err, remedyOf(err, remedyObject))
-	e.fanout.Fail(source.Failure(undeliverableStatus(err)))
+// undeliverable notes that storage answers and can't deliver the next change, most likely
+// because an object can't be decoded. Only the log shows storage's error: its text may quote
+// the object, which watchers of other namespaces must not read.
+func (e *engine) undeliverable(err error) { e.handle(event{kind: undeliverable, err: err}) }
+
+// noteCause notes why the state is about to be listed again.
+func (e *engine) noteCause(cause metrics.RelistCause) {
+	e.handle(event{kind: listNeeded, relist: cause})
 }
 
-// endPause ends a pause: storage was listed.
-func (e *engine) endPause() {
-	e.unlisted = 0
-	e.fanout.ClearFailure()
-	e.waiting.Pause(false)
-	e.readiness.pause(nil)
-}
-
-// listFailed notes that storage could not be listed: storage is away, or it has
-// something that can't be read. The text of the error does not decide: a storage that
-// answers version requests and fails lists again and again is not away.
+// listFailed notes that storage could not be listed: it is away, or has an object that can't
+// be read.
 func (e *engine) listFailed(ctx context.Context, cause error) {
-	err := faultf(cause, "listing the storage of %s", e.config.GroupResource)
 	e.metrics.FillFailed()
-	e.health.failed(e.time.Now(), cause)
-	e.unlisted++
-	if _, answers := e.source.Version(ctx); !answers || source.Expired(source.Failure(cause)) {
-		e.unlisted = 0
+	failed := e.time.Now()
+	_, answers := e.source.Version(ctx)
+	if answers {
+		e.heard()
 	}
-	broken := e.unlisted >= unlistedAfter
-	e.readiness.failed(err, broken)
-	switch {
-	case broken && e.readiness.ready():
-		e.undeliverable(err)
-	case broken:
-		e.metrics.Undeliverable()
-		e.warn("undeliverable", "Storage cannot deliver its objects. The watch cache is not ready, and tries again", err, remedyOf(cause, remedyObject))
-	case e.storageIsLost(), e.unlisted > 0:
-		e.noteError("The storage could not be listed. The watch cache tries again", err)
-	default:
-		e.warn("list", "The storage could not be listed. The watch cache tries again", err, remedyOf(cause, remedyStorage))
-	}
+	e.handle(event{
+		kind: listFailed, err: faultf(cause, "listing the storage of %s", e.config.GroupResource), cause: cause,
+		asked: failed, answers: answers, expired: source.Expired(source.Failure(cause)),
+	})
 }
 
 // watchBroke notes that a watch of storage ended and will be resumed.
 func (e *engine) watchBroke(cause error) {
 	e.metrics.WatchBroken()
-	err := faultf(cause, "watching the storage of %s", e.config.GroupResource)
-	e.readiness.failed(err, false)
-	e.health.failed(e.time.Now(), cause)
-	e.noteError("A watch of the storage ended. The watch cache resumes it", err)
+	e.handle(event{
+		kind: watchBroke, err: faultf(cause, "watching the storage of %s", e.config.GroupResource), cause: cause,
+		asked: e.time.Now(),
+	})
 }
 
-// watchStaysBroken notes that watches of storage have failed for some time.
+// watchStaysBroken notes that watches of storage fail repeatedly.
 func (e *engine) watchStaysBroken(err error) {
-	if !e.storageIsLost() { // otherwise the log has it, and watchBroke has noted the error
+	if e.condition.load().contact != lost { // otherwise the log shows it
 		e.warn("watch", "The storage cannot be watched. The watch cache goes on with what it has and tries again", err, remedyStorage)
 	}
 }
@@ -217,15 +180,6 @@ func (e *engine) watchHangs(after time.Duration) {
 	}
 }
 
-// versionFailed notes a version request that has failed.
-func (e *engine) versionFailed(err error) {
-	if errors.Is(err, context.Canceled) || !e.health.refuses() {
-		return
-	}
-	e.warn("version", "The storage answers, but its version can't be read. The watch cache can't serve consistent reads", err,
-		"look at the permissions of the server's user in the storage, and at proxies before it, for reads of keys and transactions of reads")
-}
-
 // requestProgress asks storage for the progress of the cache's watch.
 func (e *engine) requestProgress(ctx context.Context) error {
 	err := e.source.RequestProgress(ctx)
@@ -233,31 +187,6 @@ func (e *engine) requestProgress(ctx context.Context) error {
 		e.progressFault.Store(&err)
 	}
 	return err
-}
-
-// storageIsLost reports whether the log has said that storage does not answer.
-func (e *engine) storageIsLost() bool {
-	_, _, lost := e.health.outage()
-	return lost
-}
-
-func (e *engine) storageLost(silence time.Duration, err error) {
-	goesOn := "the watch cache has no state yet and refuses most requests"
-	if e.readiness.ready() {
-		goesOn = "consistent reads fail; open watches, and reads at a resourceVersion, go on with what the watch cache has"
-	}
-	e.errors.add(summaryLost, publicText(err), e.config.Clock.Now())
-	if caches, lost := e.noteOutage(true); lost == 1 {
-		e.log.Error(withoutContent(err, e.config.ResourcePrefix), summaryLost+": "+goesOn,
-			"silence", silence.Round(time.Second).String(), "resources", caches, "resourceVersion", e.state.RV(), "remedy", remedyStorage)
-	}
-}
-
-func (e *engine) storageBack(silence time.Duration) {
-	e.health.refusing.Store(0)
-	if caches, lost := e.noteOutage(false); lost == 0 && caches > 0 {
-		e.log.Info("The storage answers again", "silence", silence.Round(time.Second).String(), "resources", caches, "resourceVersion", e.state.RV())
-	}
 }
 
 // outages records the caches that are awake, by server, and which of them have lost it. The
@@ -273,9 +202,9 @@ type outage struct {
 	lost   int
 }
 
-// noteOutage notes whether the cache has lost its storage. It returns how many caches are
-// on the same server, and how many of them have lost it.
-func (e *engine) noteOutage(isLost bool) (caches, lost int) {
+// noteOutage counts the cache among those of its server. It returns how many caches are on
+// the same server, and how many of them have lost it.
+func (e *engine) noteOutage() (caches, away int) {
 	key := any(e)
 	if s, ok := e.config.Storage.(capability.ServerSharer); ok {
 		key = s.Server()
@@ -290,7 +219,8 @@ func (e *engine) noteOutage(isLost bool) (caches, lost int) {
 	if server.caches[e] {
 		server.lost--
 	}
-	if server.caches[e] = isLost; e.ctx.Err() != nil {
+	server.caches[e] = e.condition.load().contact == lost
+	if e.ctx.Err() != nil {
 		delete(server.caches, e)
 	}
 	if server.caches[e] {

@@ -44,7 +44,7 @@ func (e *engine) get(ctx context.Context, key string, opts storage.GetOptions, i
 	if err != nil {
 		return err
 	}
-	o := &readOptions{unset: opts.ResourceVersion == "", rv: rv}
+	o := &readOptions{unset: opts.ResourceVersion == "", rv: rv, fromStorage: e.config.ConsistentGetFromStorage}
 	var seen observation
 	// A GET is observed from its beginning if it may wait or its request is traced, and a
 	// sample of the others.
@@ -134,7 +134,7 @@ func (e *engine) storageHas(ctx context.Context, rv uint64, why error) error {
 // answer below the version that the cache had reached before is of another history:
 // storage was restored from a backup.
 func (e *engine) askVersion(ctx context.Context, keys []string) (answer freshness.Answer, err error) {
-	lists := e.trust.listCount.Load()
+	began := e.condition.load()
 	reached, asked := e.state.RV(), e.time.Now()
 	e.metrics.VersionRequest()
 	if s, ok := e.config.Storage.(capability.KeyVersioner); ok && len(keys) > 0 {
@@ -146,27 +146,23 @@ func (e *engine) askVersion(ctx context.Context, keys []string) (answer freshnes
 		answer.Current, err = e.config.Storage.GetCurrentResourceVersion(ctx)
 	}
 	if err != nil {
-		e.health.failed(asked, err)
-		e.versionFailed(err)
+		e.handle(event{kind: versionFailed, asked: asked, cause: err})
 		return freshness.Answer{}, errNoVersion
 	}
-	e.health.refusing.Store(0)
-	e.health.heard(e.time.Now())
+	e.heard()
+	if e.condition.load().refusedSince != 0 {
+		e.handle(event{kind: versionRead})
+	}
 	e.source.HasAnswered()
-	switch {
-	case answer.Current >= reached:
+	if answer.Current >= reached {
 		e.versions.Told(answer.Current)
-		e.toldAt.Store(int64(e.time.Now()))
+		e.rvSeenAt.Store(int64(e.time.Now()))
 		return answer, nil
-	case e.trust.listCount.Load() != lists: // reached may be of the history before the list
-		return freshness.Answer{}, errNoVersion
 	}
 	err = faultf(nil, "the storage of %s is at resourceVersion %d, it was at %d before", e.config.GroupResource, answer.Current, reached)
-	e.warn("restored", "The storage has gone back to an earlier version. The watch cache lists it again, and ends its watches", err,
-		"none is needed if the storage was restored from a backup; otherwise look at whether it lost data")
-	e.readiness.set(false)
-	e.trust.distrust()
-	e.relist(metrics.RelistRestored)
+	if before, _ := e.handle(event{kind: restored, began: began, err: err}); before.lists != began.lists {
+		return freshness.Answer{}, errNoVersion // reached may be of the history before the list
+	}
 	return freshness.Answer{}, refusedError(err.Error(), freshness.RetrySeconds)
 }
 
@@ -206,7 +202,7 @@ func (e *engine) consistentElement(ctx context.Context, key string) (element *wa
 	if version.Known && contradicts(element, at, version.Key, version.Current) {
 		err := faultf(keyFaultf(nil, "%q is at %d in the cache (0: not at all), at %d in storage", key, writtenAt(element), version.Key),
 			"the cache of %s contradicts its storage", e.config.GroupResource)
-		e.suspect(err)
+		e.handle(event{kind: suspicion, err: err})
 		return nil, 0, err
 	}
 	return element, at, nil

@@ -11,347 +11,288 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/utils/clock"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/freshness"
+	"github.com/kube-watchcache/watchcache/cacher/internal/source"
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
-	"github.com/kube-watchcache/watchcache/cacher/internal/timeline"
+	"github.com/kube-watchcache/watchcache/metrics"
 )
 
-// storageHealth knows whether storage answers. Events, bookmarks, lists and answers are
-// signs of life. Storage is unresponsive from a request that failed until the next sign of
-// life, and lost once it has been unresponsive for timeout.
-type storageHealth struct {
-	time    timeline.Timeline
-	timeout time.Duration
-	// lost and back are called without locks, with the time for which storage was
-	// unresponsive and the last error.
-	lost func(silence time.Duration, err error)
-	back func(silence time.Duration)
-
-	heardAt atomic.Int64 // the last sign of life, in nanoseconds on the timeline
-	// refusing is since when version requests fail, likewise; 0: they don't.
-	refusing atomic.Int64
-	// unanswered: storage is unresponsive. Written with mu held.
-	unanswered atomic.Bool
-
-	mu struct {
-		sync.Mutex
-		since  time.Duration // of the outage, on the timeline
-		err    error         // the last one
-		isLost bool
-		reads  map[*boundedRead]bool // which wait for storage
-	}
+// conditionHolder holds the condition of a cache. Readers load it without a lock.
+type conditionHolder struct {
+	value atomic.Pointer[condition]
+	// heardAt is when storage last gave a sign of life, in nanoseconds on the timeline.
+	heardAt atomic.Int64
+	// mu is held while a condition changes and its effects are performed, so that these have
+	// the order of the conditions.
+	mu sync.Mutex
 }
 
-// boundedRead is a read that ends when storage is lost.
-type boundedRead struct {
-	began  time.Duration
-	cancel context.CancelCauseFunc
-}
-
-func newStorageHealth(t timeline.Timeline, timeout time.Duration) *storageHealth {
-	h := &storageHealth{time: t, timeout: timeout}
-	h.mu.reads = make(map[*boundedRead]bool)
+func newConditionHolder(limits *conditionLimits) *conditionHolder {
+	h := &conditionHolder{}
+	h.value.Store(&condition{limits: limits, cause: metrics.RelistStart, changed: make(chan struct{})})
 	return h
 }
 
-// heard notes a sign of life at a time on the timeline.
-func (h *storageHealth) heard(now time.Duration) {
-	h.heardAt.Store(int64(now))
-	if !h.unanswered.Load() {
-		return
-	}
-	h.mu.Lock()
-	wasLost, silence := h.mu.isLost, now-h.mu.since
-	h.unanswered.Store(false)
-	h.mu.isLost, h.mu.err = false, nil
-	h.mu.Unlock()
-	if wasLost {
-		h.back(silence)
+// load returns the present condition.
+func (h *conditionHolder) load() *condition { return h.value.Load() }
+
+// await returns the first condition that fits. It fails once the cache is stopped or the
+// context is done.
+func (h *conditionHolder) await(ctx context.Context, fits func(*condition) bool) (*condition, error) {
+	for {
+		c := h.load()
+		switch {
+		case c.phase == stopped:
+			return c, tasks.ErrStopped
+		case fits(c):
+			return c, nil
+		}
+		select {
+		case <-c.changed:
+		case <-ctx.Done():
+			return c, context.Cause(ctx)
+		}
 	}
 }
 
-// failed notes that a request of storage, which was made at a time on the timeline,
-// has failed. A sign of life since then counts for more.
-func (h *storageHealth) failed(asked time.Duration, err error) {
+// Follows reports whether the state can advance: waiting reads fail once it can't. The channel
+// is closed when the answer may change. Follows implements freshness.Follower.
+func (h *conditionHolder) Follows() (follows bool, changed <-chan struct{}) {
+	c := h.load()
+	return c.phase != paused, c.changed
+}
+
+// Unverified reports whether the state may be wrong. Unverified implements part of
+// dispatch.Engine.
+func (h *conditionHolder) Unverified() bool { return h.load().integrity != verified }
+
+// handle changes the condition by an event, and performs the effects. It returns the
+// conditions before and after.
+func (e *engine) handle(ev event) (before, after *condition) {
+	h := e.condition
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		err = errNoAnswer // the request was given up
+	ev.now = e.time.Now()
+	ev.heard = time.Duration(h.heardAt.Load())
+	before = h.load()
+	next, do := before.on(ev)
+	after = &next
+	if do != 0 {
+		e.execute(do, ev, before, after)
 	}
-	if h.unanswered.Load() {
-		if err != errNoAnswer {
-			h.mu.err = err
+	h.mu.Unlock()
+	if do&logEvent != 0 {
+		e.logEvent(ev, before, after)
+	}
+	return before, after
+}
+
+// execute performs effects, in the order of their declaration. Caller must hold the
+// condition's mu: nothing here may block or handle another event.
+func (e *engine) execute(do effects, ev event, before, after *condition) {
+	if do&expireWatches != 0 {
+		e.fanout.Fail(source.Failure(expiredError(errInconsistent)))
+	}
+	if do&endBackfills != 0 {
+		e.backfill.end()
+	}
+	if do&dropKept != 0 {
+		e.chunks.Clear()
+		e.versions.Listed(ev.rv)
+	}
+	if do&resumeWatches != 0 {
+		e.fanout.ClearFailure()
+		e.fanout.WakeUp()
+	}
+	if do&reachList != 0 {
+		e.waiting.Reached(ev.rv)
+	}
+	if do&countList != 0 {
+		e.metrics.SetResourceVersion(ev.rv)
+		e.metrics.Filled(ev.now - time.Duration(e.fillBegan.Load()))
+		e.metrics.Relist(before.cause)
+	}
+	if do&setGauges != 0 {
+		e.metrics.Ready(after.served())
+		e.metrics.Paused(after.phase == paused)
+	}
+	if do&publish != 0 {
+		wakes := after.phase != before.phase || after.integrity != before.integrity
+		if wakes {
+			after.changed = make(chan struct{})
 		}
-		return
+		e.condition.value.Store(after)
+		if wakes {
+			close(before.changed)
+		}
 	}
-	if time.Duration(h.heardAt.Load()) > asked {
-		return
+	if do&failWatches != 0 {
+		e.fanout.Fail(source.Failure(undeliverableStatus(ev.err)))
 	}
-	h.mu.since, h.mu.err = asked, err
-	h.unanswered.Store(true)
+	if do&countFault != 0 {
+		e.metrics.Undeliverable()
+	}
+	if do&orderList != 0 {
+		e.source.Relist()
+	}
+	if do&compareNow != 0 {
+		select {
+		case e.compareNow <- struct{}{}:
+		default:
+		}
+	}
+	if do&endReads != 0 {
+		e.reads.end(ev.now, freshness.GetTimeout(e.config.FreshnessTimeout), ev.now-after.outageSince)
+	}
+}
+
+// heard notes a sign of life of storage: an event, a bookmark, a list or an answer.
+func (e *engine) heard() {
+	e.condition.heardAt.Store(int64(e.time.Now()))
+	if e.condition.load().contact != answering {
+		e.handle(event{kind: heard})
+	}
 }
 
 // silence returns the time since the last sign of life.
-func (h *storageHealth) silence() time.Duration {
-	return max(0, h.time.Now()-time.Duration(h.heardAt.Load()))
+func (e *engine) silence() time.Duration {
+	return max(0, e.time.Now()-time.Duration(e.condition.heardAt.Load()))
 }
 
-func (h *storageHealth) unresponsive() bool { return h.unanswered.Load() }
-
-// readsWait reports whether a read waits for storage.
-func (h *storageHealth) readsWait() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.mu.reads) > 0
+// why returns why the cache is not ready, nil if it is or the reason is unknown.
+func (c *condition) why() error {
+	switch {
+	case c.phase == stopped:
+		return tasks.ErrStopped
+	case c.served():
+		return nil
+	}
+	return c.err
 }
 
-// outage returns for how long storage has been unresponsive, the last error, and
-// whether it is lost.
-func (h *storageHealth) outage() (silence time.Duration, err error, lost bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.unanswered.Load() {
-		silence, err, lost = h.time.Now()-h.mu.since, h.mu.err, h.mu.isLost
+// refusal returns the error (429) for a request that a cache without a state turns away. Its
+// Retry-After grows with the downtime.
+func (c *condition) refusal(now time.Duration) error {
+	why := "storage is (re)initializing"
+	switch c.phase {
+	case stopped:
+		why = tasks.ErrStopped.Error()
+	case blocked:
+		why += ": storage has an object that it cannot deliver"
 	}
-	return silence, err, lost
+	return refusedError(why, c.retryAfter(now))
 }
 
-// look finds out whether storage is lost, and ends the reads that have waited for a lost
-// storage for grace. The dispatcher calls look once a second.
-func (h *storageHealth) look(grace time.Duration) {
-	if !h.unanswered.Load() {
-		return
+// retryAfter is the Retry-After, in seconds, of a request that the cache can't serve and
+// that must not go to storage. It grows with the time since the cache stopped following.
+func (c *condition) retryAfter(now time.Duration) int {
+	switch c.phase {
+	case following:
+		return freshness.RetrySeconds
+	case paused:
+		return retryAfter(now - c.pausedSince)
 	}
-	h.mu.Lock()
-	now := h.time.Now()
-	silence, err := now-h.mu.since, h.mu.err
-	if !h.unanswered.Load() || silence < h.timeout {
-		h.mu.Unlock()
-		return
+	return retryAfter(now - c.since)
+}
+
+// refusal returns the error for a request that is turned away now.
+func (e *engine) refusal() error { return e.condition.load().refusal(e.time.Now()) }
+
+// warm waits for the state of a cache that a request just woke up, and reports whether there
+// is one now.
+func (e *engine) warm(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, e.warmUntil.Sub(e.config.Clock.Now()))
+	defer cancel()
+	_, err := e.condition.await(ctx, (*condition).served)
+	return err == nil
+}
+
+// awaitVerified waits until the state is verified, for at most timeout. relisted reports
+// whether a list has replaced the state meanwhile.
+func (h *conditionHolder) awaitVerified(ctx context.Context, timeout time.Duration) (relisted bool, err error) {
+	before := h.load()
+	if before.integrity == verified {
+		return false, nil
 	}
-	first := !h.mu.isLost
-	h.mu.isLost = true
-	for r := range h.mu.reads {
-		if now-r.began >= grace {
-			r.cancel(fmt.Errorf("%w for %v", errAway, silence.Round(time.Second)))
-			delete(h.mu.reads, r)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errDoubtful)
+	defer cancel()
+	c, err := h.await(ctx, func(c *condition) bool { return c.integrity == verified })
+	return c.lists > before.lists, err
+}
+
+// boundedReads are the reads waiting for storage, which end when storage is lost.
+type boundedReads struct {
+	mu struct {
+		sync.Mutex
+		began map[*context.CancelCauseFunc]time.Duration // by what ends them
+	}
+}
+
+// waits reports whether a read waits for storage.
+func (r *boundedReads) waits() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.mu.began) > 0
+}
+
+// end ends the reads that have waited for grace.
+func (r *boundedReads) end(now, grace, outage time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for cancel, began := range r.mu.began {
+		if now-began >= grace {
+			(*cancel)(fmt.Errorf("%w for %v", errAway, outage.Round(time.Second)))
+			delete(r.mu.began, cancel)
 		}
 	}
-	h.mu.Unlock()
-	if first {
-		h.lost(silence, err)
+}
+
+// begin adds a read. Caller must call done at its end.
+func (r *boundedReads) begin(now time.Duration, cancel context.CancelCauseFunc) (done func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.began == nil {
+		r.mu.began = make(map[*context.CancelCauseFunc]time.Duration)
+	}
+	r.mu.began[&cancel] = now
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.mu.began, &cancel)
 	}
 }
 
-// bound runs a read that storage answers. The read ends when storage is lost, and
-// early enough before its client's deadline to return a status.
-func (h *storageHealth) bound(client context.Context, read func(context.Context) error) error {
+// readStorage runs a read that storage answers. The read ends when storage is lost, and early
+// enough before its client's deadline to return a status.
+func (e *engine) readStorage(client context.Context, read func(context.Context) error) error {
 	inTime, stop := freshness.BeforeDeadline(client)
 	defer stop()
 	ctx, cancel := context.WithCancelCause(inTime)
 	defer cancel(nil)
-	r := &boundedRead{began: h.time.Now(), cancel: cancel}
-	h.mu.Lock()
-	h.mu.reads[r] = true
-	h.mu.Unlock()
-	defer func() {
-		h.mu.Lock()
-		delete(h.mu.reads, r)
-		h.mu.Unlock()
-	}()
+	defer e.reads.begin(e.time.Now(), cancel)()
 	err := read(ctx)
 	if err == nil || storage.IsNotFound(err) {
-		h.heard(h.time.Now())
+		e.heard()
 		return err
 	}
-	away := context.Cause(ctx)
+	cause := context.Cause(ctx)
 	switch {
-	case errors.Is(away, errAway):
-		return awayStatus(away)
-	case away != nil && client.Err() == nil:
+	case errors.Is(cause, errAway):
+		return awayStatus(cause)
+	case cause != nil && client.Err() == nil:
 		return awayStatus(errOwnTime)
 	}
 	return err
 }
 
-// refuses notes that a version request has failed, and reports whether they have failed for
-// the timeout although storage gave a sign of life in its second half.
-func (h *storageHealth) refuses() bool {
-	now := int64(h.time.Now())
-	h.refusing.CompareAndSwap(0, max(1, now))
-	since := h.refusing.Load()
-	return now-since >= int64(h.timeout) && h.heardAt.Load() > since+int64(h.timeout/2)
-}
+// Silent and SetSilent implement freshness.Silence.
+func (e *engine) Silent() bool { return e.condition.load().silent }
 
-// readiness knows whether the cache has a state to serve from. A cache becomes ready
-// with the first list, and ceases to be only when the state turns out to be of another
-// history (a restored backup). A ready cache is paused while storage has something
-// that it can't deliver or that can't be applied.
-type readiness struct {
-	clock  clock.Clock
-	gauges readinessGauges // set under the lock, so that the last change stays
-
-	mu sync.Mutex // of writers
-	at atomic.Pointer[readyState]
-}
-
-// readyState is the readiness at one time. It is immutable.
-type readyState struct {
-	ready, stopped bool
-	since          time.Time // of the last change of the two
-	err            error     // why it is not ready yet, if known
-	// unlistable: it is not ready because storage has something that can't be listed,
-	// and not because storage is away.
-	unlistable bool
-	// paused is why the state can't follow storage, nil while it does, and pausedSince
-	// since when.
-	paused      error
-	pausedSince time.Time
-	changed     chan struct{} // closed at the next change of ready or stopped
-}
-
-// readinessGauges is metrics.Resource, as far as readiness needs it.
-type readinessGauges interface {
-	Ready(ready bool)
-	Paused(paused bool)
-}
-
-func newReadiness(c clock.Clock, g readinessGauges) *readiness {
-	r := &readiness{clock: c, gauges: g}
-	r.at.Store(&readyState{since: c.Now(), changed: make(chan struct{})})
-	return r
-}
-
-// now returns the present state.
-func (r *readiness) now() *readyState { return r.at.Load() }
-
-// ready reports whether there is a state to serve from.
-func (r *readiness) ready() bool { return r.now().ready }
-
-// change changes the state and returns the one before.
-func (r *readiness) change(change func(*readyState)) (before *readyState) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	before = r.now()
-	next := *before
-	change(&next)
-	if woken := next.ready != before.ready || next.stopped != before.stopped; woken {
-		next.since, next.changed = r.clock.Now(), make(chan struct{})
-		defer close(before.changed)
+// SetSilent notes whether storage reports the progress of the cache's watch.
+func (e *engine) SetSilent(silent bool) {
+	kind := reports
+	if silent {
+		kind = fellSilent
 	}
-	r.at.Store(&next)
-	return before
-}
-
-// set notes whether the cache has a state. It returns whether that is a change, and
-// how long it was the other way round.
-func (r *readiness) set(ready bool) (changed bool, after time.Duration) {
-	before := r.change(func(s *readyState) {
-		if changed = !s.stopped && s.ready != ready; changed {
-			s.ready, s.err, s.unlistable = ready, nil, false
-			r.gauges.Ready(ready)
-		}
-	})
-	return changed, r.now().since.Sub(before.since)
-}
-
-// failed notes why the cache is not ready. unlistable: although storage answers.
-func (r *readiness) failed(err error, unlistable bool) {
-	r.change(func(s *readyState) {
-		if !s.ready {
-			s.err, s.unlistable = err, s.unlistable || unlistable
-		}
-	})
-}
-
-// pause notes why the state can't follow storage any more; nil ends the pause.
-func (r *readiness) pause(why error) {
-	r.change(func(s *readyState) {
-		if s.paused == nil {
-			s.pausedSince = r.clock.Now()
-		}
-		s.paused = why
-		r.gauges.Paused(why != nil)
-	})
-}
-
-// stop is final.
-func (r *readiness) stop() { r.change(func(s *readyState) { s.stopped, s.ready = true, false }) }
-
-// wait returns when the cache is ready, stopped, or the context is done.
-func (r *readiness) wait(ctx context.Context) error {
-	for {
-		s := r.now()
-		switch {
-		case s.stopped:
-			return tasks.ErrStopped
-		case s.ready:
-			return nil
-		}
-		select {
-		case <-s.changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// why returns why the cache is not ready, nil if it is or the reason is not known.
-func (s *readyState) why() error {
-	switch {
-	case s.stopped:
-		return tasks.ErrStopped
-	case s.ready:
-		return nil
-	}
-	return s.err
-}
-
-// listable reports whether no object that can't be delivered prevents a list; it is true
-// of a cache that is stopped.
-func (s *readyState) listable() bool { return s.stopped || !s.unlistable }
-
-// refusal returns the error for a request that a cache which is not ready turns away: 429
-// with a Retry-After that grows with the downtime.
-func (r *readiness) refusal() error {
-	why := "storage is (re)initializing"
-	switch s := r.now(); {
-	case s.stopped:
-		why = tasks.ErrStopped.Error()
-	case s.unlistable:
-		why += ": storage has an object that it cannot deliver"
-	}
-	return refusedError(why, r.retryStale())
-}
-
-// pausedRefusal returns the error for a watch while the cache can't follow storage:
-// the watch would be ended at once. The error is nil while the cache follows.
-func (r *readiness) pausedRefusal() error {
-	if r.now().paused == nil {
-		return nil
-	}
-	return refusedError("the watch cache is paused: storage cannot deliver the next change", r.retryStale())
-}
-
-// retryStale is the Retry-After, in seconds, of a read that the cache can't serve
-// fresh and that must not go to storage. The longer the cache has not been ready,
-// or has been paused, the longer it is.
-func (r *readiness) retryStale() int {
-	switch s := r.now(); {
-	case !s.ready:
-		return retryAfter(r.clock.Since(s.since))
-	case s.paused != nil:
-		return retryAfter(r.clock.Since(s.pausedSince))
-	}
-	return freshness.RetrySeconds
-}
-
-// warm waits for the state of a cache that a request has just woken up. warm
-// reports whether there is one now that was not there before.
-func (e *engine) warm(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, e.warmUntil.Sub(e.config.Clock.Now()))
-	defer cancel()
-	return e.readiness.wait(ctx) == nil
+	e.handle(event{kind: kind})
 }

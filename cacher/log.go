@@ -7,13 +7,13 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/match"
 	"github.com/kube-watchcache/watchcache/cacher/internal/source"
 	"github.com/kube-watchcache/watchcache/cacher/status"
-	"github.com/kube-watchcache/watchcache/metrics"
 )
 
 // lifecycleLevel is the log level of the life of a cache: Kubernetes recommends to run
@@ -22,14 +22,121 @@ import (
 // caches.
 const lifecycleLevel = 2
 
-// logListed logs that storage was listed. became: there was no state for the time after.
-func (e *engine) logListed(cause metrics.RelistCause, became bool, after time.Duration) {
+// logEvent logs an event that has changed the condition, or that an operator must know.
+func (e *engine) logEvent(ev event, before, after *condition) {
+	switch ev.kind {
+	case heard, versionRead:
+		e.logBack(ev.now - before.outageSince)
+	case versionFailed:
+		e.warn("version", "The storage answers, but its version can't be read. The watch cache can't serve consistent reads", ev.cause,
+			"look at the permissions of the server's user in the storage, and at proxies before it, for reads of keys and transactions of reads")
+	case tick:
+		if after.contact != before.contact {
+			e.logLost(ev.now-after.outageSince, after.outageErr)
+		}
+	case listArrives:
+		e.warn("differs", "A list differs from the watch cache at the same resourceVersion: the watch cache has missed events. Watches get 410",
+			faultf(nil, "the list of %s at resourceVersion %d has other objects or versions than the cache at that resourceVersion", e.config.GroupResource, ev.rv), remedyDifference)
+	case listed:
+		e.logListed(before, ev.now)
+	case listRefused:
+		e.warn("replace", "The listed objects could not be taken into the watch cache. It goes on with what it has and lists again", ev.err, remedyFunction)
+	case listFailed:
+		e.logListFailed(ev, after)
+	case watchBroke:
+		e.noteError("A watch of the storage ended. The watch cache resumes it", ev.err)
+	case undeliverable:
+		e.warn("undeliverable", summaryPaused, ev.err, remedyOf(ev.err, remedyObject))
+	case changeRefused:
+		e.warn("apply", "A change could not be applied. The watch cache takes nothing more until it has listed its storage again", ev.err, remedyFunction)
+	case restored:
+		e.warn("restored", "The storage has gone back to an earlier version. The watch cache lists it again, and ends its watches", ev.err,
+			"none is needed if the storage was restored from a backup; otherwise look at whether it lost data")
+	case suspicion:
+		e.warn("contradicts", "The watch cache contradicts its storage: it is compared with it or listed again, and consistent reads go to storage until then", ev.err, remedyDifference)
+	case differs:
+		if after.persistent {
+			e.warn("elsewhere", "The watch cache and its storage know objects by different keys, also after a list: earlier resourceVersions are read from storage", ev.err,
+				"look for objects that are stored under another key than their names say")
+			return
+		}
+		e.warn("differs", "The watch cache has missed events: it is listed again, and consistent reads go to storage until then", ev.err, remedyDifference)
+	case notCompared:
+		e.logNotCompared(ev.err, after)
+	case fellSilent:
+		e.logSilence()
+	case reports:
+		e.log.Info("The storage reports progress again. The watch cache serves consistent reads", "resourceVersion", e.state.RV())
+	}
+}
+
+// logListed logs that storage was listed.
+func (e *engine) logListed(before *condition, now time.Duration) {
 	stats := e.state.Stats()
-	values := []any{"cause", cause.String(), "objects", stats.Objects, "resourceVersion", stats.RV}
-	if became {
-		e.log.V(lifecycleLevel).Info("The watch cache is ready", append([]any{"after", after.Round(time.Millisecond).String()}, values...)...)
-	} else if e.readiness.ready() {
+	values := []any{"cause", before.cause.String(), "objects", stats.Objects, "resourceVersion", stats.RV}
+	if before.served() {
 		e.log.V(lifecycleLevel).Info("The watch cache has listed its storage again", values...)
+		return
+	}
+	after := (now - before.since).Round(time.Millisecond)
+	e.log.V(lifecycleLevel).Info("The watch cache is ready", append([]any{"after", after.String()}, values...)...)
+}
+
+func (e *engine) logListFailed(ev event, after *condition) {
+	const again = "The storage could not be listed. The watch cache tries again"
+	switch {
+	case after.failedLists >= after.limits.failedLists && after.served():
+		e.warn("undeliverable", summaryPaused, ev.err, remedyOf(ev.err, remedyObject))
+	case after.failedLists >= after.limits.failedLists:
+		e.warn("undeliverable", "Storage cannot deliver its objects. The watch cache is not ready, and tries again", ev.err, remedyOf(ev.err, remedyObject))
+	case after.contact == lost, after.failedLists > 0:
+		e.noteError(again, ev.err)
+	default:
+		e.warn("list", again, ev.err, remedyOf(ev.err, remedyStorage))
+	}
+}
+
+// logNotCompared logs a comparison that failed. A storage that compacted the version is in
+// order, and the loss of storage has a line of its own.
+func (e *engine) logNotCompared(err error, after *condition) {
+	const message = "The watch cache could not be compared with its storage. The comparison is tried again"
+	switch {
+	case apierrors.IsResourceExpired(err), e.ctx.Err() != nil:
+	case after.contact != answering:
+		e.noteError(message, err)
+	default:
+		e.warn("compare", message, err, "look at the error, and at ConsistencyCheckInterval if a comparison takes longer than that")
+	}
+}
+
+// logSilence logs that storage answers and reports no progress.
+func (e *engine) logSilence() {
+	err := errSilent
+	remedy := "look for a proxy that drops requests for the progress of watches, as etcd's grpc-proxy does; set WatchProgress for a storage that never reports any"
+	if refused := e.progressFault.Load(); refused != nil {
+		err = *refused
+		remedy = "look at the permissions of the server's user in the storage, and at proxies before it, for requests on the stream of a watch"
+	}
+	e.warn("silent", "The storage answers requests, but does not report the progress of its watch. The watch cache leaves consistent reads to the storage, and tries again now and then", err, remedy)
+}
+
+// logLost logs an outage, once for all caches of a server.
+func (e *engine) logLost(silence time.Duration, err error) {
+	goesOn := "the watch cache has no state yet and refuses most requests"
+	if e.condition.load().served() {
+		goesOn = "consistent reads fail; open watches, and reads at a resourceVersion, go on with what the watch cache has"
+	}
+	e.errors.add(summaryLost, publicText(err), e.config.Clock.Now())
+	if caches, away := e.noteOutage(); away == 1 {
+		e.log.Error(withoutContent(err, e.config.ResourcePrefix), summaryLost+": "+goesOn,
+			"silence", silence.Round(time.Second).String(), "resources", caches, "resourceVersion", e.state.RV(), "remedy", remedyStorage)
+	}
+}
+
+// logBack logs the end of an outage, once for all caches of a server.
+func (e *engine) logBack(silence time.Duration) {
+	if caches, away := e.noteOutage(); away == 0 && caches > 0 {
+		e.log.Info("The storage answers again", "silence", silence.Round(time.Second).String(), "resources", caches, "resourceVersion", e.state.RV())
 	}
 }
 

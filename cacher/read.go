@@ -24,22 +24,15 @@ import (
 
 // decide decides about a read by the present state of the cache.
 func (e *engine) decide(o *readOptions) decision {
-	s := readState{
-		progress:      e.watchProgress(),
-		silent:        e.progress.Silent(),
-		consistentGet: !e.config.ConsistentGetFromStorage,
-		doubtful:      e.trust.doubtful(),
-	}
-	now := e.readiness.now()
-	s.ready, s.stopped = now.ready, now.stopped
-	if !o.list { // a GET has nothing to do with earlier versions
-		if s.silent {
+	s := readState{condition: e.condition.load(), reports: e.saysItReports()}
+	if !o.list { // a GET does not read earlier versions
+		if s.condition.silent {
 			s.rv = e.state.RV()
 		}
 		return decide(o, &s)
 	}
 	s.rv, s.oldest, s.compacted = e.state.Reach()
-	s.trusted, s.kept = e.trust.from.Load(), e.kept
+	s.kept = e.kept
 	if compacted := e.config.Storage.CompactRevision(); compacted > 0 && uint64(compacted) > s.compacted {
 		s.compacted = uint64(compacted)
 		e.state.Compacted(s.compacted)
@@ -55,11 +48,11 @@ func (e *engine) route(ctx context.Context, o *readOptions) (d decision, why err
 		d = e.decide(o)
 	}
 	switch {
-	case d.kind == readRefuse && o.list && !e.readiness.now().listable():
+	case d.kind == readRefuse && o.list && e.condition.load().phase == blocked:
 		// An object can't be listed; this LIST may be of others.
-		return decision{kind: readDelegate, needsAdmission: true}, e.readiness.refusal()
+		return decision{kind: readDelegate, needsAdmission: true}, e.refusal()
 	case d.kind == readRefuse:
-		return d, e.readiness.refusal()
+		return d, e.refusal()
 	case d.needsAdmission:
 		return d, errDoubtful
 	}
@@ -72,7 +65,7 @@ func (e *engine) route(ctx context.Context, o *readOptions) (d decision, why err
 func (e *engine) reroute(ctx context.Context, o *readOptions, d decision, err error) (again decision, why error) {
 	switch {
 	case errors.Is(err, tasks.ErrStopped):
-		return decision{kind: readRefuse}, e.readiness.refusal()
+		return decision{kind: readRefuse}, e.refusal()
 	case errors.Is(err, watchcache.ErrExpired), errors.Is(err, watchcache.ErrCompacted):
 		return decision{kind: readDelegate}, err
 	case errors.Is(err, watchcache.ErrFuture):
@@ -103,7 +96,7 @@ func (e *engine) elsewhere(ctx context.Context, o *readOptions, d decision, why 
 		if leave == nil {
 			e.metrics.StaleRead(metrics.StaleRefused)
 			e.metrics.Read(o.verb(), readRefuse)
-			return readRefuse, refusedError(why.Error(), e.readiness.retryStale())
+			return readRefuse, refusedError(why.Error(), e.condition.load().retryAfter(e.time.Now()))
 		}
 		defer leave()
 	}
@@ -114,7 +107,7 @@ func (e *engine) elsewhere(ctx context.Context, o *readOptions, d decision, why 
 	if d.kind != readDelegate {
 		return d.kind, why
 	}
-	return d.kind, e.health.bound(ctx, fromStorage)
+	return d.kind, e.readStorage(ctx, fromStorage)
 }
 
 // verb returns the read's verb in metrics.

@@ -55,25 +55,29 @@ func (e *engine) status(q status.Query) Status {
 		WindowSince:           e.config.Clock.Now().Add(time.Duration(stats.Since) - e.time.Now()),
 		Ended:                 e.fanout.Endings(),
 	}
-	if e.health.heardAt.Load() > 0 || e.readiness.ready() {
-		s.SilenceSeconds = e.health.silence().Seconds()
-		s.StorageResourceVersion, s.StorageAgeSeconds = stats.RV, s.SilenceSeconds
-		if told := e.versions.Highest(); told > stats.RV {
-			age := max(0, e.time.Now()-time.Duration(e.toldAt.Load()))
-			s.StorageResourceVersion, s.StorageAgeSeconds = told, age.Seconds()
+	c := e.condition.load()
+	now := e.time.Now()
+	timeOf := func(d time.Duration) time.Time { return e.config.Clock.Now().Add(d - now) }
+	if e.condition.heardAt.Load() > 0 || c.served() {
+		s.SilenceSeconds = e.silence().Seconds()
+		s.StorageResourceVersion = stats.RV
+		s.StorageAgeSeconds = s.SilenceSeconds
+		if highest := e.versions.Highest(); highest > stats.RV {
+			s.StorageResourceVersion = highest
+			s.StorageAgeSeconds = max(0, now-time.Duration(e.rvSeenAt.Load())).Seconds()
 		}
 	}
-	s.Silent = e.progress.Silent()
-	now := e.readiness.now()
-	s.Ready, s.Since = now.ready, now.since
-	if why := now.why(); why != nil {
+	s.Silent = c.silent
+	s.Ready = c.served()
+	s.Since = timeOf(c.since)
+	if why := c.why(); why != nil {
 		s.NotReady = publicText(why)
 	}
-	if now.paused != nil {
-		s.Paused = &status.Error{Summary: summaryPaused, Message: publicText(now.paused), Time: now.pausedSince}
+	if c.phase == paused {
+		s.Paused = &status.Error{Summary: summaryPaused, Message: publicText(c.err), Time: timeOf(c.pausedSince)}
 	}
-	if silence, why, lost := e.health.outage(); lost {
-		s.Lost = &status.Error{Summary: summaryLost, Message: publicText(why), Time: e.config.Clock.Now().Add(-silence)}
+	if c.contact == lost {
+		s.Lost = &status.Error{Summary: summaryLost, Message: publicText(c.outageErr), Time: timeOf(c.outageSince)}
 	}
 	s.Watchers, s.Watches = e.fanout.Watches(q)
 	return s

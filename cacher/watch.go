@@ -50,11 +50,11 @@ func (e *engine) watch(ctx context.Context, key string, opts storage.ListOptions
 	if err := selectorRefusal(&opts.Predicate); err != nil {
 		return nil, err
 	}
-	if !e.readiness.ready() && !e.warm(ctx) {
-		return nil, e.readiness.refusal()
+	if !e.condition.load().served() && !e.warm(ctx) {
+		return nil, e.refusal()
 	}
-	if err := e.readiness.pausedRefusal(); err != nil {
-		return nil, err
+	if c := e.condition.load(); c.phase == paused { // the watch would end at once
+		return nil, refusedError("the watch cache is paused: storage cannot deliver the next change", c.retryAfter(e.time.Now()))
 	}
 	query := match.NewQuery(key, opts.Recursive, opts.Predicate)
 	start, err := e.watchStart(ctx, &query, rv, opts)
@@ -75,7 +75,7 @@ func (e *engine) watch(ctx context.Context, key string, opts storage.ListOptions
 		Shared:           e.config.Lists.SharesInitialEvents(ctx),
 	})
 	if !ok {
-		return nil, e.readiness.refusal()
+		return nil, e.refusal()
 	}
 	return w, nil
 }
@@ -86,10 +86,10 @@ func (e *engine) watch(ctx context.Context, key string, opts storage.ListOptions
 func (e *engine) refusedWatch(err error, opts storage.ListOptions) error {
 	switch {
 	case errors.Is(err, tasks.ErrStopped):
-		return e.readiness.refusal()
+		return e.refusal()
 	case errors.Is(err, errNoProgress), apierrors.IsResourceExpired(err):
 		return nil
-	case storage.IsTooLargeResourceVersion(err) && opts.ResourceVersion != "" && !e.health.unresponsive():
+	case storage.IsTooLargeResourceVersion(err) && opts.ResourceVersion != "" && e.condition.load().contact == answering:
 		return nil // storage may never reach that version
 	case errors.Is(err, errDoubtful):
 		return refusedError(errDoubtful.Error(), freshness.RetrySeconds)
@@ -105,7 +105,7 @@ func (e *engine) refusedWatch(err error, opts storage.ListOptions) error {
 // Watches that catch up get none.
 func (c *Cacher) Bookmark(ctx context.Context) error {
 	e := c.lifecycle.current()
-	if e == nil || !e.readiness.ready() {
+	if e == nil || !e.condition.load().served() {
 		return nil
 	}
 	if e.watchProgress() {
@@ -139,7 +139,7 @@ func (e *engine) reachCurrent(ctx context.Context) error {
 func (e *engine) watchStart(ctx context.Context, query *match.Query, rv uint64, opts storage.ListOptions) (dispatch.Start, error) {
 	// A state that is known to be wrong is shown to nobody.
 	reached := e.state.RV()
-	relisted, err := e.trust.wait(ctx, e.config.FreshnessTimeout)
+	relisted, err := e.condition.awaitVerified(ctx, e.config.FreshnessTimeout)
 	if err != nil {
 		return dispatch.Start{}, err
 	}
@@ -207,7 +207,7 @@ func (e *engine) watchAfter(ctx context.Context, query *match.Query, rv uint64, 
 	if err != nil {
 		return dispatch.Start{}, expiredError(err)
 	}
-	if e.trust.ambiguous(rv) {
+	if e.condition.load().ambiguous(rv, e.time.Now()) {
 		return dispatch.Start{}, expiredError(errDoubtful)
 	}
 	if beyond {

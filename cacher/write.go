@@ -31,7 +31,7 @@ func (c *Cacher) GuaranteedUpdate(ctx context.Context, key string, out runtime.O
 // serializes it, or the caller's suggestion if the cache has none.
 func (c *Cacher) suggestion(key string, callers runtime.Object) runtime.Object {
 	e := c.lifecycle.current()
-	if e == nil || !e.readiness.ready() || c.encrypts {
+	if e == nil || !e.condition.load().served() || c.encrypts {
 		return callers
 	}
 	if element, _ := e.state.Get(key); element != nil {
@@ -50,7 +50,7 @@ func (c *Cacher) ReadinessCheck() error {
 		return nil
 	}
 	if e := c.lifecycle.current(); e != nil {
-		if why := e.readiness.now().why(); why != nil {
+		if why := e.condition.load().why(); why != nil {
 			return fmt.Errorf("%w: %s", storage.ErrStorageNotReady, publicText(why))
 		}
 	}

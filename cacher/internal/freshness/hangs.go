@@ -44,7 +44,7 @@ type Watch interface {
 // it, and if storage does not answer: another watch would bring no more.
 type hangDetector struct {
 	*ProgressConfig
-	fallSilent func() // called after vainWatches, in place of giving up another watch
+	markSilent func() // called after vainWatches, in place of giving up another watch
 
 	// The last look: the watch, its count of events and reports, and the version that the
 	// cache had reached, which is later than the count. since is when the
@@ -96,7 +96,7 @@ func (h *hangDetector) look(ctx context.Context) {
 	h.again, h.since = true, time.Time{}
 	if h.vain == vainWatches {
 		h.again, h.vain = false, 0
-		h.fallSilent()
+		h.markSilent()
 		return
 	}
 	h.GaveUp(waited)

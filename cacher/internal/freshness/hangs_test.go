@@ -55,16 +55,21 @@ func newHangFixture(t *testing.T) *hangFixture {
 	f.hangDetector = &hangDetector{
 		ProgressConfig: &ProgressConfig{
 			Clock: fake, Watch: func() Watch { return f.watch }, Versions: versions,
-			Waiting: NewWaitingReads(fake, time.Minute, (*metrics.Metrics)(nil).For("", "pods"), t.Context().Done()),
+			Waiting: NewWaitingReads(fake, time.Minute, (*metrics.Metrics)(nil).For("", "pods"), follows{}, t.Context().Done()),
 			GaveUp:  func(after time.Duration) { f.told = append(f.told, after) },
 		},
-		fallSilent: func() { f.silent++ },
+		markSilent: func() { f.silent++ },
 	}
 	f.Waiting.Reached(1)
 	versions.Told(2)
 	f.look(t.Context())
 	return f
 }
+
+// follows is a cache that is never paused.
+type follows struct{}
+
+func (follows) Follows() (bool, <-chan struct{}) { return true, nil }
 
 // lookAfter lets time pass and looks.
 func (f *hangFixture) lookAfter(t *testing.T, d time.Duration) (givenUp int) {

@@ -58,9 +58,8 @@ type ProgressRequester struct {
 	// asked is when Run's goroutine requested last.
 	asked time.Time
 
-	// silent is true while storage answers and reports no progress. pause is the time
-	// until the next try, and reported when the last one was not in vain.
-	silent   atomic.Bool
+	// pause is the time until a silent storage is tried again, and reported when the last
+	// try succeeded.
 	pause    time.Duration
 	reported time.Time
 }
@@ -81,38 +80,37 @@ type ProgressConfig struct {
 	// for each one that is given up because it hangs.
 	Watch  func() Watch
 	GaveUp func(after time.Duration)
-	// Reports tries whether storage reports progress to another watch. OnSilence is called
-	// with true when storage reports none although it answers, and with false when
-	// it does again.
-	Reports   func(context.Context) bool
-	OnSilence func(silent bool)
+	// Reports tries whether storage reports progress to another watch.
+	Reports func(context.Context) bool
+	Silence Silence
 	// ReportDelay is how long a slow storage takes to report progress; 0: it is not slow.
 	ReportDelay time.Duration
+}
+
+// Silence is whether storage answers requests and does not report progress.
+type Silence interface {
+	Silent() bool
+	SetSilent(silent bool)
 }
 
 // NewProgressRequester returns a requester that does nothing until Run is called.
 func NewProgressRequester(config ProgressConfig) *ProgressRequester {
 	p := &ProgressRequester{config: config, looked: config.Clock.Now(), wake: make(chan struct{}, 1)}
-	p.hangs = hangDetector{ProgressConfig: &p.config, fallSilent: p.fallSilent}
+	p.hangs = hangDetector{ProgressConfig: &p.config, markSilent: p.markSilent}
 	return p
 }
 
-// Silent reports whether storage answers and reports no progress.
-func (p *ProgressRequester) Silent() bool { return p.silent.Load() }
-
-// fallSilent begins the tries. A storage that is silent again soon is not tried more often
-// than before.
-func (p *ProgressRequester) fallSilent() {
+// markSilent marks storage silent. If it falls silent again soon, the pause goes on doubling.
+func (p *ProgressRequester) markSilent() {
 	if p.pause == 0 || p.config.Clock.Since(p.reported) > silentPauseMax {
 		p.pause = silentPause
 	}
-	p.silent.Store(true)
-	p.config.OnSilence(true)
+	p.config.Silence.SetSilent(true)
 }
 
-// hear returns once storage is not silent.
-func (p *ProgressRequester) hear(ctx context.Context) {
-	for p.silent.Load() {
+// awaitReporting blocks until storage reports progress again.
+func (p *ProgressRequester) awaitReporting(ctx context.Context) {
+	for p.config.Silence.Silent() {
 		select {
 		case <-p.config.Clock.After(p.pause):
 		case <-ctx.Done():
@@ -123,8 +121,7 @@ func (p *ProgressRequester) hear(ctx context.Context) {
 			continue
 		}
 		p.reported = p.config.Clock.Now()
-		p.silent.Store(false)
-		p.config.OnSilence(false)
+		p.config.Silence.SetSilent(false)
 		if w := p.config.Watch(); w != nil && p.config.Versions.Highest() > p.config.Waiting.At() {
 			w.GiveUp() // the watch hung, and not storage
 		}
@@ -161,7 +158,7 @@ func (p *ProgressRequester) Run(ctx context.Context) {
 	var again <-chan time.Time
 	last := uint64(0) // unfinished, when again was set
 	for {
-		p.hear(ctx)
+		p.awaitReporting(ctx)
 		late := false
 		select {
 		case <-p.config.Waiting.waiting:

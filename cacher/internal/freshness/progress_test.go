@@ -16,6 +16,12 @@ import (
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
+// speaks is a storage that reports progress.
+type speaks struct{}
+
+func (speaks) Silent() bool   { return false }
+func (speaks) SetSilent(bool) {}
+
 // Reads of a resource that changes all the time take its next change for a report; one that
 // none follows asks, however many reads begin to wait meanwhile, and so do all once the
 // resource is quiet.
@@ -24,14 +30,14 @@ func TestReadsOfABusyResourceWaitForItsNextChange(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		group := &tasks.Group{}
 		real := clock.RealClock{}
-		waiting := NewWaitingReads(real, time.Minute, (*metrics.Metrics)(nil).For("", "pods"), ctx.Done())
+		waiting := NewWaitingReads(real, time.Minute, (*metrics.Metrics)(nil).For("", "pods"), follows{}, ctx.Done())
 		var asked, answered atomic.Int64
 		var rv atomic.Uint64
 		p := NewProgressRequester(ProgressConfig{
 			Clock: real, Waiting: waiting,
 			Versions: NewVersionRequests(ctx, real, group, nil, time.Minute, time.Minute, func(context.Context, []string) (Answer, error) { return Answer{}, nil }),
 			Request:  func(context.Context) error { asked.Add(1); waiting.Reached(rv.Load()); return nil },
-			Watch:    func() Watch { return nil }, Supported: func() bool { return true }, Unfinished: func() uint64 { return 0 },
+			Watch:    func() Watch { return nil }, Supported: func() bool { return true }, Unfinished: func() uint64 { return 0 }, Silence: speaks{},
 		})
 		go p.Run(ctx)
 		synctest.Wait()

@@ -27,6 +27,7 @@ type WaitingReads struct {
 	timeout time.Duration
 	stopped <-chan struct{}
 	metrics *metrics.Resource
+	cache   Follower
 	// waiting is signalled when a read begins to wait; the progress requester
 	// listens.
 	waiting chan struct{}
@@ -35,10 +36,6 @@ type WaitingReads struct {
 		sync.Mutex
 		rv      uint64    // what the state has reached
 		waiters []*waiter // in the order of their versions
-		// paused: the state reaches nothing more for now. pauses is closed when
-		// that begins.
-		paused bool
-		pauses chan struct{}
 	}
 }
 
@@ -49,28 +46,19 @@ type waiter struct {
 	fresh chan struct{}
 }
 
-// NewWaitingReads lets reads wait until stopped is closed, each for up to timeout.
-func NewWaitingReads(clock clock.WithTicker, timeout time.Duration, m *metrics.Resource, stopped <-chan struct{}) *WaitingReads {
-	r := &WaitingReads{
-		clock: clock, timeout: timeout,
-		stopped: stopped, metrics: m, waiting: make(chan struct{}, 1),
-	}
-	r.mu.pauses = make(chan struct{})
-	return r
+// Follower is the cache as far as waiting reads depend on it.
+type Follower interface {
+	// Follows reports whether the state can advance: reads fail while it can't, because
+	// waiting is no use. The channel is closed when the answer may change.
+	Follows() (follows bool, changed <-chan struct{})
 }
 
-// Pause notes whether the state is kept from reaching anything more for now.
-// Meanwhile no read waits: it would wait in vain.
-func (r *WaitingReads) Pause(paused bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch {
-	case paused && !r.mu.paused:
-		close(r.mu.pauses)
-	case !paused && r.mu.paused:
-		r.mu.pauses = make(chan struct{})
+// NewWaitingReads lets reads wait until stopped is closed, each for up to timeout.
+func NewWaitingReads(clock clock.WithTicker, timeout time.Duration, m *metrics.Resource, cache Follower, stopped <-chan struct{}) *WaitingReads {
+	return &WaitingReads{
+		clock: clock, timeout: timeout,
+		stopped: stopped, metrics: m, cache: cache, waiting: make(chan struct{}, 1),
 	}
-	r.mu.paused = paused
 }
 
 // Reached records that the state shows rv now, and wakes the reads that waited for it.
@@ -143,7 +131,7 @@ func (r *WaitingReads) WaitFor(ctx context.Context, rv uint64, limit Limit) erro
 	start := r.clock.Now()
 	w := &waiter{rv: rv, start: start, quiet: limit.Quiet, fresh: make(chan struct{})}
 	r.mu.waiters = slices.Insert(r.mu.waiters, r.after(rv), w)
-	at, pauses := r.mu.rv, r.mu.pauses
+	at := r.mu.rv
 	r.mu.Unlock()
 	if !limit.Quiet {
 		select {
@@ -159,7 +147,11 @@ func (r *WaitingReads) WaitFor(ctx context.Context, rv uint64, limit Limit) erro
 	}
 	timer := r.clock.NewTimer(max(0, timeout))
 	defer timer.Stop()
-	for periods := 1; ; periods++ {
+	for periods := 1; ; {
+		follows, changed := r.cache.Follows()
+		if !follows {
+			return storage.NewTooLargeResourceVersionError(rv, r.leave(w), RetrySeconds)
+		}
 		select {
 		case <-w.fresh:
 			return nil
@@ -169,8 +161,8 @@ func (r *WaitingReads) WaitFor(ctx context.Context, rv uint64, limit Limit) erro
 		case <-r.stopped:
 			r.leave(w)
 			return tasks.ErrStopped
-		case <-pauses:
-			return storage.NewTooLargeResourceVersionError(rv, r.leave(w), RetrySeconds)
+		case <-changed:
+			continue
 		case <-timer.C():
 		}
 		reached := r.At()
@@ -178,6 +170,7 @@ func (r *WaitingReads) WaitFor(ctx context.Context, rv uint64, limit Limit) erro
 			return storage.NewTooLargeResourceVersionError(rv, r.leave(w), RetrySeconds)
 		}
 		at = reached
+		periods++
 		timer.Reset(limit.Timeout)
 	}
 }
