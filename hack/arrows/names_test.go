@@ -5,6 +5,7 @@ package arrows
 import (
 	"fmt"
 	"go/ast"
+	"go/token"
 	"io/fs"
 	"os"
 	"path"
@@ -17,36 +18,43 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// elsewhere is files that our pages name and the tree does not have: files of
-// other projects, and what stands for any file.
-var elsewhere = []string{"pkg/cmd/server/start.go", "pkg/apiserver/apiserver.go", "NAME.txt"}
+// elsewhere lists names in our pages and comments that the tree does not have: files of
+// other projects, and examples of what a reader writes.
+var elsewhere = []string{"pkg/cmd/server/start.go", "pkg/apiserver/apiserver.go", "NAME.txt", "TestBackend"}
 
-// The names between backquotes in our pages exist: tests, files, folders, targets of
-// make, and names of our packages. The two ways in ARCHITECTURE.md can be followed by the
-// names of files alone.
+// upstreamFlags are flags of k8s.io/apiserver with the prefix of ours.
+var upstreamFlags = []string{"watch-cache", "watch-cache-sizes"}
+
+// historical pages name what older versions had.
+var historical = []string{"CHANGELOG.md", "hack/mutation/survivors.md", "bench/results/"}
+
+// All names in our pages exist: tests, files, folders and names of our packages between
+// backquotes, targets of make, flags and metrics of the cache. A reader can follow the two
+// paths in ARCHITECTURE.md by the names of files alone.
 func TestNamesInPages(t *testing.T) {
 	tree, err := readNames(root)
 	require.NoError(t, err)
 	for _, known := range []string{"TestNamesInPages", "cacher.New"} {
 		require.True(t, tree.tests[known] || tree.declared[known], "the tree was not read whole: %s", known)
 	}
-	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	pages, err := readPages(root)
 	require.NoError(t, err)
-	for _, page := range []string{"ARCHITECTURE.md", "COMPATIBILITY.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"} {
-		pages = append(pages, filepath.Join(root, page))
-	}
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	require.NoError(t, err)
-	for _, page := range pages {
-		text, err := os.ReadFile(page)
-		require.NoError(t, err)
-		for _, target := range makeTarget.FindAllStringSubmatch(string(text), -1) {
+	for page, text := range pages {
+		if slices.ContainsFunc(historical, func(name string) bool { return strings.HasPrefix(page, name) }) {
+			continue
+		}
+		for _, target := range makeTarget.FindAllStringSubmatch(text, -1) {
 			if !strings.Contains(string(makefile), "\n"+target[1]+":") {
-				t.Errorf("%s names make %s, which is no target", filepath.Base(page), target[1])
+				t.Errorf("%s names make %s, which is no target", page, target[1])
 			}
 		}
-		for _, name := range tree.unknown(string(text)) {
-			t.Errorf("%s names %s, which does not exist", filepath.Base(page), name)
+		for _, name := range tree.unknown(text) {
+			t.Errorf("%s names %s, which does not exist", page, name)
+		}
+		for _, name := range tree.unknownSettings(text) {
+			t.Errorf("%s names %s, which does not exist", page, name)
 		}
 	}
 	architecture, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
@@ -60,7 +68,56 @@ func TestNamesInPages(t *testing.T) {
 	}
 }
 
-// names is what pages may name.
+// The comments of Go files name files, pages, tests and flags that exist.
+func TestNamesInComments(t *testing.T) {
+	tree, err := readNames(root)
+	require.NoError(t, err)
+	files, err := readTree(root)
+	require.NoError(t, err)
+	checked := 0
+	for _, f := range files {
+		for _, comment := range f.syntax.Comments {
+			text := comment.Text()
+			for _, name := range commentName.FindAllString(text, -1) {
+				checked++
+				if !tree.knows(name) {
+					t.Errorf("%s names %s, which does not exist", f.fset.Position(comment.Pos()), name)
+				}
+			}
+			for _, name := range append(tree.unknownSettings(text), tree.unknownLinks(f.name, text)...) {
+				t.Errorf("%s names %s, which does not exist", f.fset.Position(comment.Pos()), name)
+			}
+		}
+	}
+	require.NotZero(t, checked)
+}
+
+// knows reports whether the tree has the test or file that a comment names.
+func (n names) knows(name string) bool {
+	if testName.MatchString(name) {
+		return n.tests[name] || slices.Contains(elsewhere, name)
+	}
+	return n.hasFile(name) || slices.Contains(elsewhere, name)
+}
+
+// A name that is gone is found in a page and in a comment, and its neighbors are not.
+func TestNamesAreFound(t *testing.T) {
+	tree, err := readNames(write(t, map[string]string{
+		"cacher/list.go":      license + "\n\npackage cacher\n\nconst flag, metric = \"watch-cache-window\", \"watchcache_ready\"\n\ntype Config struct{ Window int }\n",
+		"cacher/list_test.go": license + "\n\npackage cacher\n\nfunc TestList() {}\n",
+	}))
+	require.NoError(t, err)
+	require.Equal(t, []string{"Config.Cut", "cut.go", "cacher/cut.go", "TestCut", "cacher.Cut (Cut)"},
+		tree.unknown("`Config.Window`, `Config.Cut`, `cut.go`, `list.go`, `cacher/cut.go`, `cacher/list.go`, `TestCut`, `TestList`, `cacher.Cut`, `cacher.Config.Window`, `k8s.Cut`"))
+	require.Equal(t, []string{"--watch-cache-cut", "watchcache_cut_total"},
+		tree.unknownSettings("--watch-cache-window, --watch-cache-cut, --watch-cache-sizes=a#0, watchcache_ready, watchcache_ready_bucket, watchcache_cut_total, watchcache_*"))
+	require.Equal(t, []string{"list.go", "cacher/cut.go", "TestCut"}, commentName.FindAllString("list.go, see cacher/cut.go and TestCut.", -1))
+	require.Equal(t, []string{"[Cut]", "[cacher.Cut]"}, tree.unknownLinks("cacher", "[Cut], [Config.Window], [*Config], [cacher.Cut], [cacher.Config], [k8s.Cut]"))
+	require.False(t, tree.knows("TestCut") || tree.knows("cut.go"))
+	require.True(t, tree.knows("TestList") && tree.knows("list.go"))
+}
+
+// names holds what pages and comments may name.
 type names struct {
 	files, folders map[string]bool
 	// tests is the functions of test files.
@@ -69,11 +126,13 @@ type names struct {
 	// included, with the name of the package: cacher.Config, cacher.Storage.
 	declared map[string]bool
 	packages map[string]bool
+	// literals are the strings of Go files that may be a flag or a metric.
+	literals map[string]bool
 }
 
 // readNames reads the files below root, those of nested modules too.
 func readNames(root string) (names, error) {
-	n := names{map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}}
+	n := names{map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}}
 	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -120,6 +179,12 @@ func (n names) addFile(f file) {
 			n.declared[f.name+"."+node.Name.Name] = true
 		case *ast.TypeSpec:
 			n.declared[f.name+"."+node.Name.Name] = true
+		case *ast.BasicLit:
+			if !f.test && node.Kind == token.STRING {
+				for _, word := range setting.FindAllString(node.Value, -1) {
+					n.literals[strings.TrimPrefix(word, "--")] = true
+				}
+			}
 		case *ast.ValueSpec:
 			n.declare(f.name, node.Names)
 		case *ast.Field:
@@ -141,8 +206,14 @@ var (
 	fileName = regexp.MustCompile(`^[\w./-]+\.(go|md|txt|sh|yaml|conf)$`)
 	folder   = regexp.MustCompile(`^[\w.-]+/[\w./-]*$`)
 	// makeTarget is a command in a span or at the begin of a line of a block.
-	makeTarget = regexp.MustCompile("(?m)(?:`|^\\$ |^)make ([a-z][a-z0-9-]*)")
-	qualified  = regexp.MustCompile(`^([a-z]\w*)((?:\.[A-Z]\w*)+)(\(.*\))?$`)
+	makeTarget  = regexp.MustCompile("(?m)(?:`|^\\$ |^)make ([a-z][a-z0-9-]*)")
+	configField = regexp.MustCompile(`^Config\.[A-Z]\w*$`) // of cacher
+	// commentName is a file or a test in a comment.
+	commentName = regexp.MustCompile(`\b(?:[\w-]+/)*[\w-]+\.(?:go|md)\b|\bTest[A-Z]\w+\b`)
+	docLink     = regexp.MustCompile(`\[\*?(?:([a-z]\w*)\.)?([A-Z]\w*(?:\.[A-Z]\w*)*)\]`)
+	// setting is a flag or a metric of the cache.
+	setting   = regexp.MustCompile(`(?:--)?\bwatch-cache(?:-[a-z]+)*\b|\bwatchcache(?:_[a-z]+)+\b`)
+	qualified = regexp.MustCompile(`^([a-z]\w*)((?:\.[A-Z]\w*)+)(\(.*\))?$`)
 )
 
 // unknown returns what the spans of a page name and the tree does not have.
@@ -158,6 +229,10 @@ func (n names) unknown(page string) []string {
 			}
 		case fileName.MatchString(name):
 			if !n.hasFile(name) && !slices.Contains(elsewhere, name) {
+				found = append(found, name)
+			}
+		case configField.MatchString(name):
+			if !n.declared["cacher."+strings.TrimPrefix(name, "Config.")] {
 				found = append(found, name)
 			}
 		case q != nil && n.packages[q[1]]:
@@ -176,9 +251,56 @@ func (n names) unknown(page string) []string {
 	return found
 }
 
+// unknownSettings returns the flags and metrics of the cache that a text names and the
+// tree does not have.
+func (n names) unknownSettings(text string) []string {
+	var found []string
+	for _, name := range setting.FindAllString(text, -1) {
+		flag, isFlag := strings.CutPrefix(name, "--")
+		switch {
+		case isFlag:
+			if !n.literals[flag] && !slices.Contains(upstreamFlags, flag) {
+				found = append(found, name)
+			}
+		case strings.Contains(name, "_"):
+			series := seriesSuffix.ReplaceAllString(name, "")
+			if !n.literals[name] && !n.literals[series] {
+				found = append(found, name)
+			}
+		}
+	}
+	return found
+}
+
+// unknownLinks returns the doc links of a comment, with or without a package of ours, whose
+// target is not declared.
+func (n names) unknownLinks(pkg, text string) []string {
+	var found []string
+	for _, m := range docLink.FindAllStringSubmatch(text, -1) {
+		in := pkg
+		if m[1] != "" {
+			in = m[1]
+		}
+		if !n.packages[in] || m[2] == strings.ToUpper(m[2]) { // ARGS is a placeholder
+			continue
+		}
+		for _, part := range strings.Split(m[2], ".") {
+			if !n.declared[in+"."+part] {
+				found = append(found, m[0])
+				break
+			}
+		}
+	}
+	return found
+}
+
+// seriesSuffix is what a histogram's series have behind its name.
+var seriesSuffix = regexp.MustCompile(`_(bucket|count|sum)$`)
+
 // hasFile reports whether a file has the name, with as much of the path before
 // as the name gives.
 func (n names) hasFile(name string) bool {
+	name = strings.TrimPrefix(name, "./")
 	for f := range n.files {
 		if f == name || strings.HasSuffix(f, "/"+name) {
 			return true

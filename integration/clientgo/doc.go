@@ -17,9 +17,6 @@
 //	  a dropped connection is resumed without relist       /resumes without relist
 //	  410 leads to a relist                                /relists after 410
 //	  bookmarks move LastSyncResourceVersion               /follows bookmarks when idle
-//	Deletions                                            TestDeletions
-//	  last state, the deletion's resourceVersion           /are told after a resume ...
-//	  DeletedFinalStateUnknown                             /missed over a relist ...
 //	Informers, typed and dynamic, under a running writer TestFaults
 //	  eventually what etcd has, byte for byte; one call at a time; an ordered
 //	  subsequence of the states
