@@ -27,14 +27,15 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Every text that leaves the cache is made here. The error of a
-// storage, or of a function of the resource, may quote an object: a secret of one
-// namespace must not reach a client of another, nor the log.
+// An error of storage, or of a function of the resource, may quote an object: a secret of one
+// namespace must not reach a client of another, nor the log. Such errors leave the cache
+// only through this file. Other packages write texts for clients from fixed words and
+// numbers alone. TestNothingOfObjectsLeaves looks at all of them.
 //
 //   - Clients, Status, the page and metrics get fixed words, numbers and the reason of an
 //     error (publicText, reasonOf).
-//   - The log also gets keys of objects, and the text of foreign errors as far as it
-//     can't be an object (withoutContent).
+//   - The log also gets keys of objects, and the text of foreign errors up to the first
+//     part that may be an object's (withoutContent).
 
 // The package's own errors.
 var (
