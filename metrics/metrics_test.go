@@ -472,7 +472,7 @@ func TestOneRegistryTwice(t *testing.T) {
 func TestForeignCollectors(t *testing.T) {
 	labels := []string{"group", "resource"}
 	for name, foreign := range map[string]prometheus.Collector{
-		"same name and labels":  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "watchcache_objects", Help: "Objects that the cache holds."}, labels),
+		"same name and labels":  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "watchcache_objects", Help: "Objects in the cache."}, labels),
 		"same name, other help": prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "watchcache_objects", Help: "Theirs."}, labels),
 		"same name, no labels":  prometheus.NewGauge(prometheus.GaugeOpts{Name: "watchcache_objects", Help: "Theirs."}),
 	} {

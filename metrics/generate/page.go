@@ -14,7 +14,7 @@ const head = `# Metrics
 
 <!-- Made by metrics/generate of the list in package metrics: make generate writes this page. -->
 
-Each cache exports these metrics with the labels ` + "`group` and `resource`" + `. A series of a counter or histogram with labels of its own appears when it is first counted; other counters and gauges are there while the cache is awake. A cache that sleeps exports only what is marked as *also asleep*; its counters begin at 0 when it wakes up. Histograms have classic buckets, and native ones for a Prometheus that asks for them.
+Each cache exports these metrics with the labels ` + "`group` and `resource`" + `. A series of a counter or histogram with labels of its own appears when it is first counted; other counters and gauges exist while the cache is awake. A sleeping cache exports only metrics marked *also asleep*, and its counters restart at 0 when it wakes up. Histograms have classic buckets, and native ones for a Prometheus that requests them.
 `
 
 // page returns the page of metrics in Markdown.
