@@ -154,7 +154,6 @@ func (c *crowded) fill(ctx context.Context) error {
 // withoutHistory is a storage that keeps no history, as far as a cache is told.
 type withoutHistory struct{ storage.Interface }
 
-func (withoutHistory) PrefersLists() bool  { return true }
 func (withoutHistory) WatchProgress() bool { return true }
 
 func (c *crowded) resource(i int) (resource, error) {

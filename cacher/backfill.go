@@ -175,7 +175,7 @@ func (e *engine) fetchPiece(wanted uint64) {
 		if err == nil || from >= oldest {
 			break
 		}
-		if ctx.Err() != nil || !(errors.Is(err, errNoRoom) || source.Expired(source.Failure(err))) {
+		if ctx.Err() != nil || !(errors.Is(err, errNoRoom) || source.Expired(err)) {
 			refused = oldest
 			break
 		}
@@ -203,7 +203,7 @@ func (e *engine) backfillAfter(ctx context.Context, oldest, from uint64) error {
 	}
 	// Half of the window stays free for new events.
 	p := &past{
-		maker: e.newMaker(), oldest: at, room: e.config.WindowBytes/2 - e.state.Stats().WindowBytes,
+		builder: e.newBuilder(), oldest: at, room: e.config.WindowBytes/2 - e.state.Stats().WindowBytes,
 		before: make(map[string]*watchcache.Element),
 	}
 	if err := e.source.History(ctx, from, oldest, p.take); err != nil {
@@ -242,7 +242,7 @@ func (e *engine) readBefore(ctx context.Context, p *past, version uint64, object
 
 // past holds the changes read from storage's history.
 type past struct {
-	maker *maker
+	builder *elementBuilder
 	// oldest is the state that the history leads to.
 	oldest  *watchcache.Snapshot
 	changes []watchcache.Change
@@ -274,7 +274,7 @@ func (p *past) take(event watch.Event, version uint64) error {
 // element returns the element of an event: that of the oldest state, if the object has
 // not changed in between, so that it is not in memory twice.
 func (p *past) element(event watch.Event, version uint64) (*watchcache.Element, error) {
-	key, object, err := p.maker.key(event.Object)
+	key, object, err := p.builder.key(event.Object)
 	if err != nil {
 		return nil, err
 	}
@@ -284,7 +284,7 @@ func (p *past) element(event watch.Event, version uint64) (*watchcache.Element, 
 	if now := p.oldest.Get(key); now != nil && now.RV == version && event.Type != watch.Deleted {
 		return now, nil
 	}
-	return p.maker.element(key, object)
+	return p.builder.element(key, object)
 }
 
 // missing returns the keys that were there before the changes.
@@ -302,10 +302,10 @@ func (p *past) missing() map[string]bool {
 
 // takeBefore takes an object that was there before the changes, if it is missing.
 func (p *past) takeBefore(object runtime.Object, missing map[string]bool) error {
-	key, object, err := p.maker.key(object)
+	key, object, err := p.builder.key(object)
 	if err != nil || !missing[key] {
 		return err
 	}
-	p.before[key], err = p.maker.element(key, object)
+	p.before[key], err = p.builder.element(key, object)
 	return err
 }

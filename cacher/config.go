@@ -170,10 +170,6 @@ type Config struct {
 
 	// encodingFollows: EncodingBytes was not set, and follows the memory of the objects.
 	encodingFollows bool
-	// listStorage makes the cache fill itself by listing Storage, and not by a watch
-	// that begins with the state (KEP-3157): where the feature gate WatchList is off,
-	// since k8s.io/apiserver's storage then ignores the request, and over etcd.
-	listStorage bool
 	// shadow is the share of requests that the cache is compared for, in the shadow of the
 	// shipped cacher; 0: the cache serves.
 	shadow float64

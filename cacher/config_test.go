@@ -201,11 +201,6 @@ func testNames(t *testing.T) map[string]bool {
 	return names
 }
 
-// unstreamed can't begin a watch with the initial state: it is listed.
-type unstreamed struct{ *memstore.Store }
-
-func (unstreamed) IsWatchListSemanticsUnSupported() bool { return true }
-
 // sized remembers what it is to estimate sizes by.
 type sized struct {
 	*memstore.Store

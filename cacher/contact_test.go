@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 	etcdfeature "k8s.io/apiserver/pkg/storage/feature"
 
@@ -275,42 +274,28 @@ var noLeader = apierrors.NewInternalError(errors.New("etcdserver: no leader"))
 // The cache becomes ready all the same, follows the storage from there on, and has filled
 // itself a few times at most.
 func TestStateThatTakesLongerThanACompaction(t *testing.T) {
-	for name, streams := range map[string]bool{"the stream expires": false, "what comes after the stream expires": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var fills atomic.Int32
-				store := &bringing{Store: newStore(poddata.Pod("a/one"))}
-				decode := func() { // takes its time, in which the resource changes and is compacted
-					fills.Add(1)
-					put(store.Store, poddata.Pod("a/changing"))
-					rv := store.Touch()
-					elapse(10 * time.Second) // watches that are open have come so far
-					store.Compact(rv)
-				}
-				store.listed = func(context.Context, int32) error { decode(); return nil }
-				store.stream = func(initial []watch.Event) []watch.Event {
-					decode()
-					expired := apierrors.NewResourceExpired("compacted").Status()
-					if !streams {
-						initial = nil
-					}
-					return append(initial, watch.Event{Type: watch.Error, Object: &expired})
-				}
-				c := startFilled(t, store, false, nil)
-				elapse(2 * time.Minute)
-				require.True(t, c.Ready(), "the cache is not ready")
-				before := fills.Load()
-				assert.LessOrEqual(t, before, int32(4), "how often the cache was filled")
-				w := watchPods(t, c, "/pods/", "")
-				w.next()
-				w.next()
-				for range 10 {
-					rv := put(store.Store, poddata.Pod("a/after"))
-					assert.True(t, strings.HasSuffix(w.next(), fmt.Sprintf("a/after@%d", rv)))
-					elapse(time.Minute)
-				}
-				assert.Equal(t, before, fills.Load(), "the cache was not filled again")
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		store := &inPages{Store: newStore(poddata.Pod("a/one"))}
+		store.listed = func(context.Context, int32) error { // takes its time, in which the resource changes and is compacted
+			put(store.Store, poddata.Pod("a/changing"))
+			rv := store.Touch()
+			elapse(10 * time.Second) // open watches have received that
+			store.Compact(rv)
+			return nil
+		}
+		c := startFilled(t, store, nil)
+		elapse(2 * time.Minute)
+		require.True(t, c.Ready(), "the cache is not ready")
+		before := store.pages.Load()
+		assert.LessOrEqual(t, before, int32(2), "how often the cache was filled")
+		w := watchPods(t, c, "/pods/", "")
+		w.next()
+		w.next()
+		for range 10 {
+			rv := put(store.Store, poddata.Pod("a/after"))
+			assert.True(t, strings.HasSuffix(w.next(), fmt.Sprintf("a/after@%d", rv)))
+			elapse(time.Minute)
+		}
+		assert.Equal(t, before, store.pages.Load(), "the cache was not filled again")
+	})
 }

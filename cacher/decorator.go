@@ -45,7 +45,6 @@ func Decorator(opts ...Option) generic.StorageDecorator {
 		options:        o,
 		wrong:          errors.Join(o.problems...),
 		sizeEstimation: utilfeature.DefaultFeatureGate.Enabled(features.SizeBasedListCostEstimate),
-		listStorage:    o.rawStorage == nil || !utilfeature.DefaultFeatureGate.Enabled(features.WatchList),
 	}
 	return asStorageDecorator(d.decorate)
 }
@@ -75,7 +74,6 @@ type decorator struct {
 	options        *options
 	wrong          error // with the options
 	sizeEstimation bool
-	listStorage    bool
 	caches         shared.Map[identity, storage.Interface]
 	room           shadow.Room // of all shadows
 }
@@ -116,7 +114,7 @@ func (d *decorator) open(r request) (storage.Interface, func(), error) {
 		EventsHistoryWindow: r.config.EventsHistoryWindow, ResourcePrefix: r.prefix,
 		KeyFunc: r.keyOf, GetAttrsFunc: r.attrs, IndexerFuncs: r.triggers, Indexers: r.indexers,
 		NewFunc: r.newObject, NewListFunc: r.newList, Codec: r.config.Codec,
-		DisableSizeEstimation: !d.sizeEstimation, listStorage: d.listStorage,
+		DisableSizeEstimation: !d.sizeEstimation,
 	}
 	d.options.apply(&config)
 	config.shadow = d.options.flags.Shadow

@@ -12,7 +12,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
 	"github.com/kube-watchcache/watchcache/internal/heapsize"
@@ -20,16 +19,16 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// maker makes the state's elements of objects. It is for one goroutine at a time.
-type maker struct {
+// elementBuilder makes the state's elements from objects. It is for one goroutine at a time.
+type elementBuilder struct {
 	config *Config
 	state  *watchcache.State
 	warn   func(kind, message string, err error, remedy string)
 	names  watchcache.FieldNames
 }
 
-// timedObject is an object of a storage's watch together with the time at which it was
-// decoded: storage.WatchEventWithRecordTime, which k8s.io/apiserver has since v0.37.
+// timedObject is an object from a storage's watch with the time at which storage decoded it:
+// storage.WatchEventWithRecordTime of k8s.io/apiserver since v0.37.
 type timedObject interface {
 	apiruntime.Object
 	RecordTime() time.Time
@@ -37,234 +36,191 @@ type timedObject interface {
 }
 
 // key returns an object from storage's watch or list, and its key.
-func (m *maker) key(obj any) (key string, object apiruntime.Object, err error) {
+func (b *elementBuilder) key(obj any) (key string, object apiruntime.Object, err error) {
 	if timed, ok := obj.(timedObject); ok {
 		obj = timed.Unwrap()
 	}
 	object, ok := obj.(apiruntime.Object)
 	if !ok {
-		return "", nil, faultf(nil, "storage brought a %T, which is no apiruntime.Object", obj)
+		return "", nil, faultf(nil, "storage returned a %T, which is no apiruntime.Object", obj)
 	}
 	if lost, ok := object.(capability.UnreadObject); ok {
 		key, _ = lost.LastState()
 		return key, object, nil
 	}
-	if key, err = m.config.KeyFunc(object); err != nil {
+	key, err = b.config.KeyFunc(object)
+	if err != nil {
 		return "", nil, faultf(err, "the key of a %T", object)
 	}
-	if prefix := m.config.ResourcePrefix; !strings.HasPrefix(key, prefix) {
-		// The object is kept, so that its changes fit and versions go on, but
-		// requests for the resource's keys don't reach it.
-		m.warn("stray", "An object has a key outside of the resource's prefix. The watch cache does not serve it",
-			faultf(keyFaultf(nil, "the key is %q, ResourcePrefix is %q", key, prefix), "KeyFunc gives an object of %s a key outside of ResourcePrefix: it can't be read or watched", m.config.GroupResource), "let KeyFunc and ResourcePrefix fit each other, or look at how the object got its name")
+	if prefix := b.config.ResourcePrefix; !strings.HasPrefix(key, prefix) {
+		// We keep the object so that we can apply its changes, but requests for the
+		// resource's keys don't reach it.
+		b.warn("stray", "An object has a key outside of the resource's prefix. The watch cache does not serve it",
+			faultf(keyFaultf(nil, "the key is %q, ResourcePrefix is %q", key, prefix), "KeyFunc gives an object of %s a key outside of ResourcePrefix: it can't be read or watched", b.config.GroupResource), "let KeyFunc and ResourcePrefix fit each other, or look at how the object got its name")
 	}
 	return key, object, nil
 }
 
-// element makes the state's element of an object with a key.
-func (m *maker) element(key string, object apiruntime.Object) (*watchcache.Element, error) {
-	config := m.config
+// element returns the state's element for an object with a key.
+func (b *elementBuilder) element(key string, object apiruntime.Object) (*watchcache.Element, error) {
+	config := b.config
 	rv, err := config.Versioner.ObjectResourceVersion(object)
 	if err != nil {
 		return nil, faultf(keyFaultf(err, "%q", key), "the resourceVersion")
 	}
 	if lost, ok := object.(capability.UnreadObject); ok {
-		return m.lastElement(lost, rv)
+		return b.lastElement(lost, rv)
 	}
-	labels, fields, err := config.GetAttrsFunc(object)
+	labelSet, fieldSet, err := config.GetAttrsFunc(object)
 	if err != nil {
 		return nil, faultf(keyFaultf(err, "%q", key), "the attributes at resourceVersion %d", rv)
 	}
 	return &watchcache.Element{
-		Key: key, RV: rv, Object: object, Labels: labels,
-		Fields: m.names.Compact(fields), Size: sizeOf(object, labels),
+		Key: key, RV: rv, Object: object, Labels: labelSet,
+		Fields: b.names.Compact(fieldSet), Size: sizeOf(object, labelSet),
 	}, nil
 }
 
-// lastElement makes the element of a deletion at the resourceVersion rv from the last
-// state that the cache has. Without one the state refuses the deletion, unless it has
-// seen it before.
-func (m *maker) lastElement(lost capability.UnreadObject, rv uint64) (*watchcache.Element, error) {
-	key, of := lost.LastState()
-	last, _ := m.state.Get(key)
+// lastElement returns the element of a deletion at resourceVersion rv, from the cached
+// object. If there is none the state refuses the deletion, unless it is a repetition.
+func (b *elementBuilder) lastElement(lost capability.UnreadObject, rv uint64) (*watchcache.Element, error) {
+	key, lastRV := lost.LastState()
+	last, _ := b.state.Get(key)
 	switch {
 	case last == nil:
-		return &watchcache.Element{Key: key, RV: rv, Object: m.config.NewFunc()}, nil
-	case last.RV != of:
+		return &watchcache.Element{Key: key, RV: rv, Object: b.config.NewFunc()}, nil
+	case last.RV != lastRV:
 		return nil, faultf(keyFaultf(watchcache.ErrGap, "%q", key),
-			"storage can't read what was deleted at resourceVersion %d as of resourceVersion %d, and the cache has it as of %d", rv, of, last.RV)
+			"storage can't read what was deleted at resourceVersion %d as of resourceVersion %d, and the cache has it as of %d", rv, lastRV, last.RV)
 	}
 	object := last.Object.DeepCopyObject()
-	if err := m.config.Versioner.UpdateObject(object, rv); err != nil {
+	if err := b.config.Versioner.UpdateObject(object, rv); err != nil {
 		return nil, faultf(keyFaultf(err, "%q", key), "the resourceVersion")
 	}
 	return &watchcache.Element{Key: key, RV: rv, Object: object, Labels: last.Labels, Fields: last.Fields, Size: last.Size}, nil
 }
 
-// elementOf makes the element of an object from storage's watch or list.
-func (m *maker) elementOf(obj any) (*watchcache.Element, error) {
-	key, object, err := m.key(obj)
+// elementOf returns the element for an object from storage's watch or list.
+func (b *elementBuilder) elementOf(obj any) (*watchcache.Element, error) {
+	key, object, err := b.key(obj)
 	if err != nil {
 		return nil, err
 	}
-	return m.element(key, object)
+	return b.element(key, object)
 }
 
-// sizeOf estimates the memory that a decoded object takes together with its labels, in
-// bytes. Shared strings count each time, so the estimate is an upper bound.
-func sizeOf(object apiruntime.Object, labels labels.Set) int64 {
+// sizeOf estimates the memory of a decoded object and its labels in bytes. Shared strings
+// count each time, so the estimate is an upper bound.
+func sizeOf(object apiruntime.Object, labelSet labels.Set) int64 {
 	size := heapsize.Of(object)
 	if _, ok := object.(apiruntime.Unstructured); ok {
-		// Such an object has no map of strings for its labels: they were copied
-		// to one.
-		size += heapsize.Of(labels)
+		// Such an object has no map[string]string of labels; labelSet is a copy.
+		size += heapsize.Of(labelSet)
 	}
 	return size
 }
 
-// fill makes elements of the objects of storage's whole state while storage still brings
-// others. A batch is given to another goroutine if one is free, and otherwise done by the
-// goroutine that brings the objects, so that nothing waits. One goroutine calls Add and
-// Change; elements is called after that, once.
-type fill struct {
+// loader builds elements of the objects of a list while storage sends more. It gives a
+// batch to another goroutine if one is free and otherwise builds it itself, so nothing
+// waits. One goroutine calls Add, and after that elements, once.
+type loader struct {
 	tasks *tasks.Group
-	// own belongs to the goroutine that brings the objects, spare has the makers of the
-	// other goroutines.
-	own   *maker
-	spare chan *maker
+	// own belongs to the goroutine that calls Add, spare has the builders of the others.
+	own   *elementBuilder
+	spare chan *elementBuilder
 
-	open    []apiruntime.Object
+	open    []apiruntime.Object // the objects of the next batch
 	batches []*batch
-	total   int
-	// changes are the events since the first one that does not add an object.
-	changes []watch.Event
-	working sync.WaitGroup // the batches that other goroutines do
+	total   int            // the objects in batches
+	working sync.WaitGroup // the batches of other goroutines
 }
 
-// batch is some objects, and later their elements in the same order.
+// batch is some objects, and once built their elements in the same order.
 type batch struct {
 	objects  []apiruntime.Object
 	elements []*watchcache.Element
 	err      error
 }
 
-// batchSize is the number of objects in a batch, which takes far more time than starting
-// a goroutine.
+// batchSize is the number of objects in a batch. Building one takes much longer than
+// starting a goroutine.
 const batchSize = 256
 
-func newFill(tasks *tasks.Group, newMaker func() *maker) *fill {
+func newLoader(tasks *tasks.Group, newBuilder func() *elementBuilder) *loader {
 	spare := runtime.GOMAXPROCS(0) - 1
-	f := &fill{tasks: tasks, own: newMaker(), spare: make(chan *maker, spare)}
+	l := &loader{tasks: tasks, own: newBuilder(), spare: make(chan *elementBuilder, spare)}
 	for range spare {
-		f.spare <- newMaker()
+		l.spare <- newBuilder()
 	}
-	return f
+	return l
 }
 
-// Add implements source.Fill.
-func (f *fill) Add(object apiruntime.Object) {
-	if f.changes != nil {
-		f.changes = append(f.changes, watch.Event{Type: watch.Added, Object: object})
-		return
+// Add implements source.InitialState.
+func (l *loader) Add(object apiruntime.Object) {
+	if l.open == nil {
+		l.open = make([]apiruntime.Object, 0, batchSize)
 	}
-	if f.open == nil {
-		f.open = make([]apiruntime.Object, 0, batchSize)
-	}
-	f.open = append(f.open, object)
-	if len(f.open) == batchSize {
-		f.do()
+	l.open = append(l.open, object)
+	if len(l.open) == batchSize {
+		l.buildOpen()
 	}
 }
 
-// Change implements source.Fill.
-func (f *fill) Change(event watch.Event) { f.changes = append(f.changes, event) }
-
-// do has the open batch done.
-func (f *fill) do() {
-	b := &batch{objects: f.open}
-	f.batches, f.open, f.total = append(f.batches, b), nil, f.total+len(b.objects)
+// buildOpen builds the open batch, on another goroutine if one is free.
+func (l *loader) buildOpen() {
+	next := &batch{objects: l.open}
+	l.batches = append(l.batches, next)
+	l.total += len(next.objects)
+	l.open = nil
 	select {
-	case m := <-f.spare:
-		f.working.Add(1)
+	case builder := <-l.spare:
+		l.working.Add(1)
 		// Awaited by elements and by the group; ends with the batch.
-		if f.tasks.Run(func() {
-			defer f.working.Done()
-			m.do(b)
-			f.spare <- m
+		if l.tasks.Run(func() {
+			defer l.working.Done()
+			builder.build(next)
+			l.spare <- builder
 		}) {
 			return
 		}
-		f.working.Done()
+		l.working.Done()
 	default:
 	}
-	f.own.do(b)
+	l.own.build(next)
 }
 
-// do makes the elements of a batch, up to the first error.
-func (m *maker) do(b *batch) {
-	elements := make([]*watchcache.Element, 0, len(b.objects))
-	for _, object := range b.objects {
-		var e *watchcache.Element
-		if e, b.err = m.elementOf(object); b.err != nil {
+// build builds the elements of a batch, up to the first error.
+func (b *elementBuilder) build(next *batch) {
+	elements := make([]*watchcache.Element, 0, len(next.objects))
+	for _, object := range next.objects {
+		element, err := b.elementOf(object)
+		if err != nil {
+			next.err = err
 			break
 		}
-		elements = append(elements, e)
+		elements = append(elements, element)
 	}
-	b.objects, b.elements = nil, elements
+	next.objects = nil
+	next.elements = elements
 }
 
 // elements returns the elements in the order of their keys.
-func (f *fill) elements() ([]*watchcache.Element, error) {
-	if len(f.open) > 0 {
-		f.do()
+func (l *loader) elements() ([]*watchcache.Element, error) {
+	if len(l.open) > 0 {
+		l.buildOpen()
 	}
-	f.working.Wait()
-	elements := make([]*watchcache.Element, 0, f.total)
-	for i, b := range f.batches {
+	l.working.Wait()
+	elements := make([]*watchcache.Element, 0, l.total)
+	for i, b := range l.batches {
 		if b.err != nil {
 			return nil, b.err
 		}
 		elements = append(elements, b.elements...)
-		f.batches[i] = nil
-	}
-	elements, err := f.changed(elements)
-	if err != nil {
-		return nil, err
+		l.batches[i] = nil
 	}
 	byKey := func(a, b *watchcache.Element) int { return cmp.Compare(a.Key, b.Key) }
 	if !slices.IsSortedFunc(elements, byKey) {
 		slices.SortStableFunc(elements, byKey)
-	}
-	return elements, nil
-}
-
-// changed applies the changes to the elements that were added before them.
-func (f *fill) changed(elements []*watchcache.Element) ([]*watchcache.Element, error) {
-	if len(f.changes) == 0 {
-		return elements, nil
-	}
-	last := make(map[string]*watchcache.Element, len(f.changes)) // nil: deleted
-	for _, event := range f.changes {
-		key, object, err := f.own.key(event.Object)
-		if err != nil {
-			return nil, err
-		}
-		if last[key] = nil; event.Type == watch.Deleted {
-			continue
-		}
-		if last[key], err = f.own.element(key, object); err != nil {
-			return nil, err
-		}
-	}
-	f.changes = nil
-	elements = slices.DeleteFunc(elements, func(e *watchcache.Element) bool {
-		_, changed := last[e.Key]
-		return changed
-	})
-	for _, e := range last {
-		if e != nil {
-			elements = append(elements, e)
-		}
 	}
 	return elements, nil
 }

@@ -33,8 +33,7 @@ const (
 	// minWindowCeiling is the least limit of the window, in bytes, while the dispatcher
 	// is behind: a stuck dispatcher must not use up a server's memory.
 	minWindowCeiling = 16 << 20
-	// listPageSize is the page size of the lists that fill the cache, where storage
-	// does not stream them.
+	// listPageSize is the page size of the lists that fill the cache.
 	listPageSize = 5_000
 )
 
@@ -77,8 +76,8 @@ type engine struct {
 	// goroutine.
 	probedAt time.Duration
 	backfill backfill
-	// fillBegan is when the last list of the storage began, on the timeline.
-	fillBegan atomic.Int64
+	// listBegan is when the last list of the storage began, on the timeline.
+	listBegan atomic.Int64
 
 	tasks  tasks.Group
 	ctx    context.Context // ends with the engine
@@ -90,9 +89,6 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 	var reportDelay time.Duration
 	if slow, ok := config.Storage.(capability.SlowReporter); ok {
 		reportDelay = slow.ReportsWithin()
-	}
-	if p, ok := config.Storage.(capability.ListPreferrer); ok && p.PrefersLists() {
-		config.listStorage = true
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ofWatches, ofLists := bytebudget.New(encodingLimit(&config, 0))
@@ -125,10 +121,9 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 		Doubtful: e.condition.Unverified, EndRevision: func() { e.progress.EndNow() }, EverySecond: e.everySecond,
 	})
 	e.source = source.New(source.Config{
-		Storage: config.Storage, Prefix: config.ResourcePrefix, NewList: config.NewListFunc, NewFill: func() source.Fill { return newFill(&e.tasks, e.newMaker) },
-		Resource: config.GroupResource.String(), Clock: config.Clock, Tasks: &e.tasks, ListOnly: config.listStorage, ReportDelay: reportDelay,
-		Begins:  func() { e.fillBegan.Store(int64(e.time.Now())) },
-		Relists: e.noteCause, Broke: e.watchBroke, StaysBroken: e.watchStaysBroken, Undeliverable: e.undeliverable,
+		Storage: config.Storage, Prefix: config.ResourcePrefix, NewList: config.NewListFunc,
+		Resource: config.GroupResource.String(), Clock: config.Clock, Tasks: &e.tasks, ReportDelay: reportDelay,
+		Owner: e,
 	})
 	e.progress = freshness.NewProgressRequester(freshness.ProgressConfig{
 		Clock: config.Clock, Waiting: e.waiting, Versions: e.versions,
@@ -156,7 +151,7 @@ func (e *engine) start() {
 	e.metrics.DeclareIndexes(e.indexes.Names()...)
 	e.metrics.FollowSilence(e.silence)
 	e.noteOutage()
-	reflector := cache.NewReflectorWithOptions(e.source, nil, &feed{engine: e, maker: e.newMaker()}, cache.ReflectorOptions{
+	reflector := cache.NewReflectorWithOptions(e.source, nil, &feed{engine: e, builder: e.newBuilder()}, cache.ReflectorOptions{
 		Name:            "watchcache " + e.config.GroupResource.String(),
 		TypeDescription: e.config.GroupResource.String(),
 		Clock:           e.config.Clock,
@@ -170,8 +165,10 @@ func (e *engine) start() {
 	}
 }
 
-// newMaker returns a maker of elements, for one goroutine.
-func (e *engine) newMaker() *maker { return &maker{config: &e.config, state: e.state, warn: e.warn} }
+// newBuilder returns a builder of elements for one goroutine.
+func (e *engine) newBuilder() *elementBuilder {
+	return &elementBuilder{config: &e.config, state: e.state, warn: e.warn}
+}
 
 // everySecond is called by the dispatcher once a second.
 func (e *engine) everySecond() {

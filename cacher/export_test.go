@@ -8,10 +8,6 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher/status"
 )
 
-// List has the cache list its storage, as Decorator does where the storage can't
-// stream its state.
-func (c *Config) List(list bool) { c.listStorage = list }
-
 // BoundInitialEvents replaces the bounds of initial events; zeros leave the defaults.
 func (c *Config) BoundInitialEvents(timeout time.Duration, bytes int64) {
 	c.initialTimeout, c.initialBytes = timeout, bytes

@@ -13,13 +13,13 @@ import (
 
 // feed is the engine as the store that the Reflector writes to. It computes the key and
 // the attributes of each object, once, applies the change to the state, and never waits
-// for a watcher. It runs on the Reflector's goroutine; only fill uses others.
+// for a watcher. It runs on the Reflector's goroutine; only loader uses others.
 //
 // A change that can't be applied must not be skipped: the feed then takes
 // nothing more and has the whole resource listed again.
 type feed struct {
 	*engine
-	maker *maker
+	builder *elementBuilder
 	// applied counts the changes; one in measuredEvery is measured.
 	applied uint
 	// broken is true from a change that could not be applied until the next
@@ -63,7 +63,7 @@ func (f *feed) apply(typ watchcache.EventType, obj any) error {
 	}
 	measured := f.applied%measuredEvery == 0
 	f.applied++
-	element, err := f.maker.elementOf(obj)
+	element, err := f.builder.elementOf(obj)
 	if err != nil {
 		f.fail(err)
 		return nil
@@ -119,10 +119,10 @@ func (f *feed) Bookmark(resourceVersion string) error {
 }
 
 // Replace implements cache.ReflectorStore: the whole state is there. The source has
-// given its objects to a fill, so that the Reflector has none of them.
+// given its objects to a loader, so that the Reflector has none of them.
 func (f *feed) Replace(_ []any, resourceVersion string) error {
 	f.heard()
-	filled, ok := f.source.TakeFill().(*fill)
+	loaded, ok := f.source.TakeInitialState().(*loader)
 	if !ok {
 		return faultf(nil, "the list of %s at resourceVersion %q was not kept", f.config.GroupResource, resourceVersion)
 	}
@@ -130,7 +130,7 @@ func (f *feed) Replace(_ []any, resourceVersion string) error {
 	if err != nil {
 		return faultf(err, "a list's resourceVersion %q", resourceVersion)
 	}
-	elements, err := filled.elements()
+	elements, err := loaded.elements()
 	if err != nil {
 		f.handle(event{kind: listRefused, err: err})
 		return errNotTaken // the Reflector logs it

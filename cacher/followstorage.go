@@ -40,7 +40,7 @@ func (e *engine) reflect(ctx context.Context, reflector *cache.Reflector) {
 	pause := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 7, Cap: 5 * time.Second}
 	_ = pause.DelayWithReset(e.config.Clock, time.Minute).Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		if err := reflector.ListAndWatchWithContext(ctx); err != nil && ctx.Err() == nil {
-			e.listFailed(ctx, source.Revealed(err))
+			e.listFailed(ctx, source.Unredact(err))
 		}
 		return false, nil
 	})
@@ -131,13 +131,19 @@ func (e *engine) indexFailed(name, key string, err error) {
 	}
 }
 
-// undeliverable notes that storage answers and can't deliver the next change, most likely
-// because an object can't be decoded. Only the log shows storage's error: its text may quote
-// the object, which watchers of other namespaces must not read.
-func (e *engine) undeliverable(err error) { e.handle(event{kind: undeliverable, err: err}) }
+// ListStarts implements source.Owner.
+func (e *engine) ListStarts() source.InitialState {
+	e.listBegan.Store(int64(e.time.Now()))
+	return newLoader(&e.tasks, e.newBuilder)
+}
 
-// noteCause notes why the state is about to be listed again.
-func (e *engine) noteCause(cause metrics.RelistCause) {
+// Undeliverable implements source.Owner: storage answers and can't deliver the next change,
+// most likely because an object can't be decoded. Only the log shows storage's error: its
+// text may quote the object, which watchers of other namespaces must not read.
+func (e *engine) Undeliverable(err error) { e.handle(event{kind: undeliverable, err: err}) }
+
+// WatchLost implements source.Owner.
+func (e *engine) WatchLost(cause metrics.RelistCause) {
 	e.handle(event{kind: listNeeded, relist: cause})
 }
 
@@ -152,23 +158,19 @@ func (e *engine) listFailed(ctx context.Context, cause error) {
 	}
 	e.handle(event{
 		kind: listFailed, err: faultf(cause, "listing the storage of %s", e.config.GroupResource), cause: cause,
-		asked: failed, answers: answers, expired: source.Expired(source.Failure(cause)),
+		asked: failed, answers: answers, expired: source.Expired(cause),
 	})
 }
 
-// watchBroke notes that a watch of storage ended and will be resumed.
-func (e *engine) watchBroke(cause error) {
+// WatchFailed implements source.Owner.
+func (e *engine) WatchFailed(cause error, down bool) {
 	e.metrics.WatchBroken()
 	e.handle(event{
 		kind: watchBroke, err: faultf(cause, "watching the storage of %s", e.config.GroupResource), cause: cause,
 		asked: e.time.Now(),
 	})
-}
-
-// watchStaysBroken notes that watches of storage fail repeatedly.
-func (e *engine) watchStaysBroken(err error) {
-	if e.condition.load().contact != lost { // otherwise the log shows it
-		e.warn("watch", "The storage cannot be watched. The watch cache goes on with what it has and tries again", err, remedyStorage)
+	if down && e.condition.load().contact != lost { // otherwise the log shows it
+		e.warn("watch", "The storage cannot be watched. The watch cache goes on with what it has and tries again", cause, remedyStorage)
 	}
 }
 

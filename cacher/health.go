@@ -109,7 +109,7 @@ func (e *engine) execute(do effects, ev event, before, after *condition) {
 	}
 	if do&countList != 0 {
 		e.metrics.SetResourceVersion(ev.rv)
-		e.metrics.Filled(ev.now - time.Duration(e.fillBegan.Load()))
+		e.metrics.Filled(ev.now - time.Duration(e.listBegan.Load()))
 		e.metrics.Relist(before.cause)
 	}
 	if do&setGauges != 0 {

@@ -277,7 +277,7 @@ func TestTwoKeysOfOneName(t *testing.T) {
 		store := newStore(poddata.Pod("a/one"), poddata.Pod("a/two"))
 		twin := func() { store.Put("/pods/a/twin", poddata.Pod("a/one", "twin=yes")) }
 		twin()
-		c := start(t, unstreamed{store}, meters)
+		c := start(t, store, meters)
 		defer c.Stop()
 		last := c.Status().LastError
 		require.NotNil(t, last, "the status tells no error")

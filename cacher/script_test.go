@@ -198,7 +198,6 @@ func (f *fixture) configure(c *script.Command) (change func(*cacher.Config), err
 		config.MaxFallbackLists = number("stale-reads")
 	}
 	config.LazyStart = c.Flag("lazy")
-	config.List(c.Flag("list-storage"))
 	config.ConsistentGetFromStorage = c.Flag("get-from-storage")
 	if !c.Flag("checks") {
 		config.ConsistencyCheckInterval = -1

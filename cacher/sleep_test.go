@@ -106,8 +106,9 @@ func TestLazyStartThatPanics(t *testing.T) {
 func TestRequestsWhileAnEngineEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(poddata.Pod("a/one"))
-		s := stubborn{withoutKeys{store}, store, make(chan struct{})}
+		s := stubborn{withoutKeys{store}, store, &atomic.Bool{}, make(chan struct{})}
 		c := start(t, s, sleeping, func(c *cacher.Config) { c.DisableSizeEstimation, c.ConsistencyCheckInterval = true, -1 })
+		s.holds.Store(true)
 		expectRead(t, after(goGet(t.Context(), c, "/pods/a/one", "")), "a/one@2") // storage has not told its version
 		elapse(2*idleTimeout + time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)

@@ -169,7 +169,6 @@ func (d *driver) start(setup Setup) {
 	d.setup = setup
 	d.store.noProgress.Store(setup.NoProgress)
 	d.store.history.Store(setup.Recall)
-	d.store.lists.Store(setup.List)
 	limits := rounds.Defaults // which no schedule reaches
 	if setup.Rounds > 0 {
 		limits = rounds.Limits{Watchers: 1, Queued: 2, Events: setup.Rounds, OneCore: true}

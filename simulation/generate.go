@@ -168,7 +168,7 @@ func (g *generator) start() {
 	s.Idle = pick(g, 0, 0, 0, 0, 5*time.Second)
 	s.Checks = pick(g, 30*time.Second, 30*time.Second, time.Minute)
 	s.NoProgress, s.Lazy = g.chance(8), g.chance(8)
-	s.List, s.NoStale, s.GetFromStorage, s.Indexes = g.chance(20), g.chance(20), g.chance(8), g.chance(60)
+	s.NoStale, s.GetFromStorage, s.Indexes = g.chance(20), g.chance(8), g.chance(60)
 	if g.kept {
 		s.Keep = pick[int64](g, 0, 0, 1500, 4000, 12_000)
 	}

@@ -183,12 +183,12 @@ func Script(operations []Operation) string {
 
 // Setup is how the cache is configured.
 type Setup struct {
-	Buffer                          int
-	WindowBytes                     int64
-	History, Bookmarks              time.Duration
-	Idle, Budget, Checks            time.Duration
-	NoProgress, Lazy, List, NoStale bool
-	GetFromStorage, Indexes         bool
+	Buffer                    int
+	WindowBytes               int64
+	History, Bookmarks        time.Duration
+	Idle, Budget, Checks      time.Duration
+	NoProgress, Lazy, NoStale bool
+	GetFromStorage, Indexes   bool
 	// Keep is how many bytes of lists and events are kept, 0 for the default.
 	Keep int64
 	// Recall: the storage says that it keeps its history.
@@ -222,7 +222,7 @@ func (s Setup) words() (out []string) {
 	for _, f := range []struct {
 		name string
 		set  bool
-	}{{"no-progress", s.NoProgress}, {"lazy", s.Lazy}, {"list-storage", s.List}, {"no-stale-reads", s.NoStale}, {"get-from-storage", s.GetFromStorage}, {"indexes", s.Indexes}, {"recall", s.Recall}} {
+	}{{"no-progress", s.NoProgress}, {"lazy", s.Lazy}, {"no-stale-reads", s.NoStale}, {"get-from-storage", s.GetFromStorage}, {"indexes", s.Indexes}, {"recall", s.Recall}} {
 		if f.set {
 			out = append(out, f.name)
 		}

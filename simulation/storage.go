@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 
@@ -26,7 +25,6 @@ type store struct {
 	*memstore.Store
 	noProgress atomic.Bool
 	history    atomic.Bool
-	lists      atomic.Bool
 	poisoned   atomic.Bool
 	fills      atomic.Int64
 }
@@ -43,20 +41,9 @@ func newStore() *store {
 // WatchProgress reports whether the storage answers progress requests.
 func (s *store) WatchProgress() bool { return !s.noProgress.Load() }
 
-// PrefersLists reports whether the cache reads the whole state by lists.
-func (s *store) PrefersLists() bool { return s.lists.Load() }
-
 // KeepsHistory reports whether a cache that starts goes back to what was written
 // before.
 func (s *store) KeepsHistory() bool { return s.history.Load() }
-
-// Watch implements storage.Interface.
-func (s *store) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-	if opts.SendInitialEvents != nil && *opts.SendInitialEvents {
-		s.fills.Add(1)
-	}
-	return s.Store.Watch(ctx, key, opts)
-}
 
 // GetList implements storage.Interface. The lists of consistency checks name a
 // version.

@@ -30,12 +30,6 @@ type SlowReporter interface {
 	ReportsWithin() time.Duration
 }
 
-// ListPreferrer is a storage that can be faster to list than to stream. If PrefersLists
-// returns true, a cache lists its state and does not stream it.
-type ListPreferrer interface {
-	PrefersLists() bool
-}
-
 // HistoryKeeper is a storage that can serve its history. If KeepsHistory returns true,
 // watches from earlier versions, and lists at them, are complete or refused as expired.
 // A cache that starts can then resume clients that another server has left behind.

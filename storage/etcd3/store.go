@@ -47,7 +47,6 @@ var _ storage.Interface = (*store)(nil)
 // A store has every capability that a cache makes use of.
 var _ interface {
 	capability.ProgressReporter
-	capability.ListPreferrer
 	capability.HistoryKeeper
 	capability.VersionLister
 	capability.KeyVersioner
@@ -74,11 +73,6 @@ func (s *store) CheckConnection(ctx context.Context) error { return s.backend.ch
 // with the initial state (KEP-3157), because the feature gate WatchList is off.
 // The name and its spelling are client-go's.
 func (s *store) IsWatchListSemanticsUnSupported() bool { return !s.backend.watchList }
-
-// PrefersLists returns true: a list decodes objects one after the other, which takes
-// a quarter to a third of the CPU time that k8s.io/apiserver's watch takes for its
-// initial events, with a goroutine for each.
-func (s *store) PrefersLists() bool { return true }
 
 // KeepsHistory reports whether watches and lists of an earlier version bring all that
 // the server has of it, or are refused once it has compacted the version: true of an

@@ -117,6 +117,5 @@ func TestStoreSaysWhetherItStreams(t *testing.T) {
 		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.WatchList, enabled)
 		s := newStore(t, newBackend(t), pods("pods"))
 		require.Equal(t, !enabled, watchlist.DoesClientNotSupportWatchListSemantics(s))
-		require.True(t, s.(interface{ PrefersLists() bool }).PrefersLists(), "a cache lists it in any case")
 	}
 }

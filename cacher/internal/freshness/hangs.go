@@ -25,9 +25,9 @@ const (
 
 // Watch is the storage's watch that feeds the cache.
 type Watch interface {
-	// Heard returns how many times the watch has brought the cache further, and
+	// Received returns how many times the watch has brought the cache further, and
 	// when it last has.
-	Heard() (times int64, last time.Time)
+	Received() (times int64, last time.Time)
 	// Busy reports whether the watch has brought something that the feed has
 	// not taken yet.
 	Busy() bool
@@ -69,7 +69,7 @@ func (h *hangDetector) look(ctx context.Context) {
 		h.watch, h.since = w, time.Time{}
 		return
 	}
-	if heard, _ := w.Heard(); w != h.watch || heard != h.heard || at != h.at || h.since.IsZero() {
+	if heard, _ := w.Received(); w != h.watch || heard != h.heard || at != h.at || h.since.IsZero() {
 		if h.adapt(w); w != h.watch && heard > 0 {
 			h.again, h.vain = false, 0
 		}
@@ -123,7 +123,7 @@ func (h *hangDetector) adapt(w Watch) {
 	if w == nil || w != h.watch || h.since.IsZero() {
 		return
 	}
-	heard, last := w.Heard()
+	heard, last := w.Received()
 	if heard == h.heard {
 		return
 	}

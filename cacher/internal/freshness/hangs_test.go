@@ -23,9 +23,9 @@ type scriptedWatch struct {
 	givenUp int
 }
 
-func (w *scriptedWatch) Heard() (int64, time.Time) { return w.times, w.last }
-func (w *scriptedWatch) Busy() bool                { return false }
-func (w *scriptedWatch) GiveUp()                   { w.givenUp++ }
+func (w *scriptedWatch) Received() (int64, time.Time) { return w.times, w.last }
+func (w *scriptedWatch) Busy() bool                   { return false }
+func (w *scriptedWatch) GiveUp()                      { w.givenUp++ }
 
 // hangFixture is a detector over a watch, whose storage tells what a test sets.
 type hangFixture struct {

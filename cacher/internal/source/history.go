@@ -9,26 +9,25 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// This file reads the storage's history of the time before a list. The Reflector has no
-// part in it, and nothing here touches the watch that feeds the cache.
+// This file reads earlier versions of the storage, without the Reflector and without the
+// watch that feeds the cache.
 
-// askHistoryEvery is how often a storage is asked how far a watch of its history has
-// come. etcd does not answer while one is on its way.
-const askHistoryEvery = 100 * time.Millisecond
+// requestProgressEvery is the interval between progress requests for a watch of the
+// storage's history. etcd ignores them while such a watch catches up.
+const requestProgressEvery = 100 * time.Millisecond
 
-// History calls take with each event of the storage after the version from and up to
-// the version to, in their order, and returns once there are no more. The storage must
-// report the progress of its watches. The error is that of the storage, or of take, or
-// of ctx; Expired recognises errors for compacted events.
+// History calls take with each event of the storage after the version from up to the
+// version to, in order, and returns when there are no more. The storage must report the
+// progress of its watches. The error is that of the storage, of take or of ctx; Expired
+// recognizes that of a compacted version.
 func (s *Source) History(ctx context.Context, from, to uint64, take func(event watch.Event, version uint64) error) error {
 	return s.watchBeside(ctx, from, nil, func(event watch.Event) (done bool, err error) {
-		_, version, _, _ := versionOf(event)
+		_, version, _ := versionOf(event)
 		switch {
 		case version == 0:
 			return true, errors.New("an event of the storage's history has no resourceVersion")
@@ -42,31 +41,26 @@ func (s *Source) History(ctx context.Context, from, to uint64, take func(event w
 	})
 }
 
-// errTimeout is returned by watchBeside when its time is over.
-var errTimeout = errors.New("the watch has not come far enough in time")
+var errTimeout = errors.New("the watch has not reached the version in time")
 
-// watchBeside watches the storage after a version, beside the watch that feeds the cache. It
-// calls take with each event and report of progress until take is done, the watch breaks, or
-// a value comes from late. It requests reports of progress now and then.
+// watchBeside opens a second watch of the storage after a version. It calls take with each
+// event and progress report until take is done, the watch breaks, or timeout delivers a
+// value (errTimeout). It requests progress reports periodically.
 func (s *Source) watchBeside(ctx context.Context, after uint64, timeout <-chan time.Time, take func(watch.Event) (done bool, err error)) error {
-	w, err := s.openBeside(ctx, metav1.ListOptions{ResourceVersion: strconv.FormatUint(after, 10)})
+	w, err := s.openBeside(ctx, strconv.FormatUint(after, 10))
 	if err != nil {
 		return err
 	}
 	defer s.discard(w)
-	ask := s.config.Clock.NewTicker(askHistoryEvery)
-	defer ask.Stop()
-	for asking := true; ; {
-		if asking {
-			// A failure is no reason to give up: the watch returns the error, or may live
-			// without a report.
-			_ = s.config.Storage.RequestWatchProgress(w.onStream(ctx))
-		}
-		asking = false
+	// We ignore the errors of progress requests: the watch returns them, or needs no report.
+	_ = s.config.Storage.RequestWatchProgress(w.onStream(ctx))
+	ticker := s.config.Clock.NewTicker(requestProgressEvery)
+	defer ticker.Stop()
+	for {
 		select {
 		case event, open := <-w.ResultChan():
 			if !open {
-				event = ended
+				return errWatchEnded
 			}
 			if event.Type == watch.Error {
 				return apierrors.FromObject(event.Object)
@@ -74,8 +68,8 @@ func (s *Source) watchBeside(ctx context.Context, after uint64, timeout <-chan t
 			if done, err := take(event); done {
 				return err
 			}
-		case <-ask.C():
-			asking = true
+		case <-ticker.C():
+			_ = s.config.Storage.RequestWatchProgress(w.onStream(ctx))
 		case <-timeout:
 			return errTimeout
 		case <-ctx.Done():
@@ -84,11 +78,11 @@ func (s *Source) watchBeside(ctx context.Context, after uint64, timeout <-chan t
 	}
 }
 
-// StateAt calls take with the objects that the storage had at a version: all under key, in
-// pages of page objects, or with a page of 0 the object at key.
-func (s *Source) StateAt(ctx context.Context, key string, version uint64, page int64, take func(runtime.Object) error) error {
-	opts := storage.ListOptions{Recursive: page > 0}
-	opts.Predicate.Limit = page
+// StateAt calls take with the objects of the storage at a version: all under key, in pages
+// of pageSize objects, or with a pageSize of 0 the object at key.
+func (s *Source) StateAt(ctx context.Context, key string, version uint64, pageSize int64, take func(runtime.Object) error) error {
+	opts := storage.ListOptions{Recursive: pageSize > 0}
+	opts.Predicate.Limit = pageSize
 	for {
 		_, next, err := s.listPage(ctx, key, version, opts, take)
 		if err != nil || next == "" {
@@ -98,27 +92,27 @@ func (s *Source) StateAt(ctx context.Context, key string, version uint64, page i
 	}
 }
 
-// reportsWithin is how long a storage has to report the progress of a watch, unless its
-// reports take long (Config.ReportDelay).
-const reportsWithin = 2 * time.Second
+// reportTimeout is the time within which a storage must report the progress of a watch,
+// unless Config.ReportDelay is longer.
+const reportTimeout = 2 * time.Second
 
-// Reports reports whether the storage reports progress: to a watch that begins right
-// before its current version, since an idle etcd does not answer one that begins at it.
+// Reports reports whether storage reports progress. It watches from right before the
+// storage's version, since an idle etcd does not report to a watch that begins at it.
 func (s *Source) Reports(ctx context.Context) bool {
-	at, ok := s.Version(ctx)
-	if !ok || at < 2 {
+	current, ok := s.Version(ctx)
+	if !ok || current < 2 {
 		return false
 	}
-	reports, _ := s.probe(ctx, at-1, max(reportsWithin, 2*s.config.ReportDelay))
+	reports, _ := s.probe(ctx, current-1, max(reportTimeout, 2*s.config.ReportDelay))
 	return reports
 }
 
-// probe opens a second watch of the storage, after a version. It returns
-// whether the storage reports the watch's progress in time, and whether the watch breaks.
-func (s *Source) probe(ctx context.Context, after uint64, within time.Duration) (reports, breaks bool) {
-	err := s.watchBeside(ctx, after, s.config.Clock.After(within), func(event watch.Event) (bool, error) {
+// probe opens a second watch of the storage after a version. It returns whether storage
+// reports the watch's progress within the timeout, and whether the watch breaks.
+func (s *Source) probe(ctx context.Context, after uint64, timeout time.Duration) (reports, breaks bool) {
+	err := s.watchBeside(ctx, after, s.config.Clock.After(timeout), func(event watch.Event) (bool, error) {
 		reports = event.Type == watch.Bookmark
 		return reports, nil
 	})
-	return reports, err != nil && err != errTimeout
+	return reports, err != nil && !errors.Is(err, errTimeout)
 }

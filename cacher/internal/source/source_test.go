@@ -27,13 +27,10 @@ import (
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
-// keys is a Fill that remembers the names of what it was given.
+// keys is an InitialState that records the names of its objects.
 type keys struct{ names []string }
 
 func (k *keys) Add(object runtime.Object) { k.names = append(k.names, nameOf(object)) }
-func (k *keys) Change(event watch.Event) {
-	k.names = append(k.names, string(event.Type)+" "+nameOf(event.Object))
-}
 
 func nameOf(object runtime.Object) string {
 	accessor, err := meta.Accessor(object)
@@ -50,7 +47,18 @@ type fixture struct {
 	broke         []error
 	undeliverable []error
 	relists       []metrics.RelistCause
+	listStarts    func()
 }
+
+func (s *fixture) ListStarts() InitialState {
+	if s.listStarts != nil {
+		s.listStarts()
+	}
+	return &keys{}
+}
+func (s *fixture) WatchLost(cause metrics.RelistCause) { s.relists = append(s.relists, cause) }
+func (s *fixture) WatchFailed(err error, _ bool)       { s.broke = append(s.broke, err) }
+func (s *fixture) Undeliverable(err error)             { s.undeliverable = append(s.undeliverable, err) }
 
 // inBubble runs f with a Source over a store with one object, in virtual time.
 func inBubble(t *testing.T, f func(t *testing.T, s *fixture)) {
@@ -60,11 +68,7 @@ func inBubble(t *testing.T, f func(t *testing.T, s *fixture)) {
 		group := &tasks.Group{}
 		s.Source = New(Config{
 			Storage: s.store, Prefix: poddata.Prefix, Resource: "pods", Clock: clock.RealClock{}, Tasks: group,
-			NewList: func() runtime.Object { return &example.PodList{} }, NewFill: func() Fill { return &keys{} },
-			Begins: func() {}, Relists: func(cause metrics.RelistCause) { s.relists = append(s.relists, cause) },
-			Broke:         func(err error) { s.broke = append(s.broke, err) },
-			StaysBroken:   func(error) {},
-			Undeliverable: func(err error) { s.undeliverable = append(s.undeliverable, err) },
+			NewList: func() runtime.Object { return &example.PodList{} }, Owner: s,
 		})
 		f(t, s)
 		group.Close()
@@ -127,7 +131,7 @@ func TestReflectorListsAgain(t *testing.T) {
 		"far behind": func(s *fixture) {
 			release := s.store.EndWatches(apierrors.NewServiceUnavailable("hunter2"))
 			time.AfterFunc(time.Minute, func() { release() })
-			for range resumeMost + 1 {
+			for range maxResumeLag + 1 {
 				s.store.Touch()
 			}
 		},
@@ -149,8 +153,8 @@ func TestOrderIsGivenBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *fixture) {
 		ended, end := context.WithCancel(t.Context())
 		end()
-		stream := newStream(s.Source, ended, metav1.ListOptions{ResourceVersion: "2"})
-		require.True(t, stream.over())
+		stream := newStream(ended, s.Source, "2")
+		require.ErrorIs(t, stream.relistOrdered(), context.Canceled)
 		w := s.watchFrom(t, "2")
 		assert.Equal(t, []string{"ERROR the watch cache lists again", "closed"}, sent(w, time.Second))
 	})
@@ -169,11 +173,10 @@ func TestOrderDuringAList(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *fixture) {
-				s.config.NewFill = func() Fill {
+				s.listStarts = func() {
 					if c.during {
 						s.Relist()
 					}
-					return &keys{}
 				}
 				s.Relist()
 				_, err := s.ListWithContext(t.Context(), metav1.ListOptions{})
@@ -264,7 +267,7 @@ func TestJudge(t *testing.T) {
 }
 
 // The Reflector gets no text of the storage, and whoever asks for it does.
-func TestErrorsAreOpaque(t *testing.T) {
+func TestErrorsAreRedacted(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *fixture) {
 		failure := apierrors.NewResourceExpired("hunter2")
 		s.store.Fail("list", failure)
@@ -274,13 +277,13 @@ func TestErrorsAreOpaque(t *testing.T) {
 		for _, err := range []error{listing, watching, fmt.Errorf("failed to list: %w", listing)} {
 			assert.NotContains(t, err.Error(), "hunter2")
 			assert.True(t, apierrors.IsResourceExpired(err), "the reason is lost")
-			assert.Equal(t, failure, Revealed(err))
+			assert.Equal(t, failure, Unredact(err))
 		}
 	})
 }
 
-// The objects of a state go into the fill, page by page, and not to the Reflector.
-func TestListFills(t *testing.T) {
+// The objects of a list go into the InitialState page by page, and not to the Reflector.
+func TestListLoads(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *fixture) {
 		for i := range 5 {
 			s.store.Put(fmt.Sprintf("/pods/b/%d", i), poddata.Pod(fmt.Sprintf("b/%d", i)))
@@ -288,9 +291,9 @@ func TestListFills(t *testing.T) {
 		list, err := s.ListWithContext(t.Context(), metav1.ListOptions{Limit: 2})
 		require.NoError(t, err)
 		assert.Zero(t, meta.LenList(list))
-		filled, ok := s.TakeFill().(*keys)
+		loaded, ok := s.TakeInitialState().(*keys)
 		require.True(t, ok, "there is no state")
-		assert.Equal(t, []string{"one@2", "0@3", "1@4", "2@5", "3@6", "4@7"}, filled.names)
-		assert.Nil(t, s.TakeFill(), "the state is kept")
+		assert.Equal(t, []string{"one@2", "0@3", "1@4", "2@5", "3@6", "4@7"}, loaded.names)
+		assert.Nil(t, s.TakeInitialState(), "the state is kept")
 	})
 }

@@ -10,89 +10,64 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
 const (
-	// reopenMin and reopenMax bound the pause before a broken storage watch is
-	// opened again; it doubles from the one to the other. reopenAnswering is the
-	// pause once the storage has answered a version request meanwhile.
+	// reopenMin and reopenMax bound the doubling pause before a broken storage watch is
+	// opened again. reopenAnswering is the pause if storage answered a version request
+	// in the meantime.
 	reopenMin       = 50 * time.Millisecond
 	reopenMax       = 5 * time.Second
 	reopenAnswering = 200 * time.Millisecond
-	// initialPatience is how long a storage may send nothing before the end of
-	// the initial events, after which the cache lists instead.
-	initialPatience = 5 * time.Second
-	// abandonedMost bounds the storage watches that were given up because they
-	// hung and that have not ended yet.
-	abandonedMost = 8
+	// maxAbandoned bounds the hung storage watches that were abandoned and have not ended.
+	maxAbandoned = 8
 )
 
-var (
-	// ended is how a storage watch ends without an error.
-	ended = Failure(errors.New("the storage's watch ended"))
-	// hung is how a storage watch ends because it hangs and was given up.
-	hung = Failure(errors.New("the storage's watch hangs: it is behind the storage and brings nothing"))
-	// ignored and endless are how a storage watch ends whose storage takes no
-	// notice of the request for the initial state: the watch brings nothing, or
-	// reports progress and not the end of the initial events.
-	ignored = Failure(errors.New("the storage does not stream its state"))
-	endless = Failure(errors.New("the storage does not mark the end of its state"))
-	// malformed is how a storage watch ends that brings an event which the Reflector would
-	// leave out, and log with the object.
-	malformed = Failure(errors.New("the storage's watch has brought an event of an unknown type, or without metadata"))
-)
-
-// stream is one watch of the Reflector, over as many watches of the storage as
-// it takes, one at a time. The package comment has the life of its goroutine.
+// stream is one watch of the Reflector over successive watches of the storage. The
+// package comment describes its goroutine.
 type stream struct {
 	source *Source
 	ctx    context.Context
 	cancel context.CancelFunc
 	result chan watch.Event
 
-	// rv: everything up to it has been passed on. within is the version of the last event
-	// after it, 0 if there was none; more events of that version may follow.
-	rv     string
-	within uint64
-	// initial is true until the initial events are complete. Before that the
-	// watch can't be resumed.
-	initial bool
-	// fill has the initial events, nil once they are complete; shown is when the
-	// Reflector was last shown one of them.
-	fill  Fill
-	shown time.Time
-	// skip is the resourceVersion of the list before the stream. A watch from before the
-	// list brings events up to there, which the list already has.
-	skip uint64
-	// furthest is how far the storage's watches have come. came: the open one has come
-	// further than earlier ones. advanced: one of them has come further than the beginning.
-	furthest       uint64
-	came, advanced bool
-	// hasAnswered: the storage answered a version request before the watch was opened.
-	// judged counts the errors in a row that undeliverable has judged.
+	// rv is the version up to which the stream has forwarded every event.
+	rv string
+	// partialRV is the version of the last event above rv, or 0. More events of that
+	// version may follow.
+	partialRV uint64
+	// listedRV is the version of the preceding list if the first watch was opened before
+	// that list, otherwise 0. The stream drops events up to it: the list contains them.
+	listedRV uint64
+	// maxRV is the highest version that the storage's watches have reached, and
+	// watchProgressed reports whether the open watch has raised it.
+	maxRV           uint64
+	watchProgressed bool
+	// hasAnswered reports whether storage answered a version request before the open
+	// watch was opened.
 	hasAnswered bool
-	judged      int
-	// pause is how long to wait before the next watch is opened.
+	// repeatedErrors counts the consecutive errors that undeliverable has found at one place.
+	repeatedErrors int
+	// pause is the last pause before a watch was opened, or 0 since an event arrived.
 	pause time.Duration
-	// broken is when the storage's watch broke; zero once one has brought
-	// something again.
-	broken time.Time
-	// abandoned has an entry for each watch that was given up and has not ended.
+	// brokenSince is when the storage's watch broke, or zero since an event arrived.
+	brokenSince time.Time
+	// abandoned has an entry for each abandoned watch that has not ended.
 	abandoned chan struct{}
 }
 
-func newStream(source *Source, ctx context.Context, options metav1.ListOptions) *stream {
+func newStream(ctx context.Context, source *Source, rv string) *stream {
 	ctx, cancel := context.WithCancel(ctx)
+	listed, _ := strconv.ParseUint(rv, 10, 64)
 	return &stream{
 		source: source, ctx: ctx, cancel: cancel,
 		result:    make(chan watch.Event, 1),
-		rv:        options.ResourceVersion,
-		initial:   options.SendInitialEvents != nil && *options.SendInitialEvents,
-		abandoned: make(chan struct{}, abandonedMost),
+		rv:        rv,
+		maxRV:     listed,
+		abandoned: make(chan struct{}, maxAbandoned),
 	}
 }
 
@@ -102,188 +77,135 @@ func (s *stream) ResultChan() <-chan watch.Event { return s.result }
 // Stop implements watch.Interface.
 func (s *stream) Stop() { s.cancel() }
 
-func (s *stream) run(from *Watch) {
+func (s *stream) run(w *Watch) {
 	defer close(s.result)
 	defer s.cancel()
-	for from != nil {
-		failure := s.pass(from)
-		s.leave(from, failure == hung)
+	for w != nil {
+		err := s.forward(w)
+		hung := errors.Is(err, errWatchHung)
+		s.leave(w, hung)
 		if s.ctx.Err() != nil {
 			return
 		}
-		err := apierrors.FromObject(failure.Object)
-		if failure != relist { // which was ordered
-			s.broke(err)
-		}
-		switch {
-		case s.initial:
-			s.source.notStreamed(failure)
-			// Anything but "expired", at which the Reflector would ask for the
-			// initial state again, makes it list.
-			s.send(unstreamed)
-			return
-		case Expired(failure):
-			// A watch that has expired before it brought anything expires again
-			// if the next fill is as slow.
-			s.source.listNext.Store(!s.advanced)
-			s.source.config.Relists(metrics.RelistExpired)
-			s.send(relist)
-			return
-		case s.undeliverable(from, failure):
-			s.source.config.Undeliverable(err)
-			s.send(relist)
+		if errors.Is(err, errRelistOrdered) {
+			s.sendRelist()
 			return
 		}
-		from = s.reopen(failure == hung)
+		s.failed(err)
+		if Expired(err) {
+			s.source.config.Owner.WatchLost(metrics.RelistExpired)
+			s.sendRelist()
+			return
+		}
+		if s.undeliverable(w, err) {
+			s.source.config.Owner.Undeliverable(err)
+			s.sendRelist()
+			return
+		}
+		w = s.reopen(hung)
 	}
 }
 
-// leave ends a storage watch. The end of one that hangs is not waited for, as
-// long as there are few of them.
-func (s *stream) leave(from *Watch, hangs bool) {
-	from.end()
-	s.source.current.CompareAndSwap(from, nil)
-	if hangs {
+// leave ends a storage watch and awaits it, unless it hangs and few such watches are open.
+func (s *stream) leave(w *Watch, hung bool) {
+	w.end()
+	s.source.current.CompareAndSwap(w, nil)
+	if hung {
 		select {
 		case s.abandoned <- struct{}{}:
 			// Awaited by Config.Tasks; ends with the storage's watch.
-			if s.source.config.Tasks.Run(func() { from.drain(); <-s.abandoned }) {
+			if s.source.config.Tasks.Run(func() { w.drain(); <-s.abandoned }) {
 				return
 			}
 		case <-s.ctx.Done():
 		}
 	}
-	from.drain()
+	w.drain()
 }
 
-// pass passes the events of one storage watch on until it ends, and returns
-// the error that it ended with.
-func (s *stream) pass(from *Watch) watch.Event {
-	s.came = false
-	if s.initial {
-		if failure, ok := s.passInitial(from); !ok {
-			return failure
-		}
-	}
+// forward sends the events of a storage watch to the Reflector until the watch fails or
+// the stream ends, and returns why.
+func (s *stream) forward(w *Watch) error {
+	s.watchProgressed = false
 	for {
-		if failure, ok := s.passOne(from, nil); !ok {
-			return failure
+		select {
+		case event, open := <-w.ResultChan():
+			if !open {
+				return errWatchEnded
+			}
+			if event.Type == watch.Error {
+				return apierrors.FromObject(event.Object)
+			}
+			if err := s.forwardEvent(w, event); err != nil {
+				return err
+			}
+		case <-w.hung:
+			return errWatchHung
+		case <-s.source.relistOrder:
+			return s.relistOrdered()
+		case <-s.ctx.Done():
+			return s.ctx.Err()
 		}
 	}
 }
 
-// passInitial passes the initial events on, until they are complete. It gives up when
-// nothing comes for too long: a storage may take no notice of the request for them.
-func (s *stream) passInitial(from *Watch) (failure watch.Event, ok bool) {
-	silence := s.source.config.Clock.NewTimer(initialPatience)
-	defer silence.Stop()
-	for passed := 0; s.initial; {
-		if failure, ok = s.passOne(from, silence.C()); ok {
-			passed++
-			continue
-		}
-		if failure != ignored || passed == 0 {
-			return failure, false
-		}
-		silence.Reset(initialPatience)
-		passed = 0
-	}
-	return watch.Event{}, true
-}
-
-// passOne passes the next event on. It returns false and an error when
-// there is none.
-func (s *stream) passOne(from *Watch, silence <-chan time.Time) (failure watch.Event, ok bool) {
-	select {
-	case event, open := <-from.ResultChan():
-		switch {
-		case !open:
-			return ended, false
-		case event.Type == watch.Error:
-			return event, false
-		case s.initial && event.Type != watch.Bookmark:
-			return s.take(from, event)
-		}
-		return s.passEvent(from, event)
-	case <-from.hung:
-		return hung, false
-	case <-silence:
-		return ignored, false
-	case <-s.source.relistOrder:
-		if s.over() {
-			return Failure(s.ctx.Err()), false
-		}
-		return relist, false
-	case <-s.ctx.Done():
-		return Failure(s.ctx.Err()), false
-	}
-}
-
-// passEvent passes on an event, or the bookmark at the end of the initial events.
-func (s *stream) passEvent(from *Watch, event watch.Event) (failure watch.Event, ok bool) {
-	rv, version, end, ok := versionOf(event)
+func (s *stream) forwardEvent(w *Watch, event watch.Event) error {
+	rv, version, ok := versionOf(event)
 	if !ok {
-		return malformed, false
+		return errMalformedEvent
 	}
-	if s.initial && !end {
-		return endless, false
+	if version != 0 && version <= s.listedRV {
+		w.received.Add(1)
+		return nil
 	}
-	if version != 0 && version <= s.skip {
-		from.heard.Add(1)
-		return watch.Event{}, true
-	}
-	if s.initial {
-		s.source.setFilled(s.fill, s)
-		s.fill = nil
-	}
-	from.busy.Store(true)
+	w.busy.Store(true)
 	sent := s.send(event)
-	from.busy.Store(false)
+	w.busy.Store(false)
 	if !sent {
-		return Failure(s.ctx.Err()), false
+		return s.ctx.Err()
 	}
 	if event.Type != watch.Bookmark || rv != s.rv {
-		from.hears(s.source.config.Clock.Now())
+		w.noteReceived(s.source.config.Clock.Now())
 	}
-	s.pause, s.broken = 0, time.Time{}
-	if s.initial {
-		s.initial = false
-		s.furthest = version
-	} else if version > s.furthest {
-		s.furthest, s.came, s.advanced = version, true, true
+	s.pause = 0
+	s.brokenSince = time.Time{}
+	if version > s.maxRV {
+		s.maxRV = version
+		s.watchProgressed = true
 	}
 	switch {
 	case rv == "":
-	case event.Type == watch.Bookmark: // all up to it has come
-		s.rv, s.within = rv, 0
-	case version > 1: // more of it may follow
-		s.within = version
+	case event.Type == watch.Bookmark: // the watch has sent everything up to rv
+		s.rv = rv
+		s.partialRV = 0
+	case version > 1:
+		s.partialRV = version
 	}
-	return watch.Event{}, true
+	return nil
 }
 
-// versionOf returns an event's resourceVersion, as a number too if it is one, and whether the
-// event ends the initial ones. ok is false for an event that no watch should bring.
-func versionOf(event watch.Event) (rv string, version uint64, end, ok bool) {
+// versionOf returns an event's resourceVersion, also as a number if it is one. ok is false
+// for a malformed event.
+func versionOf(event watch.Event) (rv string, version uint64, ok bool) {
 	object, err := meta.Accessor(event.Object)
 	if err != nil {
-		return "", 0, false, false
+		return "", 0, false
 	}
 	switch event.Type {
 	case watch.Added, watch.Modified, watch.Deleted, watch.Bookmark:
 	default:
-		return "", 0, false, false
+		return "", 0, false
 	}
 	rv = object.GetResourceVersion()
 	version, _ = strconv.ParseUint(rv, 10, 64)
-	end = event.Type == watch.Bookmark && object.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
-	return rv, version, end, true
+	return rv, version, true
 }
 
-// resumeAt returns the last resourceVersion that is known to have been passed on whole.
+// resumeAt returns the highest version of which the stream has certainly forwarded every
+// event.
 func (s *stream) resumeAt() string {
-	if s.within > 0 {
-		return strconv.FormatUint(s.within-1, 10)
+	if s.partialRV > 0 {
+		return strconv.FormatUint(s.partialRV-1, 10)
 	}
 	return s.rv
 }
@@ -298,101 +220,87 @@ func (s *stream) send(event watch.Event) bool {
 	}
 }
 
-// reopen opens a new watch of the storage where the last one broke, at once if
-// it was given up though the storage is there. It returns nil when the
-// stream must end.
+// sendRelist ends the Reflector's watch so that the Reflector lists. It logs the text.
+func (s *stream) sendRelist() {
+	s.send(Failure(apierrors.NewResourceExpired(errRelistOrdered.Error())))
+}
+
+// reopen opens a new storage watch where the last one broke, without a pause if atOnce.
+// It returns nil if the stream must end.
 func (s *stream) reopen(atOnce bool) *Watch {
-	if s.pause == 0 { // an answer may have come while a watch was opened that has brought nothing
+	if s.pause == 0 { // drop an answer from before the watch broke
 		select {
 		case <-s.source.answered:
 		default:
 		}
 	}
-	if s.broken.IsZero() {
-		s.broken = s.source.config.Clock.Now()
+	if s.brokenSince.IsZero() {
+		s.brokenSince = s.source.config.Clock.Now()
 	}
 	for ; ; atOnce = false {
-		if !atOnce && !s.waitToReopen() {
-			return nil
+		if !atOnce {
+			if err := s.waitToReopen(); err != nil {
+				if errors.Is(err, errRelistOrdered) {
+					s.sendRelist()
+				}
+				return nil
+			}
 		}
 		if err := s.tooFarBehind(); err != nil {
-			s.source.config.Broke(err)
-			s.source.config.Relists(metrics.RelistBehind)
-			s.send(relist)
+			s.source.config.Owner.WatchFailed(err, false)
+			s.source.config.Owner.WatchLost(metrics.RelistBehind)
+			s.sendRelist()
 			return nil
 		}
-		from, err := s.source.open(s.ctx, metav1.ListOptions{ResourceVersion: s.resumeAt()})
+		w, err := s.source.open(s.ctx, s.resumeAt())
 		if err == nil {
-			return from
+			return w
 		}
-		if failure := Failure(err); Expired(failure) {
-			s.source.config.Relists(metrics.RelistExpired)
-			s.send(relist)
+		if Expired(err) {
+			s.source.config.Owner.WatchLost(metrics.RelistExpired)
+			s.sendRelist()
 			return nil
 		}
-		s.broke(err)
+		s.failed(err)
 	}
 }
 
-// broke reports a watch that ended or could not be opened.
-func (s *stream) broke(err error) {
-	s.source.config.Broke(err)
-	if s.pause == reopenMax {
-		s.source.config.StaysBroken(err)
-	}
+// failed reports a watch that ended or could not be opened.
+func (s *stream) failed(err error) {
+	s.source.config.Owner.WatchFailed(err, s.pause == reopenMax)
 }
 
-// waitToReopen waits before a watch is opened again: for the pause, or for a short one
-// after the storage has answered a version request. It returns false when the
-// stream must end.
-func (s *stream) waitToReopen() bool {
+// waitToReopen waits before a watch is opened again: for the pause, or for a shorter one
+// if storage answers a version request. It returns an error if the stream must end.
+func (s *stream) waitToReopen() error {
+	clock := s.source.config.Clock
 	s.pause = min(max(2*s.pause, reopenMin), reopenMax)
-	began := s.source.config.Clock.Now()
-	over, answered := s.source.config.Clock.After(s.pause), s.source.answered
+	began := clock.Now()
+	over := clock.After(s.pause)
+	answered := s.source.answered
 	for {
 		select {
 		case <-over:
-			return true
+			return nil
 		case <-answered:
 			answered = nil
 			if s.pause > reopenAnswering {
-				over = s.source.config.Clock.After(max(0, reopenAnswering-s.source.config.Clock.Since(began)))
+				over = clock.After(max(0, reopenAnswering-clock.Since(began)))
 			}
 		case <-s.source.relistOrder:
-			if !s.over() {
-				s.send(relist)
-			}
-			return false
+			return s.relistOrdered()
 		case <-s.ctx.Done():
-			return false
+			return s.ctx.Err()
 		}
 	}
 }
 
-// over reports whether the stream has ended. An order to list again that such a
-// stream has taken is meant for the next one, and given back.
-func (s *stream) over() bool {
-	if s.ctx.Err() == nil {
-		return false
+// relistOrdered handles an order received from relistOrder. A stream that has ended gives
+// it back, since the order is for the next stream.
+func (s *stream) relistOrdered() error {
+	if err := s.ctx.Err(); err != nil {
+		s.source.Relist()
+		return err
 	}
-	s.source.Relist()
-	return true
-}
-
-// Failure is the watch event that carries err: its API status if it has one, and
-// otherwise that of an internal error.
-func Failure(err error) watch.Event {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		status = apierrors.NewInternalError(err)
-	}
-	object := status.Status()
-	return watch.Event{Type: watch.Error, Object: &object}
-}
-
-// Expired reports whether a watch can't be resumed because the storage no
-// longer has the events.
-func Expired(failure watch.Event) bool {
-	err := apierrors.FromObject(failure.Object)
-	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
+	return errRelistOrdered
 }
