@@ -94,14 +94,14 @@ func (e *engine) elsewhere(ctx context.Context, o *readOptions, d decision, why 
 	if d.needsAdmission {
 		leave := e.admission.Enter()
 		if leave == nil {
-			e.metrics.StaleRead(metrics.StaleRefused)
+			e.metrics.FallbackRead(metrics.FallbackReadRefused)
 			e.metrics.Read(o.verb(), readRefuse)
 			return readRefuse, refusedError(why.Error(), e.condition.load().retryAfter(e.time.Now()))
 		}
 		defer leave()
 	}
 	if d.needsAdmission || d.afterWait {
-		e.metrics.StaleRead(metrics.StaleFromStorage)
+		e.metrics.FallbackRead(metrics.FallbackReadFromStorage)
 	}
 	e.metrics.Read(o.verb(), d.kind)
 	if d.kind != readDelegate {

@@ -28,9 +28,9 @@ func reads() Dashboard {
 				queries: []query{{share(metrics.NameReads, `decision="refuse"`), cacheLegend}},
 			},
 			{
-				title: "Stale reads", unit: "short",
+				title: "Fallback reads", unit: "short",
 				about:   "Consistent reads in five minutes for which the cache did not become fresh in time, by what became of them: passed on to storage, or refused because too many were. Normal: none.",
-				queries: []query{{growth(metrics.NameStaleReads, "answer"), legendOf("answer")}},
+				queries: []query{{growth(metrics.NameFallbackReads, "answer"), legendOf("answer")}},
 			},
 			{
 				title: "Indexes", unit: "ops",

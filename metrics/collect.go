@@ -4,6 +4,7 @@ package metrics
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -140,31 +141,29 @@ const (
 // takes more memory than all counters of a cache.
 type lazyHistogram = atomic.Pointer[prometheus.Histogram]
 
-// observe records a time in one of the series' histograms.
-func (s *series) observe(h *lazyHistogram, d time.Duration) {
-	if h.Load() == nil {
-		s.makeHistogram(h)
+// observe records a time in the histogram for a value of the metric's labels.
+func observe[V ~uint8](s *series, metric Name, all []lazyHistogram, value V, d time.Duration) {
+	index := 0
+	if int(value) < len(all) {
+		index = int(value)
 	}
-	(*h.Load()).Observe(d.Seconds())
+	h := all[index].Load()
+	if h == nil {
+		h = s.newHistogram(metric, index)
+		if !all[index].CompareAndSwap(nil, h) {
+			h = all[index].Load()
+		}
+	}
+	(*h).Observe(d.Seconds())
 }
 
-// makeHistogram makes the histogram h, whose labels it finds by the address.
-func (s *series) makeHistogram(h *lazyHistogram) {
-	for i := range specs {
-		spec := &specs[i]
-		if spec.kind != Histogram {
-			continue
-		}
-		all := spec.values(view{series: s}).([]lazyHistogram)
-		for at := range all {
-			if &all[at] == h {
-				made := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-					Name: string(spec.name), Help: spec.about.Help, Buckets: spec.about.Buckets,
-					NativeHistogramBucketFactor: nativeFactor, NativeHistogramMaxBucketNumber: nativeBuckets,
-					NativeHistogramMaxExemplars: -1,
-				}, spec.labelNames()).WithLabelValues(spec.labelValues(s.id, at)...).(prometheus.Histogram)
-				h.CompareAndSwap(nil, &made)
-			}
-		}
-	}
+// newHistogram returns a histogram for an index of the metric's label values.
+func (s *series) newHistogram(metric Name, index int) *prometheus.Histogram {
+	spec := &specs[slices.IndexFunc(specs, func(spec spec) bool { return spec.name == metric })]
+	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: string(spec.name), Help: spec.about.Help, Buckets: spec.about.Buckets,
+		NativeHistogramBucketFactor: nativeFactor, NativeHistogramMaxBucketNumber: nativeBuckets,
+		NativeHistogramMaxExemplars: -1,
+	}, spec.labelNames()).WithLabelValues(spec.labelValues(s.id, index)...).(prometheus.Histogram)
+	return &h
 }

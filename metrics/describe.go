@@ -27,7 +27,7 @@ type Label struct {
 }
 
 // Description describes one metric. Collectors, documentation, dashboards and
-// alert rules are made from the list of descriptions that List returns.
+// alert rules are generated from List.
 type Description struct {
 	Name   Name
 	Kind   Kind
@@ -37,10 +37,6 @@ type Description struct {
 	Buckets []float64
 	// Asleep reports whether a cache has the metric also while it sleeps.
 	Asleep bool
-	// Purpose says why to look at the metric, "" where Help does; Normal, which values
-	// are usual; High, what to do when it is high (or, for a gauge that should be 1,
-	// when it is not), "" for nothing.
-	Purpose, Normal, High string
 }
 
 // List returns the descriptions of all metrics, in the order of the
@@ -117,7 +113,7 @@ const (
 	NameReads               Name = "watchcache_reads_total"
 	NameReadDuration        Name = "watchcache_read_duration_seconds"
 	NameReadWait            Name = "watchcache_read_wait_seconds"
-	NameStaleReads          Name = "watchcache_stale_reads_total"
+	NameFallbackReads       Name = "watchcache_fallback_reads_total"
 	NameReadsByIndex        Name = "watchcache_reads_by_index_total"
 	NameEvaluated           Name = "watchcache_list_evaluated_objects_total"
 	NameListed              Name = "watchcache_list_returned_objects_total"

@@ -116,7 +116,7 @@ var effects = slices.Concat(plainEffects,
 	counted("SetWatchers", "watchers", func(r *metrics.Resource, v metrics.WatcherState) { r.SetWatchers(v, 1) }),
 	counted("Event", "events_total", (*metrics.Resource).Event),
 	counted("StageTook", "stage_duration_seconds", func(r *metrics.Resource, v metrics.Stage) { r.StageTook(v, time.Second) }),
-	counted("StaleRead", "stale_reads_total", (*metrics.Resource).StaleRead),
+	counted("FallbackRead", "fallback_reads_total", (*metrics.Resource).FallbackRead),
 	counted("ConsistencyCheck", "consistency_checks_total", (*metrics.Resource).ConsistencyCheck),
 	counted("ShadowCompared", "shadow_compared_total", (*metrics.Resource).ShadowCompared),
 	counted("ShadowDiffered", "shadow_differed_total", (*metrics.Resource).ShadowDiffered),
@@ -236,7 +236,6 @@ func TestListDescribesWhatIsExported(t *testing.T) {
 		require.NotNil(t, f, d.Name)
 		require.Equal(t, strings.ToUpper(string(d.Kind)), f.GetType().String(), d.Name)
 		require.Equal(t, d.Help, f.GetHelp())
-		require.NotEmpty(t, d.Normal, d.Name)
 		require.Equal(t, d.Kind == metrics.Histogram, len(d.Buckets) > 0, d.Name)
 		for _, series := range f.GetMetric() {
 			for _, l := range series.GetLabel() {
@@ -369,7 +368,7 @@ func TestTotals(t *testing.T) {
 			require.Equal(t, uint64(1), totals.Ended["expired"])
 			require.Equal(t, uint64(1), totals.Relists["start"])
 			require.Equal(t, uint64(1), totals.Events["ADDED"])
-			require.Equal(t, uint64(1), totals.StaleReads["storage"])
+			require.Equal(t, uint64(1), totals.FallbackReads["storage"])
 			require.Equal(t, uint64(1), totals.ConsistencyChecks["failed"])
 			fields := reflect.ValueOf(totals)
 			for i := range fields.NumField() {

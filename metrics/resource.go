@@ -92,21 +92,23 @@ func (r *Resource) Read(verb Verb, decision Decision) {
 // the reads that Read counts, not each one needs to be timed.
 func (r *Resource) ReadTook(verb Verb, decision Decision, d time.Duration) {
 	s := r.load()
-	s.observe(pick(s.readDuration[:], readAs(verb, decision)), d)
+	observe(s, NameReadDuration, s.readDuration[:], readAs(verb, decision), d)
 }
 
 // ReadWait records how long a read waited for the cache to be fresh enough.
 func (r *Resource) ReadWait(d time.Duration) {
 	s := r.load()
-	s.observe(&s.readWait[0], d)
+	observe(s, NameReadWait, s.readWait[:], uint8(0), d)
 	if s.mirrored.Load() && shipped.WatchCacheReadWait.IsCreated() {
 		shipped.WatchCacheReadWait.WithLabelValues(s.id.Group, s.id.Resource).Observe(d.Seconds())
 	}
 }
 
-// StaleRead counts a consistent read whose cache did not become fresh in time, by its
+// FallbackRead counts a consistent read whose cache did not become fresh in time, by its
 // outcome.
-func (r *Resource) StaleRead(answer StaleAnswer) { pick(r.load().staleReads[:], answer).Add(1) }
+func (r *Resource) FallbackRead(answer FallbackAnswer) {
+	pick(r.load().fallbackReads[:], answer).Add(1)
+}
 
 // Listed counts the objects of one LIST that was served from the cache: how
 // many it looked at and how many it returned; neither must be negative.
@@ -157,7 +159,7 @@ func (r *Resource) VersionRequest() { r.load().versionRequests[0].Add(1) }
 // under way, when it has ended or was given up.
 func (r *Resource) VersionRequestTook(result VersionResult, d time.Duration) {
 	s := r.load()
-	s.observe(pick(s.versionDuration[:], result), d)
+	observe(s, NameVersionDuration, s.versionDuration[:], result, d)
 }
 
 // VersionRequestRead counts a read that waits for the storage's resourceVersion,
@@ -183,13 +185,13 @@ func (r *Resource) Dispatched(candidates, evaluations, matches int) {
 // dispatched.
 func (r *Resource) DispatchLag(d time.Duration) {
 	s := r.load()
-	s.observe(&s.dispatchLag[0], d)
+	observe(s, NameDispatchLag, s.dispatchLag[:], uint8(0), d)
 }
 
 // StageTook records how long an event took in a stage.
 func (r *Resource) StageTook(stage Stage, d time.Duration) {
 	s := r.load()
-	s.observe(pick(s.stageDuration[:], stage), d)
+	observe(s, NameStageDuration, s.stageDuration[:], stage, d)
 }
 
 // Delivered counts events handed to watchers, once for each watcher; n must not

@@ -42,7 +42,7 @@ type series struct {
 	reads                                [len(verbs) * len(decisions)]cell
 	readDuration                         [len(verbs) * len(decisions)]lazyHistogram
 	readWait                             [1]lazyHistogram
-	staleReads                           [len(staleAnswers)]cell
+	fallbackReads                        [len(fallbackAnswers)]cell
 	byIndex                              namedCounters
 	evaluated, listed                    [1]cell
 	versionRequests, versionRequestReads [1]cell
@@ -115,8 +115,8 @@ type Totals struct {
 	// Reads were answered, by verb and decision.
 	Reads map[string]map[string]uint64 `json:"reads"`
 	// ReadsByIndex are LISTs that the cache has served, by the index read.
-	ReadsByIndex map[string]uint64 `json:"readsByIndex"`
-	StaleReads   map[string]uint64 `json:"staleReads"`
+	ReadsByIndex  map[string]uint64 `json:"readsByIndex"`
+	FallbackReads map[string]uint64 `json:"staleReads"`
 	// EvaluatedObjects were looked at by LISTs, and ReturnedObjects returned.
 	EvaluatedObjects uint64 `json:"evaluatedObjects"`
 	ReturnedObjects  uint64 `json:"returnedObjects"`
@@ -168,7 +168,7 @@ func (r *Resource) Totals() Totals {
 	}
 	t := Totals{
 		Events: byValue(s.events[:], eventTypes[:]), Reads: s.totalReads(), ReadsByIndex: map[string]uint64{},
-		StaleReads:       byValue(s.staleReads[:], staleAnswers[:]),
+		FallbackReads:    byValue(s.fallbackReads[:], fallbackAnswers[:]),
 		EvaluatedObjects: s.evaluated[0].Load(), ReturnedObjects: s.listed[0].Load(),
 		Delivered: s.delivered[0].Load(), Initial: s.initial[0].Load(),
 		Candidates: s.candidates[0].Load(), Matches: s.matches[0].Load(),

@@ -53,16 +53,16 @@ var decisions = [...]string{
 
 func (d Decision) String() string { return *pick(decisions[:], d) }
 
-// StaleAnswer is the outcome of a consistent read whose cache did not become fresh in
+// FallbackAnswer is the outcome of a consistent read whose cache did not become fresh in
 // time.
-type StaleAnswer uint8
+type FallbackAnswer uint8
 
 const (
-	StaleFromStorage StaleAnswer = iota + 1 // storage answered the read
-	StaleRefused                            // the client got an error with a Retry-After
+	FallbackReadFromStorage FallbackAnswer = iota + 1 // storage answered the read
+	FallbackReadRefused                               // the client got an error with a Retry-After
 )
 
-var staleAnswers = [...]string{other, StaleFromStorage: "storage", StaleRefused: "refused"}
+var fallbackAnswers = [...]string{other, FallbackReadFromStorage: "storage", FallbackReadRefused: "refused"}
 
 // ListFallback is the fallback of a consistent LIST that the cache could not serve.
 type ListFallback uint8

@@ -24,7 +24,8 @@ func page(list []metrics.Description) []byte {
 	for _, d := range list {
 		fmt.Fprintf(&out, "\n## %s\n\n%s\n\n", d.Name, kind(d))
 		fmt.Fprintf(&out, "%s\n\n", d.Help)
-		for _, part := range [][2]string{{"For", d.Purpose}, {"Normal", d.Normal}, {"High", d.High}} {
+		advice := texts[d.Name]
+		for _, part := range [][2]string{{"For", advice.purpose}, {"Normal", advice.normal}, {"High", advice.high}} {
 			if part[1] != "" {
 				fmt.Fprintf(&out, "- **%s:** %s\n", part[0], part[1])
 			}
