@@ -410,7 +410,7 @@ func everythingThatLeaves(t *testing.T, change func(*cacher.Config), fault func(
 				fmt.Fprintln(&client, c.ReadinessCheck())
 				status, err := json.Marshal(c.Status())
 				require.NoError(t, err)
-				seen["status"] += string(status)
+				seen["status"] += string(status) + fmt.Sprintf("%+v", c.Status()) // JSON omits fields
 				for _, query := range []string{"?format=json", "?format=json&resource=pods&values=true"} {
 					shown := httptest.NewRecorder()
 					page.ServeHTTP(shown, httptest.NewRequest(http.MethodGet, debug.Path+query, nil))

@@ -46,11 +46,7 @@ func (d *description) cache() Cache {
 		return c
 	}
 	for _, w := range s.Ended {
-		c.Ended = append(c.Ended, Ended{
-			ID: w.ID, Client: w.Client, Selection: d.selection(w.Key, w.LabelSelector, w.FieldSelector),
-			Reason: w.Reason, Ended: w.Ended, AgeSeconds: seconds(w.Started, w.Ended),
-			Delivered: w.Delivered, LagEvents: w.Lag,
-		})
+		c.Ended = append(c.Ended, Ended{w, d.selection(w.Key, w.LabelSelector, w.FieldSelector), seconds(w.Started, w.Ended)})
 	}
 	for _, e := range s.Errors {
 		c.Errors = append(c.Errors, d.problem(e))
@@ -100,12 +96,13 @@ func (d *description) text(summary, details string) string {
 	return summary + ": " + details
 }
 
-func (d *description) problem(e status.Error) Problem {
-	p := Problem{Summary: e.Summary, Time: e.Time, Times: max(1, e.Times)}
-	if d.values == "shown" {
-		p.Message = e.Message
+// problem returns an error without its message unless values are shown.
+func (d *description) problem(e status.Error) status.Error {
+	if d.values != "shown" {
+		e.Message = ""
 	}
-	return p
+	e.Times = max(1, e.Times)
+	return e
 }
 
 func freshness(s *cacher.Status) Freshness {
@@ -130,17 +127,12 @@ func version(rv uint64) string {
 func (d *description) watchers() Watchers {
 	counts := d.status.Watches
 	w := Watchers{
-		Total: counts.Live + counts.Starting + counts.Parked,
-		Live:  counts.Live, Starting: counts.Starting, Parked: counts.Parked,
-		WorstLagEvents: counts.WorstLag, WorstLagSeconds: counts.WorstLagSeconds,
-		Items: make([]Watcher, 0, len(d.status.Watchers)),
+		Total:  counts.Live + counts.Starting + counts.Parked,
+		Counts: counts,
+		Items:  make([]Watcher, 0, len(d.status.Watchers)),
 	}
 	for _, s := range d.status.Watchers {
-		w.Items = append(w.Items, Watcher{
-			ID: s.ID, Client: s.Client, Selection: d.selection(s.Key, s.LabelSelector, s.FieldSelector), State: string(s.State),
-			LagEvents: s.Lag, LagSeconds: s.LagSeconds, Queued: s.Queued, Capacity: s.Capacity,
-			Delivered: s.Delivered, HeldBytes: s.HeldBytes, Started: s.Started, AgeSeconds: seconds(s.Started, d.now),
-		})
+		w.Items = append(w.Items, Watcher{s, d.selection(s.Key, s.LabelSelector, s.FieldSelector), seconds(s.Started, d.now)})
 	}
 	return w
 }

@@ -3,6 +3,9 @@
 package debug
 
 import (
+	"encoding/json"
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,4 +42,27 @@ func TestShadowIsDescribed(t *testing.T) {
 	require.Equal(t, "ready", state)
 	require.Equal(t, "in the shadow of the shipped cacher, which answers: 0.01 of the requests are compared, and 2 have differed", reason)
 	require.Equal(t, 0.01, d.cache().Shadow)
+}
+
+// The names in the JSON are a contract with its readers.
+func TestNamesInJSON(t *testing.T) {
+	d := description{details: true, values: "shown", status: cacher.Status{
+		Watchers: []status.Watcher{{Key: "/pods/a/one"}},
+		Ended:    []status.Ended{{Key: "/pods/a/one"}},
+		Errors:   []status.Error{{Message: "why"}},
+	}}
+	encoded, err := json.Marshal(d.cache())
+	require.NoError(t, err)
+	var cache struct {
+		Watchers map[string]any
+		Ended    []map[string]any
+		Errors   []map[string]any
+	}
+	require.NoError(t, json.Unmarshal(encoded, &cache))
+	names := func(object any) []string { return slices.Sorted(maps.Keys(object.(map[string]any))) }
+	require.Equal(t, []string{"items", "live", "parked", "starting", "total", "worstLagEvents", "worstLagSeconds"}, names(cache.Watchers))
+	require.Equal(t, []string{"address", "ageSeconds", "capacity", "delivered", "heldBytes", "id", "lagEvents", "lagSeconds", "queued",
+		"selection", "started", "state", "user", "userAgent"}, names(cache.Watchers["items"].([]any)[0]))
+	require.Equal(t, []string{"address", "ageSeconds", "delivered", "ended", "id", "lagEvents", "reason", "selection", "user", "userAgent"}, names(cache.Ended[0]))
+	require.Equal(t, []string{"message", "summary", "time", "times"}, names(cache.Errors[0]))
 }

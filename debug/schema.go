@@ -56,15 +56,15 @@ type Cache struct {
 	// resource count together.
 	Counts   metrics.Totals `json:"counts"`
 	Watchers Watchers       `json:"watchers"`
-	// LastError is the last thing that went wrong.
-	LastError *Problem `json:"lastError,omitempty"`
+	// LastError is the latest error. Errors have messages only with values.
+	LastError *status.Error `json:"lastError,omitempty"`
 
 	// The fields below are there only if the request names the resource.
 
 	// Ended is watches that have ended, the latest first.
 	Ended []Ended `json:"ended,omitempty"`
 	// Errors is the last different errors, the latest first.
-	Errors []Problem `json:"errors,omitempty"`
+	Errors []status.Error `json:"errors,omitempty"`
 }
 
 // Freshness says how new the state of a cache is. ResourceVersions are strings,
@@ -105,53 +105,24 @@ type Window struct {
 
 // Watchers is the open watches of a cache.
 type Watchers struct {
-	Total    int `json:"total"`
-	Live     int `json:"live"`
-	Starting int `json:"starting"`
-	Parked   int `json:"parked"`
-	// WorstLagEvents and WorstLagSeconds are those of the watch that is furthest
-	// behind.
-	WorstLagEvents  uint64  `json:"worstLagEvents"`
-	WorstLagSeconds float64 `json:"worstLagSeconds"`
-	// Items is the page that was asked for.
+	Total int `json:"total"`
+	status.Counts
+	// Items is the requested page.
 	Items []Watcher `json:"items"`
 }
 
 // Watcher is one open watch.
 type Watcher struct {
-	// ID tells the watches of a cache apart until the cache sleeps.
-	ID uint64 `json:"id"`
-	status.Client
-	Selection Selection `json:"selection"`
-	// State is "live", "starting" (initial events, or those since its start, are
-	// on their way) or "parked" (the client was slow, and catches up).
-	State string `json:"state"`
-	// LagEvents is how many events the watch has not looked at yet, and
-	// LagSeconds how long ago the cache got the first of them.
-	LagEvents  uint64  `json:"lagEvents"`
-	LagSeconds float64 `json:"lagSeconds"`
-	// Queued is how many events wait for the client, of at most Capacity.
-	Queued   int `json:"queued"`
-	Capacity int `json:"capacity"`
-	// Delivered is how many events the client was sent, those that wait included.
-	Delivered uint64 `json:"delivered"`
-	// HeldBytes estimates the memory of this watch.
-	HeldBytes  int64     `json:"heldBytes"`
-	Started    time.Time `json:"started"`
+	status.Watcher
+	Selection  Selection `json:"selection"`
 	AgeSeconds float64   `json:"ageSeconds"`
 }
 
 // Ended is a watch that has ended.
 type Ended struct {
-	ID uint64 `json:"id"`
-	status.Client
-	Selection Selection `json:"selection"`
-	// Reason is as in the metric watchcache_watchers_ended_total.
-	Reason     string    `json:"reason"`
-	Ended      time.Time `json:"ended"`
+	status.Ended
+	Selection  Selection `json:"selection"`
 	AgeSeconds float64   `json:"ageSeconds"`
-	Delivered  uint64    `json:"delivered"`
-	LagEvents  uint64    `json:"lagEvents"`
 }
 
 // Selection is the selection of a watch.
@@ -164,13 +135,4 @@ type Selection struct {
 	// value.
 	Labels string `json:"labels,omitempty"`
 	Fields string `json:"fields,omitempty"`
-}
-
-// Problem is something that went wrong.
-type Problem struct {
-	// Summary names no object. Message has the details; only with values.
-	Summary string    `json:"summary"`
-	Message string    `json:"message,omitempty"`
-	Time    time.Time `json:"time"`
-	Times   int       `json:"times"`
 }

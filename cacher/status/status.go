@@ -91,11 +91,11 @@ type Cache struct {
 type Error struct {
 	// Summary is one of a few fixed sentences, about the event and the cache's response
 	// to it. It names no object.
-	Summary string
-	// Message has the details, without names, keys or content of objects. Only the
-	// server's log may have keys.
-	Message string
-	// Time is when it happened last, and Times how often it has.
-	Time  time.Time
-	Times int
+	Summary string `json:"summary"`
+	// Message contains the details, without names, keys or content of objects. Only the
+	// server's log may contain keys.
+	Message string `json:"message,omitempty"`
+	// Time is when it last happened, and Times how often it has.
+	Time  time.Time `json:"time"`
+	Times int       `json:"times"`
 }

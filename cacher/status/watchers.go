@@ -87,19 +87,18 @@ func (q Query) Page(all []Watcher) []Watcher {
 	return page
 }
 
-// Counts counts the open watches of a cache. While watches come and go the
-// numbers are of slightly different times.
+// Counts counts the open watches of a cache. While watches come and go the numbers are of
+// slightly different times.
 type Counts struct {
-	// Live watches are sent each event as it is dispatched. Starting ones are sent
-	// their initial events, or those since their start. Parked ones have been live
-	// and catch up.
-	Live     int
-	Starting int
-	Parked   int
-	// WorstLag is the greatest Watcher.Lag, and WorstLagSeconds the
-	// LagSeconds of that watch.
-	WorstLag        uint64
-	WorstLagSeconds float64
+	// Live watches receive each event as it is dispatched. Starting ones receive their
+	// initial events, or those since their start. Parked ones were live and catch up.
+	Live     int `json:"live"`
+	Starting int `json:"starting"`
+	Parked   int `json:"parked"`
+	// WorstLag is the greatest Watcher.Lag, and WorstLagSeconds the LagSeconds of that
+	// watch.
+	WorstLag        uint64  `json:"worstLagEvents"`
+	WorstLagSeconds float64 `json:"worstLagSeconds"`
 }
 
 // State is the state of a watch.
@@ -112,57 +111,54 @@ const (
 	Parked   State = "parked"
 )
 
-// Watcher describes one watch.
+// Watcher describes one watch. The page /debug/watchcache shows it as JSON, with the
+// selection in a form that hides values.
 type Watcher struct {
-	// ID identifies a watch of the cache.
-	ID uint64
-	// Client is whose watch it is.
-	Client Client
-	// Key is the key or key prefix that is watched, LabelSelector and
-	// FieldSelector select objects there: the first KiB of each.
-	Key           string
-	LabelSelector string
-	FieldSelector string
-	// State is the state of the watch. Parked: the watch is not live, because it has
-	// just begun or its client is slow. It catches up from its position instead of
-	// receiving events as they come.
-	State  State
-	Parked bool
-	// Lag is how many of the dispatched events the watcher has not looked at yet;
-	// 0 for a live watcher. LagSeconds is how long ago the cache got the first of
-	// them, or, if that one has left the window, the oldest one in the window.
-	Lag        uint64
-	LagSeconds float64
-	// Queued is how many events the client has not taken yet, of at most Capacity.
-	Queued   int
-	Capacity int
-	// Delivered is how many events the client was sent, or has to take, initial
-	// events and the bookmark at their end included, other bookmarks not.
-	Delivered uint64
-	// HeldBytes estimates the memory that is there for the watch: its channel, the
-	// objects of the events in it, and the state that its initial events come
-	// from, as far as it is not the current one. Watches that have begun at the
-	// same time share that state, and each counts it.
-	HeldBytes int64
+	// ID is unique among the watches of a cache until the cache sleeps.
+	ID uint64 `json:"id"`
+	// Client sent the request.
+	Client
+	// Key is the watched key or key prefix. LabelSelector and FieldSelector select
+	// objects there. Each is cut after 1 KiB.
+	Key           string `json:"-"`
+	LabelSelector string `json:"-"`
+	FieldSelector string `json:"-"`
+	// State is the state of the watch. Parked reports whether it is not live, because it
+	// has just begun or its client is slow.
+	State  State `json:"state"`
+	Parked bool  `json:"-"`
+	// Lag is the number of dispatched events that the watcher has not inspected; 0 for a
+	// live watcher. LagSeconds is the age of the first of them, or of the oldest event in
+	// the window if that one has left it.
+	Lag        uint64  `json:"lagEvents"`
+	LagSeconds float64 `json:"lagSeconds"`
+	// Queued is the number of events that the client has not received, at most Capacity.
+	Queued   int `json:"queued"`
+	Capacity int `json:"capacity"`
+	// Delivered is the number of events sent or queued for the client, including initial
+	// events and their end bookmark, and no other bookmarks.
+	Delivered uint64 `json:"delivered"`
+	// HeldBytes estimates the memory of the watch: its channel, the objects of the queued
+	// events, and the state of its initial events unless that is the current one. Watches
+	// that began at the same time share that state, and each counts it.
+	HeldBytes int64 `json:"heldBytes"`
 	// Started is when the watch began.
-	Started time.Time
+	Started time.Time `json:"started"`
 }
 
-// Ended describes a watch that has ended. The fields are those of
-// Watcher, at the end.
+// Ended describes a watch that has ended. The fields are those of Watcher at its end.
 type Ended struct {
-	ID            uint64
-	Client        Client
-	Key           string
-	LabelSelector string
-	FieldSelector string
-	// Reason is one of the values of the label reason of the metric
-	// watchcache_watchers_ended_total.
-	Reason    string
-	Started   time.Time
-	Ended     time.Time
-	Delivered uint64
-	Lag       uint64
+	ID uint64 `json:"id"`
+	Client
+	Key           string `json:"-"`
+	LabelSelector string `json:"-"`
+	FieldSelector string `json:"-"`
+	// Reason is a value of the label reason of watchcache_watchers_ended_total.
+	Reason    string    `json:"reason"`
+	Started   time.Time `json:"-"`
+	Ended     time.Time `json:"ended"`
+	Delivered uint64    `json:"delivered"`
+	Lag       uint64    `json:"lagEvents"`
 }
 
 // Client is who sent a request, as far as it is known. Each field may be empty.
