@@ -127,8 +127,7 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 	})
 	e.progress = freshness.NewProgressRequester(freshness.ProgressConfig{
 		Clock: config.Clock, Waiting: e.waiting, Versions: e.versions,
-		Request: e.requestProgress, Supported: e.saysItReports, Unfinished: e.state.Unfinished,
-		Watch: e.openWatch, GaveUp: e.watchHangs, Reports: e.source.Reports, Silence: e, ReportDelay: reportDelay,
+		Storage: e, State: e.state, Silence: e, ReportDelay: reportDelay,
 	})
 	return e
 }

@@ -70,7 +70,7 @@ func (f *feed) apply(typ watchcache.EventType, obj any) error {
 	}
 	applied, err := f.state.Apply(watchcache.Change{
 		Type: typ, Element: element, RV: element.RV, Received: int64(now),
-		Whole: !f.saysItReports(),
+		Whole: !f.ReportsProgress(),
 	})
 	switch {
 	case err != nil:

@@ -90,11 +90,11 @@ func (e *engine) currentVersion(ctx context.Context) (uint64, error) {
 }
 
 // watchProgress reports whether storage reports the progress of the cache's watch now.
-func (e *engine) watchProgress() bool { return e.saysItReports() && !e.condition.load().silent }
+func (e *engine) watchProgress() bool { return e.ReportsProgress() && !e.condition.load().silent }
 
-// saysItReports reports whether storage says that it reports progress. The process's
+// ReportsProgress reports whether storage says that it reports progress. The process's
 // checker of etcd's features is asked for etcd's own storage alone.
-func (e *engine) saysItReports() bool {
+func (e *engine) ReportsProgress() bool {
 	if e.config.WatchProgress != nil {
 		return e.config.WatchProgress()
 	}
@@ -114,8 +114,8 @@ func isEtcds(s storage.Interface) bool {
 	return strings.HasPrefix(t.PkgPath(), "k8s.io/apiserver/pkg/storage/etcd3")
 }
 
-// openWatch returns storage's watch that is open, nil if none is.
-func (e *engine) openWatch() freshness.Watch {
+// CurrentWatch implements freshness.Storage.
+func (e *engine) CurrentWatch() freshness.Watch {
 	if w := e.source.Current(); w != nil {
 		return w
 	}
@@ -174,18 +174,22 @@ func (e *engine) WatchFailed(cause error, down bool) {
 	}
 }
 
-// watchHangs notes that a watch of storage is given up because it hangs.
-func (e *engine) watchHangs(after time.Duration) {
+// ProbeProgress implements freshness.Storage.
+func (e *engine) ProbeProgress(ctx context.Context) bool { return e.source.Reports(ctx) }
+
+// WatchHung implements freshness.Storage.
+func (e *engine) WatchHung(after time.Duration) {
 	if suppressed, ok := e.errors.due("hangs", e.config.Clock.Now()); ok {
 		klog.InfoS("The watch of the storage hangs: it is behind the storage and brings nothing. The watch cache opens another one",
 			"resource", e.config.GroupResource, "resourceVersion", e.waiting.At(), "storageResourceVersion", e.versions.Highest(), "waited", after.Round(time.Millisecond), "suppressed", suppressed)
 	}
 }
 
-// requestProgress asks storage for the progress of the cache's watch.
-func (e *engine) requestProgress(ctx context.Context) error {
+// RequestProgress implements freshness.Storage.
+func (e *engine) RequestProgress(ctx context.Context) error {
 	err := e.source.RequestProgress(ctx)
-	if e.progressFault.Store(nil); err != nil {
+	e.progressFault.Store(nil)
+	if err != nil {
 		e.progressFault.Store(&err)
 	}
 	return err

@@ -24,7 +24,7 @@ import (
 
 // decide decides about a read by the present state of the cache.
 func (e *engine) decide(o *readOptions) decision {
-	s := readState{condition: e.condition.load(), reports: e.saysItReports()}
+	s := readState{condition: e.condition.load(), reports: e.ReportsProgress()}
 	if !o.list { // a GET does not read earlier versions
 		if s.condition.silent {
 			s.rv = e.state.RV()

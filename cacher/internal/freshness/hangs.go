@@ -63,7 +63,7 @@ type hangDetector struct {
 // look gives up the watch if it hangs. It is called before each progress request, so that
 // the answer counts as later progress.
 func (h *hangDetector) look(ctx context.Context) {
-	w, now, at := h.Watch(), h.Clock.Now(), h.Waiting.At()
+	w, now, at := h.Storage.CurrentWatch(), h.Clock.Now(), h.Waiting.At()
 	if w == nil || w.Busy() || h.Versions.Highest() <= at {
 		h.adapt(w)
 		h.watch, h.since = w, time.Time{}
@@ -99,7 +99,7 @@ func (h *hangDetector) look(ctx context.Context) {
 		h.markSilent()
 		return
 	}
-	h.GaveUp(waited)
+	h.Storage.WatchHung(waited)
 	w.GiveUp()
 }
 

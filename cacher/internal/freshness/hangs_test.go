@@ -54,9 +54,8 @@ func newHangFixture(t *testing.T) *hangFixture {
 	f.answer = func() (Answer, error) { return Answer{Current: versions.Highest()}, nil }
 	f.hangDetector = &hangDetector{
 		ProgressConfig: &ProgressConfig{
-			Clock: fake, Watch: func() Watch { return f.watch }, Versions: versions,
+			Clock: fake, Storage: f, Versions: versions,
 			Waiting: NewWaitingReads(fake, time.Minute, (*metrics.Metrics)(nil).For("", "pods"), follows{}, t.Context().Done()),
-			GaveUp:  func(after time.Duration) { f.told = append(f.told, after) },
 		},
 		markSilent: func() { f.silent++ },
 	}
@@ -70,6 +69,19 @@ func newHangFixture(t *testing.T) *hangFixture {
 type follows struct{}
 
 func (follows) Follows() (bool, <-chan struct{}) { return true, nil }
+
+// The fixture is the detector's storage.
+
+func (f *hangFixture) CurrentWatch() Watch {
+	if f.watch == nil {
+		return nil
+	}
+	return f.watch
+}
+func (f *hangFixture) WatchHung(waited time.Duration)        { f.told = append(f.told, waited) }
+func (f *hangFixture) ReportsProgress() bool                 { return true }
+func (f *hangFixture) RequestProgress(context.Context) error { return nil }
+func (f *hangFixture) ProbeProgress(context.Context) bool    { return true }
 
 // lookAfter lets time pass and looks.
 func (f *hangFixture) lookAfter(t *testing.T, d time.Duration) (givenUp int) {
@@ -231,7 +243,7 @@ func TestWatchesThatHangOneAfterAnotherHaveMoreTime(t *testing.T) {
 // Nothing is looked into while no watch is open.
 func TestNoWatchIsNoHang(t *testing.T) {
 	f := newHangFixture(t)
-	f.ProgressConfig.Watch = func() Watch { return nil }
+	f.watch = nil
 	for range 5 {
 		f.clock.Step(hangTimeout)
 		f.look(t.Context())

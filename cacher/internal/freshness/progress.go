@@ -69,22 +69,32 @@ type ProgressConfig struct {
 	Clock    clock.WithTicker
 	Waiting  *WaitingReads
 	Versions *VersionRequests
-	// Request asks storage to report the progress of the cache's watch.
-	// Supported reports whether storage can do so at this time.
-	Request   func(context.Context) error
-	Supported func() bool
-	// Unfinished returns the resourceVersion of the last event while more of it
-	// may come, 0 if there is none.
-	Unfinished func() uint64
-	// Watch returns the watch that is open, nil if none is. GaveUp is called
-	// for each one that is given up because it hangs.
-	Watch  func() Watch
-	GaveUp func(after time.Duration)
-	// Reports tries whether storage reports progress to another watch.
-	Reports func(context.Context) bool
-	Silence Silence
-	// ReportDelay is how long a slow storage takes to report progress; 0: it is not slow.
+	Storage  Storage
+	State    State
+	Silence  Silence
+	// ReportDelay is how long a slow storage takes to report progress, or 0.
 	ReportDelay time.Duration
+}
+
+// Storage is the storage as a ProgressRequester uses it.
+type Storage interface {
+	// CurrentWatch returns the open watch that feeds the cache, or nil.
+	CurrentWatch() Watch
+	// ReportsProgress reports whether storage supports progress requests at this time.
+	ReportsProgress() bool
+	// RequestProgress requests a progress report for the watch.
+	RequestProgress(ctx context.Context) error
+	// ProbeProgress reports whether storage reports the progress of another watch.
+	ProbeProgress(ctx context.Context) bool
+	// WatchHung notes that the watch is given up after it made no progress for a time.
+	WatchHung(waited time.Duration)
+}
+
+// State is the state that the watch feeds.
+type State interface {
+	// Unfinished returns the resourceVersion of the last event while more events of that
+	// version may follow, or 0.
+	Unfinished() uint64
 }
 
 // Silence is whether storage answers requests and does not report progress.
@@ -117,12 +127,12 @@ func (p *ProgressRequester) awaitReporting(ctx context.Context) {
 			return
 		}
 		p.pause = min(2*p.pause, silentPauseMax)
-		if !p.config.Reports(ctx) {
+		if !p.config.Storage.ProbeProgress(ctx) {
 			continue
 		}
 		p.reported = p.config.Clock.Now()
 		p.config.Silence.SetSilent(false)
-		if w := p.config.Watch(); w != nil && p.config.Versions.Highest() > p.config.Waiting.At() {
+		if w := p.config.Storage.CurrentWatch(); w != nil && p.config.Versions.Highest() > p.config.Waiting.At() {
 			w.GiveUp() // the watch hung, and not storage
 		}
 	}
@@ -187,7 +197,7 @@ func (p *ProgressRequester) Run(ctx context.Context) {
 			again = p.config.Clock.After(left)
 			continue
 		}
-		if p.config.Supported() {
+		if p.config.Storage.ReportsProgress() {
 			p.hangs.look(ctx)
 			p.asked = p.config.Clock.Now()
 			p.ask(ctx)
@@ -222,14 +232,14 @@ func (p *ProgressRequester) awaitChange(began time.Time) time.Duration {
 // requester while something is.
 func (p *ProgressRequester) checkRevision() uint64 {
 	p.revisionOpen.Store(false)
-	unfinished := p.config.Unfinished() // after revisionOpen is false, so that no event is missed
+	unfinished := p.config.State.Unfinished() // after revisionOpen is false, so that no event is missed
 	p.revisionOpen.Store(unfinished != 0)
 	return unfinished
 }
 
-// ask requests progress. The owner of Request notes an error.
+// ask requests progress. The storage's owner notes an error.
 func (p *ProgressRequester) ask(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, progressTimeout)
 	defer cancel()
-	_ = p.config.Request(ctx)
+	_ = p.config.Storage.RequestProgress(ctx)
 }

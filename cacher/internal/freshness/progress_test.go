@@ -22,6 +22,20 @@ type speaks struct{}
 func (speaks) Silent() bool   { return false }
 func (speaks) SetSilent(bool) {}
 
+// reporting is a storage that reports progress at once.
+type reporting struct{ report func() }
+
+func (reporting) CurrentWatch() Watch                     { return nil }
+func (reporting) ReportsProgress() bool                   { return true }
+func (r reporting) RequestProgress(context.Context) error { r.report(); return nil }
+func (reporting) ProbeProgress(context.Context) bool      { return true }
+func (reporting) WatchHung(time.Duration)                 {}
+
+// finished is a state whose revisions are complete.
+type finished struct{}
+
+func (finished) Unfinished() uint64 { return 0 }
+
 // Reads of a resource that changes all the time take its next change for a report; one that
 // none follows asks, however many reads begin to wait meanwhile, and so do all once the
 // resource is quiet.
@@ -36,8 +50,7 @@ func TestReadsOfABusyResourceWaitForItsNextChange(t *testing.T) {
 		p := NewProgressRequester(ProgressConfig{
 			Clock: real, Waiting: waiting,
 			Versions: NewVersionRequests(ctx, real, group, nil, time.Minute, time.Minute, func(context.Context, []string) (Answer, error) { return Answer{}, nil }),
-			Request:  func(context.Context) error { asked.Add(1); waiting.Reached(rv.Load()); return nil },
-			Watch:    func() Watch { return nil }, Supported: func() bool { return true }, Unfinished: func() uint64 { return 0 }, Silence: speaks{},
+			Storage:  reporting{report: func() { asked.Add(1); waiting.Reached(rv.Load()) }}, State: finished{}, Silence: speaks{},
 		})
 		go p.Run(ctx)
 		synctest.Wait()
