@@ -46,9 +46,6 @@ func (s *Source) ListWithContext(ctx context.Context, options metav1.ListOptions
 		return nil, tasks.ErrStopped
 	}
 	defer s.config.Tasks.End()
-	if former := s.stream.Swap(nil); former != nil {
-		former.cancel()
-	}
 	list, err := s.list(ctx, options.Limit)
 	if err != nil {
 		return nil, redactedError{err}

@@ -58,8 +58,6 @@ type Source struct {
 	// id identifies this cache's watches, and opened numbers them.
 	id     string
 	opened atomic.Int64
-	// stream is the Reflector's last watch, or nil.
-	stream atomic.Pointer[stream]
 	// current is the open storage watch, or nil.
 	current atomic.Pointer[Watch]
 	// ahead is the watch opened before the list in progress, or nil.
@@ -120,10 +118,6 @@ func (s *Source) HasAnswered() {
 // WatchWithContext watches the storage after a version.
 func (s *Source) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	stream := newStream(ctx, s, options.ResourceVersion)
-	// The Reflector does not stop a watch that it leaves for an error.
-	if former := s.stream.Swap(stream); former != nil {
-		former.cancel()
-	}
 	first := s.takeAhead(options.ResourceVersion)
 	if first != nil {
 		stream.listedRV = stream.maxRV
