@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// maxEntries is how many entries a node has at most. Larger nodes cost more to copy.
+// maxEntries is the maximum number of entries of a node. Larger nodes cost more to copy.
 const maxEntries = 32
 
-// entry is an element's place in a btree: in the order of hashes, and then of keys.
+// entry is an element in a btree, ordered by hash and then by key.
 type entry struct {
-	hash    uint64 // of an index value; 0 in the tree of all keys
+	hash    uint64 // of an index value; 0 in the primary tree
 	element *Element
 }
 
@@ -24,34 +24,34 @@ func (e entry) compare(hash uint64, key string) int {
 	return strings.Compare(e.element.Key, key)
 }
 
-// btree is a B+ tree of entries whose nodes are shared with its clones, and copied
-// before they are written to.
+// btree is a B+ tree of entries. Clones share their nodes; a write copies each shared node it
+// changes.
 type btree struct {
 	root   *node
 	owner  *owner
 	length int
 }
 
-// owner stands for the one tree that may write to a node. Pointers to structs without a
-// field may be equal.
+// owner identifies the only tree that may write to a node. It is not empty because pointers to
+// different empty structs may be equal.
 type owner struct{ _ byte }
 
-// node is a leaf, or has the first entry below each of its children.
+// node is a leaf, or an inner node with the first entry below each of its children.
 type node struct {
 	owner    *owner
 	entries  []entry
-	children []*node // nil in a leaf, and otherwise parallel to entries
-	below    int     // how many entries its leaves have, or it has itself
+	children []*node // nil in a leaf, otherwise parallel to entries
+	below    int     // number of entries in its leaves, or in itself
 }
 
-// bytesPerEntry estimates the memory of a tree for one entry, in bytes: between a tree whose
-// nodes are full and one whose entries came in any order.
+// bytesPerEntry is the estimated memory of a tree per entry, in bytes: between a tree with full
+// nodes and one filled in random order.
 const bytesPerEntry = 22
 
-// bytes estimates the memory of the tree, without the elements.
+// bytes estimates the memory of the tree in bytes, without the elements.
 func (t *btree) bytes() int64 { return int64(t.length) * bytesPerEntry }
 
-// newBtree returns the tree of entries, which must ascend. Its leaves are full.
+// newBtree returns the tree of entries, which must be in order. Its leaves are full.
 func newBtree(entries []entry) *btree {
 	t := &btree{owner: new(owner), length: len(entries)}
 	level := []*node{t.leaf(entries[:min(len(entries), maxEntries)])}
@@ -82,23 +82,23 @@ func (t *btree) parent(children ...*node) *node {
 	return n
 }
 
-// clone returns a tree that shares all nodes with t. Only one of the two may be written
-// to from then on: t.
+// clone returns a tree that shares all nodes with t. Only t may be written to afterwards.
 func (t *btree) clone() *btree {
 	c := *t
 	t.owner = new(owner)
 	return &c
 }
 
-// find returns the place of an entry in the node, or the one where it belongs.
-func (n *node) find(hash uint64, key string) (i int, found bool) {
+// find returns the index of an entry in the node, or the index at which to insert it.
+func (n *node) find(hash uint64, key string) (i int, ok bool) {
 	low, high := 0, len(n.entries)
 	for low < high {
 		middle := int(uint(low+high) >> 1)
-		switch c := n.entries[middle].compare(hash, key); {
-		case c < 0:
+		order := n.entries[middle].compare(hash, key)
+		switch {
+		case order < 0:
 			low = middle + 1
-		case c > 0:
+		case order > 0:
 			high = middle
 		default:
 			return middle, true
@@ -107,28 +107,28 @@ func (n *node) find(hash uint64, key string) (i int, found bool) {
 	return low, false
 }
 
-// child returns the place of the child that the entry is below, if it is in the tree.
+// child returns the index of the child that may contain the entry.
 func (n *node) child(hash uint64, key string) int {
-	i, found := n.find(hash, key)
-	if !found && i > 0 {
+	i, ok := n.find(hash, key)
+	if !ok && i > 0 {
 		i--
 	}
 	return i
 }
 
-// get returns the element of an entry, nil if there is none.
+// get returns the element with the hash and key, nil if there is none.
 func (t *btree) get(hash uint64, key string) *Element {
 	n := t.root
 	for n.children != nil {
 		n = n.children[n.child(hash, key)]
 	}
-	if i, found := n.find(hash, key); found {
+	if i, ok := n.find(hash, key); ok {
 		return n.entries[i].element
 	}
 	return nil
 }
 
-// rank returns how many entries are below the given one.
+// rank returns the number of entries below the given one.
 func (t *btree) rank(hash uint64, key string) (rank int) {
 	n := t.root
 	for n.children != nil {
@@ -142,14 +142,13 @@ func (t *btree) rank(hash uint64, key string) (rank int) {
 	return rank + i
 }
 
-// count returns how many entries with the hash have a key that begins with the prefix and is
-// not below from. No key has a byte of 0xff, so all that begin with the prefix are below it
-// with that byte.
+// count returns the number of entries with the hash and a key that begins with prefix and is not
+// below from. No key contains the byte 0xff, so all keys with the prefix are below prefix+"\xff".
 func (t *btree) count(hash uint64, prefix, from string) int {
 	return max(0, t.rank(hash, prefix+"\xff")-t.rank(hash, max(prefix, from)))
 }
 
-// last returns the element of the last entry, nil if there is none.
+// last returns the element of the last entry, nil if the tree is empty.
 func (t *btree) last() *Element {
 	n := t.root
 	for n.children != nil {
@@ -161,30 +160,29 @@ func (t *btree) last() *Element {
 	return n.entries[len(n.entries)-1].element
 }
 
-// under calls yield for the elements with the hash, from the key on, until yield returns
-// false.
+// under calls yield for the elements with the hash, in key order from the key from on, until yield
+// returns false.
 func (t *btree) under(hash uint64, from string, yield func(*Element) bool) {
 	t.root.under(hash, from, true, yield)
 }
 
-// under reports whether the next node must be looked at. below: entries of the node may be
-// below the key.
-func (n *node) under(hash uint64, from string, below bool, yield func(*Element) bool) bool {
+// under reports whether to continue with the next node. If bounded is true, the node may contain
+// entries below from.
+func (n *node) under(hash uint64, from string, bounded bool, yield func(*Element) bool) bool {
+	i := 0
 	if n.children != nil {
-		i := 0
-		if below {
+		if bounded {
 			i = n.child(hash, from)
 		}
 		for ; i < len(n.children); i++ {
-			if !n.children[i].under(hash, from, below, yield) {
+			if !n.children[i].under(hash, from, bounded, yield) {
 				return false
 			}
-			below = false
+			bounded = false
 		}
 		return true
 	}
-	i := 0
-	if below {
+	if bounded {
 		i, _ = n.find(hash, from)
 	}
 	for _, e := range n.entries[i:] {
@@ -195,7 +193,7 @@ func (n *node) under(hash uint64, from string, below bool, yield func(*Element) 
 	return true
 }
 
-// set puts an entry into the tree, in place of the one with the same hash and key.
+// set inserts an entry, or replaces the one with the same hash and key.
 func (t *btree) set(e entry) {
 	t.root = t.own(t.root)
 	if right := t.insert(t.root, e); right != nil {
@@ -203,7 +201,7 @@ func (t *btree) set(e entry) {
 	}
 }
 
-// insert puts an entry below a node, and returns the right half of a node that was split.
+// insert adds an entry below the node. If the node was split, insert returns its right half.
 func (t *btree) insert(n *node, e entry) (right *node) {
 	length := t.length
 	if n.children != nil {
@@ -215,7 +213,7 @@ func (t *btree) insert(n *node, e entry) (right *node) {
 			n.entries = slices.Insert(n.entries, i+1, split.entries[0])
 			n.children = slices.Insert(n.children, i+1, split)
 		}
-	} else if i, found := n.find(e.hash, e.element.Key); found {
+	} else if i, ok := n.find(e.hash, e.element.Key); ok {
 		n.entries[i] = e
 	} else {
 		n.entries = slices.Insert(n.entries, i, e)
@@ -232,12 +230,12 @@ func (t *btree) insert(n *node, e entry) (right *node) {
 		right = t.parent(n.children[half:]...)
 		n.children = slices.Clone(n.children[:half])
 	}
-	n.entries = slices.Clone(n.entries[:half]) // neither half keeps the other's memory
+	n.entries = slices.Clone(n.entries[:half]) // so that neither half keeps the other's memory
 	n.below -= right.below
 	return right
 }
 
-// remove takes an entry out of the tree, if it is there.
+// remove deletes an entry if it exists.
 func (t *btree) remove(hash uint64, key string) {
 	t.root = t.own(t.root)
 	t.removeFrom(t.root, hash, key)
@@ -251,7 +249,7 @@ func (t *btree) remove(hash uint64, key string) {
 
 func (t *btree) removeFrom(n *node, hash uint64, key string) {
 	if n.children == nil {
-		if i, found := n.find(hash, key); found {
+		if i, ok := n.find(hash, key); ok {
 			n.entries = slices.Delete(n.entries, i, i+1)
 			n.below--
 			t.length--
@@ -259,7 +257,8 @@ func (t *btree) removeFrom(n *node, hash uint64, key string) {
 		return
 	}
 	i := n.child(hash, key)
-	child, length := t.ownChild(n, i), t.length
+	child := t.ownChild(n, i)
+	length := t.length
 	t.removeFrom(child, hash, key)
 	n.below += t.length - length
 	if len(child.entries) == 0 {
@@ -267,7 +266,7 @@ func (t *btree) removeFrom(n *node, hash uint64, key string) {
 		return
 	}
 	n.entries[i] = child.entries[0]
-	// Nodes beside each other have more than half of maxEntries together.
+	// Adjacent nodes have more than half of maxEntries together.
 	for i = max(i-1, 0); i+1 < len(n.children); i++ {
 		right := n.children[i+1]
 		if len(n.children[i].entries)+len(right.entries) <= maxEntries/2 {
@@ -281,7 +280,7 @@ func (t *btree) removeFrom(n *node, hash uint64, key string) {
 	}
 }
 
-// drop removes a child.
+// drop deletes a child.
 func (n *node) drop(i int) {
 	n.entries = slices.Delete(n.entries, i, i+1)
 	n.children = slices.Delete(n.children, i, i+1)
@@ -292,8 +291,7 @@ func (t *btree) ownChild(n *node, i int) *node {
 	return n.children[i]
 }
 
-// own returns the node, or a copy if it belongs to another tree. The copy has room for
-// one entry more.
+// own returns the node if the tree may write to it, otherwise a copy with room for one more entry.
 func (t *btree) own(n *node) *node {
 	if n.owner == t.owner {
 		return n

@@ -1,65 +1,77 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watchcache is the state machine of the watch cache: the current
-// objects of one resource and a sliding window of its recent changes, as pure
-// data. The package starts no goroutine and has no clock, logger, metric or
-// context; the caller passes time in as numbers, and does all I/O and logging.
+// Package watchcache is the state machine of a watch cache. It holds the current objects of one resource and
+// a sliding window of its recent changes. It is pure, i.e. it starts no goroutine and has no clock,
+// logger, metric or context. The caller does all I/O, and passes the time in as a number.
 //
-// # Values
+// # Usage
 //
-// An [Element] is one object as the cache holds it. An [Event] is one change:
-// the element before it and the element after it, at a [Position]. A
-// [Snapshot] is an ordered view of all elements at one resourceVersion. All
-// three never change once published (W5), so readers need no lock.
+// First, you must create a [State] with [New], list your source and pass the elements to
+// [State.Replace]. Before that the state is empty, at resourceVersion 0. Then watch the source from
+// the list's resourceVersion, on the same goroutine or another one, but never on two at a time:
 //
-// # Writing
+//  1. Pass each change to [State.Apply], in the order of the source. It returns the event, and how
+//     many old events left the window.
+//  2. Call [State.Progress] when the source reports that it has sent all changes up to a
+//     resourceVersion. The state shows a resourceVersion only when it is complete: when Progress or a
+//     list reports so, or with the first change at a later one. If your source never reports
+//     progress, set Whole of each [Change].
+//  3. Call [State.Compacted] when the source has compacted its history.
 //
-// One writer calls [State.Apply], [State.Replace], [State.Progress] and
-// [State.Compacted]. A change that does not fit is refused with an error that
-// names it, and leaves the state as it was; the caller then lists the source
-// again and calls Replace.
+// If Apply or Progress returns an error, the state is unchanged, but it no longer follows the source:
+// the error wraps [ErrGap] if changes are missing, and [ErrBackwards] if a resourceVersion is too
+// low. Apply nothing more, list the source again, and go on with Replace.
+//
+// Second, dispatch the events. Read them with [State.Since] from the position where you left off, or
+// from Stats.Start after a Replace, until it returns none, and send them to watchers. Then call
+// [State.Dispatched]: undispatched events stay in the window (W6). Since also returns the last
+// complete resourceVersion of the events so far, at which you may send a bookmark. ErrExpired means
+// that Replace was called, or that the window exceeded Config.CeilingBytes: end the watchers.
+//
+// Third, call [State.Trim] periodically. It evicts events older than Config.History, and returns how
+// many.
 //
 // # Reading
 //
-// [State.Latest] returns the newest snapshot, a clone of the trees that readers share
-// until the next change. [State.At] returns the snapshot at an earlier resourceVersion:
-// the newest trees without the elements written since, merged with the elements that the
-// window's newer events have replaced. [State.PinSnapshot] keeps a snapshot for clients
-// that page through it. [State.Since] reads the window from a position, and
-// [State.PositionFor] finds the position at which a watch from a resourceVersion
-// continues.
+// Reads may be called from any goroutine, at any time:
 //
-// # Complete versions
+//   - [State.Latest] returns the newest [Snapshot]: all elements at the last complete
+//     resourceVersion. [State.Get] returns one element, without a snapshot.
+//   - [State.At] returns the snapshot at an earlier resourceVersion. Pass a snapshot to
+//     [State.PinSnapshot] when you give a client a continue token for it, so that At can still
+//     return it after its events have left the window.
+//   - [State.PositionFor] returns the position at which to start Since for a watch from a
+//     resourceVersion, and [State.Resume] the one at which to continue it. Both take an
+//     [Interest]: as long as no evicted event matches it, the watch has missed nothing, even if its
+//     position is below the window.
+//   - [State.Hold] keeps events in the window for slow watchers, and [State.Backfill] puts events
+//     from before the list in front of it.
 //
-// A source may change several keys at one resourceVersion, one event at a time. The state
-// shows a resourceVersion once no more events at it can come: the source says so, by
-// [State.Progress] or a list, or an event at a later one has come. Until then snapshots,
-// and every method that returns a resourceVersion, stay at the last complete one; the
-// events above it, the tail, can be read by position only. For a source that never says
-// so, set Whole of [Change].
+// Errors of reads wrap [ErrExpired], [ErrCompacted], [ErrFuture], [ErrStopped] or [ErrTooLarge].
 //
-// # Positions
+// # Values
 //
-// Every event has a position, one more than its predecessor's. Two events may share a
-// resourceVersion, never a position. A reader of a part of the history, an [Interest],
-// goes on from below the window as long as no event of interest to it has left the
-// window. Replace skips one position, so that a reader at the old end of the window gets
-// an error instead of reading on over a gap.
+// An [Element] is one object, and an [Event] one change, with the elements before and after it, at a
+// [Position]. Elements, events and snapshots are immutable once published (W5), so that readers need
+// no lock and share memory. A snapshot is a clone of the roots of the trees, and an earlier version
+// is the newest snapshot with the window's newer events undone.
+//
+// Each event's position is one higher than the previous event's. Events may share a resourceVersion,
+// but not a position. Replace skips one position, so that a reader at the end of the old window gets
+// an error and does not read on across the gap.
 //
 // # Invariants
 //
 //   - W1: the resourceVersion never falls between two calls of Replace.
-//   - W2: a snapshot at rv holds exactly the effects of the events up to rv,
-//     and no further event up to rv can come.
-//   - W3: a watcher gets every matching event after its start once and in
-//     order, or an error that says that its position has expired; never a
-//     silent gap.
-//   - W4: after a bookmark at rv no event at or below rv follows that is not Late.
-//   - W5: a published value is never written again.
-//   - W6: no event leaves the window before it was dispatched, unless the
-//     window has reached its ceiling; Since then returns ErrExpired, and the
-//     watchers that missed the event are ended with a 410.
+//   - W2: a snapshot at rv has exactly the effects of the events up to rv, and no further event up to
+//     rv can follow.
+//   - W3: a watcher receives every matching event after its start once and in order, or an error
+//     that says that its position has expired; never a silent gap.
+//   - W4: after a bookmark at rv no event at or below rv follows, except Late ones.
+//   - W5: a published value is never written to.
+//   - W6: no event leaves the window before it is dispatched, unless the window is at its ceiling;
+//     Since then returns ErrExpired, and the watchers that missed the event end with a 410.
 //
-// W1, W2, W5 and W6 are checked here, W3 and W4 where watchers are fed, when
-// built with -tags invariants.
+// With -tags invariants this package checks W1, W2, W5 and W6, and the packages that feed watchers
+// check W3 and W4.
 package watchcache

@@ -14,30 +14,29 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Element is one object as the cache holds it. An element is immutable once it was
-// handed to a State (W5).
+// Element is one object as stored in the cache. It is immutable once passed to a State (W5).
 type Element struct {
-	// Key is the object's storage key, resource prefix included.
+	// Key is the object's storage key, including the resource prefix.
 	Key string
-	// RV is the resourceVersion of the write that made this element.
+	// RV is the resourceVersion of the write that created this element.
 	RV uint64
-	// Object is the decoded object. Its metadata carries RV.
+	// Object is the decoded object. Its metadata contains RV.
 	Object runtime.Object
-	// Labels are the object's labels; usually the object's own map.
+	// Labels are the object's labels, usually the object's own map.
 	Labels labels.Set
 	// Fields are the object's selectable fields.
 	Fields Fields
 	// Size is the caller's estimate of the memory of Object, in bytes.
 	Size int64
 
-	// Empty without -tags invariants, and not the last field: Go pads a struct that ends in
-	// a field of size 0.
+	// sealed is empty without -tags invariants. Keep it before the last field: Go pads a struct
+	// that ends in a field of size 0.
 	sealed    seal
 	encodings atomic.Pointer[Encodings]
 }
 
-// Encodings returns the object's serializations, which are made when first
-// asked for. A reference to them does not keep the element in memory.
+// Encodings returns the object's serializations. A reference to them does not keep the element in
+// memory.
 func (e *Element) Encodings() *Encodings {
 	if e.encodings.Load() == nil {
 		e.encodings.CompareAndSwap(nil, new(Encodings))
@@ -45,20 +44,20 @@ func (e *Element) Encodings() *Encodings {
 	return e.encodings.Load()
 }
 
-// elementOverhead is the memory, in bytes, of an element beyond the object: the struct, its
-// key, its field values, the tree item.
+// elementOverhead is the memory of an element beyond its object, in bytes, i.e. the struct, its key,
+// its field values and its tree entries.
 const elementOverhead = 320
 
 func (e *Element) bytes() int64 { return e.Size + elementOverhead }
 
-// SelectsAs reports whether e and other have equal labels and fields, so that
-// every selector selects both or neither.
+// SelectsAs reports whether e and other have equal labels and fields, i.e. every selector selects
+// both or neither.
 func (e *Element) SelectsAs(other *Element) bool {
 	return e.Fields.equal(&other.Fields) && maps.Equal(e.Labels, other.Labels)
 }
 
-// share makes e use the memory of the element that it replaces for the key, and for the
-// field values if they are equal. Call share before e is published.
+// share reuses the memory of the previous element of the same key for the key, and for equal field
+// values. Call it before publishing e.
 func (e *Element) share(previous *Element) {
 	e.Key = previous.Key
 	if e.Fields.equal(&previous.Fields) {
@@ -66,10 +65,10 @@ func (e *Element) share(previous *Element) {
 	}
 }
 
-// Fields are an object's selectable fields: one slice of values, whose names are shared by
-// all objects with the same fields. A map would take several times the memory.
+// Fields are an object's selectable fields, as a slice of values and a slice of names shared by all
+// objects with the same fields. A map would take several times the memory.
 type Fields struct {
-	names  []string // sorted; shared, never written
+	names  []string // sorted, shared, immutable
 	values []string // parallel to names
 }
 
@@ -78,7 +77,7 @@ var _ fields.Fields = (*Fields)(nil)
 // Has reports whether the object has the field.
 func (f *Fields) Has(name string) bool { return f.index(name) >= 0 }
 
-// Get returns the value of the field, "" if the object does not have the field.
+// Get returns the value of the field, "" if the object does not have it.
 func (f *Fields) Get(name string) string {
 	if i := f.index(name); i >= 0 {
 		return f.values[i]
@@ -90,13 +89,11 @@ func (f *Fields) Get(name string) string {
 func (f *Fields) Len() int { return len(f.names) }
 
 func (f *Fields) equal(other *Fields) bool {
-	if len(f.values) > 0 && len(f.values) == len(other.values) && &f.values[0] == &other.values[0] {
-		return true // shared
-	}
-	return slices.Equal(f.values, other.values) && slices.Equal(f.names, other.names)
+	shared := len(f.values) > 0 && len(f.values) == len(other.values) && &f.values[0] == &other.values[0]
+	return shared || slices.Equal(f.values, other.values) && slices.Equal(f.names, other.names)
 }
 
-// index scans: about ten names, of mostly different lengths, are compared sooner than hashed.
+// index scans: comparing about ten names, mostly of different lengths, is faster than hashing one.
 func (f *Fields) index(name string) int { return slices.Index(f.names, name) }
 
 // FieldNames interns the names of Fields. It is not safe for concurrent use.
@@ -105,7 +102,7 @@ type FieldNames struct {
 	known map[string][]string
 }
 
-// Compact turns a field set into Fields.
+// Compact converts a field set to Fields.
 func (n *FieldNames) Compact(set fields.Set) Fields {
 	if len(set) == 0 {
 		return Fields{}
@@ -115,18 +112,21 @@ func (n *FieldNames) Compact(set fields.Set) Fields {
 	}
 	names := slices.Sorted(maps.Keys(set))
 	id := strings.Join(names, "\x00")
-	if n.last = n.known[id]; !slices.Equal(n.last, names) {
+	known, ok := n.known[id]
+	if !ok || !slices.Equal(known, names) { // a name may contain the separator
 		if n.known == nil {
 			n.known = make(map[string][]string)
 		}
-		n.last, n.known[id] = names, names
+		known = names
+		n.known[id] = known
 	}
-	values, _ := valuesOf(set, names)
-	return Fields{names: n.last, values: values}
+	n.last = known
+	values, _ := valuesOf(set, known)
+	return Fields{names: known, values: values}
 }
 
-// valuesOf returns set's values in the order of names, and whether names are
-// exactly set's names.
+// valuesOf returns the values of set in the order of names, false unless set has exactly these
+// names.
 func valuesOf(set fields.Set, names []string) ([]string, bool) {
 	if len(set) != len(names) {
 		return nil, false
@@ -142,16 +142,16 @@ func valuesOf(set fields.Set, names []string) ([]string, bool) {
 	return values, true
 }
 
-// Encodings are the serializations of one element, by an identifier of version, format and
-// framing: the only part of an element that is made after it was published.
+// Encodings caches the serializations of one element, by an identifier of version, format and
+// framing. It is the only mutable part of a published element.
 type Encodings struct {
 	mu struct {
 		sync.Mutex
-		made []*encoding // a handful at most
+		entries []*encoding // usually fewer than five
 	}
 }
 
-// encoding is one serialization. bytes and err never change once made.
+// encoding is one serialization. once publishes bytes and err.
 type encoding struct {
 	id    string
 	once  sync.Once
@@ -159,38 +159,37 @@ type encoding struct {
 	err   error
 }
 
-// Get returns the serialization with the identifier, and calls encode if there
-// is none yet; created is true for the one caller whose encode was called.
-// Concurrent callers wait for that one. An error of encode is kept and returned
+// Get returns the serialization with the identifier, and calls encode if there is none. Concurrent
+// callers share one call; created is true for the caller whose encode ran. Get caches an error
 // like a result; call Drop to try again.
 func (e *Encodings) Get(id string, encode func() ([]byte, error)) (bytes []byte, created bool, err error) {
-	made := e.find(id)
-	made.once.Do(func() {
-		made.err = errAbandoned // unless encode returns
-		made.bytes, made.err = encode()
+	entry := e.entry(id)
+	entry.once.Do(func() {
+		entry.err = errAbandoned // for the case that encode panics
+		entry.bytes, entry.err = encode()
 		created = true
 	})
-	if made.err == errAbandoned {
+	if entry.err == errAbandoned {
 		e.Drop(id)
 	}
-	return made.bytes, created, made.err
+	return entry.bytes, created, entry.err
 }
 
-// find returns the serialization with the identifier, or a new one that is not made yet.
-func (e *Encodings) find(id string) *encoding {
+// entry returns the serialization with the identifier, and adds an empty one if there is none.
+func (e *Encodings) entry(id string) *encoding {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	i := slices.IndexFunc(e.mu.made, func(made *encoding) bool { return made.id == id })
+	i := slices.IndexFunc(e.mu.entries, func(entry *encoding) bool { return entry.id == id })
 	if i < 0 {
-		i = len(e.mu.made)
-		e.mu.made = append(e.mu.made, &encoding{id: id})
+		i = len(e.mu.entries)
+		e.mu.entries = append(e.mu.entries, &encoding{id: id})
 	}
-	return e.mu.made[i]
+	return e.mu.entries[i]
 }
 
-// Drop forgets the serialization with the identifier. Bytes that Get has returned stay valid.
+// Drop removes the serialization with the identifier. Bytes returned by Get stay valid.
 func (e *Encodings) Drop(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.mu.made = slices.DeleteFunc(e.mu.made, func(made *encoding) bool { return made.id == id })
+	e.mu.entries = slices.DeleteFunc(e.mu.entries, func(entry *encoding) bool { return entry.id == id })
 }

@@ -4,70 +4,71 @@ package watchcache
 
 import (
 	"encoding/binary"
-	"hash/maphash"
 	"slices"
 	"strings"
 )
 
-// Interest is the part of the history that a reader is for. An event is for the reader
-// only if, for each of Required, the event has one of the values, before or after
-// the change; and only if the event is of the key, if Key is not "".
+// Interest selects the events a reader needs: those of Key, if it is not "", which have, before or
+// after the change, one of the values of each of Required.
 type Interest struct {
 	Key      string
 	Required []Requirement
 }
 
-// Requirement is a condition on the values that an event has by one of Config.Floors.
-// Floor is an index into it.
+// Requirement is a condition on an event's values of one attribute. Floor is the attribute's index
+// in Config.Floors.
 type Requirement struct {
 	Floor  int
 	Values []string
 }
 
-// floors remember, for each value of an attribute, the last event with it that has left
-// the window: a reader whose interest has a later start has missed nothing. An evicted
-// event raises the floors of its values, those before the change included, because an
-// object that leaves a selection is an event for the watchers that select it.
+// evictionMarks has, for each value of an attribute, the last evicted event with the value. A reader
+// with an Interest in the value has missed no event if its position is after that one. An evicted
+// event counts for its values both before and after the change, because leaving a selection is an
+// event, too, for the watchers of that selection.
 //
-// A floor has at most Config.FloorValues values, of which long ones are hashed: two that share a
-// hash share a floor, the higher one. Forgetting others raises the base of all
-// values that the floor does not have: a reader may get ErrExpired although it has missed
-// nothing, and never the reverse. The lock of the State guards them.
-type floors struct {
-	of []floor // parallel to Config.Floors
-	// base is the lowest resourceVersion such that everything above it that has left
-	// the window is in the floors.
-	base uint64
+// An attribute has at most Config.FloorValues values; long ones are hashed, and two with one hash
+// share a mark, which can only be too high. Dropping values raises unknownMark, the mark of all
+// values without one. So a reader may get ErrExpired although it has missed nothing, but never the
+// reverse. Guarded by the lock of State.
+type evictionMarks struct {
+	attributes []attributeMarks // parallel to Config.Floors
+	// sinceRV is the lowest resourceVersion such that all evicted events above it have marks.
+	sinceRV uint64
 }
 
-// floor has the floors of the values of one attribute.
-type floor struct {
-	values map[string]*eviction
-	base   eviction // of the values that are not in values
-	bytes  int64    // of the keys of values
+// attributeMarks has the marks of the values of one attribute.
+type attributeMarks struct {
+	values      map[string]*mark
+	unknownMark mark  // of all values that are not in values
+	bytes       int64 // of the keys of values
 }
 
-// eviction is an event that has left the window: its resourceVersion, and the position
-// after it. The zero value stands for none.
-type eviction struct {
+// mark is an evicted event: its resourceVersion, and the position after it. The zero value means
+// none.
+type mark struct {
 	rv    uint64
 	after Position
 }
 
-func newFloors(n int, rv uint64) floors { return floors{of: make([]floor, n), base: rv} }
+func (m mark) max(other mark) mark {
+	return mark{rv: max(m.rv, other.rv), after: max(m.after, other.after)}
+}
 
-// raise notes that an event leaves the window.
-func (f *floors) raise(config *Config, e *Event, scratch []string) {
-	at := eviction{rv: e.RV, after: e.Position + 1}
-	alike := e.Previous == nil || e.Element.SelectsAs(e.Previous)
-	for i := range f.of {
-		attribute := &config.Floors[i]
-		values := attribute.Values(e.Element, scratch[:0])
-		if !alike {
-			values = attribute.Values(e.Previous, values)
+func newEvictionMarks(attributes int, rv uint64) evictionMarks {
+	return evictionMarks{attributes: make([]attributeMarks, attributes), sinceRV: rv}
+}
+
+// add records the eviction of an event.
+func (m *evictionMarks) add(config *Config, e *Event, scratch []string) {
+	isAlike := e.Previous == nil || e.Element.SelectsAs(e.Previous)
+	for i := range m.attributes {
+		values := config.Floors[i].Values(e.Element, scratch[:0])
+		if !isAlike {
+			values = config.Floors[i].Values(e.Previous, values)
 		}
 		for _, value := range values {
-			f.of[i].raise(value, at, config.FloorValues)
+			m.attributes[i].set(value, mark{rv: e.RV, after: e.Position + 1}, config.FloorValues)
 		}
 	}
 }
@@ -75,128 +76,123 @@ func (f *floors) raise(config *Config, e *Event, scratch []string) {
 // longValue is the length, in bytes, above which a value is hashed.
 const longValue = 64
 
-var valueSeed = maphash.MakeSeed()
-
-// floorKey returns the key of a value in floors.
-func floorKey(value string) string {
+// markKey returns the key of a value in attributeMarks.values.
+func markKey(value string) string {
 	if len(value) <= longValue {
 		return value
 	}
-	return string(binary.BigEndian.AppendUint64(nil, maphash.String(valueSeed, value)))
+	return string(binary.BigEndian.AppendUint64(nil, hashOf(value)))
 }
 
-func (f *floor) raise(value string, at eviction, most int) {
-	value = floorKey(value)
-	if found := f.values[value]; found != nil {
-		*found = at
+func (m *attributeMarks) set(value string, last mark, limit int) {
+	key := markKey(value)
+	if known := m.values[key]; known != nil {
+		*known = last
 		return
 	}
-	if most <= 0 {
-		f.base = at
+	if limit <= 0 {
+		m.unknownMark = last
 		return
 	}
-	if len(f.values) >= most {
-		f.forget()
+	if len(m.values) >= limit {
+		m.dropOldest()
 	}
-	if f.values == nil {
-		f.values = make(map[string]*eviction)
+	if m.values == nil {
+		m.values = make(map[string]*mark)
 	}
-	value = strings.Clone(value) // the value may be a part of a longer string
-	f.values[value] = &at
-	f.bytes += int64(len(value))
+	added := last                         // so that only a new mark is allocated
+	m.values[strings.Clone(key)] = &added // the value may be part of a longer string
+	m.bytes += int64(len(key))
 }
 
-// forget forgets the half of the values whose last events are the oldest.
-func (f *floor) forget() {
-	after := make([]Position, 0, len(f.values))
-	for _, at := range f.values {
-		after = append(after, at.after)
+// dropOldest drops the half of the values with the oldest marks.
+func (m *attributeMarks) dropOldest() {
+	positions := make([]Position, 0, len(m.values))
+	for _, last := range m.values {
+		positions = append(positions, last.after)
 	}
-	slices.Sort(after)
-	highest := after[len(after)/2]
-	for value, at := range f.values {
-		if at.after > highest {
-			continue
+	slices.Sort(positions)
+	median := positions[len(positions)/2]
+	for key, last := range m.values {
+		if last.after <= median {
+			m.unknownMark = m.unknownMark.max(*last)
+			m.bytes -= int64(len(key))
+			delete(m.values, key)
 		}
-		f.base = eviction{rv: max(f.base.rv, at.rv), after: max(f.base.after, at.after)}
-		f.bytes -= int64(len(value))
-		delete(f.values, value)
 	}
 }
 
-// last returns the last event that has left the window and may have had one of the
-// values.
-func (f *floor) last(values []string) (last eviction) {
+// last returns the last evicted event that may have had one of the values.
+func (m *attributeMarks) last(values []string) (last mark) {
 	for _, value := range values {
-		at := f.base
-		if found := f.values[floorKey(value)]; found != nil {
-			at = *found
+		if known := m.values[markKey(value)]; known != nil {
+			last = last.max(*known)
+		} else {
+			last = last.max(m.unknownMark)
 		}
-		last = eviction{rv: max(last.rv, at.rv), after: max(last.after, at.after)}
 	}
 	return last
 }
 
-// last returns the last event that has left the window and may be of interest, as far as
-// the requirements say: each of them bounds it. ok is false if none of them says anything.
-func (f *floors) last(of *Interest) (last eviction, ok bool) {
-	for _, required := range of.Required {
-		if required.Floor >= len(f.of) {
+// last returns the last evicted event that may match the interest. Each requirement bounds it. ok
+// is false if no requirement has marks.
+func (m *evictionMarks) last(interest *Interest) (last mark, ok bool) {
+	for _, required := range interest.Required {
+		if required.Floor >= len(m.attributes) {
 			continue
 		}
-		at := f.of[required.Floor].last(required.Values)
-		if !ok || at.after < last.after {
-			last, ok = at, true
+		bound := m.attributes[required.Floor].last(required.Values)
+		if !ok || bound.after < last.after {
+			last = bound
+			ok = true
 		}
 	}
 	return last, ok
 }
 
-// count returns how many values the floors have, and an estimate of the memory
-// that they take, in bytes.
-func (f *floors) count() (values int, bytes int64) {
-	const perValue = 64 // a slot of the map with some room, and what it refers to
-	for i := range f.of {
-		values += len(f.of[i].values)
-		bytes += f.of[i].bytes + int64(len(f.of[i].values))*perValue
+// count returns the number of values with marks, and an estimate of their memory in bytes.
+func (m *evictionMarks) count() (values int, bytes int64) {
+	const perValue = 64 // a map slot including free ones, and the mark
+	for i := range m.attributes {
+		values += len(m.attributes[i].values)
+		bytes += m.attributes[i].bytes
 	}
-	return values, bytes
+	return values, bytes + int64(values)*perValue
 }
 
-// PositionFor returns the position of the first event above rv, or that of the next event
-// to come if there is none. If events after rv have left the window, but none that is for
-// a reader with this interest, the position is that of the oldest event there is, and
-// beyond is true; the reader must skip events at or below rv. Otherwise the error is
-// ErrExpired.
-func (s *State) PositionFor(rv uint64, of *Interest) (p Position, beyond bool, err error) {
+// PositionFor returns the position of the first event above rv, or of the next event if there is
+// none. beyond is true if events above rv have left the window, but none of them matched the
+// interest; the position is then that of the oldest event, and the reader must skip events at or
+// below rv. Otherwise PositionFor returns ErrExpired.
+func (s *State) PositionFor(rv uint64, interest *Interest) (p Position, beyond bool, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	w := &s.mu.window
 	switch {
-	case rv >= w.dropped:
+	case rv >= w.evictedRV:
 		return w.after(rv), false, nil
-	case rv >= s.mu.floors.base && s.hasAllLocked(rv, of):
+	case rv >= s.mu.marks.sinceRV && s.hasAllLocked(rv, interest):
 		return w.first, true, nil
 	}
-	return 0, false, expired(rv, w.dropped)
+	return 0, false, expired(rv, w.evictedRV)
 }
 
-// hasAllLocked reports whether the window has all events of interest after rv, which
-// is not below the base of the floors.
-func (s *State) hasAllLocked(rv uint64, of *Interest) bool {
-	if of.Key != "" {
-		// An object that is there was last changed at its own resourceVersion.
-		if found := s.mu.trees.primary.get(0, of.Key); found != nil && found.RV <= rv {
+// hasAllLocked reports whether the window has all matching events above rv, which must not be
+// below evictionMarks.sinceRV.
+func (s *State) hasAllLocked(rv uint64, interest *Interest) bool {
+	if interest.Key != "" {
+		// An existing object's last change is at its own resourceVersion.
+		if current := s.mu.trees.primary.get(0, interest.Key); current != nil && current.RV <= rv {
 			return true
 		}
 	}
-	last, ok := s.mu.floors.last(of)
+	last, ok := s.mu.marks.last(interest)
 	return ok && last.rv <= rv
 }
 
-// Resume is PositionFor for a reader that has seen everything before the position p. The
-// error is also ErrExpired if Replace was called since p was given out.
-func (s *State) Resume(p Position, of *Interest) (at Position, beyond bool, err error) {
+// Resume is PositionFor for a reader that has processed all events before position p. It also
+// returns ErrExpired if p is from before the last Replace.
+func (s *State) Resume(p Position, interest *Interest) (from Position, beyond bool, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	w := &s.mu.window
@@ -204,7 +200,7 @@ func (s *State) Resume(p Position, of *Interest) (at Position, beyond bool, err 
 		return p, false, nil
 	}
 	if p >= w.start {
-		if last, ok := s.mu.floors.last(of); ok && last.after <= p {
+		if last, ok := s.mu.marks.last(interest); ok && last.after <= p {
 			return w.first, true, nil
 		}
 	}

@@ -7,27 +7,29 @@ import (
 	"slices"
 )
 
-// catchUpBatch is how many events AddIndex reads at a time: with fewer left, the
-// writer waits until they are in the index.
+// catchUpBatch is the number of events AddIndex reads at a time. With fewer events left, AddIndex
+// finishes under the writer lock.
 const catchUpBatch = 64
 
-// AddIndex builds another index, from a snapshot and then from the events since, and has the
-// state keep it until DropIndex. Nobody waits meanwhile. Snapshots that are made afterwards
-// have the index. AddIndex returns its memory, in bytes. If that is more than most, the
-// error is ErrTooLarge. The error is ErrExpired if Replace was called meanwhile, or the
-// window has moved on faster than the index could follow.
+// AddIndex builds an index from a snapshot and the events since, and maintains it until DropIndex.
+// Neither readers nor the writer wait for the build. Later snapshots have the index. AddIndex
+// returns the memory of the index in bytes. It returns ErrTooLarge if that exceeds limit, and
+// ErrExpired if Replace was called during the build, or the window moved on faster than the build
+// could follow.
 //
-// AddIndex and DropIndex may be called on any goroutine, but one at a time.
-func (s *State) AddIndex(index Index, most int64) (bytes int64, err error) {
+// AddIndex and DropIndex may be called from any goroutine, but not concurrently.
+func (s *State) AddIndex(index Index, limit int64) (bytes int64, err error) {
 	s.mu.Lock()
-	newest := s.withTailLocked()
+	newest := s.latestIncompleteLocked()
 	s.mu.Unlock()
 	tree := index.build(newest.All())
-	if bytes := tree.bytes(); bytes > most {
-		return bytes, fmt.Errorf("an index of %d bytes, of at most %d: %w", bytes, most, ErrTooLarge)
+	if bytes := tree.bytes(); bytes > limit {
+		return bytes, fmt.Errorf("an index of %d bytes exceeds the limit of %d: %w", bytes, limit, ErrTooLarge)
 	}
-	next, events, scratch := newest.next, make([]*Event, catchUpBatch), make([]string, 0, valuesRoom)
-	follow := func(since func(Position, []*Event) (int, uint64, error)) error {
+	next := newest.next
+	events := make([]*Event, catchUpBatch)
+	scratch := make([]string, 0, valuesRoom)
+	follow := func(since eventReader) error {
 		for n := len(events); n == len(events); next += Position(n) {
 			if n, _, err = since(next, events); err != nil {
 				return err
@@ -49,11 +51,11 @@ func (s *State) AddIndex(index Index, most int64) (bytes int64, err error) {
 		return 0, err
 	}
 	t := &s.mu.trees
-	s.indexLocked(append(slices.Clip(t.indexes), index), append(slices.Clip(t.byIndex), tree))
+	s.setIndexesLocked(append(slices.Clip(t.indexes), index), append(slices.Clip(t.byIndex), tree))
 	return tree.bytes(), nil
 }
 
-// DropIndex has the state keep an index no longer. Snapshots that have it still have it.
+// DropIndex removes an index. Existing snapshots keep it.
 func (s *State) DropIndex(name string) {
 	s.replacing.Lock()
 	defer s.replacing.Unlock()
@@ -61,18 +63,19 @@ func (s *State) DropIndex(name string) {
 	defer s.mu.Unlock()
 	t := &s.mu.trees
 	if i := t.index(name); i >= 0 {
-		s.indexLocked(slices.Delete(slices.Clone(t.indexes), i, i+1), slices.Delete(slices.Clone(t.byIndex), i, i+1))
+		s.setIndexesLocked(slices.Delete(slices.Clone(t.indexes), i, i+1), slices.Delete(slices.Clone(t.byIndex), i, i+1))
 	}
 }
 
-// indexLocked has the trees keep other indexes.
-func (s *State) indexLocked(indexes []Index, trees []*btree) {
-	s.mu.trees.indexes, s.mu.trees.byIndex = indexes, trees
+// setIndexesLocked replaces the indexes.
+func (s *State) setIndexesLocked(indexes []Index, trees []*btree) {
+	s.mu.trees.indexes = indexes
+	s.mu.trees.byIndex = trees
 	s.changedLocked()
 	s.latest.Store(nil)
 }
 
-// IndexBytes estimates the memory of an index, in bytes, without the strings.
+// IndexBytes estimates the memory of an index in bytes, without the values.
 func (s *State) IndexBytes(name string) int64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

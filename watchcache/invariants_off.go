@@ -4,7 +4,7 @@
 
 package watchcache
 
-// seal is empty: without -tags invariants nothing is checked.
+// seal is empty: nothing is checked without -tags invariants.
 //
 //lint:ignore U1000 the field of this type is empty in this build
 type seal struct{}

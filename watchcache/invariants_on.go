@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// seal is a private copy of a published element, to compare it with later (W5).
+// seal is a private copy of a published element, for later comparison (W5).
 type seal struct {
 	object runtime.Object
 	labels labels.Set
@@ -33,8 +33,8 @@ func (e *Element) checkSeal() {
 	assert(equality.Semantic.DeepEqual(e.sealed.object, e.Object), "W5", "%q: the object at %d was changed", e.Key, e.RV)
 }
 
-// checkRV panics if the snapshot has an element that was written after it, has
-// one twice, or misses one (W2).
+// checkRV panics if the snapshot has an element written after it, a duplicate, or a wrong number
+// of elements (W2).
 func (s *Snapshot) checkRV() {
 	n, last := 0, ""
 	s.Range("", "", func(e *Element) bool {

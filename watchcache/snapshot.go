@@ -9,31 +9,31 @@ import (
 	"sync/atomic"
 )
 
-// Snapshot is all elements at one resourceVersion, in the order of their keys. A snapshot
-// is immutable (W2, W5); a reference to it keeps its elements in memory.
+// Snapshot is all elements at one resourceVersion, in key order. It is immutable (W2, W5). A
+// reference to it keeps its elements in memory.
 type Snapshot struct {
 	rv    uint64
 	next  Position
 	base  *base
-	older *overlay // nil: base is the version itself
-	// kept is the cache of snapshots that State.PinSnapshot puts this one into.
+	older *overlay // nil if base is the version itself
+	// kept is the cache to which State.PinSnapshot adds the snapshot.
 	kept *keptSnapshots
 	// flat is the result of All if there is an overlay; nil before the first call.
 	flat atomic.Pointer[[]*Element]
 }
 
-// base holds the trees of one or more snapshots, which are not written to any more.
+// base holds the immutable trees of one or more snapshots.
 type base struct {
 	trees trees
 	mark  Mark
-	// flat is the result of Snapshot.All, nil before the first call.
+	// flat is the result of Snapshot.All without an overlay; nil before the first call.
 	flat atomic.Pointer[[]*Element]
 }
 
-// RV returns the resourceVersion that the snapshot shows.
+// RV returns the resourceVersion of the snapshot.
 func (s *Snapshot) RV() uint64 { return s.rv }
 
-// Next returns the position of the first event that the snapshot does not contain.
+// Next returns the position of the first event after the snapshot.
 func (s *Snapshot) Next() Position { return s.next }
 
 // Len returns the number of elements.
@@ -47,9 +47,9 @@ func (s *Snapshot) Len() int {
 
 // Get returns the element with the key, nil if there is none.
 func (s *Snapshot) Get(key string) *Element {
-	found := s.base.trees.primary.get(0, key)
-	if s.older == nil || (found != nil && found.RV <= s.rv) {
-		return found
+	newest := s.base.trees.primary.get(0, key)
+	if s.older == nil || (newest != nil && newest.RV <= s.rv) {
+		return newest
 	}
 	if from := elementsFrom(s.older.elements, key); len(from) > 0 && from[0].Key == key {
 		return from[0]
@@ -57,20 +57,20 @@ func (s *Snapshot) Get(key string) *Element {
 	return nil
 }
 
-// Range calls yield for each element whose key starts with prefix and is not
-// below from, in key order, until yield returns false.
+// Range calls yield for the elements whose keys begin with prefix and are not below from, in key
+// order, until yield returns false.
 func (s *Snapshot) Range(prefix, from string, yield func(*Element) bool) {
 	s.rangeIndex(-1, "", prefix, from, yield)
 }
 
-// RangeIndex is Range over the elements that the named index has under value.
-// RangeIndex returns false, without a call of yield, if there is no such index.
+// RangeIndex is Range over the elements under value in the named index. It returns false, without
+// calling yield, if there is no such index.
 func (s *Snapshot) RangeIndex(index, value, prefix, from string, yield func(*Element) bool) bool {
 	return s.RangeIndexAny(index, []string{value}, prefix, from, yield)
 }
 
-// Digest returns the digest of the snapshot's elements. Only for an earlier version, made by
-// State.At, all elements are walked over.
+// Digest returns the digest of the snapshot's elements. For an earlier version, returned by
+// State.At, it walks over all elements.
 func (s *Snapshot) Digest() Digest {
 	digest := *s.base.trees.digest
 	if s.older == nil {
@@ -91,34 +91,39 @@ func (s *Snapshot) Digest() Digest {
 // HasIndex reports whether the snapshot has the named index.
 func (s *Snapshot) HasIndex(name string) bool { return s.base.trees.index(name) >= 0 }
 
-// rangeIndex is RangeIndex by the number of the index, and Range for -1.
+// rangeIndex is RangeIndex for the index-th index, and Range if index is -1.
 func (s *Snapshot) rangeIndex(index int, value, prefix, from string, yield func(*Element) bool) {
-	tree, hash := s.base.trees.primary, uint64(0)
+	tree := s.base.trees.primary
+	hash := uint64(0)
 	if index >= 0 {
-		tree, hash = s.base.trees.byIndex[index], hashOf(value)
+		tree = s.base.trees.byIndex[index]
+		hash = hashOf(value)
 	}
 	from = max(prefix, from)
 	if s.older == nil {
 		tree.under(hash, from, func(e *Element) bool { return strings.HasPrefix(e.Key, prefix) && yield(e) })
 		return
 	}
-	older, more := elementsFrom(s.older.indexed(s.base.trees.indexes, index, value), from), true
+	older := elementsFrom(s.older.indexed(s.base.trees.indexes, index, value), from)
+	more := true
 	tree.under(hash, from, func(e *Element) bool {
 		if !strings.HasPrefix(e.Key, prefix) {
 			return false
 		}
 		for more && len(older) > 0 && older[0].Key <= e.Key {
-			more, older = yield(older[0]), older[1:]
+			more = yield(older[0])
+			older = older[1:]
 		}
 		more = more && (e.RV > s.rv || yield(e))
 		return more
 	})
 	for more && len(older) > 0 && strings.HasPrefix(older[0].Key, prefix) {
-		more, older = yield(older[0]), older[1:]
+		more = yield(older[0])
+		older = older[1:]
 	}
 }
 
-// RangeIndexAny is RangeIndex over several values: each element once, in key order.
+// RangeIndexAny is RangeIndex over several values. It visits each element once, in key order.
 func (s *Snapshot) RangeIndexAny(index string, values []string, prefix, from string, yield func(*Element) bool) bool {
 	i := s.base.trees.index(index)
 	if i < 0 {
@@ -128,7 +133,7 @@ func (s *Snapshot) RangeIndexAny(index string, values []string, prefix, from str
 		s.rangeIndex(i, values[0], prefix, from, yield)
 		return true
 	}
-	var cursors []*cursor // in the order of the keys that they have come to
+	var cursors []*cursor // in the order of their next keys
 	for _, value := range values {
 		c := &cursor{snapshot: s, index: i, value: value, prefix: prefix, next: max(prefix, from), chunk: firstChunk}
 		if c.fill() {
@@ -143,21 +148,22 @@ func (s *Snapshot) RangeIndexAny(index string, values []string, prefix, from str
 			break
 		}
 		last = e.Key
-		if c.read = c.read[1:]; len(c.read) == 0 && !c.fill() {
+		c.read = c.read[1:]
+		if len(c.read) == 0 && !c.fill() {
 			cursors = cursors[1:]
 			continue
 		}
 		next := c.read[0].Key
-		at := sort.Search(len(cursors)-1, func(i int) bool { return cursors[i+1].read[0].Key >= next })
-		copy(cursors, cursors[1:at+1])
-		cursors[at] = c
+		place := sort.Search(len(cursors)-1, func(i int) bool { return cursors[i+1].read[0].Key >= next })
+		copy(cursors, cursors[1:place+1])
+		cursors[place] = c
 	}
 	return true
 }
 
-// CountIndex returns how many elements the named index has under the values at most, in
-// the range that RangeIndexAny reads. An element under two of the values counts twice, and
-// so does one that an earlier version has in another state than the latest one.
+// CountIndex returns an upper bound of the number of elements RangeIndexAny visits. It counts an
+// element twice if it has two of the values, or if an earlier version has another state of it than
+// the latest one.
 func (s *Snapshot) CountIndex(index string, values []string, prefix, from string) (n int) {
 	i := s.base.trees.index(index)
 	if i < 0 {
@@ -172,25 +178,25 @@ func (s *Snapshot) CountIndex(index string, values []string, prefix, from string
 	return n
 }
 
-// A cursor reads more and more elements ahead: a short range is not read far beyond its
-// end, and a long one costs few descents into the tree.
+// A cursor reads ahead in growing chunks: few elements beyond the end of a short range, and few
+// descents into the tree for a long one.
 const (
 	firstChunk = 8
 	lastChunk  = 256
 )
 
-// cursor reads the elements that an index has under one value, chunk by chunk.
+// cursor reads the elements under one value of an index, chunk by chunk.
 type cursor struct {
 	snapshot      *Snapshot
 	index         int
 	value, prefix string
-	next          string // no element below it is left to read
+	next          string // the elements below it were read
 	chunk         int
 	read          []*Element // in key order
-	buffer        []*Element // the memory that read is a part of
+	buffer        []*Element // the memory of read
 }
 
-// fill reads the next chunk and returns false at the end of the range.
+// fill reads the next chunk. It returns false at the end of the range.
 func (c *cursor) fill() bool {
 	if c.chunk == 0 {
 		return false
@@ -202,7 +208,7 @@ func (c *cursor) fill() bool {
 		return len(c.read) < c.chunk
 	})
 	if len(c.read) < c.chunk {
-		c.chunk = 0 // that was all
+		c.chunk = 0 // end of range
 	} else {
 		c.next = c.read[len(c.read)-1].Key + "\x00"
 		c.chunk = min(4*c.chunk, lastChunk)
@@ -210,15 +216,15 @@ func (c *cursor) fill() bool {
 	return len(c.read) > 0
 }
 
-// All returns all elements in key order. The slice is built by the first call and shared
-// from then on, also by snapshots of other resourceVersions with the same elements: the
-// caller must not write or append to it.
+// All returns all elements in key order. The caller must not write or append to the slice: the
+// first call allocates it, and all callers share it, also those of other snapshots with the same
+// elements.
 func (s *Snapshot) All() []*Element {
-	row := &s.base.flat
+	shared := &s.base.flat
 	if s.older != nil {
-		row = &s.flat
+		shared = &s.flat
 	}
-	if flat := row.Load(); flat != nil {
+	if flat := shared.Load(); flat != nil {
 		return *flat
 	}
 	flat := make([]*Element, 0, s.Len())
@@ -227,24 +233,26 @@ func (s *Snapshot) All() []*Element {
 		return true
 	})
 	flat = slices.Clip(flat)
-	row.Store(&flat) // as good as what another reader may have stored
+	shared.Store(&flat) // a concurrent reader may have stored an equal slice
 	return flat
 }
 
-// Covers reports whether the keys of all elements begin with the prefix. For an earlier
-// version, elements that were written later count.
+// Covers reports whether the keys of all elements begin with prefix. For an earlier version it
+// also considers elements written later.
 func (s *Snapshot) Covers(prefix string) bool {
-	covers := func(first, last *Element) bool {
-		return strings.HasPrefix(first.Key, prefix) && strings.HasPrefix(last.Key, prefix)
-	}
-	last := s.base.trees.primary.last()
-	if last == nil || !covers(s.base.trees.primary.root.entries[0].element, last) {
+	has := func(e *Element) bool { return strings.HasPrefix(e.Key, prefix) }
+	primary := s.base.trees.primary
+	last := primary.last()
+	if last == nil || !has(last) || !has(primary.root.entries[0].element) {
 		return false
 	}
-	return s.older == nil || len(s.older.elements) == 0 || covers(s.older.elements[0], s.older.elements[len(s.older.elements)-1])
+	if s.older == nil || len(s.older.elements) == 0 {
+		return true
+	}
+	return has(s.older.elements[0]) && has(s.older.elements[len(s.older.elements)-1])
 }
 
-// Count returns the number of elements that Range would yield, without walking over them.
+// Count returns the number of elements in the range of Range, in logarithmic time.
 func (s *Snapshot) Count(prefix, from string) int {
 	n := s.base.trees.primary.count(0, prefix, from)
 	if o := s.older; o != nil {
@@ -253,33 +261,32 @@ func (s *Snapshot) Count(prefix, from string) int {
 	return n
 }
 
-// Mark is what Retained must know of a snapshot. It does not refer to the snapshot.
+// Mark describes a snapshot for Retained. It does not keep the snapshot in memory.
 type Mark struct {
-	// Position is that of the first event that the snapshot's trees do not contain.
-	// Snapshots with the same position share all their memory.
+	// Position is the position of the first event not contained in the snapshot's trees. Snapshots
+	// with equal positions share all memory.
 	Position Position
 
 	bytes      int64 // of the snapshot's elements
 	objects    int
-	superseded int64 // Stats.Superseded when the snapshot was made
+	superseded int64 // Stats.Superseded at the time of the snapshot
 }
 
-// Estimates, in bytes: of the tree nodes that applying one event copies while a
-// snapshot shares them, and of the memory that the trees take for one element
-// at most.
+// Estimates, in bytes: copiedPerEvent for the tree nodes copied per applied event while a snapshot
+// shares them, treePerElement for the maximum memory of the trees per element.
 const (
 	copiedPerEvent = 4 << 10
 	treePerElement = 64
 )
 
-// Mark returns the mark of the trees that the snapshot is made of.
+// Mark returns the mark of the snapshot's trees.
 func (s *Snapshot) Mark() Mark { return s.base.mark }
 
-// Retained estimates the memory that several snapshots together keep beyond the
-// state's. The zero value is the estimate for no snapshots.
+// Retained estimates the memory that several snapshots together keep beyond the state's. The zero
+// value is the estimate for no snapshots.
 type Retained struct{ superseded, bytes, copied, trees int64 }
 
-// With returns the estimate with one more snapshot. now are the state's statistics.
+// With returns the estimate including another snapshot. now are the state's current statistics.
 func (k Retained) With(m Mark, now Stats) Retained {
 	return Retained{
 		superseded: max(k.superseded, now.Superseded-m.superseded),
@@ -289,7 +296,6 @@ func (k Retained) With(m Mark, now Stats) Retained {
 	}
 }
 
-// Bytes returns the estimate in bytes: the elements that have left the state
-// since the oldest snapshot, but no more than all snapshots have, and the tree
-// nodes likewise.
+// Bytes returns the estimate in bytes. The elements are those that have left the state since the
+// oldest snapshot, limited to those of all snapshots; the tree nodes are limited in the same way.
 func (k Retained) Bytes() int64 { return min(k.superseded, k.bytes) + min(k.copied, k.trees) }

@@ -10,29 +10,29 @@ import (
 	"strings"
 )
 
-// Index defines the values under which an element is found.
+// Index defines the values by which an element can be found.
 type Index struct {
 	// Name identifies the index.
 	Name string
-	// Values appends the element's values to dst. It must be a pure function of the element.
-	// A value that is appended twice counts once.
+	// Values appends the element's values to dst. It must be a pure function of the element. A
+	// value appended twice counts once.
 	Values func(e *Element, dst []string) []string
 }
 
-// trees hold the elements in key order, and once more for each index.
+// trees holds the elements in key order, and in the order of each index.
 type trees struct {
 	primary *btree
-	indexes []Index  // never written
+	indexes []Index  // immutable
 	byIndex []*btree // parallel to indexes
-	digest  *Digest  // of what primary holds
+	digest  *Digest  // of the elements in primary
 }
 
-// index returns the number of the named index, -1 if there is none.
+// index returns the position of the named index in indexes, -1 if there is none.
 func (t trees) index(name string) int {
 	return slices.IndexFunc(t.indexes, func(i Index) bool { return i.Name == name })
 }
 
-// bytes estimates the memory of the trees, without the strings.
+// bytes estimates the memory of the trees in bytes, without keys and values.
 func (t trees) bytes() int64 {
 	bytes := t.primary.bytes()
 	for _, index := range t.byIndex {
@@ -41,8 +41,8 @@ func (t trees) bytes() int64 {
 	return bytes
 }
 
-// clone shares all nodes with t; a write to t copies the nodes that it changes. Cloning also
-// writes to t itself, so published trees are never cloned.
+// clone shares all nodes with t. A write to t copies the nodes that it changes. Do not clone
+// published trees: clone also writes to t.
 func (t trees) clone() trees {
 	c := trees{primary: t.primary.clone(), indexes: t.indexes, byIndex: make([]*btree, len(t.byIndex)), digest: new(*t.digest)}
 	for i := range t.byIndex {
@@ -51,19 +51,18 @@ func (t trees) clone() trees {
 	return c
 }
 
-// valuesRoom is how many values an element may have in an index before reading
-// them allocates.
+// valuesRoom is the number of index values of one element read without an allocation.
 const valuesRoom = 8
 
-// seed is that of hashOf.
+// seed is the seed of hashOf.
 var seed = maphash.MakeSeed()
 
-// hashOf returns the hash by which indexes order values. Elements of two values with one
-// hash, which nobody will ever see, would be found under both.
+// hashOf returns the hash by which indexes order values. Values with equal hashes share their
+// elements; with 64 bits this is not expected to happen.
 func hashOf(value string) uint64 { return maphash.String(seed, value) }
 
-// apply makes the event's outcome the current state of its key, and returns by how many
-// bytes the elements have grown. Index values are gathered in scratch.
+// apply makes the event's outcome the current state of its key, and returns the growth of the
+// elements in bytes. scratch is a buffer for index values.
 func (t trees) apply(e *Event, scratch []string) (bytes int64) {
 	previous, after := e.Previous, e.after()
 	if previous != nil {
@@ -84,7 +83,7 @@ func (t trees) apply(e *Event, scratch []string) (bytes int64) {
 	return bytes
 }
 
-// move makes the event's outcome the current state of its key in the index's tree.
+// move updates the index's tree by one event.
 func (i *Index) move(tree *btree, e *Event, scratch []string) {
 	values := scratch[:0]
 	if after := e.after(); after != nil {
@@ -102,7 +101,7 @@ func (i *Index) move(tree *btree, e *Event, scratch []string) {
 	}
 }
 
-// after returns the element that the event leaves under its key, nil for none.
+// after returns the element of the event's key after the event, nil for a deletion.
 func (e *Event) after() *Element {
 	if e.Type == Deleted {
 		return nil
@@ -110,8 +109,8 @@ func (e *Event) after() *Element {
 	return e.Element
 }
 
-// build makes the trees of elements, which are sealed, and returns the elements' bytes. Of
-// those with one key it leaves out all but one.
+// build returns the trees of elements and the elements' size in bytes. It seals the elements, and
+// keeps one of those with equal keys; see distinctOf.
 func build(indexes []Index, elements []*Element) (t trees, bytes int64) {
 	t = trees{indexes: indexes, digest: new(Digest)}
 	elements = distinctOf(elements)
@@ -129,7 +128,7 @@ func build(indexes []Index, elements []*Element) (t trees, bytes int64) {
 	return t, bytes
 }
 
-// build makes the index's tree of elements in key order.
+// build returns the index's tree of elements, which are in key order.
 func (i *Index) build(elements []*Element) *btree {
 	all := make([]entry, 0, len(elements))
 	scratch := make([]string, 0, valuesRoom)
@@ -141,12 +140,11 @@ func (i *Index) build(elements []*Element) *btree {
 	return newBtree(slices.Compact(sortedByHash(all)))
 }
 
-// sortedByHash returns entries in the order of hashes, those with one hash in the order
-// that they have. Hashes are spread evenly: in as many buckets as there are entries few
-// are left to be sorted.
+// sortedByHash returns entries in the order of their hashes. It is stable. Hashes are evenly
+// distributed, so with as many buckets as entries few buckets need sorting.
 func sortedByHash(entries []entry) []entry {
 	shift := 64 - bits.Len(uint(len(entries)))
-	ends := make([]int, len(entries)*2+1) // of the buckets, at most twice as many
+	ends := make([]int, len(entries)*2+1) // of the buckets, of which there are at most twice as many as entries
 	for _, e := range entries {
 		ends[e.hash>>shift+1]++
 	}
@@ -169,8 +167,8 @@ func sortedByHash(entries []entry) []entry {
 	return sorted
 }
 
-// distinctOf returns elements in key order: of those with the same key the one with the
-// highest RV, of equal ones the last.
+// distinctOf returns elements in key order. Of those with equal keys it keeps the one with the
+// highest RV, and the last one of those with equal RVs.
 func distinctOf(elements []*Element) []*Element {
 	ascending := true
 	for i := 1; i < len(elements) && ascending; i++ {
@@ -195,14 +193,15 @@ func distinctOf(elements []*Element) []*Element {
 
 func byKey(a, b *Element) int { return strings.Compare(a.Key, b.Key) }
 
-// Digest stands for a set of keys, each with the resourceVersion of its last write. Two
-// sets with equal digests are taken to be equal. Zero is the digest of the empty set.
+// Digest identifies a set of keys, each with the resourceVersion of its last write. Sets with
+// equal digests are treated as equal. The zero Digest is the digest of the empty set.
 type Digest uint64
 
-// Toggle adds the key at rv to the set, or removes it if the set has it, in any order.
+// Toggle adds the key at rv to the set, or removes it if it is in the set. The order of calls has
+// no effect.
 func (d *Digest) Toggle(key string, rv uint64) {
-	// FNV-1a, finished so that all bits of rv reach all bits of the sum: keys
-	// differ little from each other, and versions even less.
+	// FNV-1a with a finalizer that spreads all bits of rv: keys differ little from each other,
+	// and versions even less.
 	h := uint64(14695981039346656037)
 	for i := range len(key) {
 		h = (h ^ uint64(key[i])) * 1099511628211

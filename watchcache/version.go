@@ -5,46 +5,47 @@ package watchcache
 import (
 	"fmt"
 	"slices"
+	"sort"
+	"strings"
 	"sync"
 )
 
-// overlayBatch is the number of events that At looks at before it checks whether done was
-// closed. The state's lock is held for copying that many pointers.
+// overlayBatch is the number of events AtUntil reads between checks of done. It holds the state's
+// lock while copying that many pointers.
 const overlayBatch = 4096
 
-// At returns the snapshot at rv. The error is ErrFuture above the state's resourceVersion,
-// ErrCompacted for one that the source has compacted, and ErrExpired for one that is older
-// than the window and has no kept snapshot.
+// At returns the snapshot at rv. It returns ErrFuture for a resourceVersion above the state's,
+// ErrCompacted for one the source has compacted, and ErrExpired for one older than the window
+// without a kept snapshot.
 func (s *State) At(rv uint64) (*Snapshot, error) { return s.AtUntil(nil, rv) }
 
-// AtUntil is At for a caller that may give up: soon after done is closed,
-// AtUntil returns ErrStopped.
+// AtUntil is At, but returns ErrStopped soon after done is closed.
 func (s *State) AtUntil(done <-chan struct{}, rv uint64) (*Snapshot, error) {
 	s.mu.RLock()
-	current, compacted, dropped, kept := s.mu.complete, s.mu.compacted, s.mu.window.dropped, s.mu.kept
+	current, oldest, compacted := s.boundsLocked()
+	kept := s.mu.kept
 	s.mu.RUnlock()
 	switch {
 	case rv > current:
 		return nil, future(rv, current)
 	case rv < compacted:
-		return nil, fmt.Errorf("resourceVersion %d, compacted up to %d: %w", rv, compacted, ErrCompacted)
+		return nil, fmt.Errorf("resourceVersion %d is below %d, up to which the source is compacted: %w", rv, compacted, ErrCompacted)
 	case rv == current:
 		if latest := s.Latest(); latest.rv == rv {
 			return latest, nil
 		}
-	case rv < dropped && !kept.has(rv):
-		return nil, expired(rv, dropped)
+	case rv < oldest && !kept.has(rv):
+		return nil, expired(rv, oldest)
 	}
-	return kept.get(rv, s.now.Load(), done, func() (*Snapshot, error) { return s.makeVersion(done, rv) })
+	return kept.get(rv, s.now.Load(), done, func() (*Snapshot, error) { return s.buildVersion(done, rv) })
 }
 
-// PinSnapshot keeps a snapshot that a continue token names, however far the window has
-// moved on, as long as it is read at least once within Config.History; but not after its
-// compaction, not after a Replace, and no more than eight snapshots.
+// PinSnapshot keeps a snapshot that a continue token refers to, even after its events have left
+// the window. It is dropped after Config.History without a read, after its compaction, after
+// Replace, and if eight others were used since.
 func (s *State) PinSnapshot(snapshot *Snapshot) { snapshot.kept.pin(snapshot, s.now.Load()) }
 
-// HasSnapshot reports whether At has the snapshot at rv, even if the window no longer
-// has its events.
+// HasSnapshot reports whether the snapshot at rv is kept, even if its events have left the window.
 func (s *State) HasSnapshot(rv uint64) bool {
 	s.mu.RLock()
 	compacted, kept := s.mu.compacted, s.mu.kept
@@ -52,24 +53,29 @@ func (s *State) HasSnapshot(rv uint64) bool {
 	return rv >= compacted && kept.has(rv)
 }
 
-// makeVersion makes the snapshot at rv from the newest trees and the window. It repeats the
-// checks of At under the lock: Replace may have been called since.
-func (s *State) makeVersion(done <-chan struct{}, rv uint64) (*Snapshot, error) {
+// buildVersion builds the snapshot at rv from the newest trees and the window. It repeats the
+// checks of AtUntil under the lock, because Replace may have been called since.
+func (s *State) buildVersion(done <-chan struct{}, rv uint64) (*Snapshot, error) {
 	s.mu.Lock()
-	newest, next, complete, dropped := s.withTailLocked(), s.mu.window.after(rv), s.mu.complete, s.mu.window.dropped
+	newest := s.latestIncompleteLocked()
+	next := s.mu.window.after(rv)
+	complete, oldest, _ := s.boundsLocked()
 	s.mu.Unlock()
 	switch {
 	case rv > complete:
 		return nil, future(rv, complete)
-	case rv < dropped:
-		return nil, expired(rv, dropped)
+	case rv < oldest:
+		return nil, expired(rv, oldest)
 	}
 	return newest.earlier(rv, next, s.Since, done)
 }
 
-// earlier makes the version at rv of the newest snapshot; next is the position of the first
-// event after rv. since reads the events in batches, so that the writer never waits for long.
-func (s *Snapshot) earlier(rv uint64, next Position, since func(Position, []*Event) (int, uint64, error), done <-chan struct{}) (*Snapshot, error) {
+// eventReader is State.Since, or State.sinceLocked for a caller that holds the lock.
+type eventReader func(Position, []*Event) (n int, through uint64, err error)
+
+// earlier builds the version of the snapshot at rv. next is the position of the first event after
+// rv. since reads the events, in batches so that the writer never waits for long.
+func (s *Snapshot) earlier(rv uint64, next Position, since eventReader, done <-chan struct{}) (*Snapshot, error) {
 	older := &overlay{}
 	events := make([]*Event, min(overlayBatch, int(s.next-next)))
 	for p := next; p < s.next; {
@@ -94,6 +100,70 @@ func (s *Snapshot) earlier(rv uint64, next Position, since func(Position, []*Eve
 	return version, nil
 }
 
+// overlay reconstructs an older version from newer trees, without a write to any tree. The
+// elements at rv were
+//
+//   - the elements of the trees with an RV at or below rv: they have not changed since, and
+//   - the Previous of each event above rv, if its RV is at or below rv. Only the first event of a key
+//     above rv has such a Previous: the elements replaced by later events were written after rv.
+//
+// No key is in both, so that a read can merge them in key order.
+type overlay struct {
+	elements []*Element // in key order
+	// added and deleted are the sorted keys of ADDED and DELETED events above rv. In every range
+	// of keys the number of elements at rv is the number in the trees, minus those in added, plus
+	// those in deleted.
+	added, deleted []string
+
+	// byIndex has the elements under each value of an index, in key order. The first read by an
+	// index computes them.
+	byIndex struct {
+		sync.Mutex
+		byValue map[int]map[string][]*Element
+	}
+}
+
+// elementsFrom returns the elements with keys not below key. elements is in key order.
+func elementsFrom(elements []*Element, key string) []*Element {
+	return elements[sort.Search(len(elements), func(i int) bool { return elements[i].Key >= key }):]
+}
+
+// countKeys returns the number of keys that begin with prefix and are not below from. keys is
+// sorted.
+func countKeys(keys []string, prefix, from string) int {
+	keys = keys[sort.SearchStrings(keys, max(prefix, from)):]
+	return sort.Search(len(keys), func(i int) bool { return !strings.HasPrefix(keys[i], prefix) })
+}
+
+// indexed returns the overlay's elements under value in the i-th index, and all of them if i is
+// -1.
+func (o *overlay) indexed(indexes []Index, i int, value string) []*Element {
+	if i < 0 {
+		return o.elements
+	}
+	o.byIndex.Lock()
+	defer o.byIndex.Unlock()
+	byValue, ok := o.byIndex.byValue[i]
+	if ok {
+		return byValue[value]
+	}
+	byValue = make(map[string][]*Element)
+	scratch := make([]string, 0, valuesRoom)
+	for _, e := range o.elements {
+		for _, v := range indexes[i].Values(e, scratch[:0]) {
+			under := byValue[v]
+			if len(under) == 0 || under[len(under)-1] != e { // Values may append a value twice
+				byValue[v] = append(under, e)
+			}
+		}
+	}
+	if o.byIndex.byValue == nil {
+		o.byIndex.byValue = make(map[int]map[string][]*Element)
+	}
+	o.byIndex.byValue[i] = byValue
+	return byValue[value]
+}
+
 // add adds the next events above rv.
 func (o *overlay) add(events []*Event, rv uint64) {
 	for _, e := range events {
@@ -110,11 +180,11 @@ func (o *overlay) add(events []*Event, rv uint64) {
 	}
 }
 
-// maxKept bounds the kept snapshots of each kind: made by At, or given to PinSnapshot.
+// maxKept is the maximum number of kept snapshots of each kind: built by At, or pinned.
 const maxKept = 8
 
-// keptSnapshots keeps the snapshots of earlier versions, most recently used first, so that
-// paging through a list at one resourceVersion makes it once.
+// keptSnapshots caches snapshots of earlier versions, most recently used first, so that paging
+// through a list at one resourceVersion builds it once.
 type keptSnapshots struct {
 	mu struct {
 		sync.Mutex
@@ -124,34 +194,32 @@ type keptSnapshots struct {
 
 type keptSnapshot struct {
 	rv     uint64
-	used   int64 // the caller's time at the last use
+	used   int64 // time of the last use, see Event.Received
 	pinned bool
 
-	// made is closed once snapshot and err are set; nil if pinned.
-	made     chan struct{}
+	// ready is closed once snapshot and err are set. It is nil if pinned is true.
+	ready    chan struct{}
 	snapshot *Snapshot
 	err      error
 }
 
-// get returns the snapshot at rv, and calls build, with no lock held, if there is none.
-// Concurrent callers share one call of build, unless its caller gives up. done ends the wait
-// of this caller.
+// get returns the snapshot at rv, and calls build if there is none. No lock is held during build.
+// Concurrent callers share a build; another caller takes over if the builder gives up or panics.
+// Closing done ends only this call. golang.org/x/sync/singleflight can't be used here, because it neither
+// hands a build over nor lets a caller leave without a goroutine.
 func (k *keptSnapshots) get(rv uint64, now int64, done <-chan struct{}, build func() (*Snapshot, error)) (*Snapshot, error) {
 	for {
-		entry, mine := k.entry(rv, now)
-		if mine {
+		entry, isBuilder := k.entry(rv, now)
+		switch {
+		case isBuilder:
 			k.fill(entry, build)
 			return entry.snapshot, entry.err
-		}
-		if !entry.pinned {
+		case entry.isReady(): // even if done is closed
+		default:
 			select {
-			case <-entry.made: // even if done is closed, too
-			default:
-				select {
-				case <-entry.made:
-				case <-done:
-					return nil, ErrStopped
-				}
+			case <-entry.ready:
+			case <-done:
+				return nil, ErrStopped
 			}
 		}
 		if entry.err != errAbandoned && entry.err != ErrStopped {
@@ -160,44 +228,53 @@ func (k *keptSnapshots) get(rv uint64, now int64, done <-chan struct{}, build fu
 	}
 }
 
-// fill calls build and sets the entry's result. An entry whose build failed is removed.
+func (e *keptSnapshot) isReady() bool {
+	select {
+	case <-e.ready:
+		return true
+	default:
+		return e.pinned
+	}
+}
+
+// fill calls build and sets the entry's result. It removes the entry if build fails.
 func (k *keptSnapshots) fill(entry *keptSnapshot, build func() (*Snapshot, error)) {
-	entry.err = errAbandoned // unless build returns
+	entry.err = errAbandoned // for the case that build panics
 	defer func() {
 		if entry.err != nil {
 			k.drop(func(e *keptSnapshot) bool { return e == entry })
 		}
-		close(entry.made)
+		close(entry.ready)
 	}()
 	entry.snapshot, entry.err = build()
 }
 
-// entry returns the entry for rv; mine is true for the one caller that must
-// fill it.
-func (k *keptSnapshots) entry(rv uint64, now int64) (entry *keptSnapshot, mine bool) {
+// entry returns the entry for rv. If isBuilder is true, the caller must call fill.
+func (k *keptSnapshots) entry(rv uint64, now int64) (entry *keptSnapshot, isBuilder bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	i := slices.IndexFunc(k.mu.entries, func(e *keptSnapshot) bool { return e.rv == rv })
-	if mine = i < 0; mine {
-		entry = &keptSnapshot{rv: rv, made: make(chan struct{})}
+	isBuilder = i < 0
+	if isBuilder {
+		entry = &keptSnapshot{rv: rv, ready: make(chan struct{})}
 	} else {
 		entry = k.mu.entries[i]
 	}
 	entry.used = now
 	k.putLocked(entry)
-	return entry, mine
+	return entry, isBuilder
 }
 
-// pin keeps a snapshot that readers were given a continue token for.
+// pin adds a snapshot referred to by a continue token.
 func (k *keptSnapshots) pin(s *Snapshot, now int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	// An entry that there is may be incomplete still, and fail.
+	// Replace an existing entry: its build may be unfinished, and fail.
 	k.putLocked(&keptSnapshot{rv: s.rv, used: now, pinned: true, snapshot: s})
 }
 
-// putLocked puts the entry first, in place of the one at its resourceVersion, and removes
-// the last of its kind beyond maxKept.
+// putLocked puts the entry first, in place of the one with the same resourceVersion, and removes
+// the last one of its kind beyond maxKept.
 func (k *keptSnapshots) putLocked(entry *keptSnapshot) {
 	k.mu.entries = slices.DeleteFunc(k.mu.entries, func(e *keptSnapshot) bool { return e.rv == entry.rv })
 	k.mu.entries = slices.Insert(k.mu.entries, 0, entry)
@@ -206,7 +283,8 @@ func (k *keptSnapshots) putLocked(entry *keptSnapshot) {
 		if e.pinned != entry.pinned {
 			continue
 		}
-		if alike++; alike > maxKept {
+		alike++
+		if alike > maxKept {
 			k.mu.entries = slices.Delete(k.mu.entries, i, i+1)
 			return
 		}

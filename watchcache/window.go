@@ -9,122 +9,121 @@ import (
 	"sync/atomic"
 )
 
-// window is the sliding window of recent events: a ring that grows and shrinks
-// by halves and doubles. The lock of its State guards it.
+// window is the sliding window of recent events, in a ring that grows and shrinks by factors of two.
+// Guarded by the lock of State.
 type window struct {
 	ring []*Event // length is a power of two; slots outside [first, next) are nil
-	// first is the position of the oldest kept event, next that of the event
-	// to come.
+	// first is the position of the oldest event, next that of the next event.
 	first, next Position
-	// start is the lowest position that the window has had since the last reset. The
-	// window was empty then, at the position begun and the resourceVersion listed;
-	// lowest is the lowest position that prepend may use.
-	start, begun, lowest Position
-	listed               uint64
-	// dropped is the lowest resourceVersion from which the window can still
-	// be continued: everything after it is in the window.
-	dropped uint64
-	// since is the time since when the window has all events, in the unit of
-	// Event.Received.
-	since int64
-	// bytes is the memory that the window alone keeps, and superseded the sum, in bytes, of
-	// all elements that have ever left the state.
+	// The last reset was at position resetPos and resourceVersion resetRV. start is the lowest
+	// position since then, and minPos the lowest one that prepend may use. Invariant:
+	// minPos <= start <= resetPos, and start <= first <= next.
+	start, resetPos, minPos Position
+	resetRV                 uint64
+	// evictedRV is the lowest resourceVersion from which the window can be continued, i.e. it contains
+	// all later events.
+	evictedRV uint64
+	// evictedAt is the time since which the window has all events, in the unit of Event.Received.
+	evictedAt int64
+	// bytes is the memory kept by the window alone, and superseded the total size of all elements
+	// that have left the state since its creation, both in bytes.
 	bytes, superseded int64
 }
 
-// minRing is the number of slots that the ring never shrinks below.
+// minRing is the minimum number of slots.
 const minRing = 64
 
-func (w *window) len() int { return int(w.next - w.first) }
-
-func (w *window) at(p Position) *Event { return w.ring[uint64(p)&uint64(len(w.ring)-1)] }
+func (w *window) size() int { return int(w.next - w.first) }
 
 func (w *window) slot(p Position) **Event { return &w.ring[uint64(p)&uint64(len(w.ring)-1)] }
 
-// push appends the event at position next.
+func (w *window) get(p Position) *Event { return *w.slot(p) }
+
+// push appends an event at position next.
 func (w *window) push(e *Event) {
-	w.fit(w.len() + 1)
+	w.fit(w.size() + 1)
 	w.put(w.next, e)
 	w.next++
 	w.superseded += e.superseded()
 }
 
 func (w *window) put(p Position, e *Event) {
-	e.Position, e.bytes = p, e.retained()
+	e.Position = p
+	e.bytes = e.retained()
 	*w.slot(p) = e
 	w.bytes += e.bytes
 }
 
-// evict drops the oldest event. The slot is cleared, so that the ring does not
-// keep an evicted event in memory.
+// evict drops the oldest event, and clears its slot so that the ring does not keep it in memory.
 func (w *window) evict() {
 	slot := w.slot(w.first)
 	e := *slot
 	*slot = nil
 	w.first++
-	w.dropped = max(w.dropped, e.RV)
-	w.since = max(w.since, e.Received)
+	w.evictedRV = max(w.evictedRV, e.RV)
+	w.evictedAt = max(w.evictedAt, e.Received)
 	w.bytes -= e.bytes
 }
 
-// endOfRevision returns the position after the last event with the oldest one's
-// resourceVersion. The window has an event.
+// endOfRevision returns the position after the last event at the oldest event's resourceVersion.
+// The window must not be empty.
 func (w *window) endOfRevision() Position {
-	if rv := w.at(w.first).RV; w.len() > 1 && w.at(w.first+1).RV == rv {
-		return w.after(rv)
+	rv := w.get(w.first).RV
+	if w.size() == 1 || w.get(w.first+1).RV > rv { // the usual case
+		return w.first + 1
 	}
-	return w.first + 1
+	return w.after(rv)
 }
 
-// fit gives the ring room for n events, and halves it while they are no more than a quarter
-// of it.
+// fit grows the ring for n events, and shrinks it while n is at most a quarter of its slots.
 func (w *window) fit(n int) {
-	size := len(w.ring)
-	for size < n {
-		size *= 2
+	slots := len(w.ring)
+	for slots < n {
+		slots *= 2
 	}
-	for size > minRing && n <= size/4 {
-		size /= 2
+	for slots > minRing && n <= slots/4 {
+		slots /= 2
 	}
-	if size == len(w.ring) {
+	if slots == len(w.ring) {
 		return
 	}
 	old := *w
-	w.ring = make([]*Event, size)
+	w.ring = make([]*Event, slots)
 	for p := w.first; p < w.next; p++ {
-		*w.slot(p) = old.at(p)
+		*w.slot(p) = old.get(p)
 	}
 }
 
-// prepend puts events before the oldest one, so that the window can be continued
-// from rv. Elements of these events have left the state before: superseded does not count
-// them.
+// prepend puts events before the oldest one; the window can then be continued from rv. It does not
+// count their elements in superseded, because they were counted when they left the state.
 func (w *window) prepend(events []*Event, rv uint64) {
-	w.fit(w.len() + len(events))
+	w.fit(w.size() + len(events))
 	for _, e := range slices.Backward(events) {
 		w.first--
 		w.put(w.first, e)
 	}
-	w.start, w.dropped = min(w.start, w.first), rv
+	w.start = min(w.start, w.first)
+	w.evictedRV = rv
 }
 
-// reset empties the window and skips one position, so that a reader that waits at the old
-// end gets ErrExpired, and room more for prepend. A watch may continue from rv onwards.
+// reset empties the window at rv. It skips one position, so that a reader at the end of the old
+// window gets ErrExpired, and room more for prepend.
 func (w *window) reset(rv uint64, now int64, room int) {
-	first := w.next + 1 + Position(room)
+	minPos := w.next + 1
+	first := minPos + Position(room)
 	*w = window{
-		ring: make([]*Event, minRing), first: first, next: first, dropped: rv, since: now, superseded: w.superseded,
-		start: first, begun: first, lowest: first - Position(room), listed: rv,
+		ring: make([]*Event, minRing), first: first, next: first, evictedRV: rv, evictedAt: now, superseded: w.superseded,
+		start: first, resetPos: first, minPos: minPos, resetRV: rv,
 	}
 }
 
 // after returns the position of the first event above rv.
 func (w *window) after(rv uint64) Position {
-	n := sort.Search(w.len(), func(i int) bool { return w.at(w.first+Position(i)).RV > rv })
+	n := sort.Search(w.size(), func(i int) bool { return w.get(w.first+Position(i)).RV > rv })
 	return w.first + Position(n)
 }
 
-// check returns ErrExpired if the event at the position has left the window.
+// check returns ErrExpired if the event at position p has left the window.
 func (w *window) check(p Position) error {
 	if p < w.first {
 		return fmt.Errorf("position %d is older than the oldest kept, %d: %w", p, w.first, ErrExpired)
@@ -135,10 +134,10 @@ func (w *window) check(p Position) error {
 // Position is the number of an event in the sequence of all changes of a State.
 type Position uint64
 
-// EventType is the kind of a change: the key was added, modified or deleted.
+// EventType is the type of a change.
 type EventType uint8
 
-// The types of change, as the source reports them.
+// The types of changes, as reported by the source.
 const (
 	Added EventType = iota + 1
 	Modified
@@ -147,55 +146,57 @@ const (
 
 // String returns the type's name in the Kubernetes watch API.
 func (t EventType) String() string {
-	if t > Deleted {
-		t = 0
+	switch t {
+	case Added:
+		return "ADDED"
+	case Modified:
+		return "MODIFIED"
+	case Deleted:
+		return "DELETED"
 	}
-	return [...]string{"UNKNOWN", "ADDED", "MODIFIED", "DELETED"}[t]
+	return "UNKNOWN"
 }
 
-// Event is one change, immutable once applied (W5).
+// Event is one change. It is immutable once applied (W5).
 type Event struct {
 	// Position is assigned by Apply.
 	Position Position
 	// RV is the resourceVersion of the change.
 	RV uint64
-	// Type is the kind of the change.
+	// Type is the type of the change.
 	Type EventType
-	// Late: the state has shown RV without this change already, because of
-	// Change.Whole.
+	// Late reports whether the state showed RV before this change, because of Change.Whole.
 	Late bool
-	// Element is the object after the change. For Deleted, Element is the last
-	// state of the object, with the resourceVersion of the deletion.
+	// Element is the object after the change. For Deleted, it is the last state of the object with
+	// the resourceVersion of the deletion.
 	Element *Element
-	// Previous is the object before the change; nil for Added, and only then.
+	// Previous is the object before the change. It is nil if and only if Type is Added.
 	Previous *Element
-	// Received is when the cache got the change, in nanoseconds since a start that the
-	// caller chooses, the same for every Change and Trim.
+	// Received is the time at which the cache received the change, in nanoseconds since an origin
+	// chosen by the caller, the same for all Changes and calls of Trim.
 	Received int64
 
 	deletedView atomic.Pointer[Element]
-	bytes       int64 // retained, once the event is in the window
+	bytes       int64 // see retained; set by put
 }
 
-// DeletedView returns the element for the DELETED event of a watcher whose selector the
-// object has left: the previous state, with the resourceVersion of the change. build is
-// called for the first caller, and its result shared from then on.
+// DeletedView returns the element for the DELETED event of watchers whose selector no longer
+// selects the object, i.e. the previous state with the resourceVersion of the change. All callers share
+// the result of one call of build.
 func (e *Event) DeletedView(build func(e *Event) *Element) *Element {
 	if e.deletedView.Load() == nil {
-		left := build(e)
-		left.seal()
-		e.deletedView.CompareAndSwap(nil, left)
+		view := build(e)
+		view.seal()
+		e.deletedView.CompareAndSwap(nil, view)
 	}
 	return e.deletedView.Load()
 }
 
-// eventOverhead is the memory that an Event and its slot in the window take, in
-// bytes.
+// eventOverhead is the memory of an Event and its slot in the window, in bytes.
 const eventOverhead = 96
 
-// retained is the memory that the window alone keeps for this event, in bytes: elements
-// that are in the current state are not counted, and the copy that DeletedView makes is,
-// if there may be one.
+// retained returns the memory kept by the window for this event, in bytes. It excludes elements in
+// the current state, and includes the copy built by DeletedView if there may be one.
 func (e *Event) retained() int64 {
 	n := int64(eventOverhead) + e.superseded()
 	if e.Type == Modified && !e.Element.SelectsAs(e.Previous) {
@@ -204,8 +205,9 @@ func (e *Event) retained() int64 {
 	return n
 }
 
-// superseded is the memory of the elements that only the event has, in bytes. A superseded
-// element is the Previous of exactly one event, a deletion's last state the Element of one.
+// superseded returns the memory of the elements that left the state by this event, in bytes: a
+// replaced element is the Previous of one event, and the last state of a deleted object the
+// Element of one.
 func (e *Event) superseded() (n int64) {
 	if e.Previous != nil {
 		n += e.Previous.bytes()
