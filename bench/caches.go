@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/keptlists"
 	"github.com/kube-watchcache/watchcache/internal/realistic"
 	"github.com/kube-watchcache/watchcache/metrics"
 )
@@ -166,7 +167,7 @@ func startOurs(b *backend, r resource, o cacheOptions) (*cached, func(context.Co
 	config := cacher.Config{
 		Storage: o.storage(b), Versioner: b.versioner, GroupResource: r.name, EventsHistoryWindow: historyWindow,
 		ResourcePrefix: r.prefix, KeyFunc: r.key, GetAttrsFunc: r.attrs,
-		NewFunc: r.object, NewListFunc: r.newList, Codec: r.codec, Metrics: m,
+		NewFunc: r.object, NewListFunc: r.newList, Codec: r.codec, Metrics: m, Lists: new(keptlists.Encoder),
 	}
 	config.LabelIndexes, config.AdaptiveIndexes = o.labels, o.adaptive
 	if o.nodeIndex {

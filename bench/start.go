@@ -14,7 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
 
-	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/keptlists"
 )
 
 // heldUp measures how long an event takes to an established watcher while
@@ -147,7 +147,7 @@ func (m namespaced) begin(ctx context.Context, c *cached, want int) error {
 	namespace := namespaceName(42)
 	ctx, cancel := context.WithCancel(request.WithNamespace(ctx, namespace))
 	defer cancel()
-	w, err := c.Watch(new(cacher.ListEncodings).ShareInitialEvents(ctx), prefix+namespace, storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true})
+	w, err := c.Watch(keptlists.ShareInitialEvents(ctx), prefix+namespace, storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true})
 	if err != nil {
 		return err
 	}

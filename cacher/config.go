@@ -22,7 +22,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
-	"github.com/kube-watchcache/watchcache/cacher/internal/listcache"
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
@@ -140,10 +139,9 @@ type Config struct {
 	// the watcher counts as slow: at most 65,536. 0: 16.
 	WatchBuffer int
 	// EncodingBytes bounds the serializations that are kept to be shared by watchers, and
-	// by lists where Lists is set, in bytes. Half of it is for live events, half for
-	// initial events and lists; each may use the unused part of the other half. 0: 32 MiB,
-	// or 15 % of the memory of the objects (Status.ObjectBytes) if that is more, up to
-	// 1 GiB; negative: none are kept.
+	// by lists where Lists is set, in bytes. With Lists, a quarter of it is for live events,
+	// the rest for initial events and lists. 0: 32 MiB, or 15 % of the memory of the
+	// objects (Status.ObjectBytes) if that is more, up to 1 GiB; negative: none are kept.
 	EncodingBytes int64
 	// ConsistencyCheckInterval is the time between two comparisons of the cache with
 	// Storage, which reads all keys there; up to half as long again at random. If they
@@ -162,9 +160,9 @@ type Config struct {
 	// DisableSizeEstimation leaves Storage's size estimator off, which gets the cache's
 	// keys so that Stats knows the average size of objects.
 	DisableSizeEstimation bool
-	// Lists lets the encoders of a server share the serializations of lists. nil:
-	// each list is encoded for itself.
-	Lists *ListEncodings
+	// Lists lets the requests to a server share the serializations of lists and of initial
+	// events; server.Install sets it. nil: they are encoded for each request.
+	Lists Encoder
 	// Metrics is where the cache counts. nil: nowhere.
 	Metrics *metrics.Metrics
 
@@ -178,19 +176,6 @@ type Config struct {
 	initialTimeout time.Duration
 	initialBytes   int64
 }
-
-// ListEncodings connects caches with the serializers of an API server, so that lists
-// are encoded once and not for every request: Config.Lists of the caches, and its
-// Serializer in place of that of the API group. The zero value is ready for use.
-// server.Install, InstallAPIGroup and CustomResources call all of its methods.
-type ListEncodings = listcache.ListEncodings
-
-// Representation is how a client asks for a list, if not as the list itself.
-type Representation = listcache.Representation
-
-// CustomList is a request for a list of custom resources that the handler of
-// ListEncodings.CustomResources may answer.
-type CustomList = listcache.CustomList
 
 // withDefaults returns the configuration with every zero that has a default
 // replaced by it.

@@ -26,6 +26,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/keptlists"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
 
@@ -297,12 +298,16 @@ func TestLists(t *testing.T) {
 	scheme.AddKnownTypes(example.SchemeGroupVersion, &example.PodList{})
 	scheme.AddKnownTypes(examplev1.SchemeGroupVersion, &examplev1.PodList{})
 	stock := serializer.NewCodecFactory(scheme)
-	for _, lists := range []*cacher.ListEncodings{nil, {}} {
+	for _, lists := range []*keptlists.Encoder{nil, {}} {
 		store := newStore()
 		for i := range 40 {
 			put(store, poddata.Pod(fmt.Sprintf("a/pod-%d", i)))
 		}
-		c := start(t, store, func(config *cacher.Config) { config.Lists = lists })
+		c := start(t, store, func(config *cacher.Config) {
+			if config.Lists = lists; lists == nil {
+				config.Lists = nil
+			}
+		})
 		var serializer runtime.NegotiatedSerializer = stock
 		if lists != nil {
 			serializer = lists.Serializer(stock)

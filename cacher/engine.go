@@ -10,10 +10,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/kube-watchcache/watchcache/cacher/internal/bytebudget"
 	"github.com/kube-watchcache/watchcache/cacher/internal/dispatch"
 	"github.com/kube-watchcache/watchcache/cacher/internal/freshness"
-	"github.com/kube-watchcache/watchcache/cacher/internal/listcache"
 	"github.com/kube-watchcache/watchcache/cacher/internal/match"
 	"github.com/kube-watchcache/watchcache/cacher/internal/source"
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
@@ -49,20 +47,19 @@ type engine struct {
 	// of them has just woken up, instead of being refused; zero: they don't.
 	warmUntil time.Time
 
-	time       timeline.Timeline
-	state      *watchcache.State
-	kept       func(rv uint64) bool // state.HasSnapshot, as a value that is made once
-	condition  *conditionHolder
-	reads      boundedReads
-	versions   *freshness.VersionRequests
-	waiting    *freshness.WaitingReads
-	admission  *freshness.Admission
-	progress   *freshness.ProgressRequester
-	fanout     *dispatch.Fanout
-	chunks     *listcache.Store
-	chunkShare *bytebudget.Share // of EncodingBytes; SetLimit changes that of watchers too
-	source     *source.Source
-	errors     *errorLog // the Cacher's
+	time      timeline.Timeline
+	state     *watchcache.State
+	kept      func(rv uint64) bool // state.HasSnapshot, as a value that is made once
+	condition *conditionHolder
+	reads     boundedReads
+	versions  *freshness.VersionRequests
+	waiting   *freshness.WaitingReads
+	admission *freshness.Admission
+	progress  *freshness.ProgressRequester
+	fanout    *dispatch.Fanout
+	encodings EncodingStore // of Config.Lists
+	source    *source.Source
+	errors    *errorLog // the Cacher's
 	// compareNow wakes the consistency checker.
 	compareNow chan struct{}
 	// failedIndex is the first failure of an indexer since the last second, and
@@ -91,12 +88,10 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 		reportDelay = slow.ReportsWithin()
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ofWatches, ofLists := bytebudget.New(encodingLimit(&config, 0))
-	chunks := listcache.NewStore(ofLists)
 	e := &engine{
 		config: config, metrics: m, log: loggerOf(config.GroupResource), errors: errors, ctx: ctx, cancel: cancel,
-		chunks: chunks, chunkShare: ofLists,
-		time: timeline.New(config.Clock), condition: newConditionHolder(limitsOf(&config)), compareNow: make(chan struct{}, 1),
+		encodings: config.encoder().NewStore(config.GroupResource),
+		time:      timeline.New(config.Clock), condition: newConditionHolder(limitsOf(&config)), compareNow: make(chan struct{}, 1),
 	}
 	e.indexes = indexesOf(&e.config, e.indexFailed)
 	e.state = watchcache.New(watchcache.Config{
@@ -115,11 +110,12 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 	e.fanout = dispatch.New(dispatch.Config{
 		Warn: e.warn, State: e.state, Indexes: e.indexes,
 		Clock: config.Clock, Time: e.time, Metrics: e.metrics, Tasks: &e.tasks, Done: ctx.Done(),
-		Versioner: config.Versioner, NewObject: config.NewFunc, EncodingShare: ofWatches, Events: config.Lists.Events(), Chunks: chunks,
+		Versioner: config.Versioner, NewObject: config.NewFunc, KeepEvent: e.encodings.Keep,
 		WatchBuffer: config.WatchBuffer, DispatchBudget: config.DispatchBudget, BookmarkInterval: config.BookmarkInterval,
 		InitialEventsTimeout: config.initialTimeout, InitialEventsBytes: config.initialBytes,
 		Doubtful: e.condition.Unverified, EndRevision: func() { e.progress.EndNow() }, EverySecond: e.everySecond,
 	})
+	e.limitEncodings(0)
 	e.source = source.New(source.Config{
 		Storage: config.Storage, Prefix: config.ResourcePrefix, NewList: config.NewListFunc,
 		Resource: config.GroupResource.String(), Clock: config.Clock, Tasks: &e.tasks, ReportDelay: reportDelay,
@@ -171,7 +167,7 @@ func (e *engine) newBuilder() *elementBuilder {
 
 // everySecond is called by the dispatcher once a second.
 func (e *engine) everySecond() {
-	e.chunks.Age(e.time.Now())
+	e.encodings.Age(e.time.Now())
 	e.measure()
 	if err := e.failedIndex.Swap(nil); err != nil {
 		e.warn("index", "An index function has failed. The watch cache has the object under every value of the index: reads by it are right, and slower", *err,
@@ -213,7 +209,7 @@ func (e *engine) measure() {
 	stats := e.state.Stats()
 	e.metrics.SetObjects(stats.Objects)
 	e.metrics.SetBytes(metrics.BytesObjects, stats.ObjectBytes)
-	e.chunkShare.SetLimit(encodingLimit(&e.config, stats.ObjectBytes))
+	e.limitEncodings(stats.ObjectBytes)
 	e.metrics.SetBytes(metrics.BytesEncodings, e.encodingBytes())
 	e.metrics.SetBytes(metrics.BytesWindow, stats.WindowBytes)
 	e.metrics.SetOldestResourceVersion(stats.OldestRV)
@@ -229,6 +225,8 @@ const (
 	// bytes.
 	encodingPercent = 15
 	maxFollowing    = 1 << 30
+	// eventsPart is the part of that for live events, where lists are kept too.
+	eventsPart = 4
 )
 
 // encodingLimit returns how many bytes serializations may take beside the given bytes of
@@ -240,8 +238,22 @@ func encodingLimit(config *Config, objects int64) int64 {
 	return max(config.EncodingBytes, min(objects/100*encodingPercent, maxFollowing))
 }
 
+// limitEncodings sets the limits of serializations beside the given bytes of objects.
+func (e *engine) limitEncodings(objects int64) {
+	all := encodingLimit(&e.config, objects)
+	events := all
+	if e.config.Lists != nil {
+		events = all / eventsPart
+	}
+	if all < 0 {
+		events = all
+	}
+	e.fanout.LimitEncodings(events)
+	e.encodings.SetLimit(all - max(events, 0))
+}
+
 // encodingBytes returns the size of all kept serializations.
-func (e *engine) encodingBytes() int64 { return e.fanout.EncodingShare.Kept() + e.chunks.Bytes() }
+func (e *engine) encodingBytes() int64 { return e.fanout.EncodingBytes() + e.encodings.Bytes() }
 
 // stop ends the engine and awaits everything that it has started. It may be called more
 // than once, and by many at a time.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -293,7 +292,7 @@ func overStatus() error {
 func undeliverableStatus(why error) error {
 	if apierrors.ReasonForError(why) == metav1.StatusReasonStoreReadError {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
-			Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonStoreReadError,
+			Status: metav1.StatusFailure, Code: 500, Reason: metav1.StatusReasonStoreReadError,
 			Message: "saw a DELETED event, but object data is corrupt; new watches are refused until storage was listed",
 		}}
 	}

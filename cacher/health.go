@@ -97,7 +97,7 @@ func (e *engine) execute(do effects, ev event, before, after *condition) {
 		e.backfill.end()
 	}
 	if do&dropKept != 0 {
-		e.chunks.Clear()
+		e.encodings.Clear()
 		e.versions.Listed(ev.rv)
 	}
 	if do&resumeWatches != 0 {

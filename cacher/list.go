@@ -29,11 +29,7 @@ func (c *Cacher) GetList(ctx context.Context, key string, opts storage.ListOptio
 		return ctx.Err()
 	}
 	defer c.lifecycle.release()
-	err := e.list(ctx, key, opts, into)
-	if err == nil {
-		e.config.Lists.NoteRead(ctx, into)
-	}
-	return err
+	return e.list(ctx, key, opts, into)
 }
 
 func (e *engine) list(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
@@ -107,7 +103,13 @@ type storedList struct {
 
 // answerList answers a LIST, and returns by which decision it did.
 func (e *engine) answerList(ctx context.Context, o *readOptions, l storedList, seen *observation) (metrics.Decision, error) {
-	fromStorage := func(ctx context.Context) error { return e.config.Storage.GetList(ctx, l.key, l.opts, l.into) }
+	fromStorage := func(ctx context.Context) error {
+		err := e.config.Storage.GetList(ctx, l.key, l.opts, l.into)
+		if err == nil {
+			e.encodings.Listed(ctx, l.into, nil)
+		}
+		return err
+	}
 	d, why := e.route(ctx, o)
 	if !d.served() {
 		return e.elsewhere(ctx, o, d, why, fromStorage)
@@ -156,11 +158,11 @@ func (e *engine) listSnapshot(ctx context.Context, snapshot *watchcache.Snapshot
 	e.metrics.Listed(seen.evaluated, seen.returned)
 	e.metrics.ReadByIndex(cmp.Or(seen.index, metrics.ByKeys), seen.evaluated)
 	copied := page.elements
-	custom := e.config.Lists.Custom(ctx, e.config.GroupResource, into, e.chunks)
-	if (custom == nil || !custom.Omit) && !e.config.Lists.Admit(ctx, page.elements, e.chunks) {
+	omit, admitted := e.encodings.Begin(ctx, into, page.elements)
+	if !admitted {
 		return refusedError("too many lists are being sent: their memory is bounded", freshness.RetrySeconds)
 	}
-	if custom != nil && custom.Omit {
+	if omit {
 		copied = nil
 	}
 	if err := copyItems(l.items, copied); err != nil {
@@ -177,10 +179,9 @@ func (e *engine) listSnapshot(ctx context.Context, snapshot *watchcache.Snapshot
 		return err
 	}
 	opts.Predicate.SetShardInfoOnList(into)
-	if custom != nil && !custom.Complete(page.elements) && custom.Omit {
+	if !e.encodings.Listed(ctx, into, page.elements) && omit {
 		return copyItems(l.items, page.elements)
 	}
-	e.config.Lists.Note(ctx, into, page.elements, e.chunks)
 	return nil
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/internal/cachetest"
+	"github.com/kube-watchcache/watchcache/internal/keptlists"
 	"github.com/kube-watchcache/watchcache/internal/memstore"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
@@ -59,7 +60,7 @@ func watchPods(t testing.TB, c *cacher.Cacher, key, rv string, change ...func(*s
 	for _, change := range change {
 		change(&opts)
 	}
-	w, err := c.Watch(new(cacher.ListEncodings).ShareInitialEvents(ctx), key, opts)
+	w, err := c.Watch(keptlists.ShareInitialEvents(ctx), key, opts)
 	require.NoError(t, err)
 	t.Cleanup(w.Stop)
 	return &podWatch{Interface: w, t: t, cancel: cancel}

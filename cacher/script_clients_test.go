@@ -23,6 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/keptlists"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 	"github.com/kube-watchcache/watchcache/internal/script"
 )
@@ -107,7 +108,7 @@ func (f *fixture) watch(c *script.Command) (string, error) {
 }
 
 func (w *scriptWatch) open(ctx context.Context, c *cacher.Cacher, key string, opts storage.ListOptions, silent bool) {
-	result, err := c.Watch(new(cacher.ListEncodings).ShareInitialEvents(ctx), key, opts)
+	result, err := c.Watch(keptlists.ShareInitialEvents(ctx), key, opts)
 	w.mu.Lock()
 	if err != nil {
 		w.over = true

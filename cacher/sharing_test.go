@@ -34,6 +34,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/keptlists"
 	"github.com/kube-watchcache/watchcache/internal/memstore"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
@@ -408,7 +409,7 @@ func TestShadowFindsADifference(t *testing.T) {
 // ask storage, and ends with the shipped cacher.
 func TestShadowStandsBack(t *testing.T) {
 	s, cache, destroy := shadowed(t, cacher.Config{LazyStart: true, IdleTimeout: time.Minute},
-		cacher.Configure(func(c *cacher.Config) { c.Lists = &cacher.ListEncodings{} }))
+		cacher.Configure(func(c *cacher.Config) { c.Lists = &keptlists.Encoder{} }))
 	config := cache.Config()
 	require.False(t, config.LazyStart)
 	require.Zero(t, config.IdleTimeout)

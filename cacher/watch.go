@@ -15,7 +15,6 @@ import (
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/dispatch"
 	"github.com/kube-watchcache/watchcache/cacher/internal/freshness"
-	"github.com/kube-watchcache/watchcache/cacher/internal/listcache"
 	"github.com/kube-watchcache/watchcache/cacher/internal/match"
 	"github.com/kube-watchcache/watchcache/cacher/internal/source"
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
@@ -24,7 +23,7 @@ import (
 // Watch implements storage.Interface. As in storage itself, a resourceVersion that the
 // history does not have is reported by an ERROR event.
 func (c *Cacher) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-	if probe := listcache.ProbeOf(ctx); probe != nil {
+	if probe := c.config.encoder().Probe(ctx); probe != nil {
 		return probe, nil
 	}
 	e := c.lifecycle.acquire(ctx)
@@ -72,7 +71,7 @@ func (e *engine) watch(ctx context.Context, key string, opts storage.ListOptions
 		Client:           clientOf(ctx),
 		Bookmarks:        opts.Predicate.AllowWatchBookmarks || opts.ProgressNotify,
 		InitialEventsEnd: ptr.Deref(opts.SendInitialEvents, false) && opts.Predicate.AllowWatchBookmarks, // KEP-3157
-		Shared:           e.config.Lists.SharesInitialEvents(ctx),
+		Encoder:          e.encodings.Watch(ctx),
 	})
 	if !ok {
 		return nil, e.refusal()

@@ -31,6 +31,7 @@ import (
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/cacher/status"
+	"github.com/kube-watchcache/watchcache/internal/keptlists"
 	"github.com/kube-watchcache/watchcache/internal/memstore"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
@@ -382,7 +383,7 @@ func TestDecoratedWatchEnds(t *testing.T) {
 // a question about that opens no watch, and waits for no cache.
 func TestReturnsWatches(t *testing.T) {
 	c := start(t, newStore(poddata.Pod("a/one")))
-	var lists cacher.ListEncodings
+	var lists keptlists.Encoder
 	plain := func(ctx context.Context) (watch.Interface, error) { return c.Watch(ctx, "/pods/", everything("0")) }
 	for name, test := range map[string]struct {
 		open        func(context.Context) (watch.Interface, error)

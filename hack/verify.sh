@@ -86,7 +86,7 @@ racing() {
 # InstallAPIGroup are compared in all lists. The servers of examples/minimal and
 # examples/computed, which tests compile, share their build with these.
 unraced() {
-	test_plain "without the race detector" ./integration/minimal ./integration/computed ./cacher/internal/listcache
+	test_plain "without the race detector" ./integration/minimal ./integration/computed ./internal/keptlists
 	test_plain "lists to the byte" -run 'AreTheSameToTheByte$|^TestCompressedLists' ./server
 	test_plain "allocations, heap and growth" -run 'Allocations|Heap|Linear$|ClonesNothing|NeverReading|^TestMemory$|^TestBurst$' ./watchcache ./cacher ./cacher/internal/match ./debug ./internal/heapsize ./storage/memory ./server
 	plain "fuzzing" hack/fuzz.sh 3s blind

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/registry/rest"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+
+	"github.com/kube-watchcache/watchcache/internal/keptlists"
 )
 
 // withKeptBytes serves lists and watches from kept bytes, compressed where the server would
@@ -25,7 +27,7 @@ func (i *installation) withKeptBytes(api http.Handler) http.Handler {
 	compressed := i.lists.Serve(api, i.classify)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if i.mayShare(r) {
-			r = r.WithContext(i.lists.ShareInitialEvents(r.Context()))
+			r = r.WithContext(keptlists.ShareInitialEvents(r.Context()))
 		}
 		compressed.ServeHTTP(w, r)
 	})

@@ -18,7 +18,7 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/util/apihelpers"
 
-	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/keptlists"
 )
 
 // CustomResources returns the getter for the custom resources of a server of
@@ -61,7 +61,7 @@ func CustomResources(config *genericapiserver.Config, own generic.RESTOptionsGet
 
 // customResourceList returns what list a request is for, if it may be one of custom
 // resources that the server writes to the client only, in a format that is kept.
-func customResourceList(r *http.Request) (list cacher.CustomList, ok bool) {
+func customResourceList(r *http.Request) (list keptlists.CustomList, ok bool) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || r.Method != http.MethodGet || !info.IsResourceRequest || info.Verb != "list" || info.Subresource != "" || audited(r.Context()) {
 		return list, false

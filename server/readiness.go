@@ -25,7 +25,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/keptlists"
 )
 
 // AddReadinessHook makes /readyz fail until all caches that were built through
@@ -101,7 +101,7 @@ type installation struct {
 	pool     *pool
 	// lists is that of the groups that InstallAPIGroup has installed, and of their
 	// caches; customLists is that of the caches of custom resources alone.
-	lists, customLists cacher.ListEncodings
+	lists, customLists keptlists.Encoder
 	// groups are the versions of the groups that InstallAPIGroup has installed, as
 	// schema.GroupVersion to *servedGroup.
 	groups sync.Map

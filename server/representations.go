@@ -26,7 +26,7 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/util/apihelpers"
 
-	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/keptlists"
 )
 
 // servedGroup is what InstallAPIGroup has installed of one version of a group.
@@ -187,7 +187,7 @@ func audited(ctx context.Context) bool {
 // representationOf returns the representation that a request asks for, and the header Accept
 // by which the server chooses the same format for the list itself; false if there is no such
 // representation, or the server has to make it itself.
-func (g *servedGroup) representationOf(r *http.Request, storage listerWithTables) (*cacher.Representation, string, bool) {
+func (g *servedGroup) representationOf(r *http.Request, storage listerWithTables) (*keptlists.Representation, string, bool) {
 	asked, info, err := negotiation.NegotiateOutputMediaType(r, g.serializer, g.scope)
 	if err != nil || !representationOnly(asked) || asked.Convert == nil || asked.Convert.GroupVersion() != metav1.SchemeGroupVersion ||
 		(info.MediaType != runtime.ContentTypeJSON && info.MediaType != runtime.ContentTypeProtobuf) ||
@@ -196,7 +196,7 @@ func (g *servedGroup) representationOf(r *http.Request, storage listerWithTables
 	}
 	codecs := apihelpers.GetMetaInternalVersionCodecs()
 	own, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), info.MediaType)
-	wanted := &cacher.Representation{Encoder: codecs.EncoderForVersion(own.Serializer, metav1.SchemeGroupVersion)}
+	wanted := &keptlists.Representation{Encoder: codecs.EncoderForVersion(own.Serializer, metav1.SchemeGroupVersion)}
 	switch asked.Convert.Kind {
 	case "PartialObjectMetadataList":
 	case "Table":
@@ -263,7 +263,7 @@ func same(a, b runtime.Serializer) bool {
 type heldResponse struct {
 	http.ResponseWriter
 	before           http.Header
-	wanted           *cacher.Representation
+	wanted           *keptlists.Representation
 	passed, withheld bool
 }
 

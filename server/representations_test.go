@@ -25,7 +25,7 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/warning"
 
-	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/keptlists"
 )
 
 const (
@@ -232,7 +232,7 @@ func (s *tablesOfItsOwn) ConvertToTable(ctx context.Context, object, options run
 // the wanted representation follows.
 func TestFlushOfAHeldResponse(t *testing.T) {
 	response := httptest.NewRecorder()
-	held := &heldResponse{ResponseWriter: response, wanted: &cacher.Representation{}}
+	held := &heldResponse{ResponseWriter: response, wanted: &keptlists.Representation{}}
 	held.Flush()
 	_, err := held.Write([]byte("{}"))
 	require.NoError(t, err)
@@ -240,7 +240,7 @@ func TestFlushOfAHeldResponse(t *testing.T) {
 	require.Empty(t, response.Body.String())
 	require.True(t, held.withheld)
 
-	held = &heldResponse{ResponseWriter: response, wanted: &cacher.Representation{}}
+	held = &heldResponse{ResponseWriter: response, wanted: &keptlists.Representation{}}
 	held.WriteHeader(http.StatusForbidden)
 	held.Flush()
 	require.True(t, response.Flushed)

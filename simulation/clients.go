@@ -20,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/keptlists"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
 
@@ -110,7 +111,7 @@ func openWatch(ctx context.Context, cancel context.CancelFunc, c *cacher.Cacher,
 	w := &watcher{name: name, cancel: cancel}
 	w.mu.silent = silent
 	if !silent { // the others get private copies of initial events
-		ctx = new(cacher.ListEncodings).ShareInitialEvents(ctx)
+		ctx = keptlists.ShareInitialEvents(ctx)
 	}
 	go func() {
 		result, err := c.Watch(ctx, key, opts)

@@ -181,10 +181,10 @@ func (d *driver) start(setup Setup) {
 		WatchBuffer: setup.Buffer, WindowBytes: setup.WindowBytes, EventsHistoryWindow: setup.History, BookmarkInterval: setup.Bookmarks,
 		IdleTimeout: setup.Idle, DispatchBudget: setup.Budget,
 		ConsistencyCheckInterval: setup.Checks, LazyStart: setup.Lazy,
-		ConsistentGetFromStorage: setup.GetFromStorage,
+		ConsistentGetFromStorage: setup.GetFromStorage, Lists: d.keeping.lists,
 	}
 	if !d.racing {
-		config.Clock, config.Lists, config.EncodingBytes = d.clock, d.keeping.lists, setup.Keep
+		config.Clock, config.EncodingBytes = d.clock, setup.Keep
 	}
 	if setup.NoStale {
 		config.MaxFallbackLists = -1

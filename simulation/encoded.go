@@ -11,7 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/apis/example"
 	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 
-	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/keptlists"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
 
@@ -28,12 +28,12 @@ var stock = func() runtime.NegotiatedSerializer {
 
 // keeping encodes lists as a server does that keeps the bytes of earlier ones.
 type keeping struct {
-	lists      *cacher.ListEncodings
+	lists      *keptlists.Encoder
 	serializer runtime.NegotiatedSerializer
 }
 
 func newKeeping() *keeping {
-	k := &keeping{lists: &cacher.ListEncodings{}}
+	k := &keeping{lists: &keptlists.Encoder{}}
 	k.serializer = k.lists.Serializer(stock)
 	return k
 }

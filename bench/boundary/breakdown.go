@@ -162,7 +162,7 @@ var partPrefixes = []struct {
 	{apiserver + "storage/etcd3", Storage},
 	{apiserver + "storage/value", Storage},
 
-	{module + "cacher/internal/listcache.", Encoding},
+	{module + "internal/keptlists.", Encoding},
 	{module + "cacher.", Cache},
 	{module + "cacher/", Cache},
 	{module + "watchcache.", Cache},

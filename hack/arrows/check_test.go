@@ -28,6 +28,9 @@ func check(files []file) []string {
 		if !f.test && covered(pure, f.pkg) {
 			checkPure(f, report)
 		}
+		if !f.test && covered(core, f.pkg) {
+			checkCore(f, report)
+		}
 	}
 	return found
 }
@@ -107,6 +110,15 @@ func checkPure(f file, report reporter) {
 		}
 		return true
 	})
+}
+
+// checkCore reports what a file of the core imports of the edge of a server.
+func checkCore(f file, report reporter) {
+	for i, imported := range f.imports {
+		if covered(edgeImports, imported) {
+			report(f, f.syntax.Imports[i], "%s imports %s: the core does not know how answers are encoded or sent", f.pkg, imported)
+		}
+	}
 }
 
 // checkClosure returns, for each root, the packages of never that it links,

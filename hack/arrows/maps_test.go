@@ -20,7 +20,7 @@ import (
 
 // mapped is the packages whose locks and goroutines have a row each in the
 // tables of docs/concurrency.md.
-var mapped = []string{"cacher/...", "watchcache/...", "metrics/...", "server/...", "debug/...", "informer/...", "internal/shared"}
+var mapped = []string{"cacher/...", "watchcache/...", "metrics/...", "server/...", "debug/...", "informer/...", "internal/shared", "internal/keptlists"}
 
 // starter is the function by which the tasks of a cache are started. Its own go
 // statement has no row: the calls of it have.

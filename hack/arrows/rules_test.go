@@ -34,9 +34,10 @@ var arrows = []arrow{
 	{"internal/mvcc", nil},
 	{"internal/rounds", nil},
 	{"internal/klogzap", nil},
-	{"internal/cachetest", []string{"internal/memstore", "internal/poddata", "cacher"}},
+	{"internal/keptlists", []string{"cacher", "watchcache"}},
+	{"internal/cachetest", []string{"internal/keptlists", "internal/memstore", "internal/poddata", "cacher"}},
 	{"internal/...", []string{"internal/..."}},
-	{"server/...", []string{"server/...", "cacher/...", "storage/etcd3", "metrics/...", "debug/...", "internal/shared", "internal/decoration", "internal/funcvalue", "internal/endpoints", "internal/klogzap"}},
+	{"server/...", []string{"server/...", "cacher/...", "storage/etcd3", "metrics/...", "debug/...", "internal/shared", "internal/decoration", "internal/funcvalue", "internal/endpoints", "internal/keptlists", "internal/klogzap"}},
 	{"devserver", []string{"server", embedded, "internal/klogzap"}},
 	{"debug/...", []string{"debug/...", "cacher/...", "metrics/..."}},
 	{"informer/...", []string{"informer/...", "cacher/..."}},
@@ -49,9 +50,7 @@ var arrows = []arrow{
 	{"cacher/internal/freshness", []string{"cacher/internal/tasks", "metrics"}},
 	{"cacher/internal/match", []string{"watchcache"}},
 	{"cacher/internal/shadow", []string{"cacher/internal/tasks", "metrics"}},
-	{"cacher/internal/bytebudget", nil},
-	{"cacher/internal/listcache", []string{"cacher/internal/bytebudget", "watchcache"}},
-	{"cacher/internal/dispatch", []string{"cacher/internal/bytebudget", "cacher/internal/match", "cacher/internal/tasks", "cacher/internal/timeline", "cacher/internal/listcache", "cacher/status", "internal/rounds", "watchcache", "metrics"}},
+	{"cacher/internal/dispatch", []string{"cacher/internal/match", "cacher/internal/tasks", "cacher/internal/timeline", "cacher/status", "internal/rounds", "watchcache", "metrics"}},
 	{"cacher/...", []string{"cacher/...", "watchcache/...", "metrics/...", "storage/capability", "internal/shared", "internal/decoration", "internal/funcvalue", "internal/heapsize"}},
 	{"watchcache/...", []string{"watchcache/..."}},
 	{"metrics/...", []string{"metrics/..."}},
@@ -75,6 +74,17 @@ var impureImports = []string{
 	"k8s.io/utils/clock/...", "k8s.io/utils/trace/...", "k8s.io/apimachinery/pkg/util/wait",
 }
 
+// core is the packages that know nothing of requests over HTTP and of how answers are encoded.
+var core = []string{"cacher/..."}
+
+// edgeImports is what the core doesn't import. Package request, which carries the user of a
+// request and its kind, is not among them.
+var edgeImports = []string{
+	"net/http/...", "mime/...", "compress/...",
+	"k8s.io/apiserver/pkg/endpoints/handlers/...", "k8s.io/apiserver/pkg/endpoints/responsewriter",
+	"k8s.io/apiserver/pkg/server/...",
+}
+
 // clockCalls is what the pure packages don't use of package time; the types
 // and constants of it are values like others.
 var clockCalls = []string{"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Since", "Sleep", "Tick", "Until"}
@@ -94,6 +104,7 @@ var restricted = []struct {
 	{"internal/realistic", []string{"internal/...", "integration/...", "bench/..."}, "it is for tests and measurements"},
 	{"internal/fakekube", []string{"integration/..."}, "it is for tests"},
 	{"internal/cachetest/...", []string{"internal/...", "integration/..."}, "it is for tests"},
+	{"internal/keptlists", []string{"internal/...", "server/...", "simulation/...", "bench/..."}, "the core does not know how lists are encoded"},
 }
 
 const embedded = "storage/etcd3/embedded"

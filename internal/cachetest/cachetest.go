@@ -19,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/keptlists"
 	"github.com/kube-watchcache/watchcache/internal/memstore"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
@@ -52,6 +53,7 @@ func Config(store storage.Interface) cacher.Config {
 		Storage: store, Versioner: storage.APIObjectVersioner{}, GroupResource: poddata.Resource,
 		ResourcePrefix: poddata.Prefix, KeyFunc: poddata.Key, GetAttrsFunc: poddata.Attrs,
 		NewFunc: poddata.New, NewListFunc: poddata.NewList, Codec: poddata.Codec(),
+		Lists: new(keptlists.Encoder),
 	}
 }
 

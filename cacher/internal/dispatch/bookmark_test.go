@@ -21,7 +21,6 @@ import (
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/kube-watchcache/watchcache/cacher/internal/bytebudget"
 	"github.com/kube-watchcache/watchcache/cacher/internal/match"
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
 	"github.com/kube-watchcache/watchcache/cacher/internal/timeline"
@@ -35,7 +34,7 @@ func idleFanout(clock *clocktesting.FakeClock) *Fanout {
 		State:   watchcache.New(watchcache.Config{History: time.Hour, WindowBytes: 1 << 40}),
 		Indexes: match.NewIndexes(match.Config{Prefix: "/pods/"}), Clock: clock, Time: timeline.New(clock), Tasks: &tasks.Group{},
 		Versioner: storage.APIObjectVersioner{}, NewObject: func() runtime.Object { return &example.Pod{} },
-		BookmarkInterval: time.Second, EncodingShare: new(bytebudget.Share),
+		BookmarkInterval: time.Second, KeepEvent: func([]byte, func(int64)) func() { return func() {} },
 		EndRevision: func() {}, Doubtful: func() bool { return false }, EverySecond: func() {},
 	})
 }

@@ -4,9 +4,8 @@ package dispatch
 
 import (
 	"sync"
+	"sync/atomic"
 
-	"github.com/kube-watchcache/watchcache/cacher/internal/bytebudget"
-	"github.com/kube-watchcache/watchcache/cacher/internal/listcache"
 	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
@@ -14,9 +13,10 @@ import (
 // keptEncodings bounds the serializations that elements keep: the oldest are
 // dropped first, because hardly any client asks for their elements any more.
 type keptEncodings struct {
-	share   *bytebudget.Share
-	events  *listcache.Events // nil if no server shares compressed events
-	metrics *metrics.Resource
+	// limit is the maximum of bytes; negative: nothing is kept.
+	limit, bytes atomic.Int64
+	keepEvent    func(event []byte, add func(bytes int64)) (drop func())
+	metrics      *metrics.Resource
 
 	mu struct {
 		sync.Mutex
@@ -25,22 +25,26 @@ type keptEncodings struct {
 	}
 }
 
-func newKeptEncodings(share *bytebudget.Share, events *listcache.Events, m *metrics.Resource) *keptEncodings {
-	e := &keptEncodings{share: share, events: events, metrics: m}
-	share.OnShrink(e.shrink)
-	return e
+func newKeptEncodings(keepEvent func([]byte, func(int64)) func(), m *metrics.Resource) *keptEncodings {
+	return &keptEncodings{keepEvent: keepEvent, metrics: m}
+}
+
+// setLimit sets the limit, and drops what exceeds it.
+func (e *keptEncodings) setLimit(bytes int64) {
+	e.limit.Store(bytes)
+	e.shrink()
 }
 
 type keptEncoding struct {
 	of    *watchcache.Encodings
 	id    string
 	bytes int64
-	event *listcache.Event // what is kept of it for watches that are compressed
+	drop  func() // drops what the server keeps for it
 }
 
 // of returns the element's serialization with the identifier.
 func (e *keptEncodings) of(element *watchcache.Element, id string, encode func() ([]byte, error)) ([]byte, error) {
-	if e.share.None() {
+	if e.limit.Load() < 0 {
 		e.metrics.Encoded(false)
 		return encode()
 	}
@@ -51,7 +55,7 @@ func (e *keptEncodings) of(element *watchcache.Element, id string, encode func()
 	case err != nil:
 		of.Drop(id)
 	case created:
-		e.keep(keptEncoding{of: of, id: id, bytes: int64(cap(raw)), event: e.events.Keep(raw, e.count)})
+		e.keep(keptEncoding{of: of, id: id, bytes: int64(cap(raw)), drop: e.keepEvent(raw, e.count)})
 	}
 	return raw, err
 }
@@ -78,27 +82,26 @@ func (e *keptEncodings) close() {
 
 // count adds bytes, which may be negative, to those of kept encodings and compressed events.
 func (e *keptEncodings) count(bytes int64) {
-	e.share.Add(bytes)
+	e.bytes.Add(bytes)
 	if bytes > 0 {
 		e.shrink()
-		e.share.Settle()
 	}
 }
 
-// shrink drops the oldest encodings while the share is exceeded, and all once e is closed.
+// shrink drops the oldest encodings while the limit is exceeded, and all once e is closed.
 func (e *keptEncodings) shrink() {
 	var drop []keptEncoding
 	e.mu.Lock()
-	for len(e.mu.kept) > 0 && (e.mu.closed || e.share.Over()) {
+	for len(e.mu.kept) > 0 && (e.mu.closed || e.bytes.Load() > e.limit.Load()) {
 		oldest := &e.mu.kept[0]
 		drop = append(drop, *oldest)
-		e.share.Add(-oldest.bytes)
+		e.bytes.Add(-oldest.bytes)
 		*oldest = keptEncoding{}
 		e.mu.kept = e.mu.kept[1:]
 	}
 	e.mu.Unlock()
 	for _, d := range drop {
 		d.of.Drop(d.id)
-		d.event.Drop()
+		d.drop()
 	}
 }

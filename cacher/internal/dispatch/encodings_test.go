@@ -3,31 +3,26 @@
 package dispatch
 
 import (
-	"net/http"
-	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
 	"weak"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 
-	"github.com/kube-watchcache/watchcache/cacher/internal/bytebudget"
-	"github.com/kube-watchcache/watchcache/cacher/internal/listcache"
-	"github.com/kube-watchcache/watchcache/internal/poddata"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
 // A server that has had a compressed watch keeps nothing of a cache that has ended, nor of
 // the events that its clients encode afterwards (regression 177).
 func TestEncodingsEndWithTheirCache(t *testing.T) {
-	server := new(listcache.ListEncodings)
-	server.Serializer(serializer.NewCodecFactory(poddata.Scheme()))
-	watched := server.Serve(http.NotFoundHandler(), func(*http.Request) (string, bool) { return "watch", true })
-	watched.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
-	share, _ := bytebudget.New(1 << 20)
-	e := newKeptEncodings(share, server.Events(), nil)
+	server := map[int][]byte{}
+	e := newKeptEncodings(func(event []byte, _ func(int64)) func() {
+		n := len(server)
+		server[n] = event
+		return func() { delete(server, n) }
+	}, nil)
+	e.setLimit(1 << 20)
 	var kept []weak.Pointer[byte]
 	encode := func() {
 		_, err := e.of(new(watchcache.Element), "json", func() ([]byte, error) {
@@ -52,7 +47,7 @@ func TestEncodingsEndWithTheirCache(t *testing.T) {
 	e.mu.kept[0].of = new(watchcache.Element).Encodings()
 	e.close()
 	encode()
-	require.Zero(t, share.Kept())
+	require.Zero(t, e.bytes.Load())
 	e = nil
 	require.Zero(t, left(), "serializations are left")
 	runtime.KeepAlive(server)

@@ -16,8 +16,6 @@ import (
 	"k8s.io/apiserver/pkg/util/flowcontrol"
 	"k8s.io/utils/clock"
 
-	"github.com/kube-watchcache/watchcache/cacher/internal/bytebudget"
-	"github.com/kube-watchcache/watchcache/cacher/internal/listcache"
 	"github.com/kube-watchcache/watchcache/cacher/internal/match"
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
 	"github.com/kube-watchcache/watchcache/cacher/internal/timeline"
@@ -27,7 +25,7 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Config configures a Fanout. All fields but Events are required.
+// Config configures a Fanout. All fields are required.
 type Config struct {
 	// Warn logs an error that a person must mend, with no lock held: see the cacher's
 	// warnings.
@@ -54,12 +52,9 @@ type Config struct {
 	InitialEventsTimeout time.Duration
 	InitialEventsBytes   int64
 
-	// EncodingShare is the budget for the serializations of events.
-	EncodingShare *bytebudget.Share
-	// Events shares compressed events with the server, nil if it does not.
-	Events *listcache.Events
-	// Chunks keeps the serializations of initial events.
-	Chunks *listcache.Store
+	// KeepEvent keeps the serialization of an event for the server until drop. add receives
+	// the change in bytes when the server needs more or less memory for it.
+	KeepEvent func(event []byte, add func(bytes int64)) (drop func())
 
 	// EndRevision asks storage for the end of the revision that is under way.
 	EndRevision func()
@@ -116,7 +111,7 @@ type Fanout struct {
 func New(config Config) *Fanout {
 	f := &Fanout{
 		Config: config, postings: match.NewPostings(config.Indexes, config.State),
-		encodings: newKeptEncodings(config.EncodingShare, config.Events, config.Metrics),
+		encodings: newKeptEncodings(config.KeepEvent, config.Metrics),
 		wake:      make(chan struct{}, 1), everyone: make(chan chan struct{}),
 		limits: rounds.Current(),
 	}
@@ -150,9 +145,8 @@ type Request struct {
 	Bookmarks bool
 	// Client is whose watch it is, for people.
 	Client status.Client
-	// Shared: initial events may share their serializations, as later events do.
-	// Otherwise they are private copies of the objects.
-	Shared bool
+	// Encoder encodes the initial events; nil: they are private copies of the objects.
+	Encoder WatchEncoder
 	// InitialEventsEnd: the end of the initial events, if there are any, is
 	// marked by a bookmark (KEP-3157).
 	InitialEventsEnd bool
@@ -178,9 +172,7 @@ func (f *Fanout) Open(ctx context.Context, r Request) (watch.Interface, bool) {
 	if snapshot := r.Start.Snapshot; snapshot != nil {
 		replayer.snapshot, replayer.mark = snapshot, snapshot.Mark()
 		replayer.initial.Store(true)
-		if r.Shared {
-			w.initial = f.Chunks.Initial(ctx)
-		}
+		w.encoder = r.Encoder
 	}
 	if !f.registry.add(ctx, replayer, r.Query) {
 		return nil, false
@@ -243,6 +235,12 @@ func (f *Fanout) Watched() bool {
 	defer f.registry.mu.Unlock()
 	return len(f.registry.mu.all) > 0
 }
+
+// LimitEncodings sets how many bytes the serializations of events may take.
+func (f *Fanout) LimitEncodings(bytes int64) { f.encodings.setLimit(bytes) }
+
+// EncodingBytes returns how many bytes they take.
+func (f *Fanout) EncodingBytes() int64 { return f.encodings.bytes.Load() }
 
 // PostingsBytes estimates the size of the postings by which resumed watchers find their
 // events in the window.

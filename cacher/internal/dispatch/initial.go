@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/kube-watchcache/watchcache/cacher/internal/listcache"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
@@ -26,7 +25,7 @@ func (r *replayer) initialEvents(endBookmark bool) bool {
 		}
 		return ok
 	}
-	runs := r.watcher.initial
+	runs := r.watcher.encoder
 	ended := func() bool { // whether an element matches or not
 		r.scanned.Add(1)
 		return r.ended()
@@ -72,11 +71,32 @@ func (r *replayer) initialEventsEnd(rv uint64) bool {
 	return true
 }
 
+// WatchEncoder encodes the initial events of one watch. It divides them into runs. The
+// replayer's goroutine calls its methods.
+type WatchEncoder interface {
+	// Add adds an element behind the others, and returns the run of those before it if
+	// another one begins at it; otherwise nil.
+	Add(*watchcache.Element) EventRun
+	// End returns the run of the last elements, nil if there are none.
+	End() EventRun
+}
+
+// EventRun is consecutive initial events of one watch. Its methods are safe for concurrent use.
+type EventRun interface {
+	// Elements returns the elements of the events. Caller must not write to the slice.
+	Elements() []*watchcache.Element
+	// Write writes the event of the element at an index in the format that id names, in one
+	// call of w.Write. Its bytes are those of encode, which must not depend on earlier
+	// events. known is true if the event was not encoded for this run. If ok is false,
+	// nothing is written, and the caller encodes the event itself.
+	Write(index int, id string, encode func(*watchcache.Element, io.Writer) error, w io.Writer) (known, ok bool, err error)
+}
+
 // initial is the object of an initial event. Initial events share serializations by
 // runs; an event outside a run shares its own, like events from the window.
 type initial struct {
 	object
-	run *listcache.Run
+	run EventRun
 	at  int
 }
 
@@ -98,7 +118,7 @@ func (o *initial) CacheEncode(id runtime.Identifier, encode func(runtime.Object,
 
 // sendRun calls send with the initial events of a run, which may be nil, one after the
 // other, until send returns false.
-func (f *Fanout) sendRun(r *listcache.Run, send func(watch.Event) bool) {
+func (f *Fanout) sendRun(r EventRun, send func(watch.Event) bool) {
 	if r == nil {
 		return
 	}

@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/kube-watchcache/watchcache/cacher/internal/listcache"
 	"github.com/kube-watchcache/watchcache/cacher/internal/match"
 	"github.com/kube-watchcache/watchcache/cacher/status"
 	"github.com/kube-watchcache/watchcache/metrics"
@@ -36,9 +35,8 @@ type watcher struct {
 	started   time.Time
 	// client is whose watch it is. Many watches share one value.
 	client unique.Handle[status.Client]
-	// initial divides the initial events into runs; nil if there are none, or they
-	// are private copies.
-	initial *listcache.Initial
+	// encoder encodes the initial events; nil if they are private copies.
+	encoder WatchEncoder
 
 	// Guarded by registry.mu.
 

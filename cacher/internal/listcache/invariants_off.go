@@ -1,8 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-
-//go:build !invariants
-
-package listcache
-
-// checkEach: every list is compared with the output of the server's own encoder.
-const checkEach = false

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package keptlists
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/watchcache"
+)
+
+// Initial divides the initial events of one watch into runs, at the keys at which lists
+// are divided, and where their objects take more than bigElement: an event that a client
+// leaves unread holds its run. A run is encoded to a chunk of the Store, which watches that
+// begin with nearly the same state share. Add and End are for one goroutine.
+type Initial struct {
+	store *Store
+	// stream is the response that every event comes to, in order; nil if there is none.
+	stream *Stream
+
+	elements []*watchcache.Element
+	ids      []identity
+	size     int64 // of the elements
+}
+
+// Watch implements cacher.EncodingStore. Initial events are shared unless a registry's
+// Decorator, which changes objects, could read them. Servers of custom resources have no
+// Decorator.
+func (s *Store) Watch(ctx context.Context) cacher.WatchEncoder {
+	if !s.encoder.custom.Load() && ctx.Value(sharedKey{}) == nil {
+		return nil
+	}
+	return s.initial(ctx)
+}
+
+func (s *Store) initial(ctx context.Context) *Initial {
+	s.lists.Add(1)
+	i := &Initial{store: s}
+	if ctx.Value(sharedKey{}) != nil {
+		i.stream = streamOf(ctx)
+	}
+	return i
+}
+
+// Add adds an element behind the others, and returns the run of those before it if
+// another one begins at it; otherwise nil.
+func (i *Initial) Add(e *watchcache.Element) (before cacher.EventRun) {
+	id := identityOf(e)
+	if n := len(i.elements); n > 0 && (begins(id, e, n) || i.size+e.Size > bigElement) {
+		before = i.End()
+	}
+	i.elements, i.ids = append(i.elements, e), append(i.ids, id)
+	i.size += e.Size
+	return before
+}
+
+// End returns the run of the last elements, nil if there are none.
+func (i *Initial) End() cacher.EventRun {
+	if len(i.elements) == 0 {
+		return nil
+	}
+	r := &Run{of: i, part: part{elements: slices.Clone(i.elements), ids: slices.Clone(i.ids)}}
+	clear(i.elements)
+	i.elements, i.ids, i.size = i.elements[:0], i.ids[:0], 0
+	return r
+}
+
+// Run is consecutive initial events of one watch.
+type Run struct {
+	of   *Initial
+	part part
+
+	mu struct {
+		sync.Mutex
+		// id is the format that chunk is of, as the reader of the watch has it.
+		id    string
+		chunk *chunk
+		// made is the part if the chunk was made for this run, and says which of its
+		// events were encoded; otherwise nil.
+		made *part
+		// plain has the events of chunk, nil until they are needed.
+		plain []byte
+	}
+}
+
+// Elements returns the elements of the run's events. Nobody may write to the slice.
+func (r *Run) Elements() []*watchcache.Element { return r.part.elements }
+
+// eventEncoder writes the event of an element.
+type eventEncoder = func(*watchcache.Element, io.Writer) error
+
+// Write writes one of the run's events in the format that id names, in one call of
+// w.Write, as framers need it: the bytes of encode, which must not depend on earlier events.
+// known: the event was not encoded for this run. ok is false, with nothing written, if the
+// events can't be shared.
+func (r *Run) Write(at int, id string, encode eventEncoder, w io.Writer) (known, ok bool, err error) {
+	if len(r.part.elements) < minItems || r.of.store.off() {
+		return false, false, nil
+	}
+	c, known := r.find(at, id, encode)
+	if c == nil {
+		return false, false, nil
+	}
+	stream := r.of.stream
+	if stream == nil {
+		event, err := r.event(c, at)
+		if err == nil {
+			_, err = w.Write(event)
+		}
+		return known, true, err
+	}
+	return known, true, stream.event(r, c, at, w)
+}
+
+// find returns the chunk of the run in a format, nil if it can't be made, and whether
+// one of its events was not encoded for this run.
+func (r *Run) find(at int, id string, encode eventEncoder) (c *chunk, known bool) {
+	r.mu.Lock()
+	c, made := r.mu.chunk, r.mu.made
+	found := c != nil && r.mu.id == id
+	r.mu.Unlock()
+	if !found {
+		var err error
+		if c, made, err = r.of.store.chunkOf(id, r.part, encode); err != nil {
+			return nil, false // and the encoder says so itself
+		}
+		r.mu.Lock()
+		r.mu.id, r.mu.chunk, r.mu.made, r.mu.plain = id, c, made, nil
+		r.mu.Unlock()
+	}
+	return c, made == nil || (made.from != nil && made.from[at] >= 0)
+}
+
+// event returns one of the events of the run's chunk.
+func (r *Run) event(c *chunk, at int) ([]byte, error) {
+	r.mu.Lock()
+	plain := r.mu.plain
+	r.mu.Unlock()
+	if plain == nil {
+		var err error
+		if plain, err = r.of.store.plainOf(c); err != nil {
+			return nil, err
+		}
+		r.mu.Lock()
+		r.mu.plain = plain
+		r.mu.Unlock()
+	}
+	return c.item(plain, at), nil
+}
+
+// making is a chunk of initial events that is being made, once for all watches that need it
+// at the same time.
+type making struct {
+	ids   []identity
+	chunk func() (*chunk, error)
+}
+
+// chunkOf returns the chunk with the events of a part, and keeps it if there is
+// room. made is the part if the chunk was made for it, and says which of its
+// events were encoded; otherwise nil.
+func (s *Store) chunkOf(id string, p part, encode eventEncoder) (c *chunk, made *part, err error) {
+	of := formatID{encoder: runtime.Identifier(id)}
+	f := loaded(&s.formats, of, func() *format { return newFormat(of, eventSyntax) })
+	at := place{f, p.elements[0].Key}
+	s.mu.Lock()
+	c, previous := s.find(at, p.ids)
+	m := s.mu.making[at]
+	mine := c == nil && (m == nil || !slices.Equal(m.ids, p.ids))
+	if mine {
+		m = &making{ids: p.ids}
+		m.chunk = sync.OnceValues(func() (*chunk, error) {
+			defer s.made(at, m)
+			p.compare(previous)
+			var err error
+			if p.chunk, err = newChunk(f, &p, func(e *watchcache.Element, to *pieces) error { return encode(e, to) }); err != nil {
+				return nil, err
+			}
+			p.keep = true
+			s.keep([]*part{&p})
+			return p.chunk, nil
+		})
+		s.mu.making[at] = m
+	}
+	s.mu.Unlock()
+	if c != nil {
+		return c, nil, nil
+	}
+	if c, err = m.chunk(); mine {
+		made = &p
+	}
+	return c, made, err
+}
+
+// made ends the making of a chunk.
+func (s *Store) made(at place, m *making) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.making[at] == m {
+		delete(s.mu.making, at)
+	}
+}
+
+// plainOf returns the events of a chunk.
+func (s *Store) plainOf(c *chunk) ([]byte, error) {
+	plain, made, err := c.plain()
+	if err != nil {
+		return nil, err
+	}
+	s.usedPlain(c)
+	if made {
+		s.complete(c, content{plain: plain})
+	}
+	return plain, nil
+}
+
+// deflatedOf returns the events of a chunk, compressed, each with its length in
+// front if framed: once for all who ask at the same time, and kept if there is room.
+func (s *Store) deflatedOf(c *chunk, framed bool) (*deflated, error) {
+	c.compressing.Lock()
+	defer c.compressing.Unlock()
+	has := c.content.Load().deflated
+	if has != nil && has.framed == framed {
+		return has, nil
+	}
+	plain, _, err := c.plain()
+	if err != nil {
+		return nil, err
+	}
+	if framed {
+		plain = c.withLengths(plain)
+	}
+	made := deflate(plain)
+	made.framed = framed
+	if has == nil {
+		s.mu.Lock()
+		s.put(c, content{deflated: made}) // also a chunk without room for its plain bytes
+		s.mu.Unlock()
+	}
+	return made, nil
+}
+
+// withLengths returns items with the length of each in front of it.
+func (c *chunk) withLengths(plain []byte) []byte {
+	framed := make([]byte, 0, len(plain)+lengthBytes*len(c.ends))
+	for i := range c.ends {
+		framed = binary.BigEndian.AppendUint32(framed, uint32(c.itemLength(i)))
+		framed = append(framed, c.item(plain, i)...)
+	}
+	return framed
+}
+
+// withoutLengths undoes withLengths, in place.
+func (c *chunk) withoutLengths(framed []byte) []byte {
+	plain := framed[:0]
+	for i := range c.ends {
+		n := c.itemLength(i)
+		plain = append(plain, framed[lengthBytes:lengthBytes+n]...)
+		framed = framed[lengthBytes+n:]
+	}
+	return plain
+}
+
+// sharedKey marks the context of a watch whose reader takes the events as they are.
+type sharedKey struct{}
+
+// ShareInitialEvents returns a context for a watch whose reader changes none of its
+// events and, within Stream, writes all of them to the response, in order. These events
+// are encoded once for all such watches; others get private copies, since a registry's
+// Decorator may read them.
+func ShareInitialEvents(ctx context.Context) context.Context {
+	return context.WithValue(ctx, sharedKey{}, true)
+}
+
+// Probe is a watch without events, which a cache returns to a caller whose context has it.
+// A caller that gets this very watch back from a registry knows that nothing in between
+// changes or filters events.
+type Probe struct{ ended chan watch.Event }
+
+var _ watch.Interface = (*Probe)(nil)
+
+type probeKey struct{}
+
+// ReturnsWatches reports whether open, which opens a watch of a registry, returns the
+// watch of a cache as it is, without a Decorator or a filter around it. No watch is
+// opened for it. other: open returned another watch, which was stopped. open is called
+// once, and does not wait for the cache.
+func (l *Encoder) ReturnsWatches(ctx context.Context, open func(context.Context) (watch.Interface, error)) (same, other bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	probe := &Probe{ended: make(chan watch.Event)}
+	close(probe.ended)
+	w, err := open(context.WithValue(ctx, probeKey{}, probe))
+	if err != nil || w == nil {
+		return false, false
+	}
+	if w == watch.Interface(probe) {
+		return true, false
+	}
+	w.Stop()
+	go func() { // a watch.Filter ends once its events are taken
+		for range w.ResultChan() {
+		}
+	}()
+	return false, true
+}
+
+// Probe implements cacher.Encoder.
+func (l *Encoder) Probe(ctx context.Context) watch.Interface {
+	if p, ok := ctx.Value(probeKey{}).(*Probe); ok {
+		return p
+	}
+	return nil
+}
+
+// ResultChan implements watch.Interface.
+func (p *Probe) ResultChan() <-chan watch.Event { return p.ended }
+
+// Stop implements watch.Interface.
+func (*Probe) Stop() {}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package keptlists
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+)
+
+// compressedWriter is the response to a LIST that may be compressed. The list's encoder
+// does not know its writer, which may be an audit log's or one that compresses. So it
+// offers the beginning of the list here, and writes it. If exactly these bytes arrive,
+// nothing between the two has changed them: the beginning of a compressed body is sent in
+// their place, and the encoder goes on with compressed bytes. All on one goroutine.
+type compressedWriter struct {
+	http.ResponseWriter
+	// offered is the beginning that an encoder is writing now; nil if none is.
+	offered []byte
+	taken   bool // what was offered has arrived
+	// status is that of a header which waits for the first bytes, because a beginning
+	// is offered; 0 if none does.
+	status int
+}
+
+// compressedFrom is the length, in bytes, of the longest body that k8s.io/apiserver
+// does not compress.
+const compressedFrom = 128 << 10
+
+// body is a list or a Table that may be sent compressed.
+type body interface {
+	// writePlain writes it as it is, and writeItems without its beginning.
+	writePlain(w io.Writer) error
+	writeItems(w io.Writer) error
+	// writeMember writes it compressed, behind what beginGzip has written of it.
+	writeMember(w io.Writer, begin []byte) error
+}
+
+// write writes a list that begins with begin to w: compressed, if the server would compress
+// it, because it is long, and w leads to the response. c may be nil.
+func (c *compressedWriter) write(w io.Writer, begin []byte, long bool, list body) error {
+	// The server's writer holds back a first write that is as short as that of a
+	// streaming encoder, and compresses a long one itself.
+	if c == nil || !long || len(begin) <= streamingWrite || len(begin) > compressedFrom {
+		return list.writePlain(w)
+	}
+	c.offered, c.taken = begin, false
+	_, err := w.Write(begin)
+	c.offered = nil
+	switch {
+	case err != nil:
+		return err
+	case c.taken:
+		return list.writeMember(w, begin)
+	}
+	return list.writeItems(w)
+}
+
+var _ responsewriter.UserProvidedDecorator = (*compressedWriter)(nil)
+
+// Unwrap implements responsewriter.UserProvidedDecorator.
+func (c *compressedWriter) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (c *compressedWriter) WriteHeader(status int) {
+	if c.status == 0 && status == http.StatusOK && c.offered != nil {
+		c.status = status
+		return
+	}
+	c.sendHeader()
+	c.ResponseWriter.WriteHeader(status)
+}
+
+// sendHeader sends the header that waits.
+func (c *compressedWriter) sendHeader() {
+	if c.status != 0 {
+		status := c.status
+		c.status = 0
+		c.ResponseWriter.WriteHeader(status)
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (c *compressedWriter) Write(p []byte) (int, error) {
+	if c.status == 0 {
+		return c.ResponseWriter.Write(p)
+	}
+	header := c.Header()
+	if c.offered == nil || c.taken || !bytes.Equal(c.offered, p) || header.Get("Content-Encoding") != "" || header.Get("Content-Length") != "" {
+		c.sendHeader()
+		return c.ResponseWriter.Write(p)
+	}
+	c.status, c.taken = 0, true // of a header that says OK
+	if err := beginGzip(c.ResponseWriter, p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Flush implements http.Flusher.
+func (c *compressedWriter) Flush() {
+	c.sendHeader()
+	if flusher, ok := c.ResponseWriter.(http.Flusher); ok {
+		flusher.Flush()
+	}
+}

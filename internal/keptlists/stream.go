@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package keptlists
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"hash/maphash"
+	"io"
+	"net/http"
+	"reflect"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+	"k8s.io/apiserver/pkg/server/routine"
+)
+
+// Stream is the response to a watch. The context of the request carries it to the cache that
+// sends the watch's events. Initial events are collected, so that the connection gets many
+// at once. The body of a watch that the server would compress is one member of gzip, of
+// blocks that were made once for all watches that are sent the same (gzip.go). A Stream is
+// for the goroutine that serves the watch.
+type Stream struct {
+	http.ResponseWriter
+	events *Events
+	// wanted: the response must be compressed if it is a watch; compressed: it is.
+	wanted, compressed bool
+	// next is the initial event that is about to be written.
+	next next
+	// proven is a writer that has passed an event to the response unchanged.
+	proven io.Writer
+	// within: the event that was written last is one of a run, and not the last.
+	within bool
+	body   member
+	// plain has written bytes that are not compressed yet, for this watch alone.
+	plain []byte
+	// sent is a chunk that was sent compressed with its first event; of the others, those
+	// before at have been written. It is nil after the last one.
+	sent *chunk
+	at   int
+}
+
+// next is an initial event on its way to the response.
+type next struct {
+	run   *Run
+	chunk *chunk
+	at    int
+	// bytes are the event, or a placeholder.
+	bytes  []byte
+	framed bool // the event's length was written
+	// stands: bytes are a placeholder, and are written to a proven writer.
+	stands bool
+	taken  bool // the event has come to the response
+}
+
+// is reports whether p, which has come to the response, is the event.
+func (n *next) is(p []byte) bool {
+	return len(p) == len(n.bytes) && (n.stands || bytes.Equal(p, n.bytes))
+}
+
+type streamKey struct{}
+
+// streamOf returns the Stream of the request that the context is of, nil if there
+// is none.
+func streamOf(ctx context.Context) *Stream {
+	s, _ := ctx.Value(streamKey{}).(*Stream)
+	return s
+}
+
+// blank stands for events whose compressed form is sent, so that they need not be
+// decompressed. Nobody reads or writes it.
+var blank = make([]byte, 1<<20)
+
+// errOrder ends a watch whose response has not received a placeholder, or an event that was
+// sent already.
+var errOrder = errors.New("the response to a watch has not received the events that were written to it")
+
+// event writes one of a run's events to w, which is the response or leads to it.
+func (s *Stream) event(r *Run, c *chunk, at int, w io.Writer) (err error) {
+	s.next = next{run: r, chunk: c, at: at}
+	defer func() { s.next = next{} }()
+	n := c.itemLength(at)
+	stands := s.compressed && s.proven == w && n <= len(blank) && (at == 0 || s.sent == c)
+	if stands {
+		s.next.bytes, s.next.stands = blank[:n], true
+	} else if s.next.bytes, err = r.event(c, at); err != nil {
+		return err
+	}
+	if _, err = w.Write(s.next.bytes); err != nil {
+		return err
+	}
+	switch {
+	case s.next.taken && reflect.TypeOf(w).Comparable():
+		s.proven = w
+	case stands:
+		return errOrder
+	}
+	return nil
+}
+
+// serveWatch serves a watch with a Stream.
+func (l *Encoder) serveWatch(next http.Handler, w http.ResponseWriter, r *http.Request, compressed bool) {
+	stream := &Stream{ResponseWriter: w, events: &l.events, wanted: compressed, body: member{out: collected{to: w}}}
+	inner := r.WithContext(context.WithValue(r.Context(), streamKey{}, stream))
+	if compressed {
+		l.events.on.Store(true)
+		inner.Header = r.Header.Clone()
+		inner.Header.Del("Accept-Encoding")
+	}
+	next.ServeHTTP(responsewriter.WrapForHTTP1Or2(stream), inner)
+	// The server may serve the watch once its handlers have returned.
+	if !routine.AppendTask(inner.Context(), &routine.Task{Func: stream.finish}) {
+		stream.finish()
+	}
+}
+
+var _ responsewriter.UserProvidedDecorator = (*Stream)(nil)
+
+// Unwrap implements responsewriter.UserProvidedDecorator.
+func (s *Stream) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (s *Stream) WriteHeader(status int) {
+	if header := s.Header(); s.wanted && status == http.StatusOK && header.Get("Content-Encoding") == "" {
+		s.compressed = true
+		header.Set("Content-Encoding", "gzip")
+		header.Add("Vary", "Accept-Encoding")
+		_ = s.body.out.add(gzipHeader[:]) // writes nothing yet
+	}
+	s.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (s *Stream) Write(p []byte) (int, error) {
+	err := s.write(p)
+	if err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+func (s *Stream) write(p []byte) error {
+	next := &s.next
+	initial := next.run != nil && !next.taken
+	switch {
+	case initial && next.is(p):
+		next.taken = true
+		s.within = next.at < len(next.chunk.ids)-1
+		if s.compressed {
+			return s.initial(next)
+		}
+		return s.body.out.add(p)
+	case initial && len(p) == lengthBytes && int(binary.BigEndian.Uint32(p)) == len(next.bytes):
+		next.framed = true
+		if s.compressed {
+			return nil
+		}
+		return s.body.out.add(p)
+	}
+	s.within = false
+	if !s.compressed {
+		if err := s.body.out.send(); err != nil {
+			return err
+		}
+		_, err := s.ResponseWriter.Write(p)
+		return err
+	}
+	if event := s.events.find(p); event != nil {
+		return s.shared(event.compressed())
+	}
+	return s.own(p)
+}
+
+// initial takes an event of a run. All events of the run are sent with its first one, in
+// their compressed form: the reader writes each of them (see ShareInitialEvents).
+func (s *Stream) initial(n *next) error {
+	switch {
+	case s.sent == nil && n.at == 0:
+		d, err := n.run.of.store.deflatedOf(n.chunk, n.framed)
+		if err == nil {
+			err = s.shared(d)
+		}
+		if err != nil {
+			return err
+		}
+		s.sent, s.at = n.chunk, 0
+	case s.sent == nil: // the first event has not come as it was written
+		if n.framed {
+			s.plain = binary.BigEndian.AppendUint32(s.plain, uint32(len(n.bytes)))
+		}
+		return s.own(n.bytes)
+	case s.sent != n.chunk || s.at != n.at:
+		return errOrder
+	}
+	if s.at++; s.at == len(n.chunk.ids) {
+		s.sent = nil
+	}
+	return nil
+}
+
+// Flush implements http.Flusher. Within a run, Flush leaves the events to the next one.
+func (s *Stream) Flush() {
+	if s.within {
+		return
+	}
+	_ = s.settle()
+	_ = s.body.out.send() // and the next Write says so
+	if flusher, ok := s.ResponseWriter.(http.Flusher); ok {
+		flusher.Flush()
+	}
+}
+
+// finish ends the body. An error means that the client is gone.
+func (s *Stream) finish() {
+	if !s.compressed {
+		_ = s.body.out.send()
+	} else if s.settle() == nil {
+		_ = s.body.end(nil)
+	}
+}
+
+// lengthBytes is the size of the length in front of each event in protobuf.
+const lengthBytes = 4
+
+// storedBytes is up to how many bytes are not worth compressing.
+const storedBytes = 32
+
+// own writes bytes that are for this watch alone.
+func (s *Stream) own(p []byte) error {
+	s.plain = append(s.plain, p...)
+	if len(s.plain) < collectedBytes {
+		return s.body.out.err
+	}
+	return s.settle()
+}
+
+// shared writes events that are already compressed.
+func (s *Stream) shared(d *deflated) error {
+	if err := s.settle(); err != nil {
+		return err
+	}
+	return s.body.add(d)
+}
+
+// settle compresses the bytes that are for this watch alone.
+func (s *Stream) settle() error {
+	p := s.plain
+	s.plain = nil // a watch may be idle for long
+	switch {
+	case len(p) == 0:
+		return s.body.out.err
+	case len(p) > storedBytes:
+		return s.body.add(deflate(p))
+	}
+	return s.body.stored(p)
+}
+
+// Events finds the compressed form of watch events by their bytes, for the responses of
+// compressed watches. The encoder of an event keeps it here ([Events.Keep]).
+type Events struct {
+	// on: there was a watch that is compressed.
+	on atomic.Bool
+	of sync.Map // of *Event, by the hash of its bytes
+}
+
+// Event is the bytes of one watch event that several watches are sent, and their
+// compressed form once somebody has needed it.
+type Event struct {
+	all   *Events
+	plain []byte
+	// add counts the bytes of the compressed form, and discounts them.
+	add func(int64)
+
+	mu struct {
+		sync.Mutex
+		deflated *deflated // nil until it is needed
+		dropped  bool
+	}
+}
+
+// Keep keeps the bytes of an event until Drop. add is called, with no lock held, with the
+// difference when the event takes more or less memory. Keep returns nil as long as no watch
+// is compressed.
+func (e *Events) Keep(plain []byte, add func(int64)) *Event {
+	if !e.on.Load() || len(plain) == 0 {
+		return nil
+	}
+	event := &Event{all: e, plain: plain, add: add}
+	e.of.Store(maphash.Bytes(seed, plain), event)
+	return event
+}
+
+// Drop forgets the event. It does nothing on nil.
+func (e *Event) Drop() {
+	if e == nil {
+		return
+	}
+	e.all.of.CompareAndDelete(maphash.Bytes(seed, e.plain), e)
+	e.mu.Lock()
+	e.mu.dropped = true
+	size := e.mu.deflated.size()
+	e.mu.Unlock()
+	e.add(-size)
+}
+
+// find returns the event that has these bytes; nil if there is none.
+func (e *Events) find(p []byte) *Event {
+	found, ok := e.of.Load(maphash.Bytes(seed, p))
+	if !ok || !bytes.Equal(found.(*Event).plain, p) {
+		return nil
+	}
+	return found.(*Event)
+}
+
+// compressed returns the event, compressed: once for all who ask.
+func (e *Event) compressed() *deflated {
+	e.mu.Lock()
+	made := e.mu.deflated == nil
+	if made {
+		e.mu.deflated = deflate(e.plain)
+	}
+	d, counts := e.mu.deflated, made && !e.mu.dropped
+	e.mu.Unlock()
+	if counts {
+		e.add(d.size())
+	}
+	return d
+}
