@@ -170,9 +170,11 @@ type Config struct {
 
 	// encodingFollows: EncodingBytes was not set, and follows the memory of the objects.
 	encodingFollows bool
-	// shadow is the share of requests that the cache is compared for, in the shadow of the
-	// shipped cacher; 0: the cache serves.
-	shadow float64
+	// shadowFraction is the fraction of requests compared with another storage, which then
+	// serves (InShadow). 0 means that the cache serves.
+	shadowFraction float64
+	// encrypts is true if values may become unreadable in storage while the cache has them.
+	encrypts bool
 	// initialTimeout is initialEventsTimeout, and initialBytes WindowBytes, except in
 	// tests.
 	initialTimeout time.Duration
@@ -197,12 +199,19 @@ type CustomList = listcache.CustomList
 func (c Config) withDefaults() Config {
 	c.EventsHistoryWindow = cmp.Or(c.EventsHistoryWindow, DefaultEventsHistoryWindow)
 	c.encodingFollows = c.encodingFollows || c.EncodingBytes == 0
-	for _, t := range tunings {
-		if t.get(&c) == 0 {
-			t.set(&c, t.fallback)
-		}
-	}
-	c.initialTimeout, c.initialBytes = cmp.Or(c.initialTimeout, initialEventsTimeout), cmp.Or(c.initialBytes, c.WindowBytes)
+	c.WindowBytes = cmp.Or(c.WindowBytes, DefaultWindowBytes)
+	c.EncodingBytes = cmp.Or(c.EncodingBytes, DefaultEncodingBytes)
+	c.FreshnessTimeout = cmp.Or(c.FreshnessTimeout, DefaultFreshnessTimeout)
+	c.StorageTimeout = cmp.Or(c.StorageTimeout, DefaultStorageTimeout)
+	c.MaxFallbackLists = cmp.Or(c.MaxFallbackLists, DefaultMaxFallbackLists)
+	c.ConsistencyCheckInterval = cmp.Or(c.ConsistencyCheckInterval, DefaultConsistencyCheckInterval)
+	c.AdaptiveIndexes = cmp.Or(c.AdaptiveIndexes, DefaultAdaptiveIndexes)
+	c.AdaptivePercent = cmp.Or(c.AdaptivePercent, DefaultAdaptivePercent)
+	c.DispatchBudget = cmp.Or(c.DispatchBudget, DefaultDispatchBudget)
+	c.BookmarkInterval = cmp.Or(c.BookmarkInterval, DefaultBookmarkInterval)
+	c.WatchBuffer = cmp.Or(c.WatchBuffer, DefaultWatchBuffer)
+	c.initialTimeout = cmp.Or(c.initialTimeout, initialEventsTimeout)
+	c.initialBytes = cmp.Or(c.initialBytes, c.WindowBytes)
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}
@@ -256,20 +265,49 @@ func (c Config) Validate() error {
 
 // validateTuning checks the fields that don't depend on the resource.
 func (c Config) validateTuning(p *problems) {
-	for _, t := range tunings {
-		if value := t.get(&c); t.refuses(value) != "" {
-			p.field(t.name, t.text(value), t.refuses(value))
-		}
-	}
+	checkRange(p, "EventsHistoryWindow", c.EventsHistoryWindow, 0, maxDuration, false)
+	checkRange(p, "WindowBytes", c.WindowBytes, 0, maxBytes, false)
+	checkRange(p, "EncodingBytes", c.EncodingBytes, 0, maxBytes, true)
+	checkRange(p, "FreshnessTimeout", c.FreshnessTimeout, time.Millisecond, maxDuration, false)
+	checkRange(p, "StorageTimeout", c.StorageTimeout, time.Second, maxDuration, false)
+	checkRange(p, "MaxFallbackLists", c.MaxFallbackLists, 0, 10_000, true)
+	checkRange(p, "ConsistencyCheckInterval", c.ConsistencyCheckInterval, time.Second, maxDuration, true)
+	checkRange(p, "IdleTimeout", c.IdleTimeout, time.Second, maxDuration, false)
+	checkRange(p, "AdaptiveIndexes", c.AdaptiveIndexes, 0, 100, true)
+	checkRange(p, "AdaptivePercent", c.AdaptivePercent, 0, 100, false)
+	checkRange(p, "DispatchBudget", c.DispatchBudget, 0, time.Second, true)
+	checkRange(p, "BookmarkInterval", c.BookmarkInterval, time.Millisecond, maxDuration, false)
+	checkRange(p, "WatchBuffer", c.WatchBuffer, 0, 1<<16, false)
 	seen := map[string]bool{}
 	for _, label := range c.LabelIndexes {
 		if msgs := validation.IsQualifiedName(label); len(msgs) > 0 {
 			p.field("LabelIndexes", fmt.Sprintf("%q", label), strings.Join(msgs, "; "))
 		}
 		if seen[label] {
-			p.field("LabelIndexes", fmt.Sprintf("%q", label), "the label is there already")
+			p.field("LabelIndexes", fmt.Sprintf("%q", label), "duplicate label")
 		}
 		seen[label] = true
+	}
+}
+
+const (
+	// maxDuration and maxBytes exceed every useful value, and their sums and multiples
+	// don't overflow.
+	maxDuration = 365 * 24 * time.Hour
+	maxBytes    = 1 << 40
+)
+
+// checkRange adds a field whose value is above most, positive and below least, or
+// negative, unless a negative value removes the bound that the field sets. A small
+// positive duration is most likely a number without a unit.
+func checkRange[T int | int64 | time.Duration](p *problems, name string, value, least, most T, negative bool) {
+	switch {
+	case value < 0 && !negative:
+		p.field(name, value, "it must not be negative")
+	case value > 0 && value < least:
+		p.field(name, value, fmt.Sprintf("it must be at least %v", least))
+	case value > most:
+		p.field(name, value, fmt.Sprintf("it must be at most %v", most))
 	}
 }
 

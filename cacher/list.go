@@ -23,12 +23,7 @@ import (
 
 // GetList implements storage.Interface. Everything below the top level of the
 // items is shared with the cache.
-func (c *Cacher) GetList(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
-	e := c.lifecycle.acquire(ctx)
-	if e == nil {
-		return ctx.Err()
-	}
-	defer c.lifecycle.release()
+func (e *engine) GetList(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
 	err := e.list(ctx, key, opts, into)
 	if err == nil {
 		e.config.Lists.NoteRead(ctx, into)
@@ -108,7 +103,7 @@ type storedList struct {
 // answerList answers a LIST, and returns by which decision it did.
 func (e *engine) answerList(ctx context.Context, o *readOptions, l storedList, seen *observation) (metrics.Decision, error) {
 	fromStorage := func(ctx context.Context) error { return e.config.Storage.GetList(ctx, l.key, l.opts, l.into) }
-	d, why := e.route(ctx, o)
+	d, why := e.route(o)
 	if !d.served() {
 		return e.elsewhere(ctx, o, d, why, fromStorage)
 	}
