@@ -24,10 +24,10 @@ import (
 // storage it makes is a Cacher over a raw storage. Feature gates are read when
 // it is called.
 //
-// Two requests that declare the same thing, as those of a server do that makes
-// a store for each version it serves, get one cache over one raw storage. Values that
-// can't be compared are different: a closure that captures something, and the codec of
-// objects without a Go type. Two versions of a custom resource have a cache each.
+// Two requests that declare the same thing get one cache over one raw storage, e.g. those
+// of a server with a store for each version that it serves and one codec. A codec or a
+// function equals only itself: stores with codecs of their own, as those of a storage
+// factory or of two versions of a custom resource, get a cache each.
 //
 // The returned destroy function stops the cache and then the storage under it,
 // unless others use them; it may be called more than once, as a registry does

@@ -19,7 +19,7 @@
 //
 // With Install, a server gets:
 //   - One etcd client per set of etcd servers for all caches, and one cache for all
-//     served versions of a resource, however often its storage is constructed.
+//     stores of a resource with the same codec, e.g. one for each served version.
 //   - The flags --watch-cache=false and --watch-cache-sizes=resource.group#0 as
 //     before: such resources are served straight from etcd.
 //   - The metrics of package metrics in the registry that /metrics shows, and

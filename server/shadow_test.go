@@ -128,7 +128,7 @@ func TestShadowStandsBack(t *testing.T) {
 	require.NoError(t, s.Create(t.Context(), poddata.Prefix+"a/one", poddata.Pod("a/one"), &example.Pod{}, 0))
 	event := <-w.ResultChan()
 	require.Equal(t, watch.Added, event.Type)
-	require.Equal(t, "one", event.Object.(*example.Pod).Name)
+	require.Equal(t, "one", event.Object.(runtime.CacheableObject).GetObject().(*example.Pod).Name)
 	destroy()
 	_, open := <-w.ResultChan()
 	require.False(t, open)
