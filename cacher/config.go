@@ -46,25 +46,25 @@ const (
 	// DefaultConsistencyCheckInterval is etcd's usual compaction interval.
 	DefaultConsistencyCheckInterval = 5 * time.Minute
 
-	// initialEventsTimeout is longer than any client waits that means to go on.
+	// initialEventsTimeout exceeds the timeouts of clients that intend to continue.
 	initialEventsTimeout = time.Minute
 )
 
 // Config configures a Cacher. The fields down to Clock have the names and meanings of
-// those in k8s.io/apiserver's cacher.Config; the later ones have zero values that work.
+// those in k8s.io/apiserver's cacher.Config; the zero values of the later ones work.
 // Durations are at most 8760 h, timeouts at least 1 ms, and sizes at most 1 TiB.
 type Config struct {
-	// Storage is the wrapped storage. The event types of its watches must be true (ADDED
-	// for a key that was not there, and so on): the cache takes a contradiction for
-	// missed events and lists again. Storage must not have another size estimator
-	// enabled. Package storage/capability has the optional methods of Storage.
+	// Storage is the wrapped storage. The event types of its watches must be correct
+	// (e.g. ADDED only for a new key): the cache treats a contradiction as missed events
+	// and relists. Storage must not have another size estimator enabled. Package
+	// storage/capability has the optional methods of Storage.
 	Storage storage.Interface
 	// Versioner reads and sets resourceVersions.
 	Versioner storage.Versioner
 	// GroupResource names the resource in logs, metrics and errors.
 	GroupResource schema.GroupResource
-	// EventsHistoryWindow is for how long events are kept for watchers that
-	// resume, as far as WindowBytes allows. 0: 75 s.
+	// EventsHistoryWindow is the minimum age of events kept for resuming watches,
+	// subject to WindowBytes. 0: 75 s.
 	EventsHistoryWindow time.Duration
 	// ResourcePrefix is the key prefix of the resource's objects, "/devices"
 	// or "/devices/".
@@ -72,8 +72,8 @@ type Config struct {
 	// KeyFunc returns an object's storage key, ResourcePrefix included.
 	// An object with another key is reported in Status and not served.
 	KeyFunc func(runtime.Object) (string, error)
-	// GetAttrsFunc returns an object's labels and its selectable fields. Both are
-	// shared from then on and must not be written.
+	// GetAttrsFunc returns an object's labels and its selectable fields. The cache
+	// shares both with others: they must not be written.
 	GetAttrsFunc func(runtime.Object) (labels.Set, fields.Set, error)
 	// IndexerFuncs are trigger functions by field name. A watcher whose field selector
 	// requires one value of the field is looked up by the function's value.
@@ -89,105 +89,114 @@ type Config struct {
 	// Clock is the source of time. nil: the real clock.
 	Clock clock.WithTicker
 
-	// LabelIndexes are label keys to keep an index for.
+	// LabelIndexes are label keys to index.
 	LabelIndexes []string
-	// AdaptiveIndexes is how many indexes the cache builds itself, of labels and selectable
-	// fields that LISTs pin to a value again and again while no index serves them, and
-	// drops when they no longer save more than they cost. 0: 8; negative: none.
+	// AdaptiveIndexes is the number of indexes that the cache may build itself, for
+	// labels and selectable fields that LISTs repeatedly require one value of. The cache
+	// drops an index that costs more than it saves. 0: 8; negative: none.
 	AdaptiveIndexes int
-	// AdaptivePercent is how many percent of the memory of the objects
-	// (Status.ObjectBytes) these indexes may take together. 0: 2.
+	// AdaptivePercent is the memory limit of these indexes together, in percent of the
+	// memory of the objects (Status.ObjectBytes). 0: 2.
 	AdaptivePercent int
-	// WatchProgress reports whether Storage answers RequestWatchProgress reliably at
-	// this time; consistent reads and streamed lists are served from the cache only
-	// then. nil: Storage is asked if it is a capability.ProgressReporter; the
-	// process-wide checker of etcd's features, if it is k8s.io/apiserver's storage for
-	// etcd; any other storage reports none.
+	// WatchProgress reports whether Storage currently answers RequestWatchProgress
+	// reliably; only then the cache serves consistent reads and streamed lists. nil
+	// means Storage's own answer if it is a capability.ProgressReporter, the
+	// process-wide checker of etcd's features if it is k8s.io/apiserver's storage for
+	// etcd, and false for any other storage.
 	WatchProgress func() bool
-	// WindowBytes bounds the memory that the window of events takes beyond the current
-	// state, in bytes: decoded objects, estimated on the high side. Events that were not
-	// dispatched yet stay up to twice as much, or 16 MiB if that is more; watchers that
-	// miss events get a 410. The bytes also bound the snapshots of watchers that receive
-	// their initial events: above it, the watches with the largest ones end with 410.
-	// 0: 128 MiB.
+	// WindowBytes is the memory limit of the window of events beyond the current
+	// state, in bytes: decoded objects, overestimated. Undispatched events stay up to
+	// twice as much, or 16 MiB if that is more; watchers that miss events get a 410.
+	// WindowBytes also bounds the snapshots of watchers that receive their initial
+	// events: above it, the watches with the largest ones end with 410. 0: 128 MiB.
 	WindowBytes int64
-	// DispatchBudget is for how long, in every second, dispatch may wait for
-	// watchers with full channels in all before it parks them. At most 1 s. 0: 5 ms;
-	// negative: it never waits.
+	// DispatchBudget is the time per second the dispatcher may spend waiting for slow
+	// watchers, in total, before parking them. At most 1 s. 0: 5 ms; negative: it never
+	// waits.
 	DispatchBudget time.Duration
 	// BookmarkInterval is the time between two bookmarks of a watcher that
-	// asked for bookmarks. 0: 60 s.
+	// requested bookmarks. 0: 60 s.
 	BookmarkInterval time.Duration
-	// FreshnessTimeout is how long a read waits for the cache to learn of and reach the
+	// FreshnessTimeout is how long a read waits for the cache to reach the
 	// resourceVersion that it needs. A GET waits a sixth of it, and is then answered by
 	// Storage. A consistent LIST waits up to five times as long while the cache advances.
 	// 0: 3 s.
 	FreshnessTimeout time.Duration
-	// StorageTimeout is for how long Storage may leave requests unanswered before it
-	// counts as lost, which is logged. Reads that go to Storage end then (504), and so do
-	// later ones until Storage is back. At least 1 s. 0: 10 s.
+	// StorageTimeout is how long Storage may leave requests unanswered before the cache
+	// treats it as lost, and logs that. Reads that go to Storage then end (504), and so
+	// do later ones until Storage is back. At least 1 s. 0: 10 s.
 	StorageTimeout time.Duration
-	// MaxFallbackLists is how many consistent LISTs go to Storage when the cache does
-	// not become fresh in time, or is known to be wrong: that many at a time,
-	// and that many in any FreshnessTimeout. The others get a 429 with Retry-After.
-	// All GETs go to Storage. At most 10,000. 0: 10; negative: none.
+	// MaxFallbackLists is the number of consistent LISTs that go to Storage if the cache
+	// does not become fresh in time or is known to be wrong: at a time, and in any
+	// FreshnessTimeout. The others get a 429 with Retry-After. All GETs go to Storage.
+	// At most 10,000. 0: 10; negative: none.
 	MaxFallbackLists int
 	// ConsistentGetFromStorage makes GET without a resourceVersion go to
 	// Storage instead of the cache.
 	ConsistentGetFromStorage bool
-	// WatchBuffer is the number of events that a watcher's channel has room for before
-	// the watcher counts as slow: at most 65,536. 0: 16.
+	// WatchBuffer is the capacity of a watcher's channel, in events. A watcher with a
+	// full channel is slow. At most 65,536. 0: 16.
 	WatchBuffer int
-	// EncodingBytes bounds the serializations that are kept to be shared by watchers, and
-	// by lists where Lists is set, in bytes. With Lists, a quarter of it is for live events,
-	// the rest for initial events and lists. 0: 32 MiB, or 15 % of the memory of the
-	// objects (Status.ObjectBytes) if that is more, up to 1 GiB; negative: none are kept.
+	// EncodingBytes is the memory limit of the serializations that watchers share, and
+	// lists too where Lists is set, in bytes. With Lists, a quarter of it is for live
+	// events, the rest for initial events and lists. 0: 32 MiB, or 15 % of the memory of
+	// the objects (Status.ObjectBytes) if that is more, up to 1 GiB; negative: none are
+	// kept.
 	EncodingBytes int64
 	// ConsistencyCheckInterval is the time between two comparisons of the cache with
-	// Storage, which reads all keys there; up to half as long again at random. If they
-	// differ, the cache lists Storage again, and until then consistent reads and those of
-	// exact resourceVersions go to Storage. At least 1 s. 0: 5 min; negative: none.
+	// Storage, which read all keys there; up to half as long again at random. If they
+	// differ, the cache relists, and until then consistent reads and those of exact
+	// resourceVersions go to Storage. At least 1 s. 0: 5 min; negative: none.
 	ConsistencyCheckInterval time.Duration
 	// LazyStart makes the first GET, LIST or WATCH, or Wait, start the cache. Until then
-	// there is no goroutine, no state, no watch of Storage. GETs, and LISTs with a limit
-	// and no selector, are served from Storage while the state is read; the others wait
-	// for it, up to FreshnessTimeout.
+	// the cache has no goroutine, no state and no watch of Storage. While it reads the
+	// state, Storage answers GETs, and LISTs with a limit and no selector; the other
+	// requests wait, up to FreshnessTimeout.
 	LazyStart bool
-	// IdleTimeout puts the cache to sleep when it was not used for that long, up to twice
-	// as long: it then is as before a lazy start. An open watch is a use, a write is not.
+	// IdleTimeout is the time without use after which the cache sleeps, up to twice as
+	// long: it then is as before a lazy start. An open watch is a use, a write is not.
 	// A client that resumes from before the sleep gets a 410. At least 1 s. 0: never.
 	IdleTimeout time.Duration
-	// DisableSizeEstimation leaves Storage's size estimator off, which gets the cache's
-	// keys so that Stats knows the average size of objects.
+	// DisableSizeEstimation disables Storage's size estimator, by which Stats reports
+	// the average size of objects. The estimator gets the cache's keys.
 	DisableSizeEstimation bool
-	// Lists lets the requests to a server share the serializations of lists and of initial
-	// events; server.Install sets it. nil: they are encoded for each request.
+	// Lists lets the requests to a server share the serializations of lists and of
+	// initial events. server.Install sets it. nil: each request encodes them for itself.
 	Lists Encoder
-	// Metrics is where the cache counts. nil: nowhere.
+	// Metrics are the counters of the cache. nil: none.
 	Metrics *metrics.Metrics
 
-	// encodingFollows: EncodingBytes was not set, and follows the memory of the objects.
+	// encodingFollows is true if EncodingBytes was not set. The limit then follows the
+	// memory of the objects.
 	encodingFollows bool
-	// shadow is the share of requests that the cache is compared for, in the shadow of the
-	// shipped cacher; 0: the cache serves.
-	shadow float64
-	// initialTimeout is initialEventsTimeout, and initialBytes WindowBytes, except in
+	// shadowFraction is the fraction of requests compared with another storage, which
+	// then serves (InShadow). 0 means that the cache serves.
+	shadowFraction float64
+	// encrypts is true if values may become unreadable in storage while the cache has them.
+	encrypts bool
+	// initialTimeout is initialEventsTimeout, and initialBytes is WindowBytes, except in
 	// tests.
 	initialTimeout time.Duration
 	initialBytes   int64
 }
 
-// withDefaults returns the configuration with every zero that has a default
-// replaced by it.
+// withDefaults returns the configuration with defaults in place of zeros.
 func (c Config) withDefaults() Config {
 	c.EventsHistoryWindow = cmp.Or(c.EventsHistoryWindow, DefaultEventsHistoryWindow)
 	c.encodingFollows = c.encodingFollows || c.EncodingBytes == 0
-	for _, t := range tunings {
-		if t.get(&c) == 0 {
-			t.set(&c, t.fallback)
-		}
-	}
-	c.initialTimeout, c.initialBytes = cmp.Or(c.initialTimeout, initialEventsTimeout), cmp.Or(c.initialBytes, c.WindowBytes)
+	c.WindowBytes = cmp.Or(c.WindowBytes, DefaultWindowBytes)
+	c.EncodingBytes = cmp.Or(c.EncodingBytes, DefaultEncodingBytes)
+	c.FreshnessTimeout = cmp.Or(c.FreshnessTimeout, DefaultFreshnessTimeout)
+	c.StorageTimeout = cmp.Or(c.StorageTimeout, DefaultStorageTimeout)
+	c.MaxFallbackLists = cmp.Or(c.MaxFallbackLists, DefaultMaxFallbackLists)
+	c.ConsistencyCheckInterval = cmp.Or(c.ConsistencyCheckInterval, DefaultConsistencyCheckInterval)
+	c.AdaptiveIndexes = cmp.Or(c.AdaptiveIndexes, DefaultAdaptiveIndexes)
+	c.AdaptivePercent = cmp.Or(c.AdaptivePercent, DefaultAdaptivePercent)
+	c.DispatchBudget = cmp.Or(c.DispatchBudget, DefaultDispatchBudget)
+	c.BookmarkInterval = cmp.Or(c.BookmarkInterval, DefaultBookmarkInterval)
+	c.WatchBuffer = cmp.Or(c.WatchBuffer, DefaultWatchBuffer)
+	c.initialTimeout = cmp.Or(c.initialTimeout, initialEventsTimeout)
+	c.initialBytes = cmp.Or(c.initialBytes, c.WindowBytes)
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}
@@ -197,16 +206,15 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// problems collects the errors in a configuration or in options, in the order of the
-// checks.
+// problems are the errors in a configuration or in options, in the order of the checks.
 type problems []error
 
-// field adds a field of Config, its value and the values that it may have.
+// field adds an error about a field of Config. want says which values are valid.
 func (p *problems) field(name string, value any, want string) {
 	*p = append(*p, fmt.Errorf("cacher.Config.%s is %v: %s", name, value, want))
 }
 
-// required adds a field of Config if it is missing.
+// required adds an error about a missing field of Config.
 func (p *problems) required(name string, missing bool) {
 	if missing {
 		p.field(name, "nil", "it is required")
@@ -239,22 +247,51 @@ func (c Config) Validate() error {
 	return errors.Join(p...)
 }
 
-// validateTuning checks the fields that don't depend on the resource.
+// validateTuning validates the fields that don't depend on the resource.
 func (c Config) validateTuning(p *problems) {
-	for _, t := range tunings {
-		if value := t.get(&c); t.refuses(value) != "" {
-			p.field(t.name, t.text(value), t.refuses(value))
-		}
-	}
+	checkRange(p, "EventsHistoryWindow", c.EventsHistoryWindow, 0, maxDuration, false)
+	checkRange(p, "WindowBytes", c.WindowBytes, 0, maxBytes, false)
+	checkRange(p, "EncodingBytes", c.EncodingBytes, 0, maxBytes, true)
+	checkRange(p, "FreshnessTimeout", c.FreshnessTimeout, time.Millisecond, maxDuration, false)
+	checkRange(p, "StorageTimeout", c.StorageTimeout, time.Second, maxDuration, false)
+	checkRange(p, "MaxFallbackLists", c.MaxFallbackLists, 0, 10_000, true)
+	checkRange(p, "ConsistencyCheckInterval", c.ConsistencyCheckInterval, time.Second, maxDuration, true)
+	checkRange(p, "IdleTimeout", c.IdleTimeout, time.Second, maxDuration, false)
+	checkRange(p, "AdaptiveIndexes", c.AdaptiveIndexes, 0, 100, true)
+	checkRange(p, "AdaptivePercent", c.AdaptivePercent, 0, 100, false)
+	checkRange(p, "DispatchBudget", c.DispatchBudget, 0, time.Second, true)
+	checkRange(p, "BookmarkInterval", c.BookmarkInterval, time.Millisecond, maxDuration, false)
+	checkRange(p, "WatchBuffer", c.WatchBuffer, 0, 1<<16, false)
 	seen := map[string]bool{}
 	for _, label := range c.LabelIndexes {
 		if msgs := validation.IsQualifiedName(label); len(msgs) > 0 {
 			p.field("LabelIndexes", fmt.Sprintf("%q", label), strings.Join(msgs, "; "))
 		}
 		if seen[label] {
-			p.field("LabelIndexes", fmt.Sprintf("%q", label), "the label is there already")
+			p.field("LabelIndexes", fmt.Sprintf("%q", label), "duplicate label")
 		}
 		seen[label] = true
+	}
+}
+
+const (
+	// maxDuration and maxBytes exceed every useful value, and their sums and multiples
+	// don't overflow.
+	maxDuration = 365 * 24 * time.Hour
+	maxBytes    = 1 << 40
+)
+
+// checkRange adds a field whose value is above most, positive and below least, or
+// negative, unless a negative value removes the bound that the field sets. A small
+// positive duration is most likely a number without a unit.
+func checkRange[T int | int64 | time.Duration](p *problems, name string, value, least, most T, negative bool) {
+	switch {
+	case value < 0 && !negative:
+		p.field(name, value, "it must not be negative")
+	case value > 0 && value < least:
+		p.field(name, value, fmt.Sprintf("it must be at least %v", least))
+	case value > most:
+		p.field(name, value, fmt.Sprintf("it must be at most %v", most))
 	}
 }
 
@@ -281,12 +318,12 @@ func (c Config) validateIndexes(p *problems) {
 	}
 	for _, label := range c.LabelIndexes {
 		if _, taken := indexers[storage.LabelIndex(label)]; taken {
-			p.field("LabelIndexes", fmt.Sprintf("%q", label), "Indexers has an index of this name already")
+			p.field("LabelIndexes", fmt.Sprintf("%q", label), "Indexers already has an index of this name")
 		}
 	}
 }
 
-// isIndexName reports whether a selector can ask for an index of this name.
+// isIndexName reports whether a selector can use an index of this name.
 func isIndexName(name string) bool {
 	field, ofField := strings.CutPrefix(name, storage.FieldIndex(""))
 	label, ofLabel := strings.CutPrefix(name, storage.LabelIndex(""))
@@ -295,14 +332,14 @@ func isIndexName(name string) bool {
 
 // validateTypes makes one object and one list, and checks that they fit each other.
 func (c Config) validateTypes(p *problems) {
-	var of reflect.Type
+	var objectType reflect.Type
 	if c.NewFunc != nil {
 		object := c.NewFunc()
 		if v := reflect.ValueOf(object); v.Kind() != reflect.Pointer || v.IsNil() {
 			p.field("NewFunc", fmt.Sprintf("a function that returns the %T %v", object, object), "want a pointer to an empty object")
 			return
 		}
-		of = reflect.TypeOf(object).Elem()
+		objectType = reflect.TypeOf(object).Elem()
 		if c.Codec != nil {
 			if err := runtime.CheckCodec(c.Codec, object); err != nil {
 				*p = append(*p, fmt.Errorf("cacher.Config.Codec is %T: it does not encode and decode %T: %w", c.Codec, object, err))
@@ -321,7 +358,7 @@ func (c Config) validateTypes(p *problems) {
 	switch returns := fmt.Sprintf("a function that returns %T", list); {
 	case err != nil:
 		p.field("NewListFunc", returns, err.Error())
-	case of != nil && items.Type().Elem() != of:
-		p.field("NewListFunc", returns, fmt.Sprintf("its items are of type %v, NewFunc makes %v", items.Type().Elem(), of))
+	case objectType != nil && items.Type().Elem() != objectType:
+		p.field("NewListFunc", returns, fmt.Sprintf("its items are of type %v, NewFunc makes %v", items.Type().Elem(), objectType))
 	}
 }

@@ -253,17 +253,11 @@ var refused = map[string]struct {
 	"a function":            {[]cacher.Option{cacher.Configure(nil)}, []string{"Configure", "nil"}},
 	"a window":              {[]cacher.Option{windowBytes(-1)}, []string{"cacher.Config.WindowBytes is -1"}},
 	"a label":               {[]cacher.Option{labelIndexes("not a label")}, []string{`LabelIndexes is "not a label"`}},
-	"a label twice":         {[]cacher.Option{labelIndexes("app", "app")}, []string{`LabelIndexes is "app"`, "already"}},
+	"a label twice":         {[]cacher.Option{labelIndexes("app", "app")}, []string{`LabelIndexes is "app"`, "duplicate"}},
 	"no resource to set":    {[]cacher.Option{cacher.ForResource(schema.GroupResource{}, func(*cacher.Config) {})}, []string{"ForResource", "empty"}},
 	"nothing to set":        {[]cacher.Option{cacher.ForResource(widgets, nil)}, []string{`ForResource("widgets.example.com")`, "nil"}},
 	"a window of one":       {[]cacher.Option{cacher.ForResource(widgets, func(c *cacher.Config) { c.WindowBytes = -1 })}, []string{`ForResource("widgets.example.com")`, "WindowBytes is -1"}},
 	"one that is not there": {[]cacher.Option{cacher.ForResource(widgets, func(*cacher.Config) {}), cacher.Except(widgets)}, []string{`ForResource("widgets.example.com")`, "uncached"}},
-	"no flags":              {[]cacher.Option{cacher.WithOptions(nil)}, []string{"WithOptions", "nil"}},
-	"flags twice":           {[]cacher.Option{cacher.WithOptions(cacher.NewOptions()), cacher.WithOptions(cacher.NewOptions())}, []string{"WithOptions", "twice"}},
-	"a flag and a function": {[]cacher.Option{cacher.WithOptions(cacher.NewOptions()), windowBytes(8)}, []string{"Config.WindowBytes", "--watch-cache-window-bytes"}},
-	"a flag":                {[]cacher.Option{cacher.WithOptions(&cacher.Options{Config: cacher.Config{WindowBytes: -1}})}, []string{"WithOptions", "WindowBytes is -1"}},
-	"no flag":               {[]cacher.Option{cacher.WithOptions(&cacher.Options{Config: cacher.Config{WatchBuffer: 7}})}, []string{"WithOptions", "no flag"}},
-	"an index of nothing":   {[]cacher.Option{cacher.Except(widgets), cacher.WithOptions(flags("--watch-cache-label-indexes=widgets.example.com#b"))}, []string{`ForResource("widgets.example.com")`, "uncached"}},
 	"only nothing":          {[]cacher.Option{cacher.Only()}, []string{"Only names no resource"}},
 	"except nothing":        {[]cacher.Option{cacher.Except()}, []string{"Except names no resource"}},
 	"an empty resource":     {[]cacher.Option{cacher.Only(schema.GroupResource{Group: "g"})}, []string{"Only", "empty"}},
@@ -289,7 +283,7 @@ func TestOptionsAreRefused(t *testing.T) {
 			if name != "an option" {
 				options = append([]cacher.Option{cacher.WithRawStorage(raw.open)}, options...)
 			}
-			_, _, _, err := cacher.CachedResources(options...)
+			_, err := cacher.Select(options...)
 			require.Error(t, err)
 			_, _, opening := askedFor(nil).of(cacher.Decorator(options...))
 			require.EqualError(t, opening, err.Error())
@@ -304,7 +298,7 @@ func TestOptionsAreRefused(t *testing.T) {
 
 // One error has everything that is wrong.
 func TestOptionsAreRefusedAtOnce(t *testing.T) {
-	_, _, _, err := cacher.CachedResources(windowBytes(-1), nil, cacher.Only(), cacher.WithRawStorage(nil), cacher.Configure(func(c *cacher.Config) { c.IdleTimeout = -1 }))
+	_, err := cacher.Select(windowBytes(-1), nil, cacher.Only(), cacher.WithRawStorage(nil), cacher.Configure(func(c *cacher.Config) { c.IdleTimeout = -1 }))
 	for _, word := range []string{"WindowBytes is -1", "Option 2 of 5", "Only names no", "WithRawStorage", "IdleTimeout is -1ns"} {
 		require.ErrorContains(t, err, word)
 	}
@@ -344,7 +338,7 @@ func TestForResource(t *testing.T) {
 // An error that all resources have is reported once, and not for each resource that has
 // settings of its own.
 func TestForResourceRepeatsNoError(t *testing.T) {
-	_, _, _, err := cacher.CachedResources(windowBytes(-1), cacher.ForResource(widgets, func(c *cacher.Config) { c.MaxFallbackLists = 3 }))
+	_, err := cacher.Select(windowBytes(-1), cacher.ForResource(widgets, func(c *cacher.Config) { c.MaxFallbackLists = 3 }))
 	require.EqualError(t, err, "cacher.Config.WindowBytes is -1: it must not be negative")
 }
 

@@ -35,17 +35,15 @@ const (
 	listPageSize = 5_000
 )
 
-// engine is a cache that is awake: the state, and the parts that fill it from
-// storage, serve reads from it and feed watchers from it. The parts have locks and
-// goroutines of their own; the engine has neither.
+// engine is a running cache: the state, and the parts that fill it from storage, serve
+// reads from it and feed watchers from it. The parts have locks and goroutines of their
+// own; the engine has neither.
 type engine struct {
+	wrapped
 	config  Config
 	indexes *match.Indexes
 	metrics *metrics.Resource
 	log     klog.Logger
-	// warmUntil is the time until which requests wait for the state of a cache that one
-	// of them has just woken up, instead of being refused; zero: they don't.
-	warmUntil time.Time
 
 	time      timeline.Timeline
 	state     *watchcache.State
@@ -89,7 +87,8 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &engine{
-		config: config, metrics: m, log: loggerOf(config.GroupResource), errors: errors, ctx: ctx, cancel: cancel,
+		wrapped: config.Storage,
+		config:  config, metrics: m, log: loggerOf(config.GroupResource), errors: errors, ctx: ctx, cancel: cancel,
 		encodings: config.encoder().NewStore(config.GroupResource),
 		time:      timeline.New(config.Clock), condition: newConditionHolder(limitsOf(&config)), compareNow: make(chan struct{}, 1),
 	}
@@ -140,6 +139,21 @@ func indexesOf(config *Config, failed func(index, key string, err error)) *match
 	}
 	return match.NewIndexes(indexed)
 }
+
+// Ready implements running.
+func (e *engine) Ready() bool { return e.condition.load().served() }
+
+// Wait implements running.
+func (e *engine) Wait(ctx context.Context) error {
+	_, err := e.condition.await(ctx, (*condition).served)
+	if ctx.Err() != nil && err != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// Done implements running.
+func (e *engine) Done() <-chan struct{} { return e.ctx.Done() }
 
 // start starts the goroutines of the engine. They end with e.ctx, and stop awaits them.
 func (e *engine) start() {

@@ -13,17 +13,6 @@ func (c *Config) BoundInitialEvents(timeout time.Duration, bytes int64) {
 	c.initialTimeout, c.initialBytes = timeout, bytes
 }
 
-// FlagFields returns the fields of Config by their flags.
-func FlagFields() map[string]string {
-	fields := map[string]string{labelIndexesFlag: "LabelIndexes", implementationFlag: "Options.Implementation", shippedFlag: "Options.Shipped", shadowFlag: "Options.Shadow"}
-	for _, t := range tunings {
-		if t.flag != "" {
-			fields[t.flag] = t.name
-		}
-	}
-	return fields
-}
-
 // RememberedErrors returns what a cache remembers of errors with these texts.
 func RememberedErrors(texts ...string) []status.Error {
 	var l errorLog

@@ -22,16 +22,7 @@ import (
 
 // Get implements storage.Interface. Without a resourceVersion, into is the caller's own;
 // with one, everything below its top level is shared with the cache.
-func (c *Cacher) Get(ctx context.Context, key string, opts storage.GetOptions, into runtime.Object) error {
-	e := c.lifecycle.acquire(ctx)
-	if e == nil {
-		return ctx.Err()
-	}
-	defer c.lifecycle.release()
-	return e.get(ctx, key, opts, into)
-}
-
-func (e *engine) get(ctx context.Context, key string, opts storage.GetOptions, into runtime.Object) error {
+func (e *engine) Get(ctx context.Context, key string, opts storage.GetOptions, into runtime.Object) error {
 	prepared, err := storage.PrepareKey(e.config.ResourcePrefix, key, false)
 	if err != nil {
 		return err
@@ -60,7 +51,7 @@ func (e *engine) get(ctx context.Context, key string, opts storage.GetOptions, i
 
 // answerGet answers a GET, and returns by which decision it did.
 func (e *engine) answerGet(ctx context.Context, o *readOptions, key string, get storedGet, target reflect.Value, seen *observation) (metrics.Decision, error) {
-	d, why := e.route(ctx, o)
+	d, why := e.route(o)
 	if !d.served() {
 		e.observe(seen)
 		return e.getElsewhere(ctx, o, d, why, get)

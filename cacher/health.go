@@ -198,15 +198,6 @@ func (c *condition) retryAfter(now time.Duration) int {
 // refusal returns the error for a request that is turned away now.
 func (e *engine) refusal() error { return e.condition.load().refusal(e.time.Now()) }
 
-// warm waits for the state of a cache that a request just woke up, and reports whether there
-// is one now.
-func (e *engine) warm(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, e.warmUntil.Sub(e.config.Clock.Now()))
-	defer cancel()
-	_, err := e.condition.await(ctx, (*condition).served)
-	return err == nil
-}
-
 // awaitVerified waits until the state is verified, for at most timeout. relisted reports
 // whether a list has replaced the state meanwhile.
 func (h *conditionHolder) awaitVerified(ctx context.Context, timeout time.Duration) (relisted bool, err error) {

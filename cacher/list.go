@@ -23,12 +23,7 @@ import (
 
 // GetList implements storage.Interface. Everything below the top level of the
 // items is shared with the cache.
-func (c *Cacher) GetList(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
-	e := c.lifecycle.acquire(ctx)
-	if e == nil {
-		return ctx.Err()
-	}
-	defer c.lifecycle.release()
+func (e *engine) GetList(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
 	return e.list(ctx, key, opts, into)
 }
 
@@ -110,7 +105,7 @@ func (e *engine) answerList(ctx context.Context, o *readOptions, l storedList, s
 		}
 		return err
 	}
-	d, why := e.route(ctx, o)
+	d, why := e.route(o)
 	if !d.served() {
 		return e.elsewhere(ctx, o, d, why, fromStorage)
 	}

@@ -165,13 +165,6 @@ func (e *engine) logIndex(change match.Adapted) {
 	}
 }
 
-// slept is called when an idle cache has ended its engine.
-func (c *Cacher) slept() {
-	c.metrics.FellAsleep()
-	loggerOf(c.config.GroupResource).V(lifecycleLevel).Info("The watch cache fell asleep: no request has used it. The next one wakes it",
-		"idleTimeout", c.config.IdleTimeout.String())
-}
-
 // clientText is how much of a text from a client, such as its user agent, a line has.
 const clientText = 256
 

@@ -17,18 +17,19 @@ import (
 )
 
 // Option changes the caches that a Decorator makes. One error names all invalid
-// options: server.Install returns it at once, a Decorator when it is asked for a storage.
+// options: server.Install returns it at once, a Decorator with the first storage.
 type Option func(*options)
 
 // options are the collected Options of a Decorator, and the errors in them.
 type options struct {
-	rawStorage RawStorageFunc // nil: none was given
+	rawStorage RawStorageFunc // nil means etcd
 	configure  []func(*Config)
 	resources  []resourceSettings
-	flags      Options // those of WithOptions, if flagged
-	flagged    bool
 	only       [][]schema.GroupResource
 	except     []schema.GroupResource
+	leftOut    []func(schema.GroupResource) error
+	named      []schema.GroupResource // by LeaveOut
+	shadow     inShadow               // of InShadow
 	problems   problems
 }
 
@@ -119,29 +120,65 @@ func checkResources(p *problems, option string, resources []schema.GroupResource
 	}
 }
 
-// CachedResources is for server.Install. It returns which resources options select for
-// this cache, all resources that they name, and whether the shipped cacher answers the
-// requests (Options.Shadow). The error names every invalid option.
-func CachedResources(opts ...Option) (cached func(schema.GroupResource) bool, named []schema.GroupResource, inShadow bool, err error) {
+// Group is one option for all that collect returns when a Decorator or server.Install
+// is called. An error of collect is reported like that of an invalid option.
+func Group(collect func() ([]Option, error)) Option {
+	return func(o *options) {
+		all, err := collect()
+		if err != nil {
+			o.problems = append(o.problems, err)
+		}
+		for _, option := range all {
+			option(o)
+		}
+	}
+}
+
+// LeaveOut leaves each resource for which reason returns an error to another cache:
+// server.Install leaves them as they were, and a Decorator returns the error. named are
+// the resources that an operator has named.
+func LeaveOut(named []schema.GroupResource, reason func(schema.GroupResource) error) Option {
+	return func(o *options) {
+		o.named = append(o.named, named...)
+		o.leftOut = append(o.leftOut, reason)
+	}
+}
+
+// Selection is what options select. It is for server.Install.
+type Selection struct {
+	// Cached reports whether a resource has a cache.
+	Cached func(schema.GroupResource) bool
+	// Named are all resources that the options name.
+	Named []schema.GroupResource
+	// InShadow, RawStorage and LeaveOut report whether the options of these names are
+	// present.
+	InShadow, RawStorage, LeaveOut bool
+}
+
+// Select returns what options select. The error names every invalid option.
+func Select(opts ...Option) (Selection, error) {
 	o := optionsOf(opts)
-	named = slices.Concat(append(slices.Clone(o.only), o.except)...)
+	named := slices.Concat(append(slices.Clone(o.only), o.except)...)
 	for _, r := range o.resources {
 		named = append(named, r.resource)
 	}
-	for _, name := range o.flags.Shipped {
-		named = append(named, schema.ParseGroupResource(name))
-	}
-	if o.rawStorage != nil && (len(o.flags.Shipped) > 0 || o.flags.Implementation == ImplementationShipped) {
-		o.problems.option("WithRawStorage", "opens the storage of this server, and the shipped cacher reads etcd only: --%s and --%s can't be used", implementationFlag, shippedFlag)
-	}
-	return func(resource schema.GroupResource) bool {
-		return o.includes(resource) && !o.shipped(resource)
-	}, named, o.flags.Shadow > 0, errors.Join(o.problems...)
+	return Selection{
+		Cached:     func(gr schema.GroupResource) bool { return o.includes(gr) && o.otherCache(gr) == nil },
+		Named:      append(named, o.named...),
+		InShadow:   o.shadow.open != nil,
+		RawStorage: o.rawStorage != nil,
+		LeaveOut:   len(o.leftOut) > 0,
+	}, errors.Join(o.problems...)
 }
 
-// shipped reports whether a resource is on the cacher of k8s.io/apiserver.
-func (o *options) shipped(resource schema.GroupResource) bool {
-	return o.flags.Implementation == ImplementationShipped || slices.Contains(o.flags.Shipped, resource.String())
+// otherCache returns why a resource is left to another cache, nil if it is not.
+func (o *options) otherCache(gr schema.GroupResource) error {
+	for _, reason := range o.leftOut {
+		if err := reason(gr); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // includes reports whether a resource is cached.
@@ -164,8 +201,6 @@ func optionsOf(opts []Option) *options {
 		}
 		option(o)
 	}
-	indexes, _ := o.flags.indexes()
-	o.resources = append(o.resources, indexes...)
 	o.checkSettings()
 	return o
 }
@@ -176,23 +211,18 @@ func (o *options) checkSettings() {
 	for _, set := range o.configure {
 		set(&all)
 	}
-	for _, t := range tunings {
-		if o.flagged && t.flag != "" && t.get(&all) != 0 {
-			o.problems.option("Configure", "sets Config.%s, and cacher.WithOptions has the flag --%s for it: set the field in cacher.Options before AddFlags, as the flag's default", t.name, t.flag)
-		}
-	}
 	all.withDefaults().validateTuning(&o.problems)
 	for _, r := range o.resources {
 		name := fmt.Sprintf("ForResource(%q)", r.resource)
 		if !o.includes(r.resource) {
-			o.problems.option(name, "is given settings for a cache, but cacher.Only or cacher.Except leave the resource uncached")
+			o.problems.option(name, "sets fields of a cache, but cacher.Only or cacher.Except leave the resource uncached")
 		}
 		one := Config{GroupResource: r.resource}
 		r.set(&one)
 		var wrong problems
 		one.withDefaults().validateTuning(&wrong)
 		for _, problem := range wrong {
-			o.problems.option(name, "is given what does not fit: %w", problem)
+			o.problems.option(name, "is invalid: %w", problem)
 		}
 	}
 }
@@ -203,7 +233,6 @@ func (o *options) apply(config *Config) {
 	for _, set := range o.configure {
 		set(config)
 	}
-	o.flags.apply(config)
 	for _, r := range o.resources {
 		if r.resource == config.GroupResource {
 			r.set(config)

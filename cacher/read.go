@@ -42,11 +42,8 @@ func (e *engine) decide(o *readOptions) decision {
 
 // route decides how a GET or LIST is answered. If the cache fails to serve it, reroute
 // decides again. why is the error for the client if neither the cache nor storage answers.
-func (e *engine) route(ctx context.Context, o *readOptions) (d decision, why error) {
+func (e *engine) route(o *readOptions) (d decision, why error) {
 	d = e.decide(o)
-	if d.kind == readRefuse && o.list && e.warm(ctx) {
-		d = e.decide(o)
-	}
 	switch {
 	case d.kind == readRefuse && o.list && e.condition.load().phase == blocked:
 		// An object can't be listed; this LIST may be of others.

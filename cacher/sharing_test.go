@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -18,15 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/runtime/serializer/versioning"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/apis/example"
-	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/server/egressselector"
 	"k8s.io/apiserver/pkg/storage"
-	shipped "k8s.io/apiserver/pkg/storage/cacher"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/apiserver/pkg/storage/value"
@@ -34,7 +30,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-watchcache/watchcache/cacher"
-	"github.com/kube-watchcache/watchcache/internal/keptlists"
 	"github.com/kube-watchcache/watchcache/internal/memstore"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
@@ -51,11 +46,14 @@ type asked struct {
 	indexers  *cache.Indexers
 }
 
-// askedFor asks for pods, with functions and a codec that are made for each call,
-// as those of a registry are.
+// podCodec is that of all stores of a server.
+var podCodec = poddata.Codec()
+
+// askedFor asks for pods, with functions that are made for each call, as those of a
+// registry are.
 func askedFor(change func(*asked)) asked {
 	a := asked{
-		config:    storagebackend.NewDefaultConfig("/registry", poddata.Codec()).ForResource(poddata.Resource),
+		config:    storagebackend.NewDefaultConfig("/registry", podCodec).ForResource(poddata.Resource),
 		prefix:    poddata.Prefix,
 		keyOf:     func(o runtime.Object) (string, error) { return poddata.Key(o) },
 		newObject: poddata.New, newList: poddata.NewList,
@@ -194,7 +192,14 @@ func TestDecoratorTellsApart(t *testing.T) {
 		with[suffix] = keys(suffix)
 	}
 	tests["keys that are the same"], tests["keys that differ"] = sharing{with[""], with[""], true}, sharing{with[""], with["-x"], false}
-	for _, more := range []map[string]sharing{closures(), codecs(t), unstructuredObjects()} {
+	// One that needs more of an object equals only itself.
+	needy := func() func(*asked) {
+		f := func(o runtime.Object) (string, error) { return o.(*example.Pod).Labels["key"][1:], nil }
+		return func(a *asked) { a.keyOf = f }
+	}
+	same := needy()
+	tests["a needy key function"], tests["needy key functions"] = sharing{same, same, true}, sharing{same, needy(), false}
+	for _, more := range []map[string]sharing{closures(), codecs(), unstructuredObjects()} {
 		maps.Copy(tests, more)
 	}
 	for name, test := range tests {
@@ -246,36 +251,24 @@ func closures() map[string]sharing {
 	return tests
 }
 
-// codecs of one identifier that make other objects of the same bytes are told apart: an
-// identifier says only how objects are written.
-func codecs(t *testing.T) map[string]sharing {
-	defaulting := poddata.Scheme()
-	defaulting.AddTypeDefaultingFunc(&examplev1.Pod{}, func(o any) { o.(*examplev1.Pod).Spec.NodeName = "default" })
-	info, _ := runtime.SerializerInfoForMediaType(serializer.NewCodecFactory(defaulting).SupportedMediaTypes(), runtime.ContentTypeJSON)
-	legacy := func(scheme *runtime.Scheme) runtime.Codec {
-		return serializer.NewCodecFactory(scheme).LegacyCodec(examplev1.SchemeGroupVersion)
-	}
-	plain := legacy(poddata.Scheme())
-	tests := map[string]sharing{}
-	// What decorates some objects only shows with none that are nearly empty (regression 190).
-	decorated := func(value string) func(*asked) {
-		codec := runtime.NewCodec(plain, decorating{plain, value})
-		return func(a *asked) { a.config.Codec = codec }
-	}
+// codecs equal only themselves: an identifier says only how objects are written, and what
+// a codec does may depend on an object (regression 190).
+func codecs() map[string]sharing {
+	codec := func(c runtime.Codec) func(*asked) { return func(a *asked) { a.config.Codec = c } }
+	decorated := func(value string) runtime.Codec { return runtime.NewCodec(podCodec, decorating{podCodec, value}) }
 	one := decorated("one")
-	tests["a codec that decorates"] = sharing{one, one, true}
-	tests["codecs that decorate in two ways"] = sharing{one, decorated("two"), false}
-	for name, codec := range map[string]runtime.Codec{
-		"like plain": legacy(poddata.Scheme()),
-		"defaulting": legacy(defaulting),
-		"another hub": serializer.NewCodecFactory(poddata.Scheme()).CodecForVersions(info.Serializer, info.Serializer,
-			schema.GroupVersions{examplev1.SchemeGroupVersion}, examplev1.SchemeGroupVersion),
-	} {
-		require.Equal(t, plain.Identifier(), codec.Identifier())
-		of := func(codec runtime.Codec) func(*asked) { return func(a *asked) { a.config.Codec = codec } }
-		tests["a codec "+name] = sharing{of(plain), of(codec), name == "like plain"}
+	return map[string]sharing{
+		"a codec made again":               {codec(podCodec), codec(poddata.Codec()), false},
+		"a codec that decorates":           {codec(one), codec(one), true},
+		"codecs that decorate in two ways": {codec(one), codec(decorated("two")), false},
+		"a codec that can't be compared":   {codec(incomparable{Codec: podCodec}), codec(incomparable{Codec: podCodec}), false},
 	}
-	return tests
+}
+
+// incomparable is a codec that Go can't compare.
+type incomparable struct {
+	runtime.Codec
+	_ []string
 }
 
 // decorating decorates objects that have labels.
@@ -293,7 +286,7 @@ func (d decorating) Decode(data []byte, defaults *schema.GroupVersionKind, into 
 }
 
 // unstructuredObjects have no Go type, and are shared by kind of object, kind of list, and
-// codec, which alone knows the hub version and the schema.
+// codec.
 func unstructuredObjects() map[string]sharing {
 	codec := func(version string) runtime.Codec {
 		scheme := runtime.NewScheme()
@@ -350,91 +343,4 @@ func TestDecoratorSelects(t *testing.T) {
 		})))
 	require.ErrorIs(t, err, broken)
 	require.ErrorContains(t, err, "the storage of pods")
-}
-
-// shadowed opens a storage with a cache in the shadow of the shipped cacher.
-func shadowed(t *testing.T, flags cacher.Config, options ...cacher.Option) (s storage.Interface, cache *cacher.Cacher, destroy func()) {
-	t.Helper()
-	raw := &rawStores{}
-	s, destroy, err := askedFor(nil).of(cacher.Decorator(append(options, cacher.WithRawStorage(raw.open), cacher.WithOptions(&cacher.Options{Config: flags, Shadow: 1}))...))
-	require.NoError(t, err)
-	t.Cleanup(destroy)
-	cache = cacher.CacheOf(s)
-	require.NotNil(t, cache)
-	require.NoError(t, cache.Wait(testContext(t)))
-	until(t, "the shipped cacher is ready", func() bool { return s.ReadinessCheck() == nil })
-	return s, cache, destroy
-}
-
-// A difference is counted, remembered and logged, once a minute, without anything of the
-// objects. The client gets the shipped cacher's answer.
-func TestShadowFindsADifference(t *testing.T) {
-	const asked = 3
-	text := logged(t, func() {
-		s, cache, destroy := shadowed(t, cacher.Config{}, cacher.Configure(func(c *cacher.Config) {
-			c.GetAttrsFunc = func(o runtime.Object) (labels.Set, fields.Set, error) { // labels are lost
-				_, all, err := poddata.Attrs(o)
-				return nil, all, err
-			}
-		}))
-		for _, name := range []string{"secret/one", "secret/two"} {
-			require.NoError(t, s.Create(t.Context(), poddata.Prefix+name, poddata.Pod(name, "app=secret"), &example.Pod{}, 0))
-		}
-		for range asked {
-			list := &example.PodList{}
-			opts := storage.ListOptions{Recursive: true, Predicate: poddata.Predicate("app=secret", "")}
-			require.NoError(t, s.GetList(t.Context(), poddata.Prefix, opts, list))
-			require.Len(t, list.Items, 2)
-		}
-		until(t, "the differences are counted", func() bool {
-			status := cache.Status()
-			return status.Totals.ShadowDiffered["list"] == asked && status.LastError != nil && status.LastError.Times == asked
-		})
-		status := cache.Status()
-		require.EqualValues(t, asked, status.Totals.ShadowCompared["list"])
-		require.Equal(t, "list: number of items", status.LastError.Message)
-		require.Contains(t, status.LastError.Summary, "differs from the shipped cacher")
-		require.EqualValues(t, 1, status.Shadow)
-		destroy() // and no line comes any more
-	})
-	lines := linesAbout(text, "differs from the shipped cacher")
-	require.Len(t, lines, 1, text)
-	for _, word := range []string{`resource="pods"`, `kind="list"`, `difference="number of items"`, "shippedVersion=", "shadowVersion="} {
-		require.Contains(t, lines[0], word)
-	}
-	require.NotContains(t, lines[0], "secret")
-}
-
-// The cache in the shadow serves nobody else: it shares no lists, does not sleep, does not
-// ask storage, and ends with the shipped cacher.
-func TestShadowStandsBack(t *testing.T) {
-	s, cache, destroy := shadowed(t, cacher.Config{LazyStart: true, IdleTimeout: time.Minute},
-		cacher.Configure(func(c *cacher.Config) { c.Lists = &keptlists.Encoder{} }))
-	config := cache.Config()
-	require.False(t, config.LazyStart)
-	require.Zero(t, config.IdleTimeout)
-	require.Nil(t, config.Lists)
-	require.True(t, config.DisableSizeEstimation)
-	require.Nil(t, cacher.CacheOf(config.Storage))
-	require.Same(t, cache, cacher.CacheOf(cache))
-	require.Nil(t, cacher.CacheOf(&shipped.CacheDelegator{}))
-
-	w, err := s.Watch(t.Context(), poddata.Prefix, storage.ListOptions{ResourceVersion: "0", Recursive: true, Predicate: storage.Everything})
-	require.NoError(t, err)
-	require.NoError(t, s.Create(t.Context(), poddata.Prefix+"a/one", poddata.Pod("a/one"), &example.Pod{}, 0))
-	require.Equal(t, "ADDED a/one", line(<-w.ResultChan())[:len("ADDED a/one")])
-	destroy()
-	require.Equal(t, "closed", line(<-w.ResultChan()))
-	require.Error(t, cache.Wait(testContext(t)))
-}
-
-// A configuration that the shipped cacher refuses names the flag, and opens nothing.
-func TestShadowNeedsTheShippedCacher(t *testing.T) {
-	raw := &rawStores{}
-	asked := askedFor(nil)
-	asked.config.Codec = nil
-	_, _, err := asked.of(cacher.Decorator(cacher.WithRawStorage(raw.open), cacher.WithOptions(&cacher.Options{Shadow: 0.5})))
-	require.ErrorContains(t, err, "--watch-cache-shadow: the shipped cacher of")
-	require.ErrorContains(t, err, "Codec")
-	require.Equal(t, raw.opened.Load(), raw.destroyed.Load())
 }

@@ -27,13 +27,8 @@ func (c *Cacher) StatusPage(q status.Query) (Status, error) {
 	if err := q.Validate(); err != nil {
 		return Status{}, err
 	}
-	s := Status{Asleep: true, Watchers: []status.Watcher{}}
-	if e := c.lifecycle.current(); e != nil {
-		s = e.status(q)
-	} else {
-		s.Ready = c.Ready()
-	}
-	s.Resource, s.Shadow = c.config.GroupResource.String(), c.config.shadow
+	s := c.running.status(q)
+	s.Resource, s.Shadow = c.config.GroupResource.String(), c.config.shadowFraction
 	s.Totals = c.metrics.Totals()
 	if s.Errors = c.errors.all(); len(s.Errors) > 0 {
 		s.LastError = &s.Errors[0]

@@ -26,15 +26,11 @@ func (c *Cacher) Watch(ctx context.Context, key string, opts storage.ListOptions
 	if probe := c.config.encoder().Probe(ctx); probe != nil {
 		return probe, nil
 	}
-	e := c.lifecycle.acquire(ctx)
-	if e == nil {
-		return nil, ctx.Err()
-	}
-	defer c.lifecycle.release()
-	return e.watch(ctx, key, opts)
+	return c.running.Watch(ctx, key, opts)
 }
 
-func (e *engine) watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+// Watch implements storage.Interface, as that of Cacher.
+func (e *engine) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	key, err := storage.PrepareKey(e.config.ResourcePrefix, key, opts.Recursive)
 	if err != nil {
 		return nil, err
@@ -49,7 +45,7 @@ func (e *engine) watch(ctx context.Context, key string, opts storage.ListOptions
 	if err := selectorRefusal(&opts.Predicate); err != nil {
 		return nil, err
 	}
-	if !e.condition.load().served() && !e.warm(ctx) {
+	if !e.condition.load().served() {
 		return nil, e.refusal()
 	}
 	if c := e.condition.load(); c.phase == paused { // the watch would end at once
@@ -96,15 +92,9 @@ func (e *engine) refusedWatch(err error, opts storage.ListOptions) error {
 	return refusedError(errNotCaughtUp.Error(), freshness.RetrySeconds)
 }
 
-// Bookmark sends each open watch that has asked for bookmarks one at the storage's
-// current version, and returns when the clients have taken it, or the context is
-// done. A server calls Bookmark before it ends its watches, so that their clients
-// resume elsewhere from a new version. If storage does not return its version within half
-// of the context's time, the bookmarks are at the version that the cache has reached.
-// Watches that catch up get none.
-func (c *Cacher) Bookmark(ctx context.Context) error {
-	e := c.lifecycle.current()
-	if e == nil || !e.condition.load().served() {
+// Bookmark is that of a running cache.
+func (e *engine) Bookmark(ctx context.Context) error {
+	if !e.condition.load().served() {
 		return nil
 	}
 	if e.watchProgress() {

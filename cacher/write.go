@@ -22,16 +22,15 @@ import (
 // refuse to update one.
 
 // GuaranteedUpdate implements storage.Interface.
-func (c *Cacher) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool,
+func (e *engine) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, update storage.UpdateFunc, suggestion runtime.Object) error {
-	return c.config.Storage.GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions, update, c.suggestion(key, suggestion))
+	return e.config.Storage.GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions, update, e.suggestion(key, suggestion))
 }
 
 // suggestion returns a copy of the cached object, since storage writes to it while it
 // serializes it, or the caller's suggestion if the cache has none.
-func (c *Cacher) suggestion(key string, callers runtime.Object) runtime.Object {
-	e := c.lifecycle.current()
-	if e == nil || !e.condition.load().served() || c.encrypts {
+func (e *engine) suggestion(key string, callers runtime.Object) runtime.Object {
+	if !e.condition.load().served() || e.config.encrypts {
 		return callers
 	}
 	if element, _ := e.state.Get(key); element != nil {
@@ -44,64 +43,29 @@ func (c *Cacher) suggestion(key string, callers runtime.Object) runtime.Object {
 func (c *Cacher) Versioner() storage.Versioner { return c.config.Versioner }
 
 // ReadinessCheck implements storage.Interface. While the cache can't serve, the error
-// wraps storage.ErrStorageNotReady. A sleeping cache can serve: a request will wake it.
-func (c *Cacher) ReadinessCheck() error {
-	if c.Ready() {
+// wraps storage.ErrStorageNotReady.
+func (e *engine) ReadinessCheck() error {
+	now := e.condition.load()
+	if now.served() {
 		return nil
 	}
-	if e := c.lifecycle.current(); e != nil {
-		if why := e.condition.load().why(); why != nil {
-			return fmt.Errorf("%w: %s", storage.ErrStorageNotReady, publicText(why))
-		}
+	if why := now.why(); why != nil {
+		return fmt.Errorf("%w: %s", storage.ErrStorageNotReady, publicText(why))
 	}
 	return storage.ErrStorageNotReady
 }
 
-// Stats implements storage.Interface. A server calls it again and again, so it does not
-// wake the cache: a sleeping cache returns the last known stats.
-func (c *Cacher) Stats(ctx context.Context) (storage.Stats, error) {
-	sleeps := c.lifecycle.current() == nil && !c.stopped()
-	if sleeps && c.estimates.Load() {
-		if last := c.stats.Load(); last != nil {
-			return *last, nil
-		}
-		return storage.Stats{}, errStatsUnknown
-	}
-	stats, err := c.config.Storage.Stats(ctx)
-	if err == nil && c.config.IdleTimeout != 0 {
-		c.stats.Store(&stats)
-	}
-	return stats, err
-}
-
-// rememberStats updates the stats that Stats returns while the cache sleeps. If storage
-// fails, the last ones stay.
-func (c *Cacher) rememberStats(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, c.config.FreshnessTimeout)
-	defer cancel()
-	_, _ = c.Stats(ctx)
-}
-
-// estimateSizes makes storage estimate the sizes of objects, for whose keys it asks the
-// cache, when the cache is first awake. Later calls do nothing.
-func (c *Cacher) estimateSizes() error {
-	if c.config.DisableSizeEstimation || c.estimates.Swap(true) {
-		return nil
-	}
-	if err := c.config.Storage.EnableResourceSizeEstimation(c.keys); err != nil {
-		return faultf(err, "cacher.Config.Storage is %T: its size estimation can't be enabled", c.config.Storage)
+// estimateSizes makes storage estimate the sizes of objects by the keys that keys returns.
+func estimateSizes(config *Config, keys storage.KeysFunc) error {
+	if err := config.Storage.EnableResourceSizeEstimation(keys); err != nil {
+		return faultf(err, "cacher.Config.Storage is %T: its size estimation can't be enabled", config.Storage)
 	}
 	return nil
 }
 
 // keys returns the keys whose sizes storage remembers: those of all objects, at least as
-// new as the call, and none while the cache sleeps. It tries until ctx ends: storage logs
-// each failure.
-func (c *Cacher) keys(ctx context.Context) ([]string, error) {
-	e := c.lifecycle.current()
-	if e == nil {
-		return nil, nil
-	}
+// new as the call. It retries until ctx ends, because storage logs each failure.
+func (e *engine) keys(ctx context.Context) ([]string, error) {
 	var err error
 	_ = wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
 		err = e.reachCurrent(ctx)

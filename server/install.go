@@ -19,7 +19,7 @@
 //
 // With Install, a server gets:
 //   - One etcd client per set of etcd servers for all caches, and one cache for all
-//     served versions of a resource, however often its storage is constructed.
+//     stores of a resource with the same codec, e.g. one for each served version.
 //   - The flags --watch-cache=false and --watch-cache-sizes=resource.group#0 as
 //     before: such resources are served straight from etcd.
 //   - The metrics of package metrics in the registry that /metrics shows, and
@@ -28,7 +28,7 @@
 //     authorizes for this URL.
 //   - Checks of etcd that ask through the clients of the caches for /healthz and /readyz,
 //     so that they recover when reads do, and none for /livez.
-//   - Flags for operators, with cacher.Options and cacher.WithOptions: for the way back to
+//   - Flags for operators, with Options and WithOptions: for the way back to
 //     the shipped cacher, and for comparisons with it, without a build.
 //   - Every option of package cacher: for example cacher.Only and cacher.Except, to adopt
 //     the cache resource by resource; cacher.Configure; cacher.WithRawStorage, for storage
@@ -64,7 +64,7 @@ var ErrInstalled = errors.New("the watch cache is already installed on this Conf
 // Install makes every resource whose storage is built from
 // config.RESTOptionsGetter use a cacher.Cacher with the given options.
 // Resources that the server's flags exclude from caching stay uncached, and
-// resources that cacher.Only, cacher.Except or the flags of cacher.Options leave out
+// resources that cacher.Only, cacher.Except or the flags of Options leave out
 // keep the cache that k8s.io/apiserver ships. Call Install once, after EtcdOptions.ApplyTo or
 // RecommendedOptions.ApplyTo, which set the getter, and before config is copied
 // or completed. An error names every option that can't be used, one line each,
@@ -84,7 +84,10 @@ func Install(config *genericapiserver.Config, options ...cacher.Option) error {
 	if _, ok := config.RESTOptionsGetter.(*getter); ok {
 		return ErrInstalled
 	}
-	cached, named, inShadow, err := cacher.CachedResources(options...)
+	selected, err := cacher.Select(options...)
+	if selected.RawStorage && selected.LeaveOut {
+		err = errors.Join(err, fmt.Errorf("cacher.WithRawStorage opens the storage of this server, and the shipped cacher reads only etcd: --%s and --%s can't be used", implementationFlag, shippedFlag))
+	}
 	if err != nil {
 		return fmt.Errorf("server.Install: %w", err) // one line for each option
 	}
@@ -93,8 +96,8 @@ func Install(config *genericapiserver.Config, options ...cacher.Option) error {
 		return fmt.Errorf("server.Install: %w", err)
 	}
 	pool := newPool()
-	installed := &installation{cached: cached, inShadow: inShadow, pool: pool}
-	installed.mu.unknown = slices.Clone(named)
+	installed := &installation{cached: selected.Cached, inShadow: selected.InShadow, pool: pool}
+	installed.mu.unknown = slices.Clone(selected.Named)
 	defaults := []cacher.Option{cacher.WithRawStorage(pool.RawStorage), cacher.Configure(func(c *cacher.Config) {
 		c.Metrics, c.Lists = collectors, &installed.lists
 	})}

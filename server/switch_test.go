@@ -34,14 +34,14 @@ func TestSwitch(t *testing.T) {
 	ours, theirs := storage.Interface(&cacher.Cacher{}), storage.Interface(&shipped.CacheDelegator{})
 	etcd := startEtcdFor(t) // the shipped cacher leaves goroutines behind for a while
 	for name, test := range map[string]struct {
-		options    cacher.Options
+		options    Options
 		pods, carp storage.Interface
 	}{
-		"default":  {cacher.Options{}, ours, ours},
-		"ours":     {cacher.Options{Implementation: cacher.ImplementationWatchCache}, ours, ours},
-		"one":      {cacher.Options{Shipped: []string{"carp.example.apiserver.k8s.io", "carp.example.apiserver.k8s.io"}}, ours, theirs},
-		"shipped":  {cacher.Options{Implementation: cacher.ImplementationShipped}, theirs, theirs},
-		"repeated": {cacher.Options{Implementation: cacher.ImplementationShipped, Shipped: []string{"pods.example.apiserver.k8s.io"}}, theirs, theirs},
+		"default":  {Options{}, ours, ours},
+		"ours":     {Options{Implementation: ImplementationWatchCache}, ours, ours},
+		"one":      {Options{Shipped: []string{"carp.example.apiserver.k8s.io", "carp.example.apiserver.k8s.io"}}, ours, theirs},
+		"shipped":  {Options{Implementation: ImplementationShipped}, theirs, theirs},
+		"repeated": {Options{Implementation: ImplementationShipped, Shipped: []string{"pods.example.apiserver.k8s.io"}}, theirs, theirs},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fresh := func() generic.RESTOptionsGetter {
@@ -51,7 +51,7 @@ func TestSwitch(t *testing.T) {
 			}
 			front, behind := &genericapiserver.Config{RESTOptionsGetter: fresh()}, &genericapiserver.Config{RESTOptionsGetter: fresh()}
 			options := test.options
-			require.NoError(t, Install(front, cacher.WithOptions(&options)))
+			require.NoError(t, Install(front, WithOptions(&options)))
 			options.Implementation, options.Shipped = "", nil // too late
 			require.NoError(t, Share(front, behind))
 			custom, err := CustomResources(behind, fresh())
@@ -77,7 +77,7 @@ func TestSwitch(t *testing.T) {
 // does.
 func TestSwitchReportsUnknown(t *testing.T) {
 	config := &genericapiserver.Config{RESTOptionsGetter: &fakeGetter{}}
-	require.NoError(t, Install(config, cacher.WithOptions(&cacher.Options{Shipped: []string{"gadgets.example.com", "pods", "gadget.example.com"}})))
+	require.NoError(t, Install(config, WithOptions(&Options{Shipped: []string{"gadgets.example.com", "pods", "gadget.example.com"}})))
 	for _, resource := range []schema.GroupResource{gadgets, {Resource: "pods"}} {
 		_, err := config.RESTOptionsGetter.GetRESTOptions(resource, nil)
 		require.NoError(t, err)
@@ -95,14 +95,14 @@ func TestSwitchRefusesRawStorage(t *testing.T) {
 	raw := cacher.WithRawStorage(func(*storagebackend.ConfigForResource, func() runtime.Object, func() runtime.Object, string) (storage.Interface, factory.DestroyFunc, error) {
 		return nil, nil, errors.New("opened")
 	})
-	for _, options := range []*cacher.Options{{Implementation: cacher.ImplementationShipped}, {Shipped: []string{"pods"}}} {
+	for _, options := range []*Options{{Implementation: ImplementationShipped}, {Shipped: []string{"pods"}}} {
 		inner := &fakeGetter{}
 		config := &genericapiserver.Config{RESTOptionsGetter: inner}
-		err := Install(config, raw, cacher.WithOptions(options))
+		err := Install(config, raw, WithOptions(options))
 		require.ErrorContains(t, err, "--watch-cache-implementation and --watch-cache-shipped can't be used")
 		require.Same(t, inner, config.RESTOptionsGetter)
 	}
-	require.NoError(t, Install(&genericapiserver.Config{RESTOptionsGetter: &fakeGetter{}}, raw, cacher.WithOptions(cacher.NewOptions())))
+	require.NoError(t, Install(&genericapiserver.Config{RESTOptionsGetter: &fakeGetter{}}, raw, WithOptions(NewOptions())))
 }
 
 // For resources on the shipped cacher nothing of ours is between the handlers and the client.
@@ -110,18 +110,18 @@ func TestSwitchOfAGroup(t *testing.T) {
 	empty := func() runtime.Object { return &example.Pod{} }
 	pod, carp := &genericregistry.Store{NewFunc: empty}, &genericregistry.Store{NewFunc: empty}
 	for name, test := range map[string]struct {
-		options cacher.Options
+		options Options
 		served  map[string]rest.Storage
 	}{
-		"default": {cacher.Options{}, map[string]rest.Storage{"pods": pod, "pods/status": pod, "carp": carp}},
-		"one":     {cacher.Options{Shipped: []string{"pods." + example.GroupName}}, map[string]rest.Storage{"carp": carp}},
-		"all":     {cacher.Options{Implementation: cacher.ImplementationShipped}, nil},
-		"shadow":  {cacher.Options{Shadow: 0.01}, nil},
+		"default": {Options{}, map[string]rest.Storage{"pods": pod, "pods/status": pod, "carp": carp}},
+		"one":     {Options{Shipped: []string{"pods." + example.GroupName}}, map[string]rest.Storage{"carp": carp}},
+		"all":     {Options{Implementation: ImplementationShipped}, nil},
+		"shadow":  {Options{Shadow: 0.01}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := newServer(t, func(config *genericapiserver.Config) {
 				config.RESTOptionsGetter = &fakeGetter{}
-				require.NoError(t, Install(config, cacher.WithOptions(&test.options)))
+				require.NoError(t, Install(config, WithOptions(&test.options)))
 			})
 			group := genericapiserver.NewDefaultAPIGroupInfo(example.GroupName, pods(t).scheme, nil, pods(t).codecs)
 			stock := group.NegotiatedSerializer

@@ -64,7 +64,7 @@ type Cache struct {
 	StorageResourceVersion uint64
 	StorageAgeSeconds      float64
 	// Shadow is the share of requests that the cache is compared for in the shadow of the
-	// shipped cacher, which answers them (Options.Shadow); 0: the cache serves. Totals has
+	// shipped cacher, which answers them (server.Options.Shadow); 0: the cache serves. Totals has
 	// the comparisons.
 	Shadow float64
 	// Totals has the cache's counts since it was last awake. Several caches of one

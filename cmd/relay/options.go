@@ -16,7 +16,7 @@ import (
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
-	"github.com/kube-watchcache/watchcache/cacher"
+	watchcache "github.com/kube-watchcache/watchcache/server"
 )
 
 // options are the flags.
@@ -32,7 +32,7 @@ type options struct {
 	authorization  *genericoptions.DelegatingAuthorizationOptions
 	audit          *genericoptions.AuditOptions
 	features       *genericoptions.FeatureOptions
-	cache          *cacher.Options
+	cache          *watchcache.Options
 	logs           *logs.Options
 }
 
@@ -44,7 +44,7 @@ func newOptions() *options {
 		authorization:  genericoptions.NewDelegatingAuthorizationOptions(),
 		audit:          genericoptions.NewAuditOptions(),
 		features:       genericoptions.NewFeatureOptions(),
-		cache:          cacher.NewOptions(),
+		cache:          watchcache.NewOptions(),
 		logs:           logs.NewOptions(),
 	}
 	o.serving.Required, o.serving.BindPort, o.serving.ServerCert.CertDirectory = true, 8443, "relay.local/certificates"
@@ -93,7 +93,7 @@ func (o *options) validate() (wrong []error) {
 	if o.maxInFlight < 1 {
 		wrong = append(wrong, fmt.Errorf("--max-requests-inflight is %d: want at least 1", o.maxInFlight))
 	}
-	if o.cache.Implementation == cacher.ImplementationShipped || len(o.cache.Shipped) > 0 || o.cache.Shadow > 0 {
+	if o.cache.Implementation == watchcache.ImplementationShipped || len(o.cache.Shipped) > 0 || o.cache.Shadow > 0 {
 		wrong = append(wrong, errors.New("--watch-cache-implementation, --watch-cache-shipped and --watch-cache-shadow: the shipped cacher can't read another API server"))
 	}
 	return slices.Concat(wrong, o.serving.Validate(), o.authentication.Validate(), o.authorization.Validate(),

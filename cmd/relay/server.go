@@ -133,7 +133,7 @@ func (s *server) configure(o *options, codecs serializer.CodecFactory) (*generic
 	}
 	config.BuildHandlerChainFunc = front.chain
 	config.RESTOptionsGetter = getter{s, codecs}
-	return config, watchcache.Install(config, cacher.WithRawStorage(decoration.AsRaw(s.rawStorage)), cacher.WithOptions(o.cache))
+	return config, watchcache.Install(config, cacher.WithRawStorage(decoration.AsRaw(s.rawStorage)), watchcache.WithOptions(o.cache))
 }
 
 // find returns the resource that is served under the name and version, nil if none is.

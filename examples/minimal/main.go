@@ -16,7 +16,6 @@ import (
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/component-base/cli"
 
-	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/devserver"
 	watchcache "github.com/kube-watchcache/watchcache/server"
 
@@ -33,12 +32,12 @@ func main() {
 // options are the flags.
 type options struct {
 	*genericoptions.RecommendedOptions
-	cache  *cacher.Options
+	cache  *watchcache.Options
 	runDir string
 }
 
 func newCommand() *cobra.Command {
-	o := options{genericoptions.NewRecommendedOptions("/registry", codecs.LegacyCodec(v1.GroupVersion)), cacher.NewOptions(), ".run"}
+	o := options{genericoptions.NewRecommendedOptions("/registry", codecs.LegacyCodec(v1.GroupVersion)), watchcache.NewOptions(), ".run"}
 	o.Etcd.StorageConfig.EncodeVersioner = v1.GroupVersion
 	o.SecureServing.BindAddress, o.SecureServing.BindPort, o.SecureServing.Required = net.IPv4(127, 0, 0, 1), 8443, true
 	command := &cobra.Command{

@@ -15,7 +15,6 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/util/compatibility"
 
-	"github.com/kube-watchcache/watchcache/cacher"
 	watchcache "github.com/kube-watchcache/watchcache/server"
 
 	"github.com/kube-watchcache/watchcache/examples/minimal/api/openapi"
@@ -52,7 +51,7 @@ func newConfig() *genericapiserver.RecommendedConfig {
 // newServer makes a server with widgets, on the watch cache.
 func (o *options) newServer(config *genericapiserver.RecommendedConfig) (*genericapiserver.GenericAPIServer, error) {
 	// The line that switches the watch cache on.
-	if err := watchcache.Install(&config.Config, cacher.WithOptions(o.cache)); err != nil {
+	if err := watchcache.Install(&config.Config, watchcache.WithOptions(o.cache)); err != nil {
 		return nil, err
 	}
 	generic, err := config.Complete().New("widgets", genericapiserver.NewEmptyDelegate())

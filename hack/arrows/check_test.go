@@ -47,6 +47,9 @@ func checkImports(f file, report reporter) {
 		return
 	}
 	for i, imported := range f.imports {
+		if imported == "github.com/spf13/pflag" && covered(flagless, f.pkg) {
+			report(f, f.syntax.Imports[i], "%s imports %s: flags are for package server", f.pkg, imported)
+		}
 		to, ok := ours(imported)
 		if !ok {
 			continue

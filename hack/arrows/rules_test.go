@@ -37,6 +37,7 @@ var arrows = []arrow{
 	{"internal/keptlists", []string{"cacher", "watchcache"}},
 	{"internal/cachetest", []string{"internal/keptlists", "internal/memstore", "internal/poddata", "cacher"}},
 	{"internal/...", []string{"internal/..."}},
+	{"server/internal/shadow", []string{"metrics"}},
 	{"server/...", []string{"server/...", "cacher/...", "storage/etcd3", "metrics/...", "debug/...", "internal/shared", "internal/decoration", "internal/funcvalue", "internal/endpoints", "internal/keptlists", "internal/klogzap"}},
 	{"devserver", []string{"server", embedded, "internal/klogzap"}},
 	{"debug/...", []string{"debug/...", "cacher/...", "metrics/..."}},
@@ -49,7 +50,6 @@ var arrows = []arrow{
 	{"cacher/internal/source", []string{"cacher/internal/tasks", "internal/grpckeys", "metrics"}},
 	{"cacher/internal/freshness", []string{"cacher/internal/tasks", "metrics"}},
 	{"cacher/internal/match", []string{"watchcache"}},
-	{"cacher/internal/shadow", []string{"cacher/internal/tasks", "metrics"}},
 	{"cacher/internal/dispatch", []string{"cacher/internal/match", "cacher/internal/tasks", "cacher/internal/timeline", "cacher/status", "internal/rounds", "watchcache", "metrics"}},
 	{"cacher/...", []string{"cacher/...", "watchcache/...", "metrics/...", "storage/capability", "internal/shared", "internal/decoration", "internal/funcvalue", "internal/heapsize"}},
 	{"watchcache/...", []string{"watchcache/..."}},
@@ -64,6 +64,9 @@ var arrows = []arrow{
 
 // pure is the packages without goroutine, clock, logger, metric and context.
 var pure = []string{"watchcache/...", "cacher/internal/match"}
+
+// flagless is the packages that import no library of flags. What they import may.
+var flagless = []string{"cacher/..."}
 
 // impureImports is what the pure packages don't import, by path or, with
 // /..., by folder.
@@ -127,6 +130,11 @@ var closures = []closure{
 			"k8s.io/apiserver/pkg/server",
 		},
 		reason: "a server's own registry must be able to import the cacher",
+	},
+	{
+		of:     []string{"cacher/..."},
+		never:  []string{"k8s.io/apiserver/pkg/storage/cacher", module + "/server/..."},
+		reason: "roll-out is for package server",
 	},
 	{
 		of:     []string{"server/...", "cacher/...", "storage/etcd3", "metrics/...", "debug/...", "informer/..."},

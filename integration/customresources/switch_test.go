@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/debug"
+	watchcache "github.com/kube-watchcache/watchcache/server"
 	"github.com/kube-watchcache/watchcache/storage/etcd3/embedded"
 )
 
@@ -25,7 +25,7 @@ func TestSwitch(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, etcd.Close()) })
 	f := &fixture{etcd: etcd.Endpoints()}
 	f.shipped = serve(t, f.etcd, false)
-	f.cached = serve(t, f.etcd, true, cacher.WithOptions(&cacher.Options{Shipped: []string{"lions." + group}}))
+	f.cached = serve(t, f.etcd, true, watchcache.WithOptions(&watchcache.Options{Shipped: []string{"lions." + group}}))
 	f.client, err = dynamic.NewForConfig(f.shipped.config)
 	require.NoError(t, err)
 	for plural, kind := range map[string]string{"lions": "Lion", "pandas": "Panda"} {

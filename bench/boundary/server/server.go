@@ -13,7 +13,6 @@ import (
 	"k8s.io/apiserver/pkg/util/compatibility"
 
 	"github.com/kube-watchcache/watchcache/bench/boundary/form"
-	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/devserver"
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet"
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/install"
@@ -41,7 +40,7 @@ func newServer(options *server.Options, env *devserver.Environment, which form.F
 		return nil, err
 	}
 	if which != form.Shipped {
-		if err := watchcache.Install(&config.Config, cacher.WithOptions(options.WatchCache)); err != nil {
+		if err := watchcache.Install(&config.Config, watchcache.WithOptions(options.WatchCache)); err != nil {
 			return nil, err
 		}
 	}

@@ -28,10 +28,10 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/integration/kubernetes/control"
 	"github.com/kube-watchcache/watchcache/integration/kubernetes/local"
 	"github.com/kube-watchcache/watchcache/integration/kubernetes/nodes"
+	watchcache "github.com/kube-watchcache/watchcache/server"
 )
 
 const apiserverUsage = "one more flag of the kube-apiserver, as --apiserver=--watch-cache-shadow=0.01; may be repeated"
@@ -57,7 +57,7 @@ func main() {
 // up is what `cluster up` is told.
 type up struct {
 	local.Config
-	implementation cacher.Implementation
+	implementation watchcache.Implementation
 	apiserver      []string
 	nodes          nodes.Config
 	// greet starts what belongs to the cluster and says what to try.
@@ -69,10 +69,10 @@ func upCommand() *cobra.Command {
 		fmt.Fprintf(out, "\n  export KUBECONFIG=%s\n  kubectl get nodes\n  kubectl create deployment web --image=web --replicas=100\n\n", c.Kubeconfig())
 		return nil
 	}}
-	return u.command("up", "Run a cluster until Ctrl-C", cacher.ImplementationWatchCache, 1000)
+	return u.command("up", "Run a cluster until Ctrl-C", watchcache.ImplementationWatchCache, 1000)
 }
 
-func (u *up) command(use, short string, on cacher.Implementation, count int) *cobra.Command {
+func (u *up) command(use, short string, on watchcache.Implementation, count int) *cobra.Command {
 	u.implementation, u.nodes.Watches = on, nodes.EachNode
 	c := &cobra.Command{
 		Use: use, Short: short, Args: cobra.NoArgs,

@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/integration/kubernetes/local"
+	watchcache "github.com/kube-watchcache/watchcache/server"
 )
 
 // try is what there is to try with a relay, whose cluster it names by $WORD.
@@ -59,7 +59,7 @@ func relayCommand() *cobra.Command {
 		_, err = io.WriteString(out, os.Expand(try, func(word string) string { return words[word] }))
 		return err
 	}}
-	c := u.command("relay", "Run a cluster and a relay before it until Ctrl-C", cacher.ImplementationShipped, 10)
+	c := u.command("relay", "Run a cluster and a relay before it until Ctrl-C", watchcache.ImplementationShipped, 10)
 	c.Flags().StringVar(&binary, "relay", "bin/relay", "the relay, as go build -o bin/relay ./cmd/relay makes it")
 	c.Flags().StringVar(&resources, "resources", "pods,nodes,services,endpointslices.discovery.k8s.io", "what the relay serves")
 	c.Flags().StringArrayVar(&flags, "relay-flag", nil, "one more flag of the relay; may be repeated")

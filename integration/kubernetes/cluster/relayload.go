@@ -12,13 +12,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/integration/kubernetes/relayload"
+	watchcache "github.com/kube-watchcache/watchcache/server"
 )
 
 func relayLoadCommand() *cobra.Command {
 	config := relayload.Config{}
-	implementation := cacher.ImplementationShipped
+	implementation := watchcache.ImplementationShipped
 	c := &cobra.Command{
 		Use: "relay-load", Short: "Put informers on a relay and on its kube-apiserver by turns, and print what that took", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {

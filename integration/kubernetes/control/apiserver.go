@@ -24,19 +24,18 @@ import (
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 
-	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/integration/kubernetes/install"
 	watchcache "github.com/kube-watchcache/watchcache/server"
 )
 
-// APIServer returns kube-apiserver with the flags of cacher.Options, as
+// APIServer returns kube-apiserver with the flags of watchcache.Options, as
 // --watch-cache-implementation, which chooses its watch cache. All else is Kubernetes'. Its context ends with SIGTERM
 // or SIGINT, which a process can ask for once only.
 func APIServer() *cobra.Command {
 	watchcache.QuietGRPC()
 	// The gates of logging are there already: package app adds them.
 	s := options.NewServerRunOptions()
-	caches := cacher.NewOptions()
+	caches := watchcache.NewOptions()
 	sets := s.Flags()
 	caches.AddFlags(sets.FlagSet("watch cache"))
 	keptLists := sets.FlagSet("watch cache").Bool("kept-lists", false, "Answer lists of the built-in APIs from kept bytes, where the watch cache is --watch-cache-implementation=watchcache.")
@@ -99,7 +98,7 @@ func complete(ctx context.Context, s *options.ServerRunOptions) (options.Complet
 }
 
 // run makes the servers and serves until ctx ends.
-func run(ctx context.Context, completed options.CompletedOptions, caches *cacher.Options) (err error) {
+func run(ctx context.Context, completed options.CompletedOptions, caches *watchcache.Options) (err error) {
 	if completed.InformerName, err = cache.NewInformerName("kube-apiserver"); err != nil {
 		return err
 	}

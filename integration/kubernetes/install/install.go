@@ -15,7 +15,6 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	aggregator "k8s.io/kube-aggregator/pkg/apiserver"
 
-	"github.com/kube-watchcache/watchcache/cacher"
 	watchcache "github.com/kube-watchcache/watchcache/server"
 )
 
@@ -25,8 +24,8 @@ const Variable = "WATCH_CACHE_IMPLEMENTATION"
 // FromEnvironment returns options with the implementation that WATCH_CACHE_IMPLEMENTATION
 // names. A process without the variable is an error: a test that means to run on one
 // cache must not run on the other.
-func FromEnvironment() (*cacher.Options, error) {
-	o := cacher.NewOptions()
+func FromEnvironment() (*watchcache.Options, error) {
+	o := watchcache.NewOptions()
 	if err := o.Implementation.Set(strings.TrimSpace(os.Getenv(Variable))); err != nil {
 		return nil, fmt.Errorf("%s: %w", Variable, err)
 	}
@@ -36,9 +35,9 @@ func FromEnvironment() (*cacher.Options, error) {
 // Chain puts the servers of a kube-apiserver on the cache: clients reach the aggregator,
 // which passes requests on to the server of the built-in APIs, which passes them on to the
 // one of custom resources. Call Chain before the Configs are completed.
-func Chain(o *cacher.Options, front *aggregator.Config, builtin *genericapiserver.Config, custom *apiextensions.Config) error {
+func Chain(o *watchcache.Options, front *aggregator.Config, builtin *genericapiserver.Config, custom *apiextensions.Config) error {
 	reached := &front.GenericConfig.Config
-	if err := watchcache.Install(reached, cacher.WithOptions(o)); err != nil {
+	if err := watchcache.Install(reached, watchcache.WithOptions(o)); err != nil {
 		return fmt.Errorf("the aggregator: %w", err)
 	}
 	if err := watchcache.Share(reached, builtin); err != nil {
@@ -57,8 +56,8 @@ func Chain(o *cacher.Options, front *aggregator.Config, builtin *genericapiserve
 }
 
 // Builtin puts a server of the built-in APIs alone on the cache, as some tests run it.
-func Builtin(o *cacher.Options, config *genericapiserver.Config) error {
-	return watchcache.Install(config, cacher.WithOptions(o))
+func Builtin(o *watchcache.Options, config *genericapiserver.Config) error {
+	return watchcache.Install(config, watchcache.WithOptions(o))
 }
 
 // keptLists: lists of the built-in APIs are answered from kept bytes, if the kube-apiserver

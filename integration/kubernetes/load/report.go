@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kube-watchcache/watchcache/cacher"
+	watchcache "github.com/kube-watchcache/watchcache/server"
 )
 
 // Phase is what was measured in a phase.
@@ -119,8 +119,8 @@ func (r *Report) values(implementation, phase, key string) (all []float64) {
 // The values of Config.Implementations: those of --watch-cache-implementation, and ours
 // with --kept-lists.
 const (
-	ours    = string(cacher.ImplementationWatchCache)
-	shipped = string(cacher.ImplementationShipped)
+	ours    = string(watchcache.ImplementationWatchCache)
+	shipped = string(watchcache.ImplementationShipped)
 	kept    = ours + "-lists"
 )
 

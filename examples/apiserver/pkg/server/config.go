@@ -11,7 +11,6 @@ import (
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
-	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/devserver"
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/generated/openapi"
 	"github.com/kube-watchcache/watchcache/server"
@@ -42,7 +41,7 @@ func (o *Options) config(env *devserver.Environment) (*genericapiserver.Recommen
 	}
 
 	// The line that switches the watch cache on.
-	if err := server.Install(&config.Config, append(o.Cache, cacher.WithOptions(o.WatchCache))...); err != nil {
+	if err := server.Install(&config.Config, append(o.Cache, server.WithOptions(o.WatchCache))...); err != nil {
 		return nil, err
 	}
 	return config, nil

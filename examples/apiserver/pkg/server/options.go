@@ -17,6 +17,7 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/devserver"
 	v1 "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1"
+	watchcache "github.com/kube-watchcache/watchcache/server"
 )
 
 // etcdPrefix is where the keys of this server begin; group, resource, namespace and
@@ -35,7 +36,7 @@ type Options struct {
 	// Verbosity is klog's level.
 	Verbosity int
 	// WatchCache are the flags of the watch cache.
-	WatchCache *cacher.Options
+	WatchCache *watchcache.Options
 	// Cache is what server.Install is given beside them.
 	Cache []cacher.Option
 
@@ -46,7 +47,7 @@ type Options struct {
 
 // NewOptions returns the defaults, and fills in the flag sets of Flags.
 func NewOptions() *Options {
-	o := &Options{RunDir: ".run", WatchCache: cacher.NewOptions()}
+	o := &Options{RunDir: ".run", WatchCache: watchcache.NewOptions()}
 	o.scheme, o.codecs = newScheme()
 	o.Recommended = genericoptions.NewRecommendedOptions(etcdPrefix, o.codecs.LegacyCodec(v1.SchemeGroupVersion))
 	o.Recommended.Etcd.StorageConfig.EncodeVersioner = v1.SchemeGroupVersion

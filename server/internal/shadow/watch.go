@@ -47,7 +47,7 @@ func (s *Storage) Watch(ctx context.Context, key string, opts storage.ListOption
 	}
 	out := make(chan watch.Event)
 	w := &comparedWatch{watch.NewProxyWatcher(out), s, key, opts, serving, out, make(chan record, mostNotes)}
-	if !s.tasks.Run(func() {
+	if !s.run(func() {
 		defer context.AfterFunc(ctx, w.ProxyWatcher.Stop)()
 		defer context.AfterFunc(s.ctx, w.ProxyWatcher.Stop)()
 		go w.pass()

@@ -99,7 +99,7 @@ func newFixture(t testing.TB, pods ...string) *fixture {
 	store := memstore.New(poddata.Prefix, poddata.New)
 	f := &fixture{store: store, shadow: &tampered{Store: store}, counts: (*metrics.Metrics)(nil).For("", "pods"), report: make(chan Difference, 100)}
 	f.Storage = New(Config{
-		Serving: store, Shadow: f.shadow, Share: 1, NewFunc: poddata.New, NewListFunc: poddata.NewList,
+		Serving: store, Shadow: f.shadow, Fraction: 1, NewFunc: poddata.New, NewListFunc: poddata.NewList,
 		Context: context.Background(), Room: new(Room), Metrics: f.counts, Report: func(d Difference) { f.report <- d },
 	})
 	t.Cleanup(func() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cacher_test
+package server
 
 import (
 	"errors"
@@ -12,28 +12,55 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/memstore"
+	"github.com/kube-watchcache/watchcache/internal/poddata"
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
+var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
+
+// rawStores opens stores in memory and counts them.
+type rawStores struct{ opened, destroyed atomic.Int64 }
+
+func (r *rawStores) open(_ *storagebackend.ConfigForResource, _, _ func() runtime.Object, prefix string) (storage.Interface, factory.DestroyFunc, error) {
+	r.opened.Add(1)
+	return memstore.New(prefix, poddata.New), func() { r.destroyed.Add(1) }, nil
+}
+
+// openPods opens a storage of pods, under the name of another resource.
+func openPods(gr schema.GroupResource, options ...cacher.Option) (storage.Interface, factory.DestroyFunc, error) {
+	return openPodsWith(poddata.Codec(), gr, options...)
+}
+
+func openPodsWith(codec runtime.Codec, gr schema.GroupResource, options ...cacher.Option) (storage.Interface, factory.DestroyFunc, error) {
+	config := storagebackend.NewDefaultConfig("/registry", codec).ForResource(gr)
+	return cacher.Decorator(options...)(config, poddata.Prefix, poddata.Key, poddata.New, poddata.NewList, poddata.Attrs, nil, nil)
+}
+
 // parsed returns options whose flags were parsed.
-func parsed(args ...string) (*cacher.Options, error) {
-	options := cacher.NewOptions()
+func parsed(args ...string) (*Options, error) {
+	options := NewOptions()
 	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	options.AddFlags(set)
 	return options, set.Parse(args)
 }
 
 // flags is parsed for flags that can be parsed.
-func flags(args ...string) *cacher.Options {
+func flags(args ...string) *Options {
 	options, err := parsed(args...)
 	if err != nil {
 		panic(err)
@@ -44,9 +71,7 @@ func flags(args ...string) *cacher.Options {
 // configured returns the configuration of a cache of widgets.
 func configured(t *testing.T, options ...cacher.Option) cacher.Config {
 	t.Helper()
-	asked := askedFor(nil)
-	asked.config.GroupResource = widgets
-	got, destroy, err := asked.of(cacher.Decorator(append(options, cacher.WithRawStorage((&rawStores{}).open))...))
+	got, destroy, err := openPods(widgets, append(options, cacher.WithRawStorage((&rawStores{}).open))...)
 	require.NoError(t, err)
 	t.Cleanup(destroy)
 	return got.(*cacher.Cacher).Config()
@@ -54,8 +79,8 @@ func configured(t *testing.T, options ...cacher.Option) cacher.Config {
 
 // Without flags a server has the caches that it has without Options.
 func TestFlagDefaults(t *testing.T) {
-	require.Empty(t, cacher.NewOptions().Validate())
-	plain, flagged := configured(t), configured(t, cacher.WithOptions(flags()))
+	require.Empty(t, NewOptions().Validate())
+	plain, flagged := configured(t), configured(t, WithOptions(flags()))
 	for _, config := range []*cacher.Config{&plain, &flagged} {
 		value := reflect.ValueOf(config).Elem()
 		for i := range value.NumField() {
@@ -96,7 +121,7 @@ func TestFlagsHaveAnEffect(t *testing.T) {
 	} {
 		options := flags(test.flag)
 		require.Empty(t, options.Validate(), test.flag)
-		config := configured(t, cacher.WithOptions(options))
+		config := configured(t, WithOptions(options))
 		require.Equal(t, test.want, test.field(config), test.flag)
 	}
 }
@@ -105,7 +130,7 @@ func TestFlagsHaveAnEffect(t *testing.T) {
 // repeated, replaces them.
 func TestLabelIndexesFlag(t *testing.T) {
 	parse := func(args ...string) []string {
-		options := cacher.NewOptions()
+		options := NewOptions()
 		options.LabelIndexes = []string{"widgets.example.com#site"}
 		set := pflag.NewFlagSet("test", pflag.ContinueOnError)
 		options.AddFlags(set)
@@ -137,7 +162,7 @@ func TestShippedFlag(t *testing.T) {
 		{[]string{"--watch-cache-implementation=shipped", "--watch-cache-shipped="}, false, false},
 		{[]string{"--watch-cache-implementation=shipped", "--watch-cache-implementation=watchcache"}, false, true},
 	} {
-		options := cacher.NewOptions()
+		options := NewOptions()
 		options.Shipped = []string{"widgets.example.com"}
 		set := pflag.NewFlagSet("test", pflag.ContinueOnError)
 		options.AddFlags(set)
@@ -145,43 +170,81 @@ func TestShippedFlag(t *testing.T) {
 		require.NoError(t, set.Parse(test.flags))
 		require.Empty(t, options.Validate())
 		index := cacher.ForResource(widgets, func(c *cacher.Config) { c.LabelIndexes = []string{"a"} })
-		cached, _, _, err := cacher.CachedResources(cacher.WithOptions(options), index)
+		selected, err := cacher.Select(WithOptions(options), index)
 		require.NoError(t, err, "settings for a resource that went back are no error")
-		require.Equal(t, []bool{test.widget, test.pod}, []bool{cached(widgets), cached(pods)}, test.flags)
+		require.Equal(t, []bool{test.widget, test.pod}, []bool{selected.Cached(widgets), selected.Cached(pods)}, test.flags)
 	}
 }
 
 // A Decorator alone has no shipped cacher to open; it opens nothing else either.
 func TestDecoratorRefusesShipped(t *testing.T) {
-	raw, asked := &rawStores{}, askedFor(nil)
-	asked.config.GroupResource = widgets
+	raw := &rawStores{}
 	for _, flag := range []string{"--watch-cache-implementation=shipped", "--watch-cache-shipped=widgets.example.com"} {
-		_, _, err := asked.of(cacher.Decorator(cacher.WithRawStorage(raw.open), cacher.WithOptions(flags(flag))))
+		_, _, err := openPods(widgets, cacher.WithRawStorage(raw.open), WithOptions(flags(flag)))
 		require.ErrorContains(t, err, "the shipped cacher is chosen for widgets.example.com")
 		require.ErrorContains(t, err, "genericregistry.StorageWithCacher")
 	}
 	require.Zero(t, raw.opened.Load())
-	_, _, _, err := cacher.CachedResources(cacher.WithOptions(&cacher.Options{Implementation: "theirs", Shipped: []string{"A"}}))
+	_, err := cacher.Select(WithOptions(&Options{Implementation: "theirs", Shipped: []string{"A"}}))
 	require.ErrorContains(t, err, `--watch-cache-implementation: "theirs" is not a watch cache: want "watchcache" or "shipped"`)
 	require.ErrorContains(t, err, `--watch-cache-shipped names "A"`)
 }
 
 // A shadow needs two caches to compare.
 func TestShadowOfTheShippedCacher(t *testing.T) {
-	options := &cacher.Options{Shadow: 0.01, Implementation: cacher.ImplementationShipped}
+	options := &Options{Shadow: 0.01, Implementation: ImplementationShipped}
 	wrong := options.Validate()
 	require.Len(t, wrong, 1)
 	for _, word := range []string{"--watch-cache-shadow is 0.01", "--watch-cache-implementation=shipped", "want one of them"} {
 		require.ErrorContains(t, wrong[0], word)
 	}
-	_, _, _, err := cacher.CachedResources(cacher.WithOptions(options))
+	_, err := cacher.Select(WithOptions(options))
 	require.ErrorContains(t, err, wrong[0].Error())
-	options.Implementation = cacher.ImplementationWatchCache
+	options.Implementation = ImplementationWatchCache
 	require.Empty(t, options.Validate())
-	for options, want := range map[*cacher.Options]bool{options: true, cacher.NewOptions(): false} {
-		_, _, inShadow, err := cacher.CachedResources(cacher.WithOptions(options))
+	for options, want := range map[*Options]bool{options: true, NewOptions(): false} {
+		selected, err := cacher.Select(WithOptions(options))
 		require.NoError(t, err)
-		require.Equal(t, want, inShadow)
+		require.Equal(t, want, selected.InShadow)
+	}
+}
+
+// Invalid options are refused before anything is opened, by option or field and value.
+func TestWithOptionsRefuses(t *testing.T) {
+	for name, test := range map[string]struct {
+		options []cacher.Option
+		says    []string
+	}{
+		"nil":                 {[]cacher.Option{WithOptions(nil)}, []string{"server.WithOptions", "nil"}},
+		"a number":            {[]cacher.Option{WithOptions(&Options{WindowBytes: -1})}, []string{"server.WithOptions", "WindowBytes is -1"}},
+		"an index of nothing": {[]cacher.Option{cacher.Except(widgets), WithOptions(flags("--watch-cache-label-indexes=widgets.example.com#b"))}, []string{`ForResource("widgets.example.com")`, "uncached"}},
+	} {
+		raw := &rawStores{}
+		_, err := cacher.Select(test.options...)
+		require.Error(t, err, name)
+		_, _, opening := openPods(widgets, append([]cacher.Option{cacher.WithRawStorage(raw.open)}, test.options...)...)
+		require.EqualError(t, opening, err.Error())
+		require.Zero(t, raw.opened.Load())
+		for _, word := range test.says {
+			require.ErrorContains(t, err, word)
+		}
+		require.NotContains(t, err.Error(), "\n", "one reason")
+	}
+}
+
+// Of an option for a field and its flag, the later one counts; a flag with its default
+// changes nothing.
+func TestLaterOptionCounts(t *testing.T) {
+	configure := cacher.Configure(func(c *cacher.Config) { c.WindowBytes = 8 })
+	for _, test := range []struct {
+		options []cacher.Option
+		want    int64
+	}{
+		{[]cacher.Option{configure, WithOptions(flags())}, 8},
+		{[]cacher.Option{configure, WithOptions(flags("--watch-cache-window-bytes=9"))}, 9},
+		{[]cacher.Option{WithOptions(flags("--watch-cache-window-bytes=9")), configure}, 8},
+	} {
+		require.Equal(t, test.want, configured(t, test.options...).WindowBytes)
 	}
 }
 
@@ -211,7 +274,7 @@ func TestFlagsAreRefused(t *testing.T) {
 		{"--watch-cache-label-indexes=#app", []string{"--watch-cache-label-indexes", `"#app"`}},
 		{"--watch-cache-label-indexes=pods#app,", []string{"--watch-cache-label-indexes", `""`}},
 		{"--watch-cache-label-indexes=pods#not a label", []string{"--watch-cache-label-indexes", `"not a label"`, "pods"}},
-		{"--watch-cache-label-indexes=pods#app,pods#app", []string{"--watch-cache-label-indexes", `"app"`, "already"}},
+		{"--watch-cache-label-indexes=pods#app,pods#app", []string{"--watch-cache-label-indexes", `"app"`, "duplicate"}},
 		{"--watch-cache-implementation=ours", []string{`"ours" for "--watch-cache-implementation"`, `want "watchcache" or "shipped"`}},
 		{"--watch-cache-implementation=Shipped", []string{`"Shipped" for "--watch-cache-implementation"`, `want "watchcache" or "shipped"`}},
 		{"--watch-cache-implementation=", []string{`"--watch-cache-implementation"`, `want "watchcache" or "shipped"`}},
@@ -236,7 +299,7 @@ func TestFlagsAreRefused(t *testing.T) {
 			require.ErrorContains(t, err, word)
 		}
 	}
-	all := errors.Join((&cacher.Options{Config: cacher.Config{WindowBytes: -1}, LabelIndexes: []string{"#a"}}).Validate()...)
+	all := errors.Join((&Options{WindowBytes: -1, LabelIndexes: []string{"#a"}}).Validate()...)
 	for _, word := range []string{"Config.WindowBytes is -1", "--watch-cache-label-indexes names \"#a\""} {
 		require.ErrorContains(t, all, word)
 	}
@@ -244,14 +307,58 @@ func TestFlagsAreRefused(t *testing.T) {
 
 // A field that a program sets before AddFlags is the default of its flag.
 func TestFlagDefaultOfAProgram(t *testing.T) {
-	options := cacher.NewOptions()
+	options := NewOptions()
 	options.MaxFallbackLists, options.EncodingBytes = 50, -1
 	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	options.AddFlags(set)
 	require.Equal(t, "50", set.Lookup("watch-cache-max-fallback-lists").DefValue)
 	require.Equal(t, "0", set.Lookup("watch-cache-encoding-bytes").DefValue)
-	config := configured(t, cacher.WithOptions(options))
+	config := configured(t, WithOptions(options))
 	require.Equal(t, []any{50, int64(-1)}, []any{config.MaxFallbackLists, config.EncodingBytes})
+}
+
+var rewrite = flag.Bool("rewrite", false, "write the table of flags in docs/tuning.md")
+
+// flagFields returns the names of the fields that flags set, by flag.
+func flagFields(t *testing.T) map[string]string {
+	values := map[string]string{"label-indexes": "pods#app", "implementation": "shipped", "shadow": "0.5", "shipped": "pods",
+		"consistent-get-from-storage": "true", "lazy-start": "true"}
+	fields := map[string]string{}
+	options := NewOptions()
+	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	options.AddFlags(set)
+	set.VisitAll(func(f *pflag.Flag) {
+		value := values[strings.TrimPrefix(f.Name, "watch-cache-")]
+		switch f.Value.Type() {
+		case "duration":
+			value = "7s"
+		case "quantity", "int":
+			value = "7"
+		}
+		before := *options
+		require.NoError(t, set.Set(f.Name, value), f.Name)
+		for _, field := range reflect.VisibleFields(reflect.TypeFor[Options]()) {
+			if reflect.DeepEqual(reflect.ValueOf(before).FieldByIndex(field.Index).Interface(), reflect.ValueOf(*options).FieldByIndex(field.Index).Interface()) {
+				continue
+			}
+			require.Empty(t, fields[f.Name], "--%s sets two fields", f.Name)
+			fields[f.Name] = field.Name
+			if !slices.Contains(configFields(), field.Name) {
+				fields[f.Name] = "Options." + field.Name
+			}
+		}
+	})
+	return fields
+}
+
+// configFields are the names of the exported fields of cacher.Config.
+func configFields() (names []string) {
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[cacher.Config]()) {
+		if field.IsExported() {
+			names = append(names, field.Name)
+		}
+	}
+	return names
 }
 
 // The table of docs/tuning.md is what --help says. Of every field without a flag the page
@@ -260,10 +367,10 @@ func TestFlagsPage(t *testing.T) {
 	const path, begin, end = "../docs/tuning.md", "| flag | field of `cacher.Config` | default |\n|---|---|---|\n", "\n## Without a flag\n"
 	page, err := os.ReadFile(path)
 	require.NoError(t, err)
-	fields := cacher.FlagFields()
+	fields := flagFields(t)
 	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	set.SortFlags = false
-	cacher.NewOptions().AddFlags(set)
+	NewOptions().AddFlags(set)
 	var table strings.Builder
 	set.VisitAll(func(f *pflag.Flag) {
 		require.Regexp(t, `\.$`, f.Usage)
@@ -273,10 +380,10 @@ func TestFlagsPage(t *testing.T) {
 	require.True(t, ok)
 	written, after, ok := strings.Cut(rest, end)
 	require.True(t, ok)
-	if flag.Lookup("rewrite").Value.String() == "true" { // as scripts
+	if *rewrite {
 		require.NoError(t, os.WriteFile(path, []byte(before+begin+table.String()+end+after), 0o600))
 	} else {
-		require.Equal(t, table.String(), written, "go test ./cacher -run TestFlagsPage -rewrite")
+		require.Equal(t, table.String(), written, "go test ./server -run TestFlagsPage -rewrite")
 	}
 	without, _, _ := strings.Cut(after, "\n## ")
 	for _, name := range configFields() {

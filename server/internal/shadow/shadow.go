@@ -34,6 +34,7 @@ import (
 	"math/rand/v2"
 	"runtime/debug"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -46,7 +47,6 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/utils/ptr"
 
-	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
@@ -72,9 +72,9 @@ type Room struct{ reads, watches, objects atomic.Int64 }
 
 // Config configures a Storage. All fields are required.
 type Config struct {
-	// Serving answers every request. Shadow is asked for a Share of them, with Context.
+	// Serving answers every request. Shadow gets a Fraction of them, with Context.
 	Serving, Shadow      storage.Interface
-	Share                float64
+	Fraction             float64
 	Context              context.Context
 	NewFunc, NewListFunc func() runtime.Object // of an empty object and list
 	Room                 *Room
@@ -97,7 +97,9 @@ type Storage struct {
 	config Config
 	ctx    context.Context
 	cancel context.CancelFunc
-	tasks  tasks.Group
+	// starting guards the start of goroutines against Stop.
+	starting sync.Mutex
+	running  sync.WaitGroup
 }
 
 // New returns a Storage, to be ended by Stop. It starts nothing before a request comes.
@@ -109,14 +111,28 @@ func New(config Config) *Storage {
 
 // Stop ends comparisons and compared watches, and awaits their goroutines.
 func (s *Storage) Stop() {
+	s.starting.Lock()
 	s.cancel()
-	s.tasks.Close()
+	s.starting.Unlock()
+	s.running.Wait()
+}
+
+// run starts f in a goroutine that Stop awaits, and reports whether it did: it does not
+// after Stop.
+func (s *Storage) run(f func()) bool {
+	s.starting.Lock()
+	defer s.starting.Unlock()
+	if s.ctx.Err() != nil {
+		return false
+	}
+	s.running.Go(f)
+	return true
 }
 
 // Shadow returns the storage in the shadow.
 func (s *Storage) Shadow() storage.Interface { return s.config.Shadow }
 
-func (s *Storage) drawn() bool { return rand.Float64() < s.config.Share }
+func (s *Storage) drawn() bool { return rand.Float64() < s.config.Fraction }
 
 // Get implements storage.Interface.
 func (s *Storage) Get(ctx context.Context, key string, opts storage.GetOptions, into runtime.Object) error {
@@ -151,7 +167,7 @@ func (s *Storage) after(kind metrics.ShadowKind, objects int, compare func(conte
 	if leave == nil {
 		return errNoRoom
 	}
-	if !s.tasks.Run(func() {
+	if !s.run(func() {
 		defer leave()
 		ctx, cancel := context.WithTimeout(s.ctx, patience)
 		defer cancel()
