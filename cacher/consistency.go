@@ -47,7 +47,7 @@ func (e *engine) compare(ctx context.Context) {
 	defer cancel()
 	latest := e.state.Latest()
 	rv := latest.RV()
-	compared := comparison{cached: latest.All()}
+	compared := comparison{latest: latest, cached: latest.All()}
 	if err := e.storedVersions(ctx, rv, compared.visit); err != nil {
 		e.metrics.ConsistencyCheck(metrics.CheckError)
 		err = faultf(err, "comparing the cache of %s with its storage at resourceVersion %d", e.config.GroupResource, rv)
@@ -86,13 +86,18 @@ func (e *engine) storedVersions(ctx context.Context, rv uint64, visit func(key s
 
 // comparison compares a snapshot with the keys of storage, in their order.
 type comparison struct {
+	latest *watchcache.Snapshot
 	cached []*watchcache.Element // the rest of the snapshot
 	stored watchcache.Digest     // of the visited keys
 	first  string                // the first difference, "" if there is none yet
 }
 
 func (c *comparison) visit(key string, rv uint64) error {
-	c.stored.Toggle(key, rv)
+	// Of several objects with one key the state takes the newest. If storage has only an older
+	// one, the digest lacks the cached one.
+	if cached := c.latest.Get(key); cached == nil || cached.RV <= rv {
+		c.stored.Toggle(key, rv)
+	}
 	switch {
 	case c.first != "":
 	case len(c.cached) == 0:

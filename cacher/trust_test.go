@@ -289,8 +289,8 @@ func TestWatchesWaitForTheEndOfADoubt(t *testing.T) {
 	}
 }
 
-// Two stored objects have one key, and a list at the state's own version comes: both have the
-// same winner, so that nobody's watch ends (regression 182).
+// Two stored objects have one key, and a list at the state's own version comes, or a comparison:
+// they have the same winner as the state, so that no watch ends with a 410 (regression 182).
 func TestObjectsOfOneKeyAreNoContradiction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore()
@@ -307,5 +307,16 @@ func TestObjectsOfOneKeyAreNoContradiction(t *testing.T) {
 		again := watchPods(t, c, "/pods/", "5")
 		put(store, poddata.Pod("a/two"))
 		again.expect("ADDED a/two@6")
+	})
+	inBubble(t, func() *memstore.Store {
+		store := newStore()
+		store.Put("/pods/a/twin", poddata.Pod("a/one", "twin=yes"))
+		put(store, poddata.Pod("a/one"))
+		return store
+	}, func(t *testing.T, store *memstore.Store, c *cacher.Cacher) {
+		w := watchPods(t, c, "/pods/", "3")
+		elapse(time.Hour)
+		put(store, poddata.Pod("a/two"))
+		w.expect("ADDED a/two@4")
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,6 +79,102 @@ func (r *replica) restart() error {
 	var err error
 	r.cache, err = cacher.New(r.config)
 	return err
+}
+
+// ofClient is in the context of what clients ask for.
+type ofClient struct{}
+
+var clientContext = context.WithValue(context.Background(), ofClient{}, true)
+
+// repeating is a storage that gives the caches some of its objects twice, with an older version
+// of the object, and some of its events.
+type repeating struct {
+	*memstore.Store
+	draw *rand.Rand
+}
+
+// older returns an earlier version of an object, at times, which the storage never had.
+func (s *repeating) older(pod *example.Pod) (*example.Pod, bool) {
+	rv, err := strconv.ParseUint(pod.ResourceVersion, 10, 64)
+	if err != nil || rv < 2 || s.draw.IntN(3) > 0 {
+		return nil, false
+	}
+	pod = pod.DeepCopy()
+	pod.ResourceVersion, pod.Labels["write"] = strconv.FormatUint(rv-1, 10), "older"
+	return pod, true
+}
+
+// GetList implements storage.Interface.
+func (s *repeating) GetList(ctx context.Context, key string, opts storage.ListOptions, out apiruntime.Object) error {
+	err := s.Store.GetList(ctx, key, opts, out)
+	list, ok := out.(*example.PodList)
+	if err != nil || !ok || ctx.Value(ofClient{}) != nil {
+		return err
+	}
+	var items []example.Pod
+	for i := range list.Items {
+		older, twice := s.older(&list.Items[i])
+		if twice && s.draw.IntN(2) == 0 {
+			items = append(items, *older)
+			twice = false
+		}
+		if items = append(items, list.Items[i]); twice {
+			items = append(items, *older)
+		}
+	}
+	list.Items = items
+	return nil
+}
+
+// Watch implements storage.Interface.
+func (s *repeating) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	inner, err := s.Store.Watch(ctx, key, opts)
+	if err != nil || ctx.Value(ofClient{}) != nil {
+		return inner, err
+	}
+	w := &repeated{Interface: inner, events: make(chan watch.Event), stopped: make(chan struct{})}
+	go w.run(s, opts.SendInitialEvents != nil && *opts.SendInitialEvents)
+	return w, nil
+}
+
+// repeated is a watch of a repeating storage. Its goroutine ends with the inner watch, or when
+// the watch is stopped.
+type repeated struct {
+	watch.Interface
+	events  chan watch.Event
+	once    sync.Once
+	stopped chan struct{}
+}
+
+func (w *repeated) ResultChan() <-chan watch.Event { return w.events }
+
+func (w *repeated) Stop() {
+	w.once.Do(func() { close(w.stopped) })
+	w.Interface.Stop()
+}
+
+func (w *repeated) run(s *repeating, initial bool) {
+	defer close(w.events)
+	for event := range w.Interface.ResultChan() {
+		again := []watch.Event{event}
+		pod, ok := event.Object.(*example.Pod)
+		switch {
+		case event.Type == watch.Bookmark:
+			initial = false
+		case ok && initial:
+			if older, twice := s.older(pod); twice {
+				again = append(again, watch.Event{Type: event.Type, Object: older})
+			}
+		case ok && s.draw.IntN(3) == 0:
+			again = append(again, watch.Event{Type: event.Type, Object: pod.DeepCopy()})
+		}
+		for _, event := range again {
+			select {
+			case w.events <- event:
+			case <-w.stopped:
+			}
+		}
+	}
 }
 
 // moving is a schedule of two servers over one storage, and of clients that go from one
@@ -148,9 +245,14 @@ func newMoving(seed uint64) (*moving, error) {
 	m := &moving{draw: rand.New(rand.NewPCG(seed, 1)), objects: map[string]*example.Pod{}}
 	m.store = memstore.New(poddata.Prefix, poddata.New)
 	m.store.Decodes, m.store.History = true, m.draw.IntN(2) == 0
+	var source storage.Interface = m.store
+	if m.draw.IntN(4) == 0 {
+		source = &repeating{m.store, rand.New(rand.NewPCG(seed, 2))}
+		m.note("the storage repeats objects and events")
+	}
 	for i := range m.replicas {
 		config := cacher.Config{
-			Storage: m.store, Versioner: storage.APIObjectVersioner{}, GroupResource: poddata.Resource,
+			Storage: source, Versioner: storage.APIObjectVersioner{}, GroupResource: poddata.Resource,
 			ResourcePrefix: poddata.Prefix, KeyFunc: poddata.Key, GetAttrsFunc: poddata.Attrs,
 			NewFunc: poddata.New, NewListFunc: poddata.NewList, Codec: poddata.Codec(),
 			EventsHistoryWindow: time.Duration(1+m.draw.IntN(60)) * time.Second, WindowBytes: int64(20_000 + m.draw.IntN(2)*10_000_000),
@@ -400,7 +502,7 @@ func (m *moving) connect(c *mover) bool {
 		m.lists++
 	case c.whole == 0:
 		m.lists++
-		ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
+		ctx, cancel := context.WithTimeout(clientContext, requestTimeout)
 		defer cancel()
 		list := &example.PodList{}
 		if err := cache.GetList(ctx, c.key, opts, list); err != nil {
@@ -425,7 +527,7 @@ func (m *moving) connect(c *mover) bool {
 	if c.whole > 0 {
 		opts.ResourceVersion = strconv.FormatUint(c.whole, 10)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(clientContext)
 	timer := time.AfterFunc(requestTimeout, cancel)
 	opened, err := cache.Watch(ctx, c.key, opts)
 	if !timer.Stop() && err == nil {
@@ -508,10 +610,7 @@ func (m *moving) step() {
 				c.doubted, c.doubtedLife = 1+c.server, m.replicas[c.server].gap
 			}
 		}
-		held := m.store.Hold()
-		m.put(1 + m.draw.IntN(3))
-		m.store.SkipEvents()
-		held()
+		m.loseEvents()
 	case n < 96:
 		m.release()
 	default:
@@ -521,6 +620,22 @@ func (m *moving) step() {
 			}
 		}
 	}
+}
+
+// loseEvents writes objects whose events the storage's watches lose: all of them, or all after
+// the first ones of a revision.
+func (m *moving) loseEvents() {
+	rv, err := m.store.GetCurrentResourceVersion(context.Background())
+	if err != nil {
+		m.fail("the storage has no version: %v", err)
+		return
+	}
+	parts := m.draw.IntN(3)
+	held := m.store.HoldRevision(rv+1, parts)
+	m.put(parts + 1 + m.draw.IntN(3))
+	synctest.Wait() // the caches have the first events
+	m.store.SkipEvents()
+	held()
 }
 
 func (m *moving) release() {
@@ -577,7 +692,7 @@ func (m *moving) run() {
 
 // equal reports whether a cache that has never listed again has what the storage has.
 func (m *moving) equal(r *replica) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
+	ctx, cancel := context.WithTimeout(clientContext, requestTimeout)
 	defer cancel()
 	list := &example.PodList{}
 	opts := storage.ListOptions{Recursive: true, ResourceVersion: "0", Predicate: poddata.Predicate("", "")}
