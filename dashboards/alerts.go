@@ -18,7 +18,7 @@ const runbook = "https://github.com/kube-watchcache/watchcache/blob/main/docs/ru
 
 // The severities of alerts.
 const (
-	// Critical alerts are for a person at any time of day.
+	// Critical alerts wake a person at any time of day.
 	Critical = "critical"
 	// Warning alerts are for the next morning.
 	Warning = "warning"
@@ -28,7 +28,7 @@ const (
 type Alert struct {
 	Name     string
 	Severity string
-	// For is for how long the expression has to hold.
+	// For is the time that the expression must hold.
 	For     time.Duration
 	Summary string
 	// description is a template of Prometheus. The description says what
@@ -66,54 +66,54 @@ func Alerts() []Alert {
 		{
 			Name: AlertNotReady, Severity: Critical, For: 5 * time.Minute,
 			Summary:     subject + " has no state to serve from.",
-			description: "GETs and small LISTs go to storage; watches and other LISTs are refused. The cache lists storage again and again until that succeeds.",
+			description: "GETs and small LISTs go to storage; watches and other LISTs are refused. The cache retries its list of storage until that succeeds.",
 			expr:        notReady,
 		},
 		{
 			Name: AlertStale, Severity: Critical, For: time.Minute,
-			Summary:     subject + " has not heard of its storage for {{ $value | humanizeDuration }}.",
-			description: "Watchers get no events, and consistent reads wait in vain. The cache opens its watch again and again until storage answers.",
+			Summary:     subject + " has received nothing from storage for {{ $value | humanizeDuration }}.",
+			description: "Watches receive no events, and consistent reads fail. The cache reopens its watch until storage answers.",
 			expr:        stale,
 		},
 		{
 			Name: AlertRelisting, Severity: Warning,
-			Summary:     subject + " has listed its storage {{ $value | humanize }} times in 15 minutes.",
-			description: "Each list ends the watches, whose clients list as well, and loads storage.",
+			Summary:     subject + " has listed storage {{ $value | humanize }} times in 15 minutes.",
+			description: "Each list loads storage and ends all watches, whose clients then list again.",
 			expr:        above(recordRelists, 3),
 		},
 		{
 			Name: AlertWatchersExpiring, Severity: Warning,
-			Summary:     subject + " has lost {{ $value | humanize }} slow watchers in 15 minutes.",
-			description: "Their position left the window before they had taken their events. Each of their clients is told 410 and lists again.",
+			Summary:     subject + " ended {{ $value | humanize }} slow watches in 15 minutes.",
+			description: "Their next events left the window before their clients read them. Each client gets a 410 and lists again.",
 			expr:        above(recordExpired, 5),
 		},
 		{
 			Name: AlertConsistencyFailed, Severity: Critical,
-			Summary:     subject + " differed from its storage.",
-			description: "The cache lists storage again by itself. Until then consistent reads go to storage. Clients may have read or watched a wrong state before.",
+			Summary:     subject + " differed from storage.",
+			description: "The cache relists by itself; until then storage answers consistent reads. Clients may have read or watched a wrong state before.",
 			expr:        above(recordFailed, 0),
 		},
 		{
 			Name: AlertUndeliverableObject, Severity: Critical, For: time.Minute,
-			Summary:     subject + " is paused: its storage has an object that cannot be delivered.",
-			description: "Watches are refused, and reads that need more than the cache has go to storage. The log names the object. The cache recovers by itself once the object is repaired or deleted.",
+			Summary:     subject + " is paused: storage has an object that it cannot deliver.",
+			description: "Repair or delete the object that the log names; the cache then recovers by itself. Until then it refuses watches, and reads that need a newer version go to storage.",
 			expr:        undeliverable,
 		},
 		{
 			Name: AlertReadsRefused, Severity: Warning, For: 5 * time.Minute,
 			Summary:     subject + " refuses {{ $value | humanizePercentage }} of its reads.",
-			description: "The cache does not become as fresh as these reads need it, although storage answers. Clients are told to retry.",
+			description: "The cache does not become fresh in time for these reads, although storage answers. Clients get 429 and retry.",
 			expr:        refused,
 		},
 		{
 			Name: AlertWindowShort, Severity: Warning, For: 5 * time.Minute,
-			Summary:     subject + " cuts its window of recent changes short.",
-			description: "{{ $value | humanize }} events left the window in two minutes before they had the age that EventsHistoryWindow promises. Clients that resume from there are told 410 and list again.",
+			Summary:     subject + " evicts events early.",
+			description: "In two minutes {{ $value | humanize }} events left the window before the age of EventsHistoryWindow, because it reached WindowBytes. Clients that resume from there get a 410 and list again.",
 			expr:        above(recordCut, 0),
 		},
 		{
 			Name: AlertVersionRequestsSlow, Severity: Warning, For: 5 * time.Minute,
-			Summary:     subject + " waits long for its storage's version.",
+			Summary:     subject + " waits too long for storage's version.",
 			description: "{{ $value | humanizePercentage }} of the version requests fail or take more than a second. Each consistent read waits for one.",
 			expr:        slow,
 		},

@@ -18,7 +18,7 @@ func overview() Dashboard {
 		{"Healthy", []panel{
 			{
 				title: "State", width: 12,
-				about: "One tile for each cache: serving; asleep (not used); not ready (no state yet); paused (storage has an object that it can't deliver). Not ready and paused have a section each in docs/runbook.md.",
+				about: "One tile for each cache: serving; asleep (not used); not ready (no state yet); paused (storage has an object that it can't deliver). docs/runbook.md has a section for not ready and paused.",
 				words: map[string]Word{
 					"0": {Text: "not ready", Color: "red", Index: 0}, "1": {Text: "serving", Color: "green", Index: 1},
 					"2": {Text: "paused", Color: "red", Index: 2}, "3": {Text: "asleep", Color: "blue", Index: 3},
@@ -27,17 +27,17 @@ func overview() Dashboard {
 			},
 			{
 				title: "Alerts that fire", width: 12, unit: "short",
-				about:   "The alerts of the rules file that fire, by cache. docs/runbook.md has a section for each. Normal: none.",
+				about:   "Firing alerts of the rules file, by cache. docs/runbook.md has a section for each. Normal: none.",
 				queries: []query{{fmt.Sprintf(`sum by (alertname, %s) (ALERTS{alertname=~"%s.*",alertstate="firing",%s})`, strings.Join(identity, ", "), alertPrefix, selection), "{{alertname}} " + cacheLegend}},
 			},
 			{
 				title: "Relists", unit: "short",
-				about:   "Full lists of storage in five minutes, by cause. Each cache lists once when it starts. More than that ends watches, and loads storage.",
+				about:   "Full lists of storage in five minutes, by cause. Each cache lists once when it starts. Further lists end watches and load storage.",
 				queries: []query{{growth(metrics.NameRelists, "cause"), legendOf("cause")}},
 			},
 			{
 				title: "Storage troubles", unit: "short",
-				about: "In five minutes: watches of storage that broke and were resumed, and objects or events that storage could not deliver. A broken watch is harmless if it is rare.",
+				about: "In five minutes: storage watches that broke and were resumed, and objects or events that storage could not deliver. Rare broken watches are harmless.",
 				queries: []query{
 					{growth(metrics.NameWatchesBroken), "watches broken " + cacheLegend},
 					{growth(metrics.NameUndeliverable), "undeliverable " + cacheLegend},
@@ -50,7 +50,7 @@ func overview() Dashboard {
 			},
 			{
 				title: "Shadow", unit: "short",
-				about: "With --watch-cache-shadow: comparisons with the shipped cacher in five minutes, by kind; the differences, of which there should be none; and comparisons that were not made, by reason.",
+				about: "With --watch-cache-shadow: comparisons with the shipped cacher in five minutes, by kind; differences (normal: none); and skipped comparisons, by reason.",
 				queries: []query{
 					{growth(metrics.NameShadowCompared, "kind"), "compared " + legendOf("kind")},
 					{growth(metrics.NameShadowDiffered, "kind"), "differed " + legendOf("kind")},
@@ -61,54 +61,54 @@ func overview() Dashboard {
 		{"Fresh", []panel{
 			{
 				title: "Storage silence", unit: "s", warn: silenceLimit.Seconds(),
-				about:   "Time since the cache last heard of its storage: an event, progress, or an answer. Up to 15 s is normal for a cache at rest.",
+				about:   "Time since storage last sent an event, a progress report or an answer. Up to 15 s is normal for an idle cache.",
 				queries: []query{{chosen(metrics.NameStorageSilence), cacheLegend}},
 			},
 			{
 				title: "Lag of dispatch", unit: "s",
-				about:   "From when an event was received from storage to when it was dispatched to the watchers. Normal: milliseconds.",
+				about:   "Time from receiving an event to dispatching it to the watchers. Normal: milliseconds.",
 				queries: quantiles(metrics.NameDispatchLag),
 			},
 			{
 				title: "Versions behind storage", unit: "short",
-				about:   "How many resourceVersions the cache is behind the last version that storage reported. Writes to other resources count too, so that a cache at rest may be behind by some, which does no harm.",
+				about:   "Lag of the cache behind the last version that storage reported, in resourceVersions. Writes to other resources count, so an idle cache may lag harmlessly.",
 				queries: []query{{fmt.Sprintf("clamp_min(%s - %s, 0)", chosen(metrics.NameStorageResourceVersion), chosen(metrics.NameResourceVersion)), cacheLegend}},
 			},
 			{
 				title: "Version requests", unit: "ops",
-				about:   "Requests to storage for its current version, by result. All reads that wait at the same time share one.",
+				about:   "Requests for storage's current version, by result. Concurrent reads share one.",
 				queries: []query{{perSecond(metrics.NameVersionDuration+"_count", "result"), legendOf("result")}},
 			},
 			{
 				title: "Version requests: time", unit: "s", warn: slowVersionRequest.Seconds(),
-				about:   "How long storage takes to tell its current version. A consistent read waits at least that long. Normal: milliseconds.",
+				about:   "Time that storage takes to return its current version. A consistent read waits at least that long. Normal: milliseconds.",
 				queries: quantiles(metrics.NameVersionDuration),
 			},
 			{
 				title: "Span of the window", unit: "s",
-				about:   "How far back the window of recent changes reaches. A client that resumes from before must list again. The span is short after a start and where little happens; when events are cut off it is too short.",
+				about:   "Span of the window of recent changes. A client that resumes from before must list again. The span is short after a start and for a quiet resource; if events are evicted early, it is too short.",
 				queries: []query{{chosen(metrics.NameWindowSeconds), cacheLegend}, {growth(metrics.NameWindowCut), "events cut off in 5m " + cacheLegend}},
 			},
 		}},
 		{"What it costs", []panel{
 			{
 				title: "Memory", unit: "bytes", stacked: true,
-				about:   "Estimated memory of the caches by part: the objects, the window of recent changes, kept serializations, indexes, and snapshots that watchers hold.",
+				about:   "Estimated memory of the caches by part: objects, the window, kept serializations, indexes, and snapshots held by watches.",
 				queries: []query{{"sum by (part) (" + chosen(metrics.NameBytes) + ")", "{{part}}"}},
 			},
 			{
 				title: "Objects", unit: "short",
-				about:   "Objects that each cache holds.",
+				about:   "Objects in each cache.",
 				queries: []query{{chosen(metrics.NameObjects), cacheLegend}},
 			},
 			{
 				title: "Events from storage", unit: "ops",
-				about:   "Changes that the cache takes from storage in a second.",
+				about:   "Events received from storage per second.",
 				queries: []query{{perSecond(metrics.NameEvents, "type"), legendOf("type")}},
 			},
 			{
 				title: "Events to watchers", unit: "ops",
-				about: "Events handed to watchers in a second, and objects sent as initial events.",
+				about: "Events sent to watchers per second, and objects sent as initial events.",
 				queries: []query{
 					{perSecond(metrics.NameDelivered), "events " + cacheLegend},
 					{perSecond(metrics.NameInitial), "initial events " + cacheLegend},
@@ -116,12 +116,12 @@ func overview() Dashboard {
 			},
 			{
 				title: "Time by stage", unit: "s",
-				about:   "The 99th percentile of the time that an event takes in each stage of its way.",
+				about:   "The 99th percentile of the time of an event in each stage.",
 				queries: []query{{quantile("0.99", metrics.NameStageDuration, "stage"), legendOf("stage")}},
 			},
 			{
 				title: "Woken up", unit: "short",
-				about:   "How often, in five minutes, a request had to start a cache that slept. Often: the idle timeout is too short.",
+				about:   "Sleeping caches that a request woke, in five minutes. If often, raise the idle timeout.",
 				queries: []query{{growth(metrics.NameWokenUp), cacheLegend}},
 			},
 		}},

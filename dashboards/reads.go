@@ -14,66 +14,66 @@ func reads() Dashboard {
 		{"Where they are served", []panel{
 			{
 				title: "Reads by decision", unit: "ops", stacked: true, width: 12,
-				about:   "GET and LIST in a second by the way they were answered: from the latest state, as fresh as storage (consistent), at an exact version, by a continue token, by storage (delegate), or refused with an error that tells the client to retry.",
+				about:   "GET and LIST per second by answer: from the latest state, as fresh as storage (consistent), at an exact version, by a continue token, from storage (delegate), or refused so that the client retries.",
 				queries: []query{{perSecond(metrics.NameReads, "verb", "decision"), legendOf("verb", "decision")}},
 			},
 			{
 				title: "Answered from memory", unit: "percentunit", width: 12,
-				about:   "The share of the reads that neither storage answered nor the cache refused. Normal: close to 1.",
+				about:   "The fraction of reads that the cache answered. Normal: close to 1.",
 				queries: []query{{"1 - (" + share(metrics.NameReads, `decision=~"delegate|refuse"`) + ")", cacheLegend}},
 			},
 			{
 				title: "Refused", unit: "percentunit", warn: refusedShare,
-				about:   "The share of the reads that were refused: the client gets an error and retries. Normal: none.",
+				about:   "The fraction of reads that were refused: the client gets an error and retries. Normal: none.",
 				queries: []query{{share(metrics.NameReads, `decision="refuse"`), cacheLegend}},
 			},
 			{
 				title: "Fallback reads", unit: "short",
-				about:   "Consistent reads in five minutes for which the cache did not become fresh in time, by what became of them: passed on to storage, or refused because too many were. Normal: none.",
+				about:   "Consistent reads in five minutes that timed out waiting for a fresh cache, by answer: from storage, or refused beyond MaxFallbackLists. Normal: none.",
 				queries: []query{{growth(metrics.NameFallbackReads, "answer"), legendOf("answer")}},
 			},
 			{
 				title: "Indexes", unit: "ops",
-				about:   "LISTs in a second by the index that narrowed them; other: one that the cache has built itself. And how many of these there are.",
+				about:   "LISTs per second by index (other: an adaptive one), and the number of adaptive indexes.",
 				queries: []query{{perSecond(metrics.NameReadsByIndex, "index"), legendOf("index")}, {chosen(metrics.NameIndexes), "built: " + cacheLegend}},
 			},
 		}},
 		{"What they wait for", []panel{
 			{
 				title: "Time of a read", unit: "s", width: 12,
-				about:   "The 99th percentile by verb and decision, the wait included.",
+				about:   "The 99th percentile by verb and decision, including the wait.",
 				queries: []query{{quantile("0.99", metrics.NameReadDuration, "verb", "decision"), legendOf("verb", "decision")}},
 			},
 			{
 				title: "Wait for freshness", unit: "s", width: 12,
-				about:   "How long reads wait for the cache to become as fresh as they need it. Normal: the time of a version request.",
+				about:   "Time that reads wait for a fresh cache. Normal: the time of a version request.",
 				queries: quantiles(metrics.NameReadWait),
 			},
 			{
 				title: "Version requests: time", unit: "s", warn: slowVersionRequest.Seconds(),
-				about:   "How long storage takes to tell its current version.",
+				about:   "Time that storage takes to return its current version.",
 				queries: quantiles(metrics.NameVersionDuration),
 			},
 			{
 				title: "Reads that shared a version request", unit: "short",
-				about:   "How many reads, on average, were answered by one version request. It grows with the load, so that storage's share of it does not.",
+				about:   "Reads per version request. It grows with the load, so the load on storage does not.",
 				queries: []query{{mean(metrics.NameVersionRequestReads, metrics.NameVersionDuration+"_count"), cacheLegend}},
 			},
 			{
 				title: "Storage silence", unit: "s", warn: silenceLimit.Seconds(),
-				about:   "Time since the cache last heard of its storage. Reads wait in vain while it grows.",
+				about:   "Time since storage last sent anything. While it grows, consistent reads time out.",
 				queries: []query{{chosen(metrics.NameStorageSilence), cacheLegend}},
 			},
 		}},
 		{"What they cost", []panel{
 			{
 				title: "Objects evaluated for each returned", unit: "short", width: 12,
-				about:   "How many objects LISTs looked at for each that they returned. Normal: a little above 1. Far more: a selector without an index.",
+				about:   "Objects that LISTs evaluated for each returned one. Normal: slightly above 1. Far more: a selector without an index.",
 				queries: []query{{mean(metrics.NameEvaluated, metrics.NameListed), cacheLegend}},
 			},
 			{
 				title: "Objects returned", unit: "ops", width: 12,
-				about:   "Objects that LISTs returned from the cache in a second.",
+				about:   "Objects that LISTs returned from the cache per second.",
 				queries: []query{{perSecond(metrics.NameListed), cacheLegend}},
 			},
 		}},

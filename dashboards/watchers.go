@@ -16,23 +16,23 @@ func watchers() Dashboard {
 		{"Who is slow", []panel{
 			{
 				title: "The slowest watcher, in seconds", unit: "s",
-				about:   "How long the slowest and the median watcher have not taken what there is for them. Normal: 0. A watcher whose lag reaches the span of the window is told 410, and lists again.",
+				about:   "Age of the first unsent event of the slowest and the median watcher. Normal: 0. If it reaches the span of the window, the client gets a 410 and lists again.",
 				queries: []query{{chosen(metrics.NameWatcherLagSeconds), legendOf("watcher")}},
 			},
 			{
 				title: "The slowest watcher, in events", unit: "short",
-				about:   "How many events the slowest and the median watcher are behind.",
+				about:   "Lag of the slowest and the median watcher in events.",
 				queries: []query{{chosen(metrics.NameWatcherLagEvents), legendOf("watcher")}},
 			},
 			{title: "The client's name", text: askWho},
 			{
 				title: "Watchers", unit: "short", stacked: true,
-				about:   "Open watches: live ones get each event as it comes, parked ones replay from the window, starting ones are sent their initial events. Normal: nearly all live.",
+				about:   "Open watches: live ones receive each event as it is dispatched, parked ones replay the window, starting ones receive their initial events. Normal: nearly all live.",
 				queries: []query{{chosen(metrics.NameWatchers), legendOf("state")}},
 			},
 			{
 				title: "Parked and resumed", unit: "short",
-				about: "Watchers that fell behind in five minutes, and those that caught up. Both are equal when clients are slow for moments only, as in a burst. Parked ones that do not resume expire.",
+				about: "Watchers parked, and resumed, in five minutes. Both are equal if clients are slow only for moments, e.g. in a burst. Parked watchers that do not resume expire.",
 				queries: []query{
 					{growth(metrics.NameParked), "parked " + cacheLegend},
 					{growth(metrics.NameResumed), "resumed " + cacheLegend},
@@ -40,7 +40,7 @@ func watchers() Dashboard {
 			},
 			{
 				title: "Expired", unit: "short",
-				about: "Watchers in five minutes whose events had left the window before they took them, so that their clients list again (normal: none), and those that went on beyond the window, because none of the events that had left it was for them.",
+				about: "In five minutes: watchers ended because their next event had left the window, so that their clients list again (normal: none), and watchers that continued from below the window because none of their events had left it.",
 				queries: []query{
 					{growth(metrics.NameExpired), "expired " + cacheLegend},
 					{growth(metrics.NameBeyondWindow), "beyond the window " + cacheLegend},
@@ -48,19 +48,19 @@ func watchers() Dashboard {
 			},
 			{
 				title: "Watches ended", unit: "short", width: 16,
-				about:   "Watches that ended in five minutes, by reason. stopped and deadline are normal; expired, stalled, heavy and parked are slow clients; relist and failed are troubles of storage.",
+				about:   "Watches that ended in five minutes, by reason. stopped and deadline are normal; expired, stalled and heavy are slow clients; relist and failed are faults of storage.",
 				queries: []query{{growth(metrics.NameEnded, "reason"), legendOf("reason")}},
 			},
 			{
 				title: "Span of the window", unit: "s",
-				about:   "For how long a slow watcher may stay away and still catch up.",
+				about:   "How long a slow watcher can stay away and still catch up.",
 				queries: []query{{chosen(metrics.NameWindowSeconds), cacheLegend}},
 			},
 		}},
 		{"What an event costs", []panel{
 			{
 				title: "Candidates for each event", unit: "short",
-				about: "Watchers that the index names for an event, and those of them whose selector matches. When there are far more candidates than matches, many watchers have selectors that pin no label or field to a value.",
+				about: "Watchers that the index returns for an event, and those whose selector matches. If there are far more candidates than matches, many selectors require no value of a label or field.",
 				queries: []query{
 					{mean(metrics.NameCandidates, metrics.NameEvents), "candidates " + cacheLegend},
 					{mean(metrics.NameMatches, metrics.NameEvents), "matches " + cacheLegend},
@@ -68,7 +68,7 @@ func watchers() Dashboard {
 			},
 			{
 				title: "Evaluations", unit: "ops",
-				about: "Selectors evaluated in a second, and evaluations saved because watchers have the same selector.",
+				about: "Selectors evaluated per second, and evaluations saved because watchers have the same selector.",
 				queries: []query{
 					{perSecond(metrics.NameEvaluations), "evaluated " + cacheLegend},
 					{perSecond(metrics.NameEvaluationsSaved), "saved " + cacheLegend},
@@ -76,7 +76,7 @@ func watchers() Dashboard {
 			},
 			{
 				title: "Serializations", unit: "ops",
-				about: "Objects encoded for watchers in a second, and encodings that were shared instead.",
+				about: "Objects encoded for watchers per second, and encodings shared instead.",
 				queries: []query{
 					{perSecond(metrics.NameEncodings), "made " + cacheLegend},
 					{perSecond(metrics.NameEncodingsShared), "shared " + cacheLegend},
@@ -84,17 +84,17 @@ func watchers() Dashboard {
 			},
 			{
 				title: "Lag of dispatch", unit: "s",
-				about:   "From when an event was received to when it was dispatched. Slow watchers do not add to it.",
+				about:   "Time from receiving an event to dispatching it. Slow watchers do not add to it.",
 				queries: quantiles(metrics.NameDispatchLag),
 			},
 			{
 				title: "Events in the window", unit: "short",
-				about:   "Changes that are kept for watchers that resume.",
+				about:   "Events kept for resuming watchers.",
 				queries: []query{{chosen(metrics.NameWindowEvents), cacheLegend}},
 			},
 			{
 				title: "Memory held for watchers", unit: "bytes",
-				about:   "Estimated memory of the window and of the snapshots that watchers hold while they are sent their initial events.",
+				about:   "Estimated memory of the window, and of snapshots held by watches that receive initial events.",
 				queries: []query{{chosen(metrics.NameBytes, `part=~"window|snapshots"`), legendOf("part")}},
 			},
 		}},
