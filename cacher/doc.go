@@ -76,8 +76,8 @@
 //     StorageTimeout).
 //   - progress: storage's report that its watch has delivered all events up to a version.
 //     A storage is silent if it answers requests but reports no progress.
-//   - fresh: at or above the version that a read needs. Stale is the opposite; a stale
-//     read is one that timed out on the cache, and went to storage or was refused.
+//   - fresh: at or above the version that a read needs. Stale is the opposite; no read
+//     gets stale data.
 //
 // Watches:
 //
@@ -96,7 +96,8 @@
 //
 //   - consistent read: one without a resourceVersion. It waits until the cache reaches the
 //     version that storage had after the read arrived.
-//   - fallback: a read that storage answers because the cache can't.
+//   - fallback: a read for which the cache did not become fresh in time. Storage answers
+//     it, or it is refused.
 //   - kept bytes: serializations of objects that later lists and watches reuse. A chunk is
 //     the kept bytes of consecutive objects.
 //   - limit: the maximum size of something in bytes. To share: several registries share a
