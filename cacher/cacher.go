@@ -109,5 +109,5 @@ func (c *Cacher) Config() Config { return c.config }
 func (c *Cacher) Stop() {
 	c.running.stop()
 	c.metrics.Forget()
-	c.logStop.Do(func() { loggerOf(c.config.GroupResource).V(lifecycleLevel).Info("The watch cache was stopped") })
+	c.logStop.Do(func() { loggerOf(c.config.GroupResource).V(lifecycleLevel).Info("The watch cache stopped") })
 }

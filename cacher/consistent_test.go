@@ -180,7 +180,7 @@ func TestReadsThatWaitAnswerBeforeTheirDeadline(t *testing.T) {
 					require.ErrorAs(t, r.err, &status)
 					assert.EqualValues(t, http.StatusGatewayTimeout, status.Status().Code, r.err)
 					if strings.HasPrefix(name, "consistent") { // regression 149
-						assert.ErrorContains(t, r.err, "the deadline of this request is near")
+						assert.ErrorContains(t, r.err, "before the deadline of this request")
 					}
 				})
 			})

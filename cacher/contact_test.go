@@ -88,7 +88,7 @@ func TestStorageLostAndBack(t *testing.T) {
 					elapse(10 * time.Minute)
 				}, func(config *cacher.Config) { config.Storage = unreachable{config.Storage.(*memstore.Store)} })
 			})
-			lost, back := linesAbout(text, "The storage does not answer"), linesAbout(text, "The storage answers again")
+			lost, back := linesAbout(text, "Storage does not answer"), linesAbout(text, "Storage answers again")
 			require.Len(t, lost, 1, "the lines that say that storage is lost, of\n%s", text)
 			require.Len(t, back, 1, "the lines that say that storage is back, of\n%s", text)
 			for _, want := range []string{`resource="pods"`, "silence=", "resourceVersion=2", "remedy=", "consistent reads fail"} {

@@ -184,7 +184,7 @@ func (e *engine) everySecond() {
 	e.encodings.Age(e.time.Now())
 	e.measure()
 	if err := e.failedIndex.Swap(nil); err != nil {
-		e.warn("index", "An index function has failed. The watch cache has the object under every value of the index: reads by it are right, and slower", *err,
+		e.warn("index", "An index function failed. The watch cache files the object under every value of the index: reads by it stay correct, but get slower", *err,
 			"look at this function of the resource's indexers, or at the object that it fails for")
 	}
 	e.runExclusive(&e.adapting, e.adapt)

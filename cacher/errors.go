@@ -40,27 +40,27 @@ import (
 var (
 	// errDoubtful refuses a read or a watch that must be right while the cache is
 	// known to be wrong.
-	errDoubtful = own("the watch cache was found to be wrong and is listed again")
+	errDoubtful = own("the watch cache was found to be wrong and relists")
 	// errSilent is why consistent reads are left to storage.
-	errSilent = own("three watches in turn brought neither events nor progress, although the storage has a later version")
+	errSilent = own("three consecutive watches received no events or progress although storage is at a newer version")
 	// errInconsistent is why a cache that was found to be wrong lists again.
-	errInconsistent = own("the cache differs from its storage")
+	errInconsistent = own("the cache differs from storage")
 	// errNoProgress refuses a stream of the initial state that could not be
 	// brought up to date. Clients fall back to a list on any error.
-	errNoProgress = own("the storage can't report the progress of its watch, so the initial state can't be streamed; list and watch instead")
+	errNoProgress = own("storage does not report the progress of its watch, so the initial state can't be streamed; list and watch instead")
 	// errStatsUnknown is returned by a sleeping cache that has never computed its
 	// stats: after a zero, priority and fairness would take its lists for free.
-	errStatsUnknown = own("the watch cache sleeps and does not know how many objects there are")
+	errStatsUnknown = own("the watch cache sleeps and has not counted its objects yet")
 	// errNotCaughtUp refuses a watch from the most recent state for now.
-	errNotCaughtUp = own("the watch cache could not be brought up to its storage in time: watch again")
+	errNotCaughtUp = own("the watch cache did not reach storage's version in time: watch again")
 	// errNotTaken is why a list came to nothing; the log has more.
-	errNotTaken = own("the listed objects could not be taken")
+	errNotTaken = own("the listed objects could not be used")
 	// errNoAnswer is the fault of a storage that lets requests wait.
 	errNoAnswer = own("requests get no answer")
 	// errAway ends a read that only storage can answer.
 	errAway = own("storage has not answered")
 	// errOwnTime ends a read whose own deadline is near.
-	errOwnTime = own("the deadline of this request is near, and storage has not answered")
+	errOwnTime = own("storage has not answered before the deadline of this request")
 	// errNoVersion is shared by all reads that waited for a failed version request,
 	// whose own error may name the key of one of them.
 	errNoVersion = own("storage returned no resourceVersion")
@@ -133,7 +133,7 @@ func foreignText(err error) string {
 	if ofConnection(err) {
 		return withoutCredentials(err.Error())
 	}
-	return fmt.Sprintf("an error of the reason %s, whose text the server's log has", reasonOf(err))
+	return fmt.Sprintf("%s (details in the server log)", reasonOf(err))
 }
 
 // reasonOf names the kind of an error, whose text may have the key of an object.
@@ -283,7 +283,7 @@ func awayStatus(why error) error {
 // overStatus (504) answers a watch whose time is over before it begins, as that of a
 // timeoutSeconds that is negative or doesn't fit.
 func overStatus() error {
-	return apierrors.NewTimeoutError("the time of the watch is over before it begins: timeoutSeconds is negative, too large, or shorter than the request has waited", freshness.RetrySeconds)
+	return apierrors.NewTimeoutError("watch timed out before it started: timeoutSeconds is negative, too large, or already elapsed", freshness.RetrySeconds)
 }
 
 // undeliverableStatus (500) ends the watches of a cache that is paused. An object that

@@ -128,7 +128,7 @@ func TestErrorsToMendAreLogged(t *testing.T) {
 					put(store, poddata.Pod("a/poison", "poison=yes", fmt.Sprint("i=", i)))
 				}
 			},
-			[]string{"index function has failed", "no node", "/pods/a/poison", "spec.nodeName"}, nil,
+			[]string{"index function failed", "no node", "/pods/a/poison", "spec.nodeName"}, nil,
 		},
 		"a key outside of the prefix": {
 			func(config *cacher.Config) {

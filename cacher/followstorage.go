@@ -170,7 +170,7 @@ func (e *engine) WatchFailed(cause error, down bool) {
 		asked: e.time.Now(),
 	})
 	if down && e.condition.load().contact != lost { // otherwise the log shows it
-		e.warn("watch", "The storage cannot be watched. The watch cache goes on with what it has and tries again", cause, remedyStorage)
+		e.warn("watch", "Storage cannot be watched. The watch cache keeps its state and retries", cause, remedyStorage)
 	}
 }
 
@@ -180,7 +180,7 @@ func (e *engine) ProbeProgress(ctx context.Context) bool { return e.source.Repor
 // WatchHung implements freshness.Storage.
 func (e *engine) WatchHung(after time.Duration) {
 	if suppressed, ok := e.errors.due("hangs", e.config.Clock.Now()); ok {
-		klog.InfoS("The watch of the storage hangs: it is behind the storage and brings nothing. The watch cache opens another one",
+		klog.InfoS("The storage watch hangs: it is behind storage and delivers nothing. The watch cache opens another one",
 			"resource", e.config.GroupResource, "resourceVersion", e.waiting.At(), "storageResourceVersion", e.versions.Highest(), "waited", after.Round(time.Millisecond), "suppressed", suppressed)
 	}
 }

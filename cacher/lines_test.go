@@ -97,12 +97,12 @@ func TestLifeOfACacheIsLogged(t *testing.T) {
 			continue
 		}
 		const ready, asleep = `The watch cache is ready after="\S+" cause="start" objects=2 resourceVersion=3`,
-			`The watch cache fell asleep: no request has used it. The next one wakes it idleTimeout="1m0s"`
+			`The watch cache fell asleep after its idle timeout. The next request wakes it idleTimeout="1m0s"`
 		expectLines(t, text,
 			`A request wakes the watch cache user="alice"`, ready, asleep,
 			`A request wakes the watch cache user=""`, ready, asleep,
 			`A request wakes the watch cache user=""`, ready, asleep,
-			`A request wakes the watch cache user=""`, ready, `The watch cache was stopped`)
+			`A request wakes the watch cache user=""`, ready, `The watch cache stopped`)
 	}
 }
 
@@ -127,9 +127,9 @@ func TestRelistsAreLogged(t *testing.T) {
 	})
 	expectLines(t, text,
 		`The watch cache is ready after="0s" cause="start" objects=1 resourceVersion=2`,
-		`The watch cache has listed its storage again cause="expired" objects=1 resourceVersion=2`,
+		`The watch cache relisted storage cause="expired" objects=1 resourceVersion=2`,
 		`The watch cache is ready after="1\d\.?\d*s" cause="restored" objects=1 resourceVersion=2`,
-		`The watch cache was stopped`)
+		`The watch cache stopped`)
 }
 
 // A slow read is a line at -v=2, without names and values.

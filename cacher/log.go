@@ -28,45 +28,45 @@ func (e *engine) logEvent(ev event, before, after *condition) {
 	case heard, versionRead:
 		e.logBack(ev.now - before.outageSince)
 	case versionFailed:
-		e.warn("version", "The storage answers, but its version can't be read. The watch cache can't serve consistent reads", ev.cause,
-			"look at the permissions of the server's user in the storage, and at proxies before it, for reads of keys and transactions of reads")
+		e.warn("version", "Storage answers, but its version can't be read. The watch cache fails consistent reads", ev.cause,
+			"let the server's user read keys and run read transactions in storage, and check the proxies in front of it")
 	case tick:
 		if after.contact != before.contact {
 			e.logLost(ev.now-after.outageSince, after.outageErr)
 		}
 	case listArrives:
-		e.warn("differs", "A list differs from the watch cache at the same resourceVersion: the watch cache has missed events. Watches get 410",
+		e.warn("differs", "The watch cache missed events: a list differs from it at the same resourceVersion. Its watches get 410",
 			faultf(nil, "the list of %s at resourceVersion %d has other objects or versions than the cache at that resourceVersion", e.config.GroupResource, ev.rv), remedyDifference)
 	case listed:
 		e.logListed(before, ev.now)
 	case listRefused:
-		e.warn("replace", "The listed objects could not be taken into the watch cache. It goes on with what it has and lists again", ev.err, remedyFunction)
+		e.warn("replace", "The watch cache could not use the listed objects. It keeps its state and lists again", ev.err, remedyFunction)
 	case listFailed:
 		e.logListFailed(ev, after)
 	case watchBroke:
-		e.noteError("A watch of the storage ended. The watch cache resumes it", ev.err)
+		e.noteError("A storage watch ended. The watch cache resumes it", ev.err)
 	case undeliverable:
 		e.warn("undeliverable", summaryPaused, ev.err, remedyOf(ev.err, remedyObject))
 	case changeRefused:
-		e.warn("apply", "A change could not be applied. The watch cache takes nothing more until it has listed its storage again", ev.err, remedyFunction)
+		e.warn("apply", "A change could not be applied. The watch cache stops at it and relists", ev.err, remedyFunction)
 	case restored:
-		e.warn("restored", "The storage has gone back to an earlier version. The watch cache lists it again, and ends its watches", ev.err,
-			"none is needed if the storage was restored from a backup; otherwise look at whether it lost data")
+		e.warn("restored", "Storage went back to an earlier version. The watch cache relists and ends its watches", ev.err,
+			"none if storage was restored from a backup; otherwise check whether it lost data")
 	case suspicion:
-		e.warn("contradicts", "The watch cache contradicts its storage: it is compared with it or listed again, and consistent reads go to storage until then", ev.err, remedyDifference)
+		e.warn("contradicts", "The watch cache contradicts storage. It compares its state or relists; until then storage answers consistent reads", ev.err, remedyDifference)
 	case differs:
 		if after.persistent {
-			e.warn("elsewhere", "The watch cache and its storage know objects by different keys, also after a list: earlier resourceVersions are read from storage", ev.err,
-				"look for objects that are stored under another key than their names say")
+			e.warn("elsewhere", "The watch cache and storage have objects under different keys, even after a list. Storage answers reads of earlier resourceVersions", ev.err,
+				"find objects that are stored under a key that does not match their name")
 			return
 		}
-		e.warn("differs", "The watch cache has missed events: it is listed again, and consistent reads go to storage until then", ev.err, remedyDifference)
+		e.warn("differs", "The watch cache missed events. It relists; until then storage answers consistent reads", ev.err, remedyDifference)
 	case notCompared:
 		e.logNotCompared(ev.err, after)
 	case fellSilent:
 		e.logSilence()
 	case reports:
-		e.log.Info("The storage reports progress again. The watch cache serves consistent reads", "resourceVersion", e.state.RV())
+		e.log.Info("Storage reports progress again. The watch cache serves consistent reads", "resourceVersion", e.state.RV())
 	}
 }
 
@@ -75,7 +75,7 @@ func (e *engine) logListed(before *condition, now time.Duration) {
 	stats := e.state.Stats()
 	values := []any{"cause", before.cause.String(), "objects", stats.Objects, "resourceVersion", stats.RV}
 	if before.served() {
-		e.log.V(lifecycleLevel).Info("The watch cache has listed its storage again", values...)
+		e.log.V(lifecycleLevel).Info("The watch cache relisted storage", values...)
 		return
 	}
 	after := (now - before.since).Round(time.Millisecond)
@@ -83,12 +83,12 @@ func (e *engine) logListed(before *condition, now time.Duration) {
 }
 
 func (e *engine) logListFailed(ev event, after *condition) {
-	const again = "The storage could not be listed. The watch cache tries again"
+	const again = "Storage could not be listed. The watch cache retries"
 	switch {
 	case after.failedLists >= after.limits.failedLists && after.served():
 		e.warn("undeliverable", summaryPaused, ev.err, remedyOf(ev.err, remedyObject))
 	case after.failedLists >= after.limits.failedLists:
-		e.warn("undeliverable", "Storage cannot deliver its objects. The watch cache is not ready, and tries again", ev.err, remedyOf(ev.err, remedyObject))
+		e.warn("undeliverable", "Storage cannot deliver its objects. The watch cache is not ready, and retries", ev.err, remedyOf(ev.err, remedyObject))
 	case after.contact == lost, after.failedLists > 0:
 		e.noteError(again, ev.err)
 	default:
@@ -99,32 +99,32 @@ func (e *engine) logListFailed(ev event, after *condition) {
 // logNotCompared logs a comparison that failed. A storage that compacted the version is in
 // order, and the loss of storage has a line of its own.
 func (e *engine) logNotCompared(err error, after *condition) {
-	const message = "The watch cache could not be compared with its storage. The comparison is tried again"
+	const message = "The watch cache could not be compared with storage. It retries after the interval"
 	switch {
 	case apierrors.IsResourceExpired(err), e.ctx.Err() != nil:
 	case after.contact != answering:
 		e.noteError(message, err)
 	default:
-		e.warn("compare", message, err, "look at the error, and at ConsistencyCheckInterval if a comparison takes longer than that")
+		e.warn("compare", message, err, "fix the error, or raise ConsistencyCheckInterval if a comparison takes longer than that")
 	}
 }
 
 // logSilence logs that storage answers and reports no progress.
 func (e *engine) logSilence() {
 	err := errSilent
-	remedy := "look for a proxy that drops requests for the progress of watches, as etcd's grpc-proxy does; set WatchProgress for a storage that never reports any"
+	remedy := "remove proxies that drop progress requests of watches, e.g. etcd's grpc-proxy; let WatchProgress return false for a storage that reports none"
 	if refused := e.progressFault.Load(); refused != nil {
 		err = *refused
-		remedy = "look at the permissions of the server's user in the storage, and at proxies before it, for requests on the stream of a watch"
+		remedy = "let the server's user send progress requests on watch streams, and check the proxies in front of storage"
 	}
-	e.warn("silent", "The storage answers requests, but does not report the progress of its watch. The watch cache leaves consistent reads to the storage, and tries again now and then", err, remedy)
+	e.warn("silent", "Storage answers requests, but does not report the progress of its watch. The watch cache sends consistent reads to storage, and retries after 5 s to 5 min", err, remedy)
 }
 
 // logLost logs an outage, once for all caches of a server.
 func (e *engine) logLost(silence time.Duration, err error) {
 	goesOn := "the watch cache has no state yet and refuses most requests"
 	if e.condition.load().served() {
-		goesOn = "consistent reads fail; open watches, and reads at a resourceVersion, go on with what the watch cache has"
+		goesOn = "consistent reads fail; the watch cache keeps serving open watches and reads at a resourceVersion"
 	}
 	e.errors.add(summaryLost, publicText(err), e.config.Clock.Now())
 	if caches, away := e.noteOutage(); away == 1 {
@@ -136,7 +136,7 @@ func (e *engine) logLost(silence time.Duration, err error) {
 // logBack logs the end of an outage, once for all caches of a server.
 func (e *engine) logBack(silence time.Duration) {
 	if caches, away := e.noteOutage(); away == 0 && caches > 0 {
-		e.log.Info("The storage answers again", "silence", silence.Round(time.Second).String(), "resources", caches, "resourceVersion", e.state.RV())
+		e.log.Info("Storage answers again", "silence", silence.Round(time.Second).String(), "resources", caches, "resourceVersion", e.state.RV())
 	}
 }
 
@@ -145,11 +145,11 @@ func (e *engine) logBackfill(wanted uint64, took time.Duration, err error) {
 	stats := e.state.Stats()
 	log := e.log.V(lifecycleLevel).WithValues("wanted", wanted, "after", took.Round(time.Millisecond).String(), "from", stats.OldestRV)
 	if err != nil {
-		log.Info("The watch cache could not get the storage's history of the time before its window. Watches from there get 410",
+		log.Info("The watch cache could not fetch history from before its window. Watches from there get 410",
 			"reason", withoutContent(err, e.config.ResourcePrefix).Error())
 		return
 	}
-	log.Info("The watch cache has the storage's history of the time before its window", "events", stats.WindowEvents)
+	log.Info("The watch cache fetched history from before its window", "events", stats.WindowEvents)
 }
 
 // logIndex logs that an index was built or dropped, or could not be built.
@@ -157,11 +157,11 @@ func (e *engine) logIndex(change match.Adapted) {
 	log := e.log.V(lifecycleLevel).WithValues("index", inLine(change.Index, clientText), "bytes", change.Bytes)
 	switch {
 	case change.Dropped:
-		log.Info("The watch cache has dropped an index: it saves reads less than it costs, or there is no room for it")
+		log.Info("The watch cache dropped an adaptive index: not enough reads use it, or its memory limit was reached")
 	case change.Err != nil:
-		log.Info("The watch cache could not build an index that reads need", "reason", change.Err.Error())
+		log.Info("The watch cache could not build an adaptive index", "reason", change.Err.Error())
 	default:
-		log.Info("The watch cache has built an index that reads need")
+		log.Info("The watch cache built an adaptive index")
 	}
 }
 
@@ -170,12 +170,12 @@ const clientText = 256
 
 // The log's advice to a person about an error that the cache recovers from.
 const (
-	remedyObject  = "repair or delete the object that the error names, or the changed ones if it names none; the cache then recovers by itself"
-	remedyStorage = "look at the storage's health; the cache then recovers by itself"
-	remedySize    = "the error has the size of a list and how much storage sends as one: remove large objects, raise the limit of storage or of a proxy before it, or use etcd 3.7, which sends a list in parts"
+	remedyObject  = "repair or delete the object that the error names, or the latest changed ones if it names none; the cache then recovers by itself"
+	remedyStorage = "check storage's health; the cache then recovers by itself"
+	remedySize    = "delete large objects, raise the gRPC message limit named in the error in etcd or the proxy, or use etcd 3.7, which streams lists"
 	// remedyDifference is for a cache that has another state than its storage.
-	remedyDifference = "look for a proxy or a storage of your own that drops or reorders events, and for writes to etcd's data from outside; otherwise report it, please"
-	remedyFunction   = "look at the functions that compute the resource's keys and attributes, or at the object that they fail for"
+	remedyDifference = "check for a proxy or a custom storage that drops or reorders events, and for direct writes to etcd; otherwise please report it"
+	remedyFunction   = "fix the functions that compute the resource's keys and attributes, or the object that they fail for"
 )
 
 // remedyOf returns otherwise, unless a list was too large to be sent.
@@ -188,8 +188,8 @@ func remedyOf(err error, otherwise string) string {
 
 const (
 	// summaryPaused describes a cache that pauses, summaryLost a storage that is lost.
-	summaryPaused = "Storage cannot deliver the next change. The watch cache is paused: watches are refused, reads that need more than it has go to storage, and it lists storage again and again until that succeeds"
-	summaryLost   = "The storage does not answer"
+	summaryPaused = "The watch cache is paused: storage cannot deliver the next change. It refuses watches, sends newer reads to storage, and retries the list"
+	summaryLost   = "Storage does not answer"
 )
 
 // loggerOf returns the logger of a resource's cache. All lines of one cache have

@@ -153,7 +153,7 @@ func (s *sleeper) woken(ctx context.Context, e *awakened) {
 	s.metrics.WokenUp()
 	e.log.V(lifecycleLevel).Info("A request wakes the watch cache", "user", inLine(clientOf(ctx).User, clientText))
 	if err := s.estimateSizes(); err != nil {
-		e.warn("sizes", "The sizes of objects won't be estimated. The watch cache reports their number only", err,
+		e.warn("sizes", "Object sizes can't be estimated. The watch cache reports the number of objects only", err,
 			"do not enable a size estimator on the storage below the cache, or set DisableSizeEstimation")
 	}
 }
@@ -212,7 +212,7 @@ func (s *sleeper) endIdle(e *awakened) bool {
 	s.awake.Store(nil)
 	e.stop()
 	s.metrics.FellAsleep()
-	e.log.V(lifecycleLevel).Info("The watch cache fell asleep: no request has used it. The next one wakes it",
+	e.log.V(lifecycleLevel).Info("The watch cache fell asleep after its idle timeout. The next request wakes it",
 		"idleTimeout", s.config.IdleTimeout.String())
 	return true
 }

@@ -98,7 +98,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			answer(w, http.StatusOK, report)
 			return
 		}
-		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "resource is "+strconv.Quote(q.resource)+", and this server has no such cache: without the parameter the answer names all")
+		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "no cache named "+strconv.Quote(q.resource)+"; omit resource= to list all caches")
 	}
 }
 

@@ -197,8 +197,8 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 		poll(t, "the log does not say that etcd is back", func() bool { return strings.Contains(strings.Join(log.all()[before:], ""), "answers again") })
 		lines := log.all()[before:]
 		require.Len(t, lines, 2, "outage %d: %d lines, the first are %s", outage, len(lines), lines[:min(5, len(lines))])
-		require.Contains(t, lines[0], "The storage does not answer")
-		require.Contains(t, lines[1], "The storage answers again")
+		require.Contains(t, lines[0], "Storage does not answer")
+		require.Contains(t, lines[1], "Storage answers again")
 		for _, line := range lines {
 			require.Contains(t, line, fmt.Sprintf("resources=%d", caches))
 		}
