@@ -90,18 +90,29 @@ var clientContext = context.WithValue(context.Background(), ofClient{}, true)
 // of the object, and some of its events.
 type repeating struct {
 	*memstore.Store
-	draw *rand.Rand
+	seed uint64 // which of them
 }
 
-// older returns an earlier version of an object, at times, which the storage never had.
-func (s *repeating) older(pod *example.Pod) (*example.Pod, bool) {
+// repeats returns a number of an object's version, by which it is repeated or not.
+func (s *repeating) repeats(pod *example.Pod) (rv, which uint64) {
 	rv, err := strconv.ParseUint(pod.ResourceVersion, 10, 64)
-	if err != nil || rv < 2 || s.draw.IntN(3) > 0 {
+	if err != nil || rv < 2 {
+		return 0, 1
+	}
+	return rv, rv + s.seed
+}
+
+// older returns an earlier version of some objects, which the storage never had, and whether it
+// comes first.
+func (s *repeating) older(pod *example.Pod) (older *example.Pod, first bool) {
+	rv, which := s.repeats(pod)
+	if which%3 > 0 {
 		return nil, false
 	}
-	pod = pod.DeepCopy()
-	pod.ResourceVersion, pod.Labels["write"] = strconv.FormatUint(rv-1, 10), "older"
-	return pod, true
+	older = pod.DeepCopy()
+	older.ResourceVersion = strconv.FormatUint(rv-1, 10)
+	older.Labels["write"] = "older"
+	return older, which%2 == 0
 }
 
 // GetList implements storage.Interface.
@@ -113,12 +124,12 @@ func (s *repeating) GetList(ctx context.Context, key string, opts storage.ListOp
 	}
 	var items []example.Pod
 	for i := range list.Items {
-		older, twice := s.older(&list.Items[i])
-		if twice && s.draw.IntN(2) == 0 {
+		older, first := s.older(&list.Items[i])
+		if older != nil && first {
 			items = append(items, *older)
-			twice = false
 		}
-		if items = append(items, list.Items[i]); twice {
+		items = append(items, list.Items[i])
+		if older != nil && !first {
 			items = append(items, *older)
 		}
 	}
@@ -162,11 +173,13 @@ func (w *repeated) run(s *repeating, initial bool) {
 		case event.Type == watch.Bookmark:
 			initial = false
 		case ok && initial:
-			if older, twice := s.older(pod); twice {
+			if older, _ := s.older(pod); older != nil {
 				again = append(again, watch.Event{Type: event.Type, Object: older})
 			}
-		case ok && s.draw.IntN(3) == 0:
-			again = append(again, watch.Event{Type: event.Type, Object: pod.DeepCopy()})
+		case ok:
+			if _, which := s.repeats(pod); which%3 == 0 {
+				again = append(again, watch.Event{Type: event.Type, Object: pod.DeepCopy()})
+			}
 		}
 		for _, event := range again {
 			select {
@@ -247,7 +260,7 @@ func newMoving(seed uint64) (*moving, error) {
 	m.store.Decodes, m.store.History = true, m.draw.IntN(2) == 0
 	var source storage.Interface = m.store
 	if m.draw.IntN(4) == 0 {
-		source = &repeating{m.store, rand.New(rand.NewPCG(seed, 2))}
+		source = &repeating{m.store, seed}
 		m.note("the storage repeats objects and events")
 	}
 	for i := range m.replicas {
