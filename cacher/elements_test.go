@@ -166,7 +166,7 @@ func TestObjectThatIsTooLarge(t *testing.T) {
 		})
 	})
 	assert.Contains(t, text, "received message larger than max (5242880 vs. 4194304)")
-	assert.Contains(t, text, "remove large objects, raise the limit of storage")
+	assert.Contains(t, text, "delete large objects, raise the gRPC message limit")
 	assert.NotContains(t, text, "look at the storage's health")
 	assert.NotContains(t, text, "repair or delete the object")
 }
@@ -187,7 +187,7 @@ func TestStateThatCannotBeTaken(t *testing.T) {
 				}
 			})
 			require.False(t, c.Ready())
-			require.Contains(t, fmt.Sprint(c.Status().Errors), "could not be taken")
+			require.Contains(t, fmt.Sprint(c.Status().Errors), "could not use the listed objects")
 			mended.Store(true)
 			elapse(time.Minute)
 			expectFilled(t, store, c)
