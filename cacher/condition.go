@@ -23,7 +23,7 @@ import (
 //	contact    answering ──▶ unresponsive ──▶ lost     a sign of life leads back to answering
 //	silent     false ◀──▶ true
 //
-// Only on changes a condition. TestEveryHistory checks on against every sequence of events.
+// Only on changes a condition.
 type condition struct {
 	limits *conditionLimits
 

@@ -20,7 +20,7 @@ import (
 
 // elsewhere lists names in our pages and comments that the tree does not have: files of
 // other projects, and examples of what a reader writes.
-var elsewhere = []string{"pkg/cmd/server/start.go", "pkg/apiserver/apiserver.go", "NAME.txt", "TestBackend", "TestEveryHistory"}
+var elsewhere = []string{"pkg/cmd/server/start.go", "pkg/apiserver/apiserver.go", "NAME.txt", "TestBackend"}
 
 // upstreamFlags are flags of k8s.io/apiserver with the prefix of ours.
 var upstreamFlags = []string{"watch-cache", "watch-cache-sizes"}
