@@ -23,9 +23,9 @@ import (
 	shipped "k8s.io/apiserver/pkg/storage/cacher"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
-	"k8s.io/client-go/tools/cache"
 
 	moved "github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 	"github.com/kube-watchcache/watchcache/internal/memstore"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
@@ -34,44 +34,32 @@ import (
 // once with that import, once with ours. Nothing else is different between the
 // two, and both serve.
 func TestMovedDecorator(t *testing.T) {
-	var raw generic.StorageDecorator = func(_ *storagebackend.ConfigForResource, prefix string, _ func(runtime.Object) (string, error),
-		newObject, _ func() runtime.Object, _ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
-		return memstore.New(prefix, newObject), func() {}, nil
-	}
-	before := func(config *storagebackend.ConfigForResource, prefix string, keyOf func(runtime.Object) (string, error),
-		newObject, newList func() runtime.Object, attrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
-		store, destroy, err := raw(config, prefix, keyOf, newObject, newList, attrs, triggers, indexers)
-		if err != nil {
-			return nil, nil, err
-		}
+	before := decoration.Decorator(func(r decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
+		store := memstore.New(r.ResourcePrefix, r.NewFunc)
 		c, err := shipped.NewCacherFromConfig(shipped.Config{
-			Storage: store, Versioner: storage.APIObjectVersioner{}, GroupResource: config.GroupResource,
-			EventsHistoryWindow: config.EventsHistoryWindow, ResourcePrefix: prefix, KeyFunc: keyOf, GetAttrsFunc: attrs,
-			IndexerFuncs: triggers, Indexers: indexers, NewFunc: newObject, NewListFunc: newList, Codec: config.Codec,
+			Storage: store, Versioner: storage.APIObjectVersioner{}, GroupResource: r.Config.GroupResource,
+			EventsHistoryWindow: r.Config.EventsHistoryWindow, ResourcePrefix: r.ResourcePrefix, KeyFunc: r.KeyFunc, GetAttrsFunc: r.GetAttrsFunc,
+			IndexerFuncs: r.IndexerFuncs, Indexers: r.Indexers, NewFunc: r.NewFunc, NewListFunc: r.NewListFunc, Codec: r.Config.Codec,
 		})
 		if err != nil {
 			return nil, nil, err
 		}
 		delegator := shipped.NewCacheDelegator(c, store)
-		return delegator, func() { delegator.Stop(); c.Stop(); destroy() }, nil
-	}
-	after := func(config *storagebackend.ConfigForResource, prefix string, keyOf func(runtime.Object) (string, error),
-		newObject, newList func() runtime.Object, attrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
-		store, destroy, err := raw(config, prefix, keyOf, newObject, newList, attrs, triggers, indexers)
-		if err != nil {
-			return nil, nil, err
-		}
+		return delegator, func() { delegator.Stop(); c.Stop() }, nil
+	})
+	after := decoration.Decorator(func(r decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
+		store := memstore.New(r.ResourcePrefix, r.NewFunc)
 		c, err := moved.NewCacherFromConfig(moved.Config{
-			Storage: store, Versioner: storage.APIObjectVersioner{}, GroupResource: config.GroupResource,
-			EventsHistoryWindow: config.EventsHistoryWindow, ResourcePrefix: prefix, KeyFunc: keyOf, GetAttrsFunc: attrs,
-			IndexerFuncs: triggers, Indexers: indexers, NewFunc: newObject, NewListFunc: newList, Codec: config.Codec,
+			Storage: store, Versioner: storage.APIObjectVersioner{}, GroupResource: r.Config.GroupResource,
+			EventsHistoryWindow: r.Config.EventsHistoryWindow, ResourcePrefix: r.ResourcePrefix, KeyFunc: r.KeyFunc, GetAttrsFunc: r.GetAttrsFunc,
+			IndexerFuncs: r.IndexerFuncs, Indexers: r.Indexers, NewFunc: r.NewFunc, NewListFunc: r.NewListFunc, Codec: r.Config.Codec,
 		})
 		if err != nil {
 			return nil, nil, err
 		}
 		delegator := moved.NewCacheDelegator(c, store)
-		return delegator, func() { delegator.Stop(); c.Stop(); destroy() }, nil
-	}
+		return delegator, func() { delegator.Stop(); c.Stop() }, nil
+	})
 	for name, decorate := range map[string]generic.StorageDecorator{"before": before, "after": after} {
 		t.Run(name, func(t *testing.T) {
 			ours, destroy, err := askedFor(func(a *asked) {
@@ -133,19 +121,18 @@ func (d *memberDelegator) GetList(ctx context.Context, key string, opts storage.
 // another member's.
 func memberRegistry(t *testing.T, member storage.Interface, delegated *int) *genericregistry.Store {
 	t.Helper()
-	decorator := func(config *storagebackend.ConfigForResource, prefix string, keyOf func(runtime.Object) (string, error),
-		newObject, newList func() runtime.Object, attrs storage.AttrFunc, _ storage.IndexerFuncs, indexers *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
+	decorator := decoration.Decorator(func(r decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
 		c, err := moved.NewCacherFromConfig(moved.Config{
-			Storage: member, Versioner: storage.APIObjectVersioner{}, GroupResource: config.GroupResource,
-			EventsHistoryWindow: moved.DefaultEventFreshDuration, ResourcePrefix: prefix, KeyFunc: keyOf, GetAttrsFunc: attrs,
-			Indexers: indexers, NewFunc: newObject, NewListFunc: newList, Codec: config.Codec,
+			Storage: member, Versioner: storage.APIObjectVersioner{}, GroupResource: r.Config.GroupResource,
+			EventsHistoryWindow: moved.DefaultEventFreshDuration, ResourcePrefix: r.ResourcePrefix, KeyFunc: r.KeyFunc, GetAttrsFunc: r.GetAttrsFunc,
+			Indexers: r.Indexers, NewFunc: r.NewFunc, NewListFunc: r.NewListFunc, Codec: r.Config.Codec,
 		})
 		if err != nil {
 			return nil, nil, err
 		}
 		delegator := &memberDelegator{member, moved.NewCacheDelegator(c, member), delegated}
 		return delegator, sync.OnceFunc(func() { delegator.Stop(); c.Stop() }), nil
-	}
+	})
 	resource := poddata.Resource
 	registry := &genericregistry.Store{
 		NewFunc: newWidget, NewListFunc: newWidgets,

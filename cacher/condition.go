@@ -19,7 +19,7 @@ import (
 //	               ▲            │             │         every phase ──▶ stopped
 //	               └──restored──┴─────────────┘
 //	integrity  verified ──▶ suspected ──▶ corrupt      a list verifies; a comparison verifies
-//	                                                   what is suspected
+//	                                                   a suspected state
 //	contact    answering ──▶ unresponsive ──▶ lost     a sign of life leads back to answering
 //	silent     false ◀──▶ true
 //
@@ -39,8 +39,8 @@ type condition struct {
 	trustedFrom uint64
 	// lists counts the lists that have replaced the state.
 	lists uint64
-	// resynced is the last list at a version whose events watchers had seen, of a state that
-	// lacked some. A client's resourceVersion does not tell whether it has the right one.
+	// resynced is the last list at a version of which watchers had received events, although
+	// the state lacked some. A client's resourceVersion does not show which state it has.
 	resynced struct {
 		rv uint64
 		at time.Duration
@@ -158,11 +158,11 @@ type event struct {
 	kind eventKind
 	now  time.Duration // set by the holder
 
-	err error // why something failed, in the cache's words; all kinds but heard, tick and listed
+	err error // the reason, in the cache's words: kinds that report a failure
 	// cause is storage's error: requestFailed, versionFailed, watchBroke, listFailed.
 	cause error
-	// asked is when the failed request was made, heard when storage was last heard of, set
-	// by the holder: requestFailed, versionFailed.
+	// asked is the time of the failed request, and heard that of the last sign of life of
+	// storage, which the holder sets: requestFailed, versionFailed.
 	asked, heard time.Duration
 	// rv is the version of the list (listArrives, listed) or of the comparison (equal).
 	rv uint64

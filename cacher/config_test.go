@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 	"github.com/kube-watchcache/watchcache/internal/memstore"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
@@ -281,7 +282,7 @@ func TestOptionsAreRefused(t *testing.T) {
 			raw := &rawStores{}
 			options := test.options
 			if name != "an option" {
-				options = append([]cacher.Option{cacher.WithRawStorage(raw.open)}, options...)
+				options = append([]cacher.Option{cacher.WithRawStorage(decoration.AsRaw(raw.open))}, options...)
 			}
 			_, err := cacher.Select(options...)
 			require.Error(t, err)
@@ -309,11 +310,11 @@ func TestOptionsAreRefusedAtOnce(t *testing.T) {
 func TestForResource(t *testing.T) {
 	first, raw := &rawStores{}, &rawStores{}
 	decorator := cacher.Decorator(
-		cacher.WithRawStorage(first.open),
+		cacher.WithRawStorage(decoration.AsRaw(first.open)),
 		cacher.Configure(func(c *cacher.Config) { c.WindowBytes, c.MaxFallbackLists = 1, 31 }),
 		cacher.ForResource(widgets, func(c *cacher.Config) { c.WindowBytes, c.LabelIndexes, c.WatchBuffer = 11, []string{"a"}, 13 }),
 		cacher.ForResource(widgets, func(c *cacher.Config) { c.WatchBuffer = 12 }),
-		cacher.WithRawStorage(raw.open),
+		cacher.WithRawStorage(decoration.AsRaw(raw.open)),
 		cacher.Configure(func(c *cacher.Config) { c.WindowBytes, c.WatchBuffer, c.LabelIndexes = 21, 22, []string{"b"} }))
 	for _, test := range []struct {
 		resource                          schema.GroupResource

@@ -7,15 +7,13 @@ import (
 	"fmt"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/client-go/tools/cache"
 
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 	"github.com/kube-watchcache/watchcache/internal/shared"
 	"github.com/kube-watchcache/watchcache/storage/capability"
 )
@@ -39,27 +37,7 @@ func Decorator(opts ...Option) generic.StorageDecorator {
 		wrong:          errors.Join(o.problems...),
 		sizeEstimation: utilfeature.DefaultFeatureGate.Enabled(features.SizeBasedListCostEstimate),
 	}
-	return asStorageDecorator(d.decorate)
-}
-
-// asStorageDecorator and openRaw have, beside RawStorageFunc, the signatures that
-// k8s.io/apiserver changes from one minor version to another: docs/adopting.md says how
-// the next one is added.
-func asStorageDecorator(decorate func(request) (storage.Interface, factory.DestroyFunc, error)) generic.StorageDecorator {
-	return func(
-		config *storagebackend.ConfigForResource, resourcePrefix string,
-		keyFunc func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
-		attrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers,
-	) (storage.Interface, factory.DestroyFunc, error) {
-		return decorate(request{
-			config: config, prefix: resourcePrefix, keyOf: keyFunc, newObject: newFunc, newList: newListFunc,
-			attrs: attrs, triggers: triggers, indexers: indexers,
-		})
-	}
-}
-
-func openRaw(open RawStorageFunc, r request) (storage.Interface, factory.DestroyFunc, error) {
-	return open(r.config, r.newObject, r.newList, r.prefix)
+	return decoration.Decorator(d.decorate)
 }
 
 // decorator makes the storages of one Decorator.
@@ -70,46 +48,46 @@ type decorator struct {
 	caches         shared.Map[identity, storage.Interface]
 }
 
-func (d *decorator) decorate(r request) (storage.Interface, factory.DestroyFunc, error) {
+func (d *decorator) decorate(r decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
 	switch {
 	case d.wrong != nil:
 		return nil, nil, d.wrong
-	case !d.options.includes(r.config.GroupResource):
+	case !d.options.includes(r.Config.GroupResource):
 		return d.raw(r)
 	}
-	if err := d.options.otherCache(r.config.GroupResource); err != nil {
+	if err := d.options.otherCache(r.Config.GroupResource); err != nil {
 		return nil, nil, err
 	}
-	return d.caches.Use(r.identity(), func() (storage.Interface, func(), error) { return d.open(r) })
+	return d.caches.Use(identityOf(r), func() (storage.Interface, func(), error) { return d.open(r) })
 }
 
-func (d *decorator) raw(r request) (storage.Interface, factory.DestroyFunc, error) {
+func (d *decorator) raw(r decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
 	open := d.options.rawStorage
 	if open == nil {
 		open = generic.NewRawStorage // of k8s.io/apiserver, over etcd
 	}
-	raw, destroy, err := openRaw(open, r)
+	raw, destroy, err := decoration.Open(decoration.Raw(open), r)
 	if err != nil {
-		return nil, nil, fmt.Errorf("the storage of %s: %w", r.config.GroupResource, err)
+		return nil, nil, fmt.Errorf("the storage of %s: %w", r.Config.GroupResource, err)
 	}
 	return raw, sync.OnceFunc(destroy), nil
 }
 
 // open returns a cache, and a function that closes it and the storage under it.
-func (d *decorator) open(r request) (storage.Interface, func(), error) {
+func (d *decorator) open(r decoration.Request) (storage.Interface, func(), error) {
 	raw, destroyRaw, err := d.raw(r)
 	if err != nil {
 		return nil, nil, err
 	}
 	config := Config{
-		Storage: raw, Versioner: raw.Versioner(), GroupResource: r.config.GroupResource,
-		EventsHistoryWindow: r.config.EventsHistoryWindow, ResourcePrefix: r.prefix,
-		KeyFunc: r.keyOf, GetAttrsFunc: r.attrs, IndexerFuncs: r.triggers, Indexers: r.indexers,
-		NewFunc: r.newObject, NewListFunc: r.newList, Codec: r.config.Codec,
+		Storage: raw, Versioner: raw.Versioner(), GroupResource: r.Config.GroupResource,
+		EventsHistoryWindow: r.Config.EventsHistoryWindow, ResourcePrefix: r.ResourcePrefix,
+		KeyFunc: r.KeyFunc, GetAttrsFunc: r.GetAttrsFunc, IndexerFuncs: r.IndexerFuncs, Indexers: r.Indexers,
+		NewFunc: r.NewFunc, NewListFunc: r.NewListFunc, Codec: r.Config.Codec,
 		DisableSizeEstimation: !d.sizeEstimation,
 	}
 	reader, ok := raw.(capability.EncryptedReader)
-	config.encrypts = r.config.Transformer != nil && !(ok && reader.ReadsEncrypted())
+	config.encrypts = r.Config.Transformer != nil && !(ok && reader.ReadsEncrypted())
 	declared := config
 	d.options.apply(&config)
 	d.options.shadow.apply(&config)

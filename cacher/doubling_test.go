@@ -66,7 +66,7 @@ func TestWatchesAreLinear(t *testing.T) {
 								}
 							}
 						}
-						time.Sleep(3 * time.Minute)
+						time.Sleep(3 * time.Minute) // of the bubble
 						c.Stop()
 						synctest.Wait()
 					}

@@ -63,8 +63,7 @@ func (h *conditionHolder) Follows() (follows bool, changed <-chan struct{}) {
 	return c.phase != paused, c.changed
 }
 
-// Unverified reports whether the state may be wrong. Unverified implements part of
-// dispatch.Engine.
+// Unverified reports whether the state may be wrong.
 func (h *conditionHolder) Unverified() bool { return h.load().integrity != verified }
 
 // handle changes the condition by an event, and performs the effects. It returns the

@@ -13,23 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/storage/storagebackend"
-	"k8s.io/client-go/tools/cache"
 
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 	"github.com/kube-watchcache/watchcache/internal/funcvalue"
 )
-
-// request holds the arguments of a registry's call of a decorator.
-type request struct {
-	config             *storagebackend.ConfigForResource
-	prefix             string
-	keyOf              func(runtime.Object) (string, error)
-	newObject, newList func() runtime.Object
-	attrs              storage.AttrFunc
-	triggers           storage.IndexerFuncs
-	indexers           *cache.Indexers
-}
 
 // identity identifies requests that one cache can serve: the same objects under the same
 // keys of the same servers, read, written and described alike. Codecs and functions must
@@ -62,22 +49,22 @@ type kind struct {
 	gvk    schema.GroupVersionKind
 }
 
-func (r request) identity() identity {
-	config := r.config
+func identityOf(r decoration.Request) identity {
+	config := r.Config
 	transport := config.Transport
 	id := identity{
-		resource: config.GroupResource, prefix: r.prefix,
+		resource: config.GroupResource, prefix: r.ResourcePrefix,
 		servers:  fmt.Sprintf("%q", slices.Sorted(slices.Values(transport.ServerList))),
 		certFile: transport.CertFile, keyFile: transport.KeyFile, caFile: transport.TrustedCAFile,
 		egress: funcvalue.Of(transport.EgressLookup), storageType: config.Type, root: config.Prefix,
 		compaction: config.CompactionInterval, window: config.EventsHistoryWindow, leases: config.LeaseManagerConfig,
 		codec: comparableOrUnique(config.Codec), transformer: comparableValue(config.Transformer),
-		object: kindOf(r.newObject), list: kindOf(r.newList),
-		keyCode: funcvalue.Code(r.keyOf), key: r.sampleKey(),
-		attrs: funcvalue.Of(r.attrs), triggers: functionsOf(r.triggers), indexers: "none",
+		object: kindOf(r.NewFunc), list: kindOf(r.NewListFunc),
+		keyCode: funcvalue.Code(r.KeyFunc), key: sampleKey(r),
+		attrs: funcvalue.Of(r.GetAttrsFunc), triggers: functionsOf(r.IndexerFuncs), indexers: "none",
 	}
-	if r.indexers != nil {
-		id.indexers = functionsOf(*r.indexers)
+	if r.Indexers != nil {
+		id.indexers = functionsOf(*r.Indexers)
 	}
 	return id
 }
@@ -92,21 +79,21 @@ func kindOf(newObject func() runtime.Object) kind {
 
 // sampleKey returns the key of an object with a namespace and a name. A key function that
 // needs more of an object equals only itself.
-func (r request) sampleKey() (key string) {
-	if r.newObject == nil || r.keyOf == nil {
+func sampleKey(r decoration.Request) (key string) {
+	if r.NewFunc == nil || r.KeyFunc == nil {
 		return ""
 	}
 	defer func() {
 		if recover() != nil {
-			key = fmt.Sprint(funcvalue.Of(r.keyOf))
+			key = fmt.Sprint(funcvalue.Of(r.KeyFunc))
 		}
 	}()
-	object := r.newObject()
+	object := r.NewFunc()
 	if accessor, err := meta.Accessor(object); err == nil {
 		accessor.SetNamespace("namespace")
 		accessor.SetName("name")
 	}
-	key, err := r.keyOf(object)
+	key, err := r.KeyFunc(object)
 	return fmt.Sprintf("%q %v", key, err)
 }
 

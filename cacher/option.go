@@ -7,11 +7,7 @@ import (
 	"fmt"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/storage/storagebackend"
-	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 
 	"github.com/kube-watchcache/watchcache/metrics"
 )
@@ -72,11 +68,6 @@ func ForResource(resource schema.GroupResource, set func(*Config)) Option {
 func WithMetrics(m *metrics.Metrics) Option {
 	return Configure(func(c *Config) { c.Metrics = m })
 }
-
-// RawStorageFunc opens the storage under a cache. The signature is that of
-// generic.NewRawStorage.
-type RawStorageFunc func(config *storagebackend.ConfigForResource, newFunc, newListFunc func() runtime.Object,
-	resourcePrefix string) (storage.Interface, factory.DestroyFunc, error)
 
 // WithRawStorage puts another storage under the caches than that of
 // generic.NewRawStorage, which opens a client of etcd for each resource.

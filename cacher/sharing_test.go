@@ -30,6 +30,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 	"github.com/kube-watchcache/watchcache/internal/memstore"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
@@ -69,21 +70,24 @@ func askedFor(change func(*asked)) asked {
 }
 
 func (a asked) of(decorate generic.StorageDecorator) (storage.Interface, factory.DestroyFunc, error) {
-	return decorate(a.config, a.prefix, a.keyOf, a.newObject, a.newList, a.attrs, a.triggers, a.indexers)
+	return decoration.Call(decorate, decoration.Request{
+		Config: a.config, ResourcePrefix: a.prefix, KeyFunc: a.keyOf, NewFunc: a.newObject, NewListFunc: a.newList,
+		GetAttrsFunc: a.attrs, IndexerFuncs: a.triggers, Indexers: a.indexers,
+	})
 }
 
 // rawStores opens stores in memory and counts them.
 type rawStores struct{ opened, destroyed atomic.Int64 }
 
-func (r *rawStores) open(_ *storagebackend.ConfigForResource, _, _ func() runtime.Object, prefix string) (storage.Interface, factory.DestroyFunc, error) {
+func (r *rawStores) open(q decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
 	r.opened.Add(1)
-	return memstore.New(prefix, poddata.New), func() { r.destroyed.Add(1) }, nil
+	return memstore.New(q.ResourcePrefix, poddata.New), func() { r.destroyed.Add(1) }, nil
 }
 
 // Two requests for the same share one cache, which ends with its last user.
 func TestDecoratorShares(t *testing.T) {
 	raw := &rawStores{}
-	decorate := cacher.Decorator(cacher.WithRawStorage(raw.open))
+	decorate := cacher.Decorator(cacher.WithRawStorage(decoration.AsRaw(raw.open)))
 	first, destroyFirst, err := askedFor(nil).of(decorate)
 	require.NoError(t, err)
 	second, destroySecond, err := askedFor(func(a *asked) {
@@ -110,7 +114,7 @@ func TestDecoratorShares(t *testing.T) {
 // Concurrent creation leaves one cache (REGRESSIONS 45).
 func TestDecoratorSharesConcurrently(t *testing.T) {
 	raw := &rawStores{}
-	decorate := cacher.Decorator(cacher.WithRawStorage(raw.open))
+	decorate := cacher.Decorator(cacher.WithRawStorage(decoration.AsRaw(raw.open)))
 	concurrently := func(times int, expect func(storage.Interface)) {
 		var all sync.WaitGroup
 		for range 16 {
@@ -204,7 +208,7 @@ func TestDecoratorTellsApart(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			decorate := cacher.Decorator(cacher.WithRawStorage((&rawStores{}).open))
+			decorate := cacher.Decorator(cacher.WithRawStorage(decoration.AsRaw((&rawStores{}).open)))
 			var got []storage.Interface
 			for _, change := range []func(*asked){test.first, test.second} {
 				opened, destroy, err := askedFor(change).of(decorate)
@@ -326,7 +330,7 @@ func unstructuredObjects() map[string]sharing {
 // once.
 func TestDecoratorSelects(t *testing.T) {
 	raw := &rawStores{}
-	decorate := cacher.Decorator(cacher.WithRawStorage(raw.open), cacher.Except(poddata.Resource))
+	decorate := cacher.Decorator(cacher.WithRawStorage(decoration.AsRaw(raw.open)), cacher.Except(poddata.Resource))
 	got, destroy, err := askedFor(nil).of(decorate)
 	require.NoError(t, err)
 	require.IsType(t, &memstore.Store{}, got)
@@ -337,10 +341,8 @@ func TestDecoratorSelects(t *testing.T) {
 	_, _, err = askedFor(nil).of(cacher.Decorator(cacher.Only()))
 	require.ErrorContains(t, err, "cacher.Only names no resource")
 	broken := errors.New("no storage today")
-	_, _, err = askedFor(nil).of(cacher.Decorator(cacher.WithRawStorage(
-		func(*storagebackend.ConfigForResource, func() runtime.Object, func() runtime.Object, string) (storage.Interface, factory.DestroyFunc, error) {
-			return nil, nil, broken
-		})))
+	_, _, err = askedFor(nil).of(cacher.Decorator(cacher.WithRawStorage(decoration.AsRaw(
+		func(decoration.Request) (storage.Interface, factory.DestroyFunc, error) { return nil, nil, broken }))))
 	require.ErrorIs(t, err, broken)
 	require.ErrorContains(t, err, "the storage of pods")
 }

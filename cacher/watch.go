@@ -62,12 +62,16 @@ func (e *engine) Watch(ctx context.Context, key string, opts storage.ListOptions
 		}
 		return endedWatch(source.Failure(err)), nil
 	}
+	var encoder WatchEncoder
+	if start.Snapshot != nil {
+		encoder = e.encodings.Watch(ctx)
+	}
 	w, ok := e.fanout.Open(ctx, dispatch.Request{
 		Query: query, Start: start,
 		Client:           clientOf(ctx),
 		Bookmarks:        opts.Predicate.AllowWatchBookmarks || opts.ProgressNotify,
 		InitialEventsEnd: ptr.Deref(opts.SendInitialEvents, false) && opts.Predicate.AllowWatchBookmarks, // KEP-3157
-		Encoder:          e.encodings.Watch(ctx),
+		Encoder:          encoder,
 	})
 	if !ok {
 		return nil, e.refusal()

@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 	"github.com/kube-watchcache/watchcache/internal/memstore"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
@@ -89,7 +89,7 @@ func TestDecoratedUpdatesOfEncryptedObjects(t *testing.T) {
 	for name, encrypted := range map[string]bool{"plain": false, "encrypted": true} {
 		t.Run(name, func(t *testing.T) {
 			store := &suggested{Store: newStore(poddata.Pod("a/one"))}
-			open := func(*storagebackend.ConfigForResource, func() runtime.Object, func() runtime.Object, string) (storage.Interface, factory.DestroyFunc, error) {
+			open := func(decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
 				return store, func() {}, nil
 			}
 			request := askedFor(func(a *asked) {
@@ -97,7 +97,7 @@ func TestDecoratedUpdatesOfEncryptedObjects(t *testing.T) {
 					a.config.Transformer = &prefixing{prefix: "x"}
 				}
 			})
-			decorated, destroy, err := request.of(cacher.Decorator(cacher.WithRawStorage(open)))
+			decorated, destroy, err := request.of(cacher.Decorator(cacher.WithRawStorage(decoration.AsRaw(open))))
 			require.NoError(t, err)
 			defer destroy()
 			require.NoError(t, decorated.(*cacher.Cacher).Wait(testContext(t)))

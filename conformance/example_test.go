@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"k8s.io/apiserver/pkg/storage/storagebackend"
 
 	"github.com/kube-watchcache/watchcache/conformance"
 	"github.com/kube-watchcache/watchcache/storage/etcd3"
@@ -27,12 +26,13 @@ func openEtcd(t *testing.T) conformance.Backend {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = etcd.Close() })
-	storage, destroy, err := etcd.RawStorage(conformance.ForPods(storagebackend.Config{}),
-		conformance.NewPod, conformance.NewPodList, conformance.Prefix)
+	storage, err := etcd.Storage(etcd3.ResourceConfig{
+		GroupResource: conformance.Resource(), ResourcePrefix: conformance.Prefix, Codec: conformance.Codec(),
+		NewFunc: conformance.NewPod, NewListFunc: conformance.NewPodList,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(destroy)
 	return conformance.Backend{
 		Storage: storage, // it has a method WatchProgress, so that nothing need be said of that
 		Compact: func(ctx context.Context, rv uint64) error {

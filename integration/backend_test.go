@@ -14,6 +14,7 @@ import (
 
 	"github.com/kube-watchcache/watchcache/conformance"
 	"github.com/kube-watchcache/watchcache/integration/etcdserver"
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 	"github.com/kube-watchcache/watchcache/storage/etcd3"
 )
 
@@ -37,8 +38,7 @@ func etcdBackend(t *testing.T, endpoints []string, prefix string) conformance.Ba
 	t.Cleanup(func() { require.NoError(t, backend.Close()) })
 	// Without progress the clauses about it would be skipped.
 	require.True(t, backend.WatchProgress(), "the etcd that go.mod requires reports progress")
-	s, destroy, err := backend.RawStorage(conformance.ForPods(storagebackend.Config{}),
-		conformance.NewPod, conformance.NewPodList, conformance.Prefix)
+	s, destroy, err := decoration.Open(backend.RawStorage, decoration.Request{Config: conformance.ForPods(storagebackend.Config{}), NewFunc: conformance.NewPod, NewListFunc: conformance.NewPodList, ResourcePrefix: conformance.Prefix})
 	require.NoError(t, err)
 	t.Cleanup(destroy)
 	return conformance.Backend{

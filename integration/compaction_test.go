@@ -17,6 +17,7 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/conformance"
 	"github.com/kube-watchcache/watchcache/integration/etcdserver"
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 	"github.com/kube-watchcache/watchcache/storage/etcd3"
 )
@@ -28,7 +29,7 @@ func TestWhoseCompactionEndsVersions(t *testing.T) {
 	backend, err := etcd3.Open(ctx, etcd3.Config{Endpoints: etcdserver.Start(t, etcdserver.Config{}).Endpoints(), Prefix: "/compaction"})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, backend.Close()) })
-	stored, destroy, err := backend.RawStorage(conformance.ForPods(storagebackend.Config{}), conformance.NewPod, conformance.NewPodList, conformance.Prefix)
+	stored, destroy, err := decoration.Open(backend.RawStorage, decoration.Request{Config: conformance.ForPods(storagebackend.Config{}), NewFunc: conformance.NewPod, NewListFunc: conformance.NewPodList, ResourcePrefix: conformance.Prefix})
 	require.NoError(t, err)
 	t.Cleanup(destroy)
 	cached, err := cacher.New(podConfig(stored, poddata.JSONCodec()))

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 )
 
 var bears = schema.GroupResource{Group: "awesome.bears.com", Resource: "pandas"}
@@ -92,18 +93,15 @@ func (r customResource) open(t *testing.T, getter generic.RESTOptionsGetter) (st
 	options.StorageConfig.Codec = versioning.NewCodec(options.StorageConfig.Codec, options.StorageConfig.Codec, r, r, r, r,
 		schema.GroupVersion{Group: bears.Group, Version: r.storageVersion}, r.kind().GroupVersion(), "crdRESTOptions")
 	prefix := "/" + options.ResourcePrefix
-	opened, destroy, err := options.Decorator(options.StorageConfig, prefix,
-		func(obj runtime.Object) (string, error) { return storage.NamespaceKeyFunc(prefix+"/", obj) },
-		func() runtime.Object {
-			o := &unstructured.Unstructured{}
-			o.SetGroupVersionKind(r.kind())
-			return o
-		},
-		func() runtime.Object {
-			l := &unstructured.UnstructuredList{}
-			l.SetGroupVersionKind(r.kind().GroupVersion().WithKind("PandaList"))
-			return l
-		}, r.attributes, nil, nil)
+	opened, destroy, err := decoration.Call(options.Decorator, decoration.Request{Config: options.StorageConfig, ResourcePrefix: prefix, KeyFunc: func(obj runtime.Object) (string, error) { return storage.NamespaceKeyFunc(prefix+"/", obj) }, NewFunc: func() runtime.Object {
+		o := &unstructured.Unstructured{}
+		o.SetGroupVersionKind(r.kind())
+		return o
+	}, NewListFunc: func() runtime.Object {
+		l := &unstructured.UnstructuredList{}
+		l.SetGroupVersionKind(r.kind().GroupVersion().WithKind("PandaList"))
+		return l
+	}, GetAttrsFunc: r.attributes})
 	require.NoError(t, err)
 	require.IsType(t, &cacher.Cacher{}, opened)
 	t.Cleanup(destroy)

@@ -25,6 +25,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 	"github.com/kube-watchcache/watchcache/storage/etcd3/embedded"
 )
 
@@ -82,10 +83,7 @@ func open(t *testing.T, getter generic.RESTOptionsGetter, resource string) (stor
 	options, err := getter.GetRESTOptions(schema.GroupResource{Group: example.GroupName, Resource: resource}, &example.Pod{})
 	require.NoError(t, err)
 	prefix := "/" + options.ResourcePrefix
-	opened, destroy, err := options.Decorator(options.StorageConfig, prefix,
-		func(obj runtime.Object) (string, error) { return storage.NamespaceKeyFunc(prefix+"/", obj) },
-		func() runtime.Object { return &example.Pod{} }, func() runtime.Object { return &example.PodList{} },
-		storage.DefaultNamespaceScopedAttr, nil, nil)
+	opened, destroy, err := decoration.Call(options.Decorator, decoration.Request{Config: options.StorageConfig, ResourcePrefix: prefix, KeyFunc: func(obj runtime.Object) (string, error) { return storage.NamespaceKeyFunc(prefix+"/", obj) }, NewFunc: func() runtime.Object { return &example.Pod{} }, NewListFunc: func() runtime.Object { return &example.PodList{} }, GetAttrsFunc: storage.DefaultNamespaceScopedAttr})
 	require.NoError(t, err)
 	return opened, destroy
 }
@@ -153,7 +151,7 @@ func TestCheckEtcd(t *testing.T) {
 	err = CheckEtcd(t.Context(), secret)
 	require.ErrorContains(t, err, address)
 	require.NotContains(t, err.Error(), "hunter2")
-	_, _, err = newPool().RawStorage(secret.ForResource(gadgets), nil, nil, "/gadgets")
+	_, _, err = newPool().rawStorage(decoration.Request{Config: secret.ForResource(gadgets), ResourcePrefix: "/gadgets"})
 	require.ErrorContains(t, err, address)
 	require.NotContains(t, err.Error(), "hunter2")
 }

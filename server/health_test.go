@@ -16,6 +16,7 @@ import (
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 	"github.com/kube-watchcache/watchcache/storage/etcd3"
 )
 
@@ -51,7 +52,7 @@ func usePool(t *testing.T, config *genericapiserver.Config, servers ...string) m
 		return b, nil
 	}
 	for _, s := range servers {
-		_, destroy, err := p.RawStorage(resourceConfig(func(c *storagebackend.Config) { c.Transport.ServerList = []string{s} }), nil, nil, "")
+		_, destroy, err := p.rawStorage(decoration.Request{Config: resourceConfig(func(c *storagebackend.Config) { c.Transport.ServerList = []string{s} }), ResourcePrefix: ""})
 		require.NoError(t, err)
 		t.Cleanup(destroy)
 	}

@@ -52,6 +52,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 	"github.com/kube-watchcache/watchcache/internal/funcvalue"
 	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/storage/etcd3"
@@ -98,7 +99,7 @@ func Install(config *genericapiserver.Config, options ...cacher.Option) error {
 	pool := newPool()
 	installed := &installation{cached: selected.Cached, inShadow: selected.InShadow, pool: pool}
 	installed.mu.unknown = slices.Clone(selected.Named)
-	defaults := []cacher.Option{cacher.WithRawStorage(pool.RawStorage), cacher.Configure(func(c *cacher.Config) {
+	defaults := []cacher.Option{cacher.WithRawStorage(decoration.AsRaw(pool.rawStorage)), cacher.Configure(func(c *cacher.Config) {
 		c.Metrics, c.Lists = collectors, &installed.lists
 	})}
 	options = append(defaults, options...)

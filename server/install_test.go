@@ -18,9 +18,9 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 )
 
 var gadgets = schema.GroupResource{Group: "example.com", Resource: "gadgets"}
@@ -73,7 +73,7 @@ func TestInstallTwice(t *testing.T) {
 // caching.
 func TestInstallReplacesDecorator(t *testing.T) {
 	opened := errors.New("the caller's raw storage was asked")
-	raw := func(*storagebackend.ConfigForResource, func() runtime.Object, func() runtime.Object, string) (storage.Interface, factory.DestroyFunc, error) {
+	raw := func(decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
 		return nil, nil, opened
 	}
 	for name, test := range map[string]struct {
@@ -83,22 +83,21 @@ func TestInstallReplacesDecorator(t *testing.T) {
 		"upstream's cacher": {genericregistry.StorageWithCacher(), true},
 		"no cache":          {generic.UndecoratedStorage, false},
 		"none at all":       {nil, true},
-		"of the server's own": {func(config *storagebackend.ConfigForResource, prefix string, keyFunc func(runtime.Object) (string, error),
-			newFunc, newListFunc func() runtime.Object, attrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
-			return generic.UndecoratedStorage(config, prefix, keyFunc, newFunc, newListFunc, attrs, triggers, indexers)
-		}, true},
+		"of the server's own": {decoration.Decorator(func(r decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
+			return decoration.Call(generic.UndecoratedStorage, r)
+		}), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inner := &fakeGetter{decorator: test.inner}
 			config := &genericapiserver.Config{RESTOptionsGetter: inner}
-			require.NoError(t, Install(config, cacher.WithRawStorage(raw)))
+			require.NoError(t, Install(config, cacher.WithRawStorage(decoration.AsRaw(raw))))
 			options, err := config.RESTOptionsGetter.GetRESTOptions(gadgets, nil)
 			require.NoError(t, err)
 			require.Equal(t, "example.com/gadgets", options.ResourcePrefix)
 			require.Equal(t, []runtime.Object{nil}, inner.asked)
 			require.Equal(t, !test.cached, isUndecorated(options.Decorator))
 			if test.cached {
-				_, _, err := options.Decorator(&storagebackend.ConfigForResource{}, "", nil, nil, nil, nil, nil, nil)
+				_, _, err := decoration.Call(options.Decorator, decoration.Request{Config: &storagebackend.ConfigForResource{}, ResourcePrefix: ""})
 				require.ErrorIs(t, err, opened, "the caller's options come last")
 			}
 		})

@@ -29,6 +29,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -40,6 +41,7 @@ import (
 	fleetv1 "github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1"
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1beta1"
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/registry/device"
+	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
 
 // twins is two servers over the same storage of a resource: as without
@@ -161,10 +163,29 @@ func pods(t testing.TB) *resourceUnderTest {
 		codecs: serializer.NewCodecFactory(scheme), stored: examplev1.SchemeGroupVersion,
 		open: func(t testing.TB, config *genericapiserver.Config) (map[string]rest.Storage, *genericregistry.Store) {
 			store := registryOf(t, config.RESTOptionsGetter)
-			store.Decorator = nil
 			return map[string]rest.Storage{"pods": store}, store
 		},
 	}
+}
+
+// registryOf returns a registry of pods.
+func registryOf(t testing.TB, getter generic.RESTOptionsGetter) *genericregistry.Store {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	require.NoError(t, example.AddToScheme(scheme))
+	require.NoError(t, examplev1.AddToScheme(scheme))
+	strategy := poddata.NewStrategy(scheme)
+	resource := example.SchemeGroupVersion.WithResource("pods").GroupResource()
+	store := &genericregistry.Store{
+		NewFunc: func() runtime.Object { return &example.Pod{} }, NewListFunc: func() runtime.Object { return &example.PodList{} },
+		DefaultQualifiedResource: resource, SingularQualifiedResource: resource,
+		CreateStrategy: strategy, UpdateStrategy: strategy, DeleteStrategy: strategy,
+		TableConvertor: rest.NewDefaultTableConvertor(resource),
+	}
+	require.NoError(t, store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: getter}))
+	t.Cleanup(store.Destroy)
+	require.Eventually(t, func() bool { return store.ReadinessCheckFunc() == nil }, time.Minute, 10*time.Millisecond)
+	return store
 }
 
 // serveTwins serves the resource with and without the line.

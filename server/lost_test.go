@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 	"github.com/kube-watchcache/watchcache/storage/etcd3"
 )
 
@@ -119,7 +120,7 @@ func TestEtcdClientsLog(t *testing.T) {
 	}
 	resource := storagebackend.NewDefaultConfig("/registry", nil).ForResource(schema.GroupResource{Resource: "pods"})
 	resource.Transport.ServerList = []string{"http://127.0.0.1:1"}
-	_, _, err := p.RawStorage(resource, nil, nil, "/pods")
+	_, _, err := p.rawStorage(decoration.Request{Config: resource, ResourcePrefix: "/pods"})
 	require.ErrorContains(t, err, "that is all")
 	lines := log.lines("")
 	require.Len(t, lines, 1)

@@ -26,6 +26,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 	"github.com/kube-watchcache/watchcache/internal/memstore"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 	"github.com/kube-watchcache/watchcache/metrics"
@@ -36,9 +37,9 @@ var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
 // rawStores opens stores in memory and counts them.
 type rawStores struct{ opened, destroyed atomic.Int64 }
 
-func (r *rawStores) open(_ *storagebackend.ConfigForResource, _, _ func() runtime.Object, prefix string) (storage.Interface, factory.DestroyFunc, error) {
+func (r *rawStores) open(q decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
 	r.opened.Add(1)
-	return memstore.New(prefix, poddata.New), func() { r.destroyed.Add(1) }, nil
+	return memstore.New(q.ResourcePrefix, poddata.New), func() { r.destroyed.Add(1) }, nil
 }
 
 // openPods opens a storage of pods, under the name of another resource.
@@ -48,7 +49,7 @@ func openPods(gr schema.GroupResource, options ...cacher.Option) (storage.Interf
 
 func openPodsWith(codec runtime.Codec, gr schema.GroupResource, options ...cacher.Option) (storage.Interface, factory.DestroyFunc, error) {
 	config := storagebackend.NewDefaultConfig("/registry", codec).ForResource(gr)
-	return cacher.Decorator(options...)(config, poddata.Prefix, poddata.Key, poddata.New, poddata.NewList, poddata.Attrs, nil, nil)
+	return decoration.Call(cacher.Decorator(options...), decoration.Request{Config: config, ResourcePrefix: poddata.Prefix, KeyFunc: poddata.Key, NewFunc: poddata.New, NewListFunc: poddata.NewList, GetAttrsFunc: poddata.Attrs})
 }
 
 // parsed returns options whose flags were parsed.
@@ -71,7 +72,7 @@ func flags(args ...string) *Options {
 // configured returns the configuration of a cache of widgets.
 func configured(t *testing.T, options ...cacher.Option) cacher.Config {
 	t.Helper()
-	got, destroy, err := openPods(widgets, append(options, cacher.WithRawStorage((&rawStores{}).open))...)
+	got, destroy, err := openPods(widgets, append(options, cacher.WithRawStorage(decoration.AsRaw((&rawStores{}).open)))...)
 	require.NoError(t, err)
 	t.Cleanup(destroy)
 	return got.(*cacher.Cacher).Config()
@@ -180,7 +181,7 @@ func TestShippedFlag(t *testing.T) {
 func TestDecoratorRefusesShipped(t *testing.T) {
 	raw := &rawStores{}
 	for _, flag := range []string{"--watch-cache-implementation=shipped", "--watch-cache-shipped=widgets.example.com"} {
-		_, _, err := openPods(widgets, cacher.WithRawStorage(raw.open), WithOptions(flags(flag)))
+		_, _, err := openPods(widgets, cacher.WithRawStorage(decoration.AsRaw(raw.open)), WithOptions(flags(flag)))
 		require.ErrorContains(t, err, "the shipped cacher is chosen for widgets.example.com")
 		require.ErrorContains(t, err, "genericregistry.StorageWithCacher")
 	}
@@ -222,7 +223,7 @@ func TestWithOptionsRefuses(t *testing.T) {
 		raw := &rawStores{}
 		_, err := cacher.Select(test.options...)
 		require.Error(t, err, name)
-		_, _, opening := openPods(widgets, append([]cacher.Option{cacher.WithRawStorage(raw.open)}, test.options...)...)
+		_, _, opening := openPods(widgets, append([]cacher.Option{cacher.WithRawStorage(decoration.AsRaw(raw.open))}, test.options...)...)
 		require.EqualError(t, opening, err.Error())
 		require.Zero(t, raw.opened.Load())
 		for _, word := range test.says {

@@ -12,13 +12,13 @@ import (
 	"go.uber.org/zap/zapgrpc"
 	"golang.org/x/sync/singleflight"
 	"google.golang.org/grpc/grpclog"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 	"github.com/kube-watchcache/watchcache/internal/endpoints"
 	"github.com/kube-watchcache/watchcache/internal/funcvalue"
 	"github.com/kube-watchcache/watchcache/internal/klogzap"
@@ -39,9 +39,9 @@ type pool struct {
 	checks singleflight.Group
 }
 
-// backend is the part of *etcd3.Backend that the pool uses.
+// backend is what the pool uses of an etcdBackend.
 type backend interface {
-	RawStorage(config *storagebackend.ConfigForResource, newFunc, newListFunc func() runtime.Object, resourcePrefix string) (storage.Interface, factory.DestroyFunc, error)
+	rawStorage(r decoration.Request) (storage.Interface, factory.DestroyFunc, error)
 	Healthy(ctx context.Context) error
 	Close() error
 }
@@ -57,12 +57,20 @@ type poolKey struct {
 
 func newPool() *pool {
 	return &pool{open: func(ctx context.Context, config etcd3.Config) (backend, error) {
-		return etcd3.Open(ctx, config)
+		b, err := etcd3.Open(ctx, config)
+		return etcdBackend{b}, err
 	}}
 }
 
-// RawStorage is a cacher.RawStorageFunc.
-func (p *pool) RawStorage(config *storagebackend.ConfigForResource, newFunc, newListFunc func() runtime.Object, resourcePrefix string) (storage.Interface, factory.DestroyFunc, error) {
+type etcdBackend struct{ *etcd3.Backend }
+
+func (b etcdBackend) rawStorage(r decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
+	return decoration.Open(b.RawStorage, r)
+}
+
+// rawStorage opens the storage of a resource.
+func (p *pool) rawStorage(r decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
+	config := r.Config
 	if config.Type != storagebackend.StorageTypeUnset && config.Type != storagebackend.StorageTypeETCD3 {
 		return nil, nil, fmt.Errorf("storage backend %q of %s: only %q is supported", config.Type, config.GroupResource, storagebackend.StorageTypeETCD3)
 	}
@@ -70,7 +78,7 @@ func (p *pool) RawStorage(config *storagebackend.ConfigForResource, newFunc, new
 	if err != nil {
 		return nil, nil, err
 	}
-	raw, destroy, err := backend.RawStorage(config, newFunc, newListFunc, resourcePrefix)
+	raw, destroy, err := backend.rawStorage(r)
 	if err != nil {
 		release()
 		return nil, nil, err

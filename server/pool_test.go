@@ -13,13 +13,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/server/egressselector"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 	"github.com/kube-watchcache/watchcache/storage/etcd3"
 )
 
@@ -49,7 +49,7 @@ func (b *fakeBackend) Healthy(ctx context.Context) error {
 	return nil
 }
 
-func (b *fakeBackend) RawStorage(*storagebackend.ConfigForResource, func() runtime.Object, func() runtime.Object, string) (storage.Interface, factory.DestroyFunc, error) {
+func (b *fakeBackend) rawStorage(decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
 	if b.err != nil {
 		return nil, nil, b.err
 	}
@@ -88,12 +88,12 @@ func resourceConfig(change func(*storagebackend.Config)) *storagebackend.ConfigF
 
 func TestPoolSharesBackends(t *testing.T) {
 	p, opened := fakePool()
-	_, destroyFirst, err := p.RawStorage(resourceConfig(nil), nil, nil, "")
+	_, destroyFirst, err := p.rawStorage(decoration.Request{Config: resourceConfig(nil), ResourcePrefix: ""})
 	require.NoError(t, err)
-	_, destroySecond, err := p.RawStorage(resourceConfig(func(c *storagebackend.Config) {
+	_, destroySecond, err := p.rawStorage(decoration.Request{Config: resourceConfig(func(c *storagebackend.Config) {
 		c.Transport.ServerList = []string{"http://b:2379", "http://a:2379"}
 		c.Prefix = "/elsewhere"
-	}), nil, nil, "")
+	}), ResourcePrefix: ""})
 	require.NoError(t, err)
 	require.Len(t, *opened, 1)
 	backend := (*opened)[0]
@@ -107,7 +107,7 @@ func TestPoolSharesBackends(t *testing.T) {
 	require.EqualValues(t, 1, backend.closed.Load())
 	require.Zero(t, p.backends.Len())
 
-	_, destroyThird, err := p.RawStorage(resourceConfig(nil), nil, nil, "")
+	_, destroyThird, err := p.rawStorage(decoration.Request{Config: resourceConfig(nil), ResourcePrefix: ""})
 	require.NoError(t, err)
 	require.Len(t, *opened, 2, "a closed backend is not used again")
 	destroyThird()
@@ -127,7 +127,7 @@ func TestPoolTellsServersApart(t *testing.T) {
 		func(c *storagebackend.Config) { c.Transport.EgressLookup = lookup },
 		func(c *storagebackend.Config) { c.CompactionInterval = time.Second },
 	} {
-		_, destroy, err := p.RawStorage(resourceConfig(change), nil, nil, "")
+		_, destroy, err := p.rawStorage(decoration.Request{Config: resourceConfig(change), ResourcePrefix: ""})
 		require.NoError(t, err)
 		defer destroy()
 	}
@@ -144,7 +144,7 @@ func TestPoolClosesAfterFailedStorage(t *testing.T) {
 	p := newPool()
 	b := &fakeBackend{err: errors.New("no such codec")}
 	p.open = func(context.Context, etcd3.Config) (backend, error) { return b, nil }
-	_, _, err := p.RawStorage(resourceConfig(nil), nil, nil, "")
+	_, _, err := p.rawStorage(decoration.Request{Config: resourceConfig(nil), ResourcePrefix: ""})
 	require.ErrorIs(t, err, b.err)
 	require.EqualValues(t, 1, b.closed.Load())
 	require.Zero(t, p.backends.Len())
@@ -156,7 +156,7 @@ func TestPoolConcurrently(t *testing.T) {
 	for range 16 {
 		wg.Go(func() {
 			for range 100 {
-				_, destroy, err := p.RawStorage(resourceConfig(nil), nil, nil, "")
+				_, destroy, err := p.rawStorage(decoration.Request{Config: resourceConfig(nil), ResourcePrefix: ""})
 				if !assert.NoError(t, err) {
 					return
 				}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 	"github.com/kube-watchcache/watchcache/storage/etcd3/embedded"
 )
@@ -45,15 +46,14 @@ func TestSameKeysAsShipped(t *testing.T) {
 			config := storagebackend.NewDefaultConfig(prefix, poddata.Codec())
 			config.Transport.ServerList = etcd.Endpoints()
 			resource := config.ForResource(poddata.Resource)
-			cached, destroy, err := cacher.Decorator(cacher.WithRawStorage(newPool().RawStorage))(resource, poddata.Prefix,
-				poddata.Key, poddata.New, poddata.NewList, poddata.Attrs, poddata.Triggers(), nil)
+			cached, destroy, err := decoration.Call(cacher.Decorator(cacher.WithRawStorage(decoration.AsRaw(newPool().rawStorage))), decoration.Request{Config: resource, ResourcePrefix: poddata.Prefix, KeyFunc: poddata.Key, NewFunc: poddata.New, NewListFunc: poddata.NewList, GetAttrsFunc: poddata.Attrs, IndexerFuncs: poddata.Triggers()})
 			if want == nil {
 				require.ErrorContains(t, err, "Prefix")
 				return
 			}
 			require.NoError(t, err)
 			defer destroy()
-			plain, destroyPlain, err := generic.NewRawStorage(resource, poddata.New, poddata.NewList, poddata.Prefix)
+			plain, destroyPlain, err := decoration.Open(generic.NewRawStorage, decoration.Request{Config: resource, NewFunc: poddata.New, NewListFunc: poddata.NewList, ResourcePrefix: poddata.Prefix})
 			require.NoError(t, err)
 			defer destroyPlain()
 

@@ -13,18 +13,16 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 	"github.com/kube-watchcache/watchcache/internal/keptlists"
 )
 
@@ -133,14 +131,12 @@ type entry struct {
 // observe wraps the decorator, so that the installation has an entry for every
 // cache from its creation to its destruction.
 func (i *installation) observe(decorate generic.StorageDecorator) generic.StorageDecorator {
-	return func(config *storagebackend.ConfigForResource, resourcePrefix string, keyFunc func(runtime.Object) (string, error),
-		newFunc, newListFunc func() runtime.Object, attributes storage.AttrFunc,
-		triggers storage.IndexerFuncs, indexers *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
-		cached, destroy, err := decorate(config, resourcePrefix, keyFunc, newFunc, newListFunc, attributes, triggers, indexers)
+	return decoration.Decorator(func(r decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
+		cached, destroy, err := decoration.Call(decorate, r)
 		if err != nil {
 			return cached, destroy, err
 		}
-		e := &entry{config.GroupResource, cached}
+		e := &entry{r.Config.GroupResource, cached}
 		i.mu.Lock()
 		i.mu.caches = append(i.mu.caches, e)
 		i.mu.Unlock()
@@ -150,7 +146,7 @@ func (i *installation) observe(decorate generic.StorageDecorator) generic.Storag
 			i.mu.Unlock()
 			destroy()
 		}, nil
-	}
+	})
 }
 
 // bookmarkTime is how long a server that shuts down waits for clients to take their

@@ -21,7 +21,8 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
+
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 )
 
 // fakeCache is as ready as its error says.
@@ -35,11 +36,10 @@ func (c *fakeCache) ReadinessCheck() error { return c.err }
 // build makes the installation believe that it built the cache.
 func build(t *testing.T, i *installation, c *fakeCache, err error) factory.DestroyFunc {
 	t.Helper()
-	decorate := i.observe(func(*storagebackend.ConfigForResource, string, func(runtime.Object) (string, error),
-		func() runtime.Object, func() runtime.Object, storage.AttrFunc, storage.IndexerFuncs, *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
+	decorate := i.observe(decoration.Decorator(func(decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
 		return c, func() {}, err
-	})
-	got, destroy, gotErr := decorate(&storagebackend.ConfigForResource{GroupResource: gadgets}, "", nil, nil, nil, nil, nil, nil)
+	}))
+	got, destroy, gotErr := decoration.Call(decorate, decoration.Request{Config: &storagebackend.ConfigForResource{GroupResource: gadgets}})
 	require.Same(t, c, got)
 	require.Equal(t, err, gotErr)
 	return destroy

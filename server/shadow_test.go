@@ -19,6 +19,7 @@ import (
 	shipped "k8s.io/apiserver/pkg/storage/cacher"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 	"github.com/kube-watchcache/watchcache/internal/keptlists"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
@@ -62,7 +63,7 @@ func TestShadowSwitch(t *testing.T) {
 func shadowed(t *testing.T, flags Options, options ...cacher.Option) (s storage.Interface, cache *cacher.Cacher, destroy func()) {
 	t.Helper()
 	flags.Shadow = 1
-	s, destroy, err := openPods(poddata.Resource, append(options, cacher.WithRawStorage((&rawStores{}).open), WithOptions(&flags))...)
+	s, destroy, err := openPods(poddata.Resource, append(options, cacher.WithRawStorage(decoration.AsRaw((&rawStores{}).open)), WithOptions(&flags))...)
 	require.NoError(t, err)
 	t.Cleanup(destroy)
 	cache = cacher.CacheOf(s)
@@ -139,7 +140,7 @@ func TestShadowStandsBack(t *testing.T) {
 // A configuration that the shipped cacher refuses names the flag, and opens nothing.
 func TestShadowNeedsTheShippedCacher(t *testing.T) {
 	raw := &rawStores{}
-	_, _, err := openPodsWith(nil, poddata.Resource, cacher.WithRawStorage(raw.open), WithOptions(&Options{Shadow: 0.5}))
+	_, _, err := openPodsWith(nil, poddata.Resource, cacher.WithRawStorage(decoration.AsRaw(raw.open)), WithOptions(&Options{Shadow: 0.5}))
 	require.ErrorContains(t, err, "--watch-cache-shadow: the shipped cacher of")
 	require.ErrorContains(t, err, "Codec")
 	require.Equal(t, raw.opened.Load(), raw.destroyed.Load())

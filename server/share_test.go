@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/storage"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 )
 
 func TestShareRefuses(t *testing.T) {
@@ -34,13 +34,13 @@ func TestShareRefuses(t *testing.T) {
 // those of Install, whether they were copied before Install or after it.
 func TestShare(t *testing.T) {
 	opened := errors.New("the raw storage of Install was asked")
-	raw := func(*storagebackend.ConfigForResource, func() runtime.Object, func() runtime.Object, string) (storage.Interface, factory.DestroyFunc, error) {
+	raw := func(decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
 		return nil, nil, opened
 	}
 	front := genericapiserver.Config{}
 	withEtcdOptions(&front)
 	before := front
-	require.NoError(t, Install(&front, cacher.WithRawStorage(raw), cacher.Only(gadgets)))
+	require.NoError(t, Install(&front, cacher.WithRawStorage(decoration.AsRaw(raw)), cacher.Only(gadgets)))
 	after := front
 	installed := front.RESTOptionsGetter.(*getter).installed
 	for name, config := range map[string]*genericapiserver.Config{"copied before": &before, "copied after": &after} {
@@ -52,7 +52,7 @@ func TestShare(t *testing.T) {
 			options, err := config.RESTOptionsGetter.GetRESTOptions(gadgets, nil)
 			require.NoError(t, err)
 			require.Len(t, own.asked, 1, "the Config's own getter says where a resource is stored")
-			_, _, err = options.Decorator(&storagebackend.ConfigForResource{}, "", nil, nil, nil, nil, nil, nil)
+			_, _, err = decoration.Call(options.Decorator, decoration.Request{Config: &storagebackend.ConfigForResource{}, ResourcePrefix: ""})
 			require.ErrorIs(t, err, opened)
 			other := gadgets
 			other.Resource = "others"

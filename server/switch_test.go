@@ -21,10 +21,10 @@ import (
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/storage"
 	shipped "k8s.io/apiserver/pkg/storage/cacher"
-	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 )
 
 // TestSwitch: the cache of a resource is the one that the flags name, in the Config of
@@ -92,9 +92,9 @@ func TestSwitchReportsUnknown(t *testing.T) {
 
 // A storage of the server's own is nothing that the shipped cacher could read.
 func TestSwitchRefusesRawStorage(t *testing.T) {
-	raw := cacher.WithRawStorage(func(*storagebackend.ConfigForResource, func() runtime.Object, func() runtime.Object, string) (storage.Interface, factory.DestroyFunc, error) {
+	raw := cacher.WithRawStorage(decoration.AsRaw(func(decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
 		return nil, nil, errors.New("opened")
-	})
+	}))
 	for _, options := range []*Options{{Implementation: ImplementationShipped}, {Shipped: []string{"pods"}}} {
 		inner := &fakeGetter{}
 		config := &genericapiserver.Config{RESTOptionsGetter: inner}

@@ -30,7 +30,7 @@ import (
 var held = []minor{
 	{tag: "k8s36", kubernetes: "v0.36.0", without: olderLack},
 	{
-		tag: "k8s38", kubernetes: "v0.38.0-beta.0", newer: true, begun: true, toolchain: "go1.27.0",
+		tag: "k8s38", kubernetes: "v0.38.0-beta.0", newer: true, toolchain: "go1.27.0",
 		imports: map[string]string{"sigs.k8s.io/structured-merge-diff/v6": "sigs.k8s.io/structured-merge-diff/v7"},
 		// The newest that the module proxy serves.
 		replace: []string{"sigs.k8s.io/structured-merge-diff/v7=sigs.k8s.io/structured-merge-diff/v7@v7.0.0"},
@@ -47,8 +47,6 @@ type minor struct {
 	// newer is true of a minor above that of go.mod. Its dependencies are raised as
 	// Kubernetes requires it.
 	newer bool
-	// begun is true of a minor that does not compile as a whole yet: only -minor chooses it.
-	begun bool
 	// toolchain is the version of Go that the minor needs, if go.mod's is too old.
 	toolchain string
 	// without lists the folders that the minor does not have.
@@ -128,7 +126,7 @@ func chosen(only, command string) (out []minor, err error) {
 		all = append(slices.Clone(held), raised)
 	}
 	for _, m := range all {
-		if (only == "" && !m.begun) || only == m.tag {
+		if only == "" || only == m.tag {
 			out = append(out, m)
 		}
 	}

@@ -142,7 +142,10 @@ func TestBothSidesDeclareTheSame(t *testing.T) {
 		for unit, sides := range declared {
 			slices.Sort(sides[true])
 			slices.Sort(sides[false])
-			if m.newer { // has more
+			if m.newer { // has more methods, and other tests
+				if strings.HasSuffix(unit, " (tests)") {
+					continue
+				}
 				require.Subset(t, sides[true], sides[false], "%s: with %s, and without", unit, m.tag)
 				continue
 			}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/value"
 
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 	"github.com/kube-watchcache/watchcache/storage/etcd3"
 	"github.com/kube-watchcache/watchcache/storage/etcd3/embedded"
 )
@@ -61,7 +62,7 @@ func rawStorage(b *etcd3.Backend, change func(*storagebackend.ConfigForResource)
 	if change != nil {
 		change(cfg)
 	}
-	s, destroy, err := b.RawStorage(cfg, c.NewFunc, c.NewListFunc, c.ResourcePrefix)
+	s, destroy, err := decoration.Open(b.RawStorage, decoration.Request{Config: cfg, NewFunc: c.NewFunc, NewListFunc: c.NewListFunc, ResourcePrefix: c.ResourcePrefix})
 	return s, destroy, err
 }
 
@@ -114,7 +115,7 @@ func TestRawStorage(t *testing.T) {
 			}
 		})
 	}
-	_, _, err := b.RawStorage(nil, nil, nil, "")
+	_, _, err := decoration.Open(b.RawStorage, decoration.Request{ResourcePrefix: ""})
 	require.Error(t, err)
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/internal/cachetest"
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
 
@@ -73,13 +74,13 @@ func TestRegistry(t *testing.T) {
 func TestRawStorageOfAnother(t *testing.T) {
 	s := open(t)
 	config := (&storagebackend.Config{}).ForResource(poddata.Resource)
-	raw, destroy, err := s.RawStorage(config, nil, nil, "/pods")
+	raw, destroy, err := decoration.Open(s.RawStorage, decoration.Request{Config: config, ResourcePrefix: "/pods"})
 	require.NoError(t, err)
 	require.Same(t, s, raw)
 	destroy()
-	_, _, err = s.RawStorage(config, nil, nil, "/services")
+	_, _, err = decoration.Open(s.RawStorage, decoration.Request{Config: config, ResourcePrefix: "/services"})
 	require.EqualError(t, err, `pods at "/services/": the Store is for pods at "/pods/"`)
 	config.GroupResource.Resource = "services"
-	_, _, err = s.RawStorage(config, nil, nil, "/pods")
+	_, _, err = decoration.Open(s.RawStorage, decoration.Request{Config: config, ResourcePrefix: "/pods"})
 	require.ErrorContains(t, err, "services at")
 }

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	clientrest "k8s.io/client-go/rest"
 
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
 
@@ -359,9 +360,9 @@ func TestConfig(t *testing.T) {
 	require.ErrorContains(t, err, "upstream.Config.NewListFunc is a function that returns a *example.ReplicaSet")
 	s := &Store{config: Config{Resource: pods, ResourcePrefix: "/pods/"}}
 	config := (&storagebackend.Config{}).ForResource(pods.GroupResource())
-	raw, _, err := s.RawStorage(config, nil, nil, "/pods")
+	raw, _, err := decoration.Open(s.RawStorage, decoration.Request{Config: config, ResourcePrefix: "/pods"})
 	require.NoError(t, err)
 	require.Same(t, s, raw)
-	_, _, err = s.RawStorage(config, nil, nil, "/services")
+	_, _, err = decoration.Open(s.RawStorage, decoration.Request{Config: config, ResourcePrefix: "/services"})
 	require.ErrorContains(t, err, `the Store is for`)
 }

@@ -21,6 +21,18 @@ var (
 	errRelistOrdered = errors.New("the watch cache lists again")
 )
 
+// failureOf returns why a storage watch failed that delivered an event, or whose channel
+// is not open, and nil if it did not fail.
+func failureOf(event watch.Event, open bool) error {
+	switch {
+	case !open:
+		return errWatchEnded
+	case event.Type == watch.Error:
+		return apierrors.FromObject(event.Object)
+	}
+	return nil
+}
+
 // Failure returns the watch event with the API status of err, or that of an internal
 // error if err has none.
 func Failure(err error) watch.Event {

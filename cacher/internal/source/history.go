@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
@@ -59,11 +58,8 @@ func (s *Source) watchBeside(ctx context.Context, after uint64, timeout <-chan t
 	for {
 		select {
 		case event, open := <-w.ResultChan():
-			if !open {
-				return errWatchEnded
-			}
-			if event.Type == watch.Error {
-				return apierrors.FromObject(event.Object)
+			if err := failureOf(event, open); err != nil {
+				return err
 			}
 			if done, err := take(event); done {
 				return err

@@ -130,11 +130,8 @@ func (s *stream) forward(w *Watch) error {
 	for {
 		select {
 		case event, open := <-w.ResultChan():
-			if !open {
-				return errWatchEnded
-			}
-			if event.Type == watch.Error {
-				return apierrors.FromObject(event.Object)
+			if err := failureOf(event, open); err != nil {
+				return err
 			}
 			if err := s.forwardEvent(w, event); err != nil {
 				return err

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build !k8s38
+
 package server
 
 import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -15,14 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/apis/example"
-	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 	"k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/apiserver/pkg/registry/generic"
-	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-
-	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
 
 // decorate is a registry's Decorator. Like most, it looks at the Go type, and
@@ -38,32 +34,13 @@ func decorate(object runtime.Object) {
 	}
 }
 
-func registryOf(t testing.TB, getter generic.RESTOptionsGetter) *genericregistry.Store {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	require.NoError(t, example.AddToScheme(scheme))
-	require.NoError(t, examplev1.AddToScheme(scheme))
-	strategy := poddata.NewStrategy(scheme)
-	resource := example.SchemeGroupVersion.WithResource("pods").GroupResource()
-	store := &genericregistry.Store{
-		NewFunc: func() runtime.Object { return &example.Pod{} }, NewListFunc: func() runtime.Object { return &example.PodList{} },
-		DefaultQualifiedResource: resource, SingularQualifiedResource: resource,
-		CreateStrategy: strategy, UpdateStrategy: strategy, DeleteStrategy: strategy,
-		TableConvertor: rest.NewDefaultTableConvertor(resource),
-	}
-	require.NoError(t, store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: getter}))
-	t.Cleanup(store.Destroy)
-	store.Decorator = decorate
-	require.Eventually(t, func() bool { return store.ReadinessCheckFunc() == nil }, time.Minute, 10*time.Millisecond)
-	return store
-}
-
 // REGRESSIONS 107: a registry's Decorator is called for every object that is
 // read, initial events included, as on the cacher that k8s.io/apiserver ships.
 func TestStoreDecorator(t *testing.T) {
 	config := &genericapiserver.Config{RESTOptionsGetter: getterFor(startEtcd(t))}
 	require.NoError(t, Install(config))
 	store := registryOf(t, config.RESTOptionsGetter)
+	store.Decorator = decorate
 	ctx := request.WithNamespace(request.NewDefaultContext(), "ns")
 	create := func(name string) {
 		pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns"}}
