@@ -300,12 +300,19 @@ func (p *past) missing() map[string]bool {
 	return missing
 }
 
-// takeBefore takes an object that was there before the changes, if it is missing.
+// takeBefore takes an object that was there before the changes, if it is missing. Of several
+// objects with one key it keeps the newest, as the state does.
 func (p *past) takeBefore(object runtime.Object, missing map[string]bool) error {
 	key, object, err := p.builder.key(object)
 	if err != nil || !missing[key] {
 		return err
 	}
-	p.before[key], err = p.builder.element(key, object)
-	return err
+	element, err := p.builder.element(key, object)
+	if err != nil {
+		return err
+	}
+	if before := p.before[key]; before == nil || before.RV < element.RV {
+		p.before[key] = element
+	}
+	return nil
 }

@@ -71,10 +71,11 @@ type condition struct {
 
 	// listDue is when a list is ordered for the suspicion, 0 if none is due.
 	listDue time.Duration
-	// notBefore is when the next suspicion may be followed up, pause the time until the one
-	// after that. The pause doubles and never shrinks: neither a persistent difference nor a
-	// client's requests make the cache compare or list all the time.
-	notBefore, pause time.Duration
+	// notBefore is when the next suspicion may be followed up, listNotBefore when the next list
+	// for one may be ordered, and pause the time until the ones after these. The pause doubles
+	// and never shrinks: neither a persistent difference nor a client's requests make the cache
+	// compare or list all the time. Invariant: listNotBefore <= notBefore.
+	notBefore, listNotBefore, pause time.Duration
 	// differs is true if the last comparison found difference, after that many lists.
 	differs      bool
 	difference   watchcache.Digest
@@ -496,8 +497,8 @@ func (c *condition) onCompared(ev event) (do effects) {
 	return do
 }
 
-// onDiffers orders a list for the first difference at once, and for the next ones after a
-// pause. A persistent difference ends the suspicion: the cache then shows what storage lists,
+// onDiffers orders a list for the first difference at once, unless another suspicion has just
+// ordered one, and for the next ones after a pause. A persistent difference ends the suspicion: the cache then shows what storage lists,
 // but can't vouch for earlier versions.
 func (c *condition) onDiffers(ev event, current bool) effects {
 	first := !c.differs
@@ -510,7 +511,7 @@ func (c *condition) onDiffers(ev event, current bool) effects {
 	case c.integrity == corrupt:
 	case !c.persistent:
 		c.suspect()
-		c.listDue = max(1, ev.now)
+		c.listDue = max(1, ev.now, c.listNotBefore)
 		if !first {
 			c.listDue = max(c.listDue, c.notBefore)
 		}
@@ -548,6 +549,7 @@ func (c *condition) orderForSuspicion(now time.Duration) effects {
 		return 0
 	}
 	c.backOff(now)
+	c.listNotBefore = c.notBefore
 	return c.order(metrics.RelistInconsistent)
 }
 

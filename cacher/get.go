@@ -4,17 +4,16 @@ package cacher
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"reflect"
 
 	"go.opentelemetry.io/otel/trace"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/freshness"
+	"github.com/kube-watchcache/watchcache/internal/minors"
 	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/storage/capability"
 	"github.com/kube-watchcache/watchcache/watchcache"
@@ -29,7 +28,7 @@ func (e *engine) Get(ctx context.Context, key string, opts storage.GetOptions, i
 	}
 	rv, err := e.config.Versioner.ParseResourceVersion(opts.ResourceVersion)
 	if err != nil {
-		return apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
+		return minors.MalformedVersion(err)
 	}
 	target, err := conversion.EnforcePtr(into)
 	if err != nil {

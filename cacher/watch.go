@@ -18,6 +18,7 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher/internal/match"
 	"github.com/kube-watchcache/watchcache/cacher/internal/source"
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
+	"github.com/kube-watchcache/watchcache/internal/minors"
 )
 
 // Watch implements storage.Interface. As in storage itself, a resourceVersion that the
@@ -33,6 +34,9 @@ func (c *Cacher) Watch(ctx context.Context, key string, opts storage.ListOptions
 func (e *engine) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	key, err := storage.PrepareKey(e.config.ResourcePrefix, key, opts.Recursive)
 	if err != nil {
+		return nil, err
+	}
+	if err := minors.CheckWatch(opts); err != nil {
 		return nil, err
 	}
 	rv, err := e.config.Versioner.ParseResourceVersion(opts.ResourceVersion)

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/utils/third_party/forked/golang/btree"
+
+	"github.com/kube-watchcache/watchcache/internal/minors"
 )
 
 // Get implements storage.Interface.
@@ -46,7 +48,7 @@ func (s *Store) current(key string) (*Version, uint64) {
 func notOlder(resourceVersion string, rv uint64) error {
 	least, err := versioner.ParseResourceVersion(resourceVersion)
 	if err != nil {
-		return apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
+		return minors.MalformedVersion(err)
 	}
 	if least > rv {
 		return storage.NewTooLargeResourceVersionError(least, rv, 0)

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/util/flowcontrol"
 	"k8s.io/utils/ptr"
+
+	"github.com/kube-watchcache/watchcache/internal/minors"
 )
 
 const (
@@ -76,6 +78,9 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 func Watch(ctx context.Context, s *Store, key string, opts storage.ListOptions, faults func(*Watcher) Fault) (watch.Interface, error) {
 	key, err := storage.PrepareKey(s.config.Prefix, key, opts.Recursive)
 	if err != nil {
+		return nil, err
+	}
+	if err := minors.CheckWatch(opts); err != nil {
 		return nil, err
 	}
 	rv, err := versioner.ParseResourceVersion(opts.ResourceVersion)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/internal/grpckeys"
+	"github.com/kube-watchcache/watchcache/internal/minors"
 )
 
 // Watch implements storage.Interface. The upstream selects the events. With
@@ -30,6 +31,9 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 	q.options.SendInitialEvents = opts.SendInitialEvents
 	if opts.SendInitialEvents != nil {
 		q.options.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
+	}
+	if err := minors.CheckWatch(opts); err != nil {
+		return nil, err
 	}
 	from, err := versioner.ParseResourceVersion(opts.ResourceVersion)
 	if err != nil {
