@@ -138,10 +138,10 @@ type Config struct {
 	// full channel is slow. At most 65,536. 0: 16.
 	WatchBuffer int
 	// EncodingBytes is the memory limit of the serializations that watchers share, and
-	// lists too where Lists is set, in bytes. With Lists, a quarter of it is for live
-	// events, the rest for initial events and lists. 0: 32 MiB, or 15 % of the memory of
-	// the objects (Status.ObjectBytes) if that is more, up to 1 GiB; negative: none are
-	// kept.
+	// lists too where Lists is set, in bytes. Half of it is for live events, half for
+	// initial events and lists; each may use the unused part of the other half, and gives
+	// it back within a second. 0: 32 MiB, or 15 % of the memory of the objects
+	// (Status.ObjectBytes) if that is more, up to 1 GiB; negative: none are kept.
 	EncodingBytes int64
 	// ConsistencyCheckInterval is the time between two comparisons of the cache with
 	// Storage, which read all keys there; up to half as long again at random. If they

@@ -92,7 +92,7 @@ func TestEncodeOnce(t *testing.T) {
 
 // The bytes kept stay within their budget, whatever is encoded.
 func TestEncodingBudget(t *testing.T) {
-	for _, budget := range []int64{-1, 400} { // a quarter is for events
+	for _, budget := range []int64{-1, 100} {
 		store := newStore()
 		c := start(t, store, func(config *cacher.Config) { config.EncodingBytes = budget })
 		w := watchPods(t, c, "/pods/", "1")

@@ -239,8 +239,6 @@ const (
 	// bytes.
 	encodingPercent = 15
 	maxFollowing    = 1 << 30
-	// eventsPart is the part of that for live events, where lists are kept too.
-	eventsPart = 4
 )
 
 // encodingLimit returns how many bytes serializations may take beside the given bytes of
@@ -252,18 +250,18 @@ func encodingLimit(config *Config, objects int64) int64 {
 	return max(config.EncodingBytes, min(objects/100*encodingPercent, maxFollowing))
 }
 
-// limitEncodings sets the limits of serializations beside the given bytes of objects.
+// limitEncodings sets the limits of serializations beside the given bytes of objects. Events
+// and lists have half each, and what the other side does not use.
 func (e *engine) limitEncodings(objects int64) {
 	all := encodingLimit(&e.config, objects)
-	events := all
-	if e.config.Lists != nil {
-		events = all / eventsPart
-	}
+	events := max(all/2, all-e.encodings.Bytes())
+	lists := max(all/2, all-e.fanout.EncodingBytes())
 	if all < 0 {
 		events = all
+		lists = all
 	}
 	e.fanout.LimitEncodings(events)
-	e.encodings.SetLimit(all - max(events, 0))
+	e.encodings.SetLimit(lists)
 }
 
 // encodingBytes returns the size of all kept serializations.

@@ -23,7 +23,12 @@ import (
 // everything else, compaction included, is as the Backend was opened. The
 // DestroyFunc closes the store, not the Backend.
 func (b *Backend) RawStorage(cfg *storagebackend.ConfigForResource, newFunc, newListFunc func() runtime.Object, reverseKeyFunc storage.ReverseKeyFunc, resourcePrefix string) (storage.Interface, factory.DestroyFunc, error) {
-	return b.rawStorage(cfg, ResourceConfig{ResourcePrefix: resourcePrefix, NewFunc: newFunc, NewListFunc: newListFunc, reverseKeyFunc: reverseKeyFunc})
+	return b.rawStorage(cfg, ResourceConfig{ResourcePrefix: resourcePrefix, NewFunc: newFunc, NewListFunc: newListFunc, sinceMinor: sinceMinor{reverseKeyFunc}})
+}
+
+// sinceMinor has the settings since Kubernetes 1.38.
+type sinceMinor struct {
+	reverseKeyFunc storage.ReverseKeyFunc
 }
 
 // rawStorage is the storage of k8s.io/apiserver with its Close, whose type is not exported.

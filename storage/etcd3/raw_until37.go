@@ -26,6 +26,9 @@ func (b *Backend) RawStorage(cfg *storagebackend.ConfigForResource, newFunc, new
 	return b.rawStorage(cfg, ResourceConfig{ResourcePrefix: resourcePrefix, NewFunc: newFunc, NewListFunc: newListFunc})
 }
 
+// sinceMinor has the settings of later minors of Kubernetes.
+type sinceMinor struct{}
+
 // rawStorage is the storage of k8s.io/apiserver with its Close, whose type is not exported.
 type rawStorage interface {
 	storage.Interface

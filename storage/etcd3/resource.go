@@ -51,8 +51,7 @@ type ResourceConfig struct {
 	// Zero means k8s.io/apiserver's defaults.
 	LeaseManagerConfig apietcd3.LeaseManagerConfig
 
-	// reverseKeyFunc is set by RawStorage from Kubernetes 1.38.
-	reverseKeyFunc func(key string) (name, namespace string, err error)
+	sinceMinor
 }
 
 // Validate reports every field that can't be used, by name and value, in one
