@@ -23,11 +23,11 @@ import (
 // everything else, compaction included, is as the Backend was opened. The
 // DestroyFunc closes the store, not the Backend.
 func (b *Backend) RawStorage(cfg *storagebackend.ConfigForResource, newFunc, newListFunc func() runtime.Object, reverseKeyFunc storage.ReverseKeyFunc, resourcePrefix string) (storage.Interface, factory.DestroyFunc, error) {
-	return b.rawStorage(cfg, ResourceConfig{ResourcePrefix: resourcePrefix, NewFunc: newFunc, NewListFunc: newListFunc, sinceMinor: sinceMinor{reverseKeyFunc}})
+	return b.rawStorage(cfg, ResourceConfig{ResourcePrefix: resourcePrefix, NewFunc: newFunc, NewListFunc: newListFunc}, rawOptions{reverseKeyFunc})
 }
 
-// sinceMinor has the settings since Kubernetes 1.38.
-type sinceMinor struct {
+// rawOptions are the settings of a resource that its ResourceConfig does not have.
+type rawOptions struct {
 	reverseKeyFunc storage.ReverseKeyFunc
 }
 
@@ -37,7 +37,7 @@ type rawStorage interface {
 	Close()
 }
 
-func (b *Backend) newRaw(c *ResourceConfig, prefix string, transformer value.Transformer, decoder apietcd3.Decoder, versioner storage.Versioner) (rawStorage, error) {
-	return apietcd3.New(b.client, b.compactor, watchedCodec{c.Codec}, c.NewFunc, c.NewListFunc, c.reverseKeyFunc, prefix, c.ResourcePrefix,
+func (b *Backend) newRaw(c *ResourceConfig, options rawOptions, prefix string, transformer value.Transformer, decoder apietcd3.Decoder, versioner storage.Versioner) (rawStorage, error) {
+	return apietcd3.New(b.client, b.compactor, watchedCodec{c.Codec}, c.NewFunc, c.NewListFunc, options.reverseKeyFunc, prefix, c.ResourcePrefix,
 		c.GroupResource, transformer, c.LeaseManagerConfig, decoder, versioner)
 }

@@ -23,11 +23,11 @@ import (
 // everything else, compaction included, is as the Backend was opened. The
 // DestroyFunc closes the store, not the Backend.
 func (b *Backend) RawStorage(cfg *storagebackend.ConfigForResource, newFunc, newListFunc func() runtime.Object, resourcePrefix string) (storage.Interface, factory.DestroyFunc, error) {
-	return b.rawStorage(cfg, ResourceConfig{ResourcePrefix: resourcePrefix, NewFunc: newFunc, NewListFunc: newListFunc})
+	return b.rawStorage(cfg, ResourceConfig{ResourcePrefix: resourcePrefix, NewFunc: newFunc, NewListFunc: newListFunc}, rawOptions{})
 }
 
-// sinceMinor has the settings of later minors of Kubernetes.
-type sinceMinor struct{}
+// rawOptions are the settings of a resource that its ResourceConfig does not have.
+type rawOptions struct{}
 
 // rawStorage is the storage of k8s.io/apiserver with its Close, whose type is not exported.
 type rawStorage interface {
@@ -35,7 +35,7 @@ type rawStorage interface {
 	Close()
 }
 
-func (b *Backend) newRaw(c *ResourceConfig, prefix string, transformer value.Transformer, decoder apietcd3.Decoder, versioner storage.Versioner) (rawStorage, error) {
+func (b *Backend) newRaw(c *ResourceConfig, _ rawOptions, prefix string, transformer value.Transformer, decoder apietcd3.Decoder, versioner storage.Versioner) (rawStorage, error) {
 	return apietcd3.New(b.client, b.compactor, watchedCodec{c.Codec}, c.NewFunc, c.NewListFunc, prefix, c.ResourcePrefix,
 		c.GroupResource, transformer, c.LeaseManagerConfig, decoder, versioner)
 }

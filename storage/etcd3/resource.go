@@ -50,8 +50,6 @@ type ResourceConfig struct {
 	// LeaseManagerConfig configures how objects with a time to live share leases.
 	// Zero means k8s.io/apiserver's defaults.
 	LeaseManagerConfig apietcd3.LeaseManagerConfig
-
-	sinceMinor
 }
 
 // Validate reports every field that can't be used, by name and value, in one
@@ -90,7 +88,7 @@ func (c ResourceConfig) Validate() error {
 // and Close(), which ends the store's watches and may be called many times. Two
 // stores, even of the same resource, share nothing but the client.
 func (b *Backend) Storage(c ResourceConfig) (storage.Interface, error) {
-	s, err := b.open(b.cfg.Prefix, c)
+	s, err := b.open(b.cfg.Prefix, c, rawOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +96,7 @@ func (b *Backend) Storage(c ResourceConfig) (storage.Interface, error) {
 }
 
 // rawStorage opens a resource with the settings of an API server's storage configuration.
-func (b *Backend) rawStorage(cfg *storagebackend.ConfigForResource, c ResourceConfig) (storage.Interface, factory.DestroyFunc, error) {
+func (b *Backend) rawStorage(cfg *storagebackend.ConfigForResource, c ResourceConfig, options rawOptions) (storage.Interface, factory.DestroyFunc, error) {
 	if cfg == nil {
 		return nil, nil, errors.New("etcd3: the storage configuration is nil")
 	}
@@ -109,7 +107,7 @@ func (b *Backend) rawStorage(cfg *storagebackend.ConfigForResource, c ResourceCo
 	c.Codec = cfg.Codec
 	c.Transformer = cfg.Transformer
 	c.LeaseManagerConfig = cfg.LeaseManagerConfig
-	s, err := b.open(cmp.Or(cfg.Prefix, b.givenPrefix), c)
+	s, err := b.open(cmp.Or(cfg.Prefix, b.givenPrefix), c, options)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -132,7 +130,7 @@ func (b *Backend) sameEtcd(cfg *storagebackend.ConfigForResource) error {
 }
 
 // open makes a store and adds it to the Backend's stores.
-func (b *Backend) open(prefix string, c ResourceConfig) (*store, error) {
+func (b *Backend) open(prefix string, c ResourceConfig, options rawOptions) (*store, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -156,7 +154,7 @@ func (b *Backend) open(prefix string, c ResourceConfig) (*store, error) {
 	if b.mu.closed {
 		return nil, fmt.Errorf("etcd3: %s: the backend is %w", c.GroupResource, ErrClosed)
 	}
-	raw, err := b.newRaw(&c, prefix, watched, decoder, versioner)
+	raw, err := b.newRaw(&c, options, prefix, watched, decoder, versioner)
 	if err != nil {
 		return nil, fmt.Errorf("etcd3: %s: %w", c.GroupResource, err)
 	}
