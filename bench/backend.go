@@ -6,11 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
@@ -19,9 +22,9 @@ import (
 // watchBuffer is how many events wait in a storage watch, as in that of etcd.
 const watchBuffer = 100
 
-// backend is the storage under one cache: a fixed state that a watch streams,
-// and events that are sent to that watch straight from emit. There is nothing
-// between that would cost: no history, no copy, no goroutine.
+// backend is the storage under one cache: a fixed state that is listed or streamed by
+// a watch, and events that emit sends straight to the cache's watch. Nothing between
+// them costs anything: no history, no goroutine.
 type backend struct {
 	storage.Interface // nil: caches under measurement are not written to
 	versioner         storage.APIObjectVersioner
@@ -89,11 +92,21 @@ func (b *backend) send(event watch.Event) error {
 	return nil
 }
 
-// Watch implements storage.Interface for the one watch that a cache needs:
-// the initial state, its end, and what is emitted from then on.
+// shallow copies the object and nothing that it points to: a storage decodes into an
+// object of its own.
+func shallow(object runtime.Object) runtime.Object {
+	from := reflect.ValueOf(object).Elem()
+	to := reflect.New(from.Type())
+	to.Elem().Set(from)
+	return to.Interface().(runtime.Object)
+}
+
+// Watch implements storage.Interface for the one watch that a cache needs: the initial
+// state and its end if they are requested, and what is emitted from then on.
 func (b *backend) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-	if opts.SendInitialEvents == nil || !*opts.SendInitialEvents {
-		return nil, fmt.Errorf("a watch of %q from resourceVersion %q: only the initial state is streamed here", key, opts.ResourceVersion)
+	streamed := opts.SendInitialEvents != nil && *opts.SendInitialEvents
+	if at := strconv.FormatUint(b.version.Load(), 10); !streamed && opts.ResourceVersion != at {
+		return nil, fmt.Errorf("a watch of %q from resourceVersion %q: there is no history, resourceVersion is %s", key, opts.ResourceVersion, at)
 	}
 	end, err := b.bookmark(true)
 	if err != nil {
@@ -105,11 +118,14 @@ func (b *backend) Watch(ctx context.Context, key string, opts storage.ListOption
 	b.mu.Lock()
 	b.current = w
 	b.mu.Unlock()
+	if !streamed {
+		return w, nil
+	}
 	// Ends with the initial state, or with the watch.
 	go func() {
 		whole := true
 		b.each(func(object runtime.Object) bool {
-			whole = w.send(watch.Event{Type: watch.Added, Object: object})
+			whole = w.send(watch.Event{Type: watch.Added, Object: shallow(object)})
 			return whole
 		})
 		if whole {
@@ -181,10 +197,22 @@ func (b *backend) travel(ctx context.Context) error {
 	}
 }
 
-// GetList implements storage.Interface. A cache that lists would not be
-// measured by its own work.
-func (b *backend) GetList(_ context.Context, key string, opts storage.ListOptions, _ runtime.Object) error {
-	return fmt.Errorf("a list of %q at resourceVersion %q reached the storage", key, opts.ResourceVersion)
+// GetList implements storage.Interface for the list that fills a cache, which is one
+// page. Any other list would be work that a row does not measure.
+func (b *backend) GetList(_ context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
+	if opts.ResourceVersion != "" || !opts.Recursive || opts.Predicate.Continue != "" {
+		return fmt.Errorf("a list of %q at resourceVersion %q reached the storage", key, opts.ResourceVersion)
+	}
+	at := b.version.Load()
+	var objects []runtime.Object
+	b.each(func(object runtime.Object) bool {
+		objects = append(objects, object)
+		return true
+	})
+	if err := meta.SetList(list, objects); err != nil {
+		return err
+	}
+	return b.versioner.UpdateList(list, at, "", nil)
 }
 
 // Versioner implements storage.Interface.

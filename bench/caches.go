@@ -117,15 +117,21 @@ func start(s subject, b *backend, o cacheOptions) (c *cached, wait func(context.
 	return nil, nil, fmt.Errorf("%q is no cache", s)
 }
 
+// readyWithin is for how long a cache is waited for that does not become ready.
+const readyWithin = 2 * time.Minute
+
 // open starts a cache and waits until it is ready.
 func open(ctx context.Context, s subject, b *backend, o cacheOptions) (*cached, error) {
 	c, wait, err := start(s, b, o)
 	if err != nil {
 		return nil, err
 	}
-	if err := wait(ctx); err != nil {
+	late := fmt.Errorf("the cache (%s) was not ready within %v", s, readyWithin)
+	waiting, cancel := context.WithTimeoutCause(ctx, readyWithin, late)
+	defer cancel()
+	if err := wait(waiting); err != nil {
 		c.close()
-		return nil, err
+		return nil, errors.Join(err, context.Cause(waiting))
 	}
 	return c, nil
 }
