@@ -81,19 +81,24 @@ racing() {
 	test_seeded "simulation, the rest" -run '^TestSchedules$' -args -first "$((deterministic + 1))" -last "$all"
 }
 
-# Allocations and heap are counted without the race detector, which allocates itself; the
-# bursts to 1,000 watchers have their full size there, and the servers with and without
-# InstallAPIGroup are compared in all lists. The servers of examples/minimal and
-# examples/computed, which tests compile, share their build with these.
+# What needs no race detector and measures nothing: the servers with and without
+# InstallAPIGroup are compared in all lists, and the servers of examples/minimal and
+# examples/computed, which tests compile, share their build with the next tests.
 unraced() {
+	static
 	test_plain "without the race detector" ./integration/minimal ./integration/computed ./internal/keptlists
 	test_plain "lists to the byte" -run 'AreTheSameToTheByte$|^TestCompressedLists' ./server
+	plain "other minors of Kubernetes" "$go" run ./hack/versions check
+}
+
+# Nothing runs beside what is measured. Allocations and heap are counted without the race
+# detector, which allocates itself, and bursts go to 1,000 watchers.
+measured() {
 	test_plain "allocations, heap and growth" -run 'Allocations|Heap|Linear$|ClonesNothing|NeverReading|^TestMemory$|^TestBurst$' ./watchcache ./cacher ./cacher/internal/match ./debug ./internal/heapsize ./storage/memory ./server
 	plain "fuzzing" hack/fuzz.sh 3s blind
 	test_plain "hostile clients" -C integration/hostile
 	test_plain "beside the shipped cacher" -C integration/beside -run '^(TestBeside|TestOptions|TestRowsAreRules)$'
 	test_plain "bench" ./bench/...
-	plain "other minors of Kubernetes" "$go" run ./hack/versions check
 }
 
 waiting() {
@@ -114,8 +119,8 @@ else
 	vet
 	seeded "compile the simulation" "$go" test -vet=off -ldflags=-w -c -o /dev/null ./simulation
 	together schedules racing
-	together waiting static
-	unraced
+	together waiting unraced
+	measured
 	# Both break servers and measure how many requests are answered: nothing runs beside.
 	test_raced "faults" integration/faults
 	test_raced "chaos" integration/chaos
