@@ -12,8 +12,8 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// condition says what the cache can vouch for. It is an immutable value: conditionHolder swaps
-// it, and readers load it once per decision. Four dimensions change independently:
+// condition says what the cache can vouch for. It is immutable: conditionHolder swaps it, and
+// readers load it once per decision. Its four dimensions are independent:
 //
 //	phase      starting ──▶ following ◀──▶ paused      starting ◀─▶ blocked ──▶ following
 //	               ▲            │             │         every phase ──▶ stopped
@@ -23,65 +23,64 @@ import (
 //	contact    answering ──▶ unresponsive ──▶ lost     a sign of life leads back to answering
 //	silent     false ◀──▶ true
 //
-// Only on changes a condition.
+// Only the method on changes it.
 type condition struct {
 	limits *conditionLimits
 
 	phase     phase
 	integrity integrity
 	contact   contact
-	// silent is true while storage answers requests and does not report the progress of the
-	// cache's watch, although it supports that.
+	// silent is true while storage answers requests but does not report the progress of the cache's
+	// watch, although it can.
 	silent bool
 
-	// trustedFrom is the lowest version that can be shown by undoing events. Invariant: it is
+	// trustedFrom is the lowest version that we can rebuild by undoing events. Invariant: it is
 	// math.MaxUint64 unless the state is verified.
 	trustedFrom uint64
-	// lists counts the lists that have replaced the state.
+	// lists counts the lists that replaced the state.
 	lists uint64
-	// resynced is the last list at a version of which watchers had received events, although
-	// the state lacked some. A client's resourceVersion does not show which state it has.
+	// resynced is the last list at a version of which watchers received only some events, i.e. a
+	// client's resourceVersion does not show which state the client has.
 	resynced struct {
 		rv uint64
 		at time.Duration
 	}
 
-	// since is when the cache began to have a state to serve from, or ceased to.
+	// since is when the cache last gained or lost a state to serve from.
 	since time.Duration
-	// err is why the cache is not following, nil if the reason is unknown, and pausedSince the
-	// time since which it is paused. The log may show err, clients may not.
+	// err is why the cache is not following, nil if unknown. The log may show it, clients may not.
+	// pausedSince is set in phase paused.
 	err         error
 	pausedSince time.Duration
-	// outageErr is why storage is not answering, since outageSince.
+	// outageErr is why storage does not answer, since outageSince.
 	outageErr   error
 	outageSince time.Duration
 	// refusedSince is when version requests began to fail, 0 if they succeed.
 	refusedSince time.Duration
 
-	// cause is the cause of the next list, RelistOther if none is known. The first cause
-	// since the last list counts.
+	// cause is the first cause of the next list, RelistOther if unknown.
 	cause metrics.RelistCause
-	// ordered is true from the order of a list until the next list. The Reflector lists until
-	// it succeeds, so one order is enough.
+	// ordered is true from the order of a list until the next list. One order is enough: the
+	// Reflector retries until a list succeeds.
 	ordered bool
-	// expired is true if the arriving list has expired the watches already.
+	// expired is true if the arriving list already expired the watches.
 	expired bool
 	// failedLists counts consecutive list failures while storage was reachable.
 	failedLists int
 
-	// listDue is when a list is ordered for the suspicion, 0 if none is due.
+	// listDue is when the suspicion causes a list, 0 if it does not.
 	listDue time.Duration
-	// notBefore is when the next suspicion may be followed up, listNotBefore when the next list
-	// for one may be ordered, and pause the time until the ones after these. The pause doubles
-	// and never shrinks: neither a persistent difference nor a client's requests make the cache
-	// compare or list all the time. Invariant: listNotBefore <= notBefore.
+	// notBefore is the earliest follow-up of the next suspicion, listNotBefore the earliest list
+	// for one, and pause the current backoff between them. The pause doubles and never shrinks, so
+	// neither a persistent difference nor client requests keep the cache comparing or listing.
+	// Invariant: listNotBefore <= notBefore.
 	notBefore, listNotBefore, pause time.Duration
-	// differs is true if the last comparison found difference, after that many lists.
+	// differs is true if the last comparison found difference, when lists was differsAfter.
 	differs      bool
 	difference   watchcache.Digest
 	differsAfter uint64
-	// persistent is true if the difference survived a list: events are not its cause and
-	// another list won't help, because storage has objects under other keys than the cache.
+	// persistent is true if the difference survived a list. Then no event is missing, and another
+	// list won't help: storage has objects under other keys than the cache.
 	persistent bool
 
 	// changed is closed at the next change of phase or integrity.
@@ -92,11 +91,11 @@ type condition struct {
 type phase uint8
 
 const (
-	starting  phase = iota // no state yet, or one of a history that storage no longer has
-	blocked                // starting, and storage has something that can't be listed
-	following              // the state follows storage
-	paused                 // storage can't deliver the next change, or a list
-	stopped                // final
+	starting phase = iota // no state, or a state of a history that storage lost
+	blocked               // starting, and storage can't be listed because of an object
+	following
+	paused  // storage can't deliver the next change, or a list
+	stopped // final
 )
 
 // integrity says whether the state is right.
@@ -104,8 +103,8 @@ type integrity uint8
 
 const (
 	verified  integrity = iota
-	suspected           // the state may be wrong: a comparison or a list clears it
-	corrupt             // the state lacks events: only a list clears it
+	suspected           // possibly wrong: a comparison or a list clears it
+	corrupt             // events are missing: only a list clears it
 )
 
 // contact says whether storage answers requests.
@@ -113,25 +112,25 @@ type contact uint8
 
 const (
 	answering    contact = iota
-	unresponsive         // a request failed, and nothing was received since
-	lost                 // unresponsive for longer than StorageTimeout
+	unresponsive         // a request failed, and no sign of life followed
+	lost                 // unresponsive for longer than storageTimeout
 )
 
-// conditionLimits are the constants of a condition; tests use smaller ones.
+// conditionLimits are constants; tests use smaller ones.
 type conditionLimits struct {
 	// storageTimeout is the time after which an unresponsive storage is lost.
 	storageTimeout time.Duration
-	// pause and pauseMax bound the time between two suspicions that are followed up.
+	// pause and pauseMax bound condition.pause.
 	pause, pauseMax time.Duration
-	// failedLists is the number of consecutive list failures, while storage answers, after
-	// which an object is blamed.
+	// failedLists is the number of consecutive list failures, while storage answers, after which we
+	// blame an object.
 	failedLists int
-	// compares is true if the state can be compared with storage.
+	// compares is true if the cache compares its state with storage.
 	compares bool
 }
 
-// resyncQuarantine is how long watches may not resume from the version of a corrective list.
-// It exceeds client-go's retry delay (30 s plus jitter).
+// resyncQuarantine is how long watches may not resume from the version of a corrective list. It
+// exceeds client-go's retry delay (30 s plus jitter).
 const resyncQuarantine = 5 * time.Minute
 
 func limitsOf(config *Config) *conditionLimits {
@@ -144,8 +143,9 @@ func limitsOf(config *Config) *conditionLimits {
 // served reports whether there is a state to serve from.
 func (c *condition) served() bool { return c.phase == following || c.phase == paused }
 
-// ambiguous reports whether a client that resumes at rv may have a wrong state. It must list.
-// So must a client that has just listed at rv, if storage stays idle during the quarantine.
+// ambiguous reports whether a client that resumes at rv may have a wrong state, and must list. This
+// includes clients that listed at rv after the correction, if storage stays idle during the
+// quarantine.
 func (c *condition) ambiguous(rv uint64, now time.Duration) bool {
 	return c.resynced.rv != 0 && c.resynced.rv == rv && now-c.resynced.at < resyncQuarantine
 }
@@ -153,35 +153,35 @@ func (c *condition) ambiguous(rv uint64, now time.Duration) bool {
 // needsTick reports whether time alone changes the condition.
 func (c *condition) needsTick() bool { return c.contact != answering || c.listDue != 0 }
 
-// event is what happened to a cache. The fields after now are those of the kinds named beside
-// them.
+// event is something that happened to a cache. Each field after now belongs to the kinds named in
+// its comment.
 type event struct {
 	kind eventKind
-	now  time.Duration // set by the holder
+	now  time.Duration // set by handle
 
-	err error // the reason, in the cache's words: kinds that report a failure
+	err error // the reason, safe to log: kinds that report a failure
 	// cause is storage's error: requestFailed, versionFailed, watchBroke, listFailed.
 	cause error
-	// asked is the time of the failed request, and heard that of the last sign of life of
-	// storage, which the holder sets: requestFailed, versionFailed.
+	// asked is when the failed request was made, and heard, set by handle, when storage last gave a
+	// sign of life: requestFailed, versionFailed.
 	asked, heard time.Duration
 	// rv is the version of the list (listArrives, listed) or of the comparison (equal).
 	rv uint64
-	// contradicts is true if a list differs from the state at the state's own version,
-	// backwards if it is older than the state, partial if watchers may have received a part
-	// of its revision: listArrives.
+	// contradicts is true if a list differs from the state at the same version, backwards if it is
+	// older than the state, partial if watchers may have received a part of its revision:
+	// listArrives.
 	contradicts, backwards, partial bool
-	// answers is true if storage answers version requests, expired if the list was refused
-	// for its age: listFailed.
+	// answers is true if storage answers version requests, expired if storage rejected the list's
+	// version as too old: listFailed.
 	answers, expired bool
-	// relist is why: listNeeded.
+	// relist is the cause: listNeeded.
 	relist metrics.RelistCause
 	// gap is true if events were missed: changeRefused.
 	gap bool
-	// began is the condition in which the comparison or the version request began: equal,
-	// differs, notCompared, restored.
+	// began is the condition when the comparison or the version request began: equal, differs,
+	// notCompared, restored.
 	began *condition
-	// difference is what the comparison found: differs.
+	// difference is the result of the comparison: differs.
 	difference watchcache.Digest
 }
 
@@ -189,50 +189,50 @@ type eventKind uint8
 
 const (
 	heard         eventKind = iota // storage gave a sign of life
-	versionRead                    // heard, and the version of storage was read
-	requestFailed                  // a request got an error or no answer
+	versionRead                    // heard, by an answer to a version request
+	requestFailed                  // a request failed or timed out
 	versionFailed                  // requestFailed, for a version request
-	tick                           // a second has passed
+	tick                           // a second passed
 	listArrives                    // a list is about to replace the state
-	listed                         // a list has replaced the state
-	listRefused                    // the listed objects could not be taken
-	listFailed                     // storage could not be listed
+	listed                         // a list replaced the state
+	listRefused                    // a listed object was invalid
+	listFailed                     // a list failed
 	listNeeded                     // the source is about to list again
-	watchBroke                     // a watch of storage ended and is resumed
-	undeliverable                  // storage answers and can't deliver the next change
-	changeRefused                  // a change could not be applied
-	restored                       // storage has gone back to an earlier version
+	watchBroke                     // storage's watch broke, and the source resumes it
+	undeliverable                  // storage answers but can't deliver the next change
+	changeRefused                  // the state refused a change
+	restored                       // storage went back to an earlier version
 	suspicion                      // an answer of storage contradicts the state
 	equal                          // a comparison found no difference
 	differs                        // a comparison found a difference
 	notCompared                    // a comparison failed
-	fellSilent                     // storage does not report progress
+	fellSilent                     // storage stopped reporting progress
 	reports                        // storage reports progress again
-	stop                           // the cache is stopped
+	stop
 )
 
-// effects says what the engine must do for an event. execute performs them in this order.
+// effects are what the engine must do for an event. execute performs them in this order.
 type effects uint16
 
 const (
-	// The effects up to publish come before readers see the new condition.
+	// Readers don't see the new condition before publish.
 
 	expireWatches effects = 1 << iota // 410 to the open watches: their state was wrong
-	endBackfills                      // the history before a list may be another one
-	dropKept                          // kept bytes and versions are of the state before the list
-	resumeWatches                     // later watches don't get the error of a pause or an expiry
-	reachList                         // waiting reads: the state is at the list's version
-	countList                         // the list's metrics; whoever waits for the list sees them
-	setGauges                         // in the order of the conditions
-	publish                           // readers see the condition, and waiting ones wake up
-	// The effects after publish turn away clients, who find the new condition if they return.
+	endBackfills                      // the history before the list may be another one
+	dropKept                          // kept bytes and versions belong to the state before the list
+	resumeWatches                     // new watches don't get the error of a pause or an expiry
+	reachList                         // wake reads: the state is at the list's version
+	countList                         // metrics of the list, before waiters see it
+	setGauges
+	publish // store the condition, and wake its waiters
+	// After publish, a client that is turned away and retries finds the new condition.
 
 	failWatches // an error to the open watches: storage can't deliver the next change
 	countFault  // an undeliverable object
-	orderList   // the Reflector lists again
+	orderList   // the Reflector relists
 	compareNow  // the consistency checker compares
-	endReads    // reads of storage, which is lost, fail
-	logEvent    // after the holder's mutex is released
+	endReads    // fail the reads that wait for a lost storage
+	logEvent    // after the release of the holder's mutex
 )
 
 // on returns the condition after an event, and what the engine must do about it. It is pure.
@@ -307,7 +307,7 @@ func (c *condition) onHeard(ev event) (do effects) {
 	return do
 }
 
-// onRequestFailed ignores a failure if storage was heard of since the request was made.
+// onRequestFailed ignores a failure if storage gave a sign of life after the request.
 func (c *condition) onRequestFailed(ev event) {
 	err := ev.cause
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
@@ -323,8 +323,8 @@ func (c *condition) onRequestFailed(ev event) {
 	}
 }
 
-// onVersionFailed logs version requests that fail for the timeout although storage gave a
-// sign of life in its second half.
+// onVersionFailed logs if version requests keep failing for storageTimeout although storage gave a
+// sign of life in the second half of it.
 func (c *condition) onVersionFailed(ev event) effects {
 	c.onRequestFailed(ev)
 	if errors.Is(ev.cause, context.Canceled) {
@@ -354,8 +354,8 @@ func (c *condition) onTick(ev event) (do effects) {
 	return do
 }
 
-// onListArrives expires the watches of a wrong state: a client with a bookmark above an event
-// that it missed must not resume there.
+// onListArrives expires the watches of a wrong state: a client whose bookmark is above a missed
+// event must not resume there.
 func (c *condition) onListArrives(ev event) (do effects) {
 	if c.served() && (ev.contradicts || ev.partial) {
 		c.resynced.rv = ev.rv
@@ -367,7 +367,7 @@ func (c *condition) onListArrives(ev event) (do effects) {
 	}
 	if ev.backwards {
 		c.markCorrupt()
-		do |= reachList // a read of a version that is gone must not get the new state for it
+		do |= reachList // a read of a lost version must not get the new state
 	}
 	if c.lists > 0 {
 		do |= endBackfills
@@ -376,7 +376,7 @@ func (c *condition) onListArrives(ev event) (do effects) {
 }
 
 func (c *condition) onListed(ev event) effects {
-	do := c.expire() // if the state was found to be wrong since the list arrived
+	do := c.expire() // if the state became corrupt after the list arrived
 	c.expired = false
 	if c.integrity != verified || (ev.rv < c.trustedFrom && !c.persistent) {
 		c.trustedFrom = ev.rv
@@ -392,7 +392,7 @@ func (c *condition) onListed(ev event) effects {
 	return do | dropKept | resumeWatches | reachList | countList | logEvent
 }
 
-// expire expires the watches once for each list of a state that is not verified.
+// expire expires the watches of an unverified state, once per list.
 func (c *condition) expire() effects {
 	if c.integrity == verified || c.expired {
 		return 0
@@ -401,8 +401,8 @@ func (c *condition) expire() effects {
 	return expireWatches
 }
 
-// onListFailed pauses or blocks the cache if storage answers and lists fail repeatedly. The
-// text of the error does not decide.
+// onListFailed pauses or blocks the cache if lists fail repeatedly while storage answers. It does
+// not depend on the text of the error.
 func (c *condition) onListFailed(ev event) effects {
 	c.failedLists++
 	if !ev.answers {
@@ -422,7 +422,7 @@ func (c *condition) onListFailed(ev event) effects {
 	return countFault | logEvent
 }
 
-// startFails notes why a cache that has no state gets none.
+// startFails records why a cache without a state has none.
 func (c *condition) startFails(err error, isBlocked bool) {
 	if c.served() {
 		return
@@ -445,8 +445,8 @@ func (c *condition) onUndeliverable(ev event) effects {
 	return failWatches | countFault | logEvent
 }
 
-// onRestored ignores a version request from before the last list: the version that it is
-// compared with may be of the history before.
+// onRestored ignores a version request that began before the last list: the cache's version at that
+// time may be of the previous history.
 func (c *condition) onRestored(ev event) effects {
 	if ev.began.lists != c.lists {
 		return 0
@@ -471,8 +471,8 @@ func (c *condition) onSuspicion(ev event) effects {
 	return compareNow | logEvent
 }
 
-// onCompared ignores a comparison of a state that a list has replaced since. It leaves a
-// suspicion alone that began during the comparison: another comparison is due for it.
+// onCompared ignores a comparison if a list replaced the state meanwhile. It keeps a suspicion
+// raised during the comparison, for which another comparison is due.
 func (c *condition) onCompared(ev event) (do effects) {
 	if ev.kind == notCompared {
 		do = logEvent
@@ -492,14 +492,14 @@ func (c *condition) onCompared(ev event) (do effects) {
 			c.trustedFrom = ev.rv
 		}
 	case c.integrity == suspected && c.listDue == 0:
-		do |= c.orderForSuspicion(ev.now) // what can't be compared is listed
+		do |= c.orderForSuspicion(ev.now) // we can't compare it, so relist
 	}
 	return do
 }
 
-// onDiffers orders a list for the first difference at once, unless another suspicion has just
-// ordered one, and for the next ones after a pause. A persistent difference ends the suspicion: the cache then shows what storage lists,
-// but can't vouch for earlier versions.
+// onDiffers orders a list for a first difference at once, unless another suspicion just ordered
+// one, and for later ones after a pause. A persistent difference ends the suspicion: the cache
+// shows what storage lists, but can't vouch for earlier versions.
 func (c *condition) onDiffers(ev event, current bool) effects {
 	first := !c.differs
 	c.persistent = !first && c.difference == ev.difference && (c.persistent || c.differsAfter < c.lists)
@@ -537,7 +537,6 @@ func (c *condition) markCorrupt() {
 	c.listDue = 0
 }
 
-// backOff begins a pause.
 func (c *condition) backOff(now time.Duration) {
 	c.pause = min(max(2*c.pause, c.limits.pause), c.limits.pauseMax)
 	c.notBefore = now + c.pause
@@ -553,7 +552,7 @@ func (c *condition) orderForSuspicion(now time.Duration) effects {
 	return c.order(metrics.RelistInconsistent)
 }
 
-// order orders a list unless one is ordered.
+// order orders a list unless one is already ordered.
 func (c *condition) order(cause metrics.RelistCause) effects {
 	c.nameCause(cause)
 	if c.ordered {

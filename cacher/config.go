@@ -27,7 +27,7 @@ import (
 
 // The defaults of Config's optional fields.
 const (
-	// DefaultEventsHistoryWindow covers a client that resumes from its last bookmark.
+	// DefaultEventsHistoryWindow lets a client resume from its last bookmark.
 	DefaultEventsHistoryWindow = 75 * time.Second
 	DefaultWindowBytes         = 128 << 20
 	DefaultDispatchBudget      = 5 * time.Millisecond
@@ -40,7 +40,7 @@ const (
 	DefaultAdaptiveIndexes     = 8
 	DefaultAdaptivePercent     = 2
 
-	// DefaultEventFreshDuration is the name in k8s.io/apiserver's package cacher.
+	// DefaultEventFreshDuration is the name used by k8s.io/apiserver's package cacher.
 	DefaultEventFreshDuration = DefaultEventsHistoryWindow
 
 	// DefaultConsistencyCheckInterval is etcd's usual compaction interval.
@@ -50,137 +50,129 @@ const (
 	initialEventsTimeout = time.Minute
 )
 
-// Config configures a Cacher. The fields down to Clock have the names and meanings of
-// those in k8s.io/apiserver's cacher.Config; the zero values of the later ones work.
-// Durations are at most 8760 h, timeouts at least 1 ms, and sizes at most 1 TiB.
+// Config configures a Cacher. The fields up to Clock have the names and meanings of
+// k8s.io/apiserver's cacher.Config; the zero values of the later ones work. Durations are at most
+// 8760 h, timeouts at least 1 ms, and sizes at most 1 TiB.
 type Config struct {
-	// Storage is the wrapped storage. The event types of its watches must be correct
-	// (e.g. ADDED only for a new key): the cache treats a contradiction as missed events
-	// and relists. Storage must not have another size estimator enabled. Package
-	// storage/capability has the optional methods of Storage.
+	// Storage is the wrapped storage; package storage/capability lists its optional methods. The
+	// event types of its watches must be correct (e.g. ADDED only for a new key): the cache treats
+	// a contradiction as missed events and relists. Storage must not have another size estimator
+	// enabled.
 	Storage storage.Interface
 	// Versioner reads and sets resourceVersions.
 	Versioner storage.Versioner
 	// GroupResource names the resource in logs, metrics and errors.
 	GroupResource schema.GroupResource
-	// EventsHistoryWindow is the minimum age of events kept for resuming watches,
-	// subject to WindowBytes. 0: 75 s.
+	// EventsHistoryWindow is the minimum age of events kept for resuming watches, subject to
+	// WindowBytes. 0: 75 s.
 	EventsHistoryWindow time.Duration
-	// ResourcePrefix is the key prefix of the resource's objects, "/devices"
-	// or "/devices/".
+	// ResourcePrefix is the key prefix of the resource's objects, "/devices" or "/devices/".
 	ResourcePrefix string
-	// KeyFunc returns an object's storage key, ResourcePrefix included.
-	// An object with another key is reported in Status and not served.
+	// KeyFunc returns an object's storage key, including ResourcePrefix. Status reports objects
+	// stored under another key, and the cache does not serve them.
 	KeyFunc func(runtime.Object) (string, error)
-	// GetAttrsFunc returns an object's labels and its selectable fields. The cache
-	// shares both with others: they must not be written.
+	// GetAttrsFunc returns an object's labels and selectable fields. The cache shares both: do not
+	// modify them.
 	GetAttrsFunc func(runtime.Object) (labels.Set, fields.Set, error)
-	// IndexerFuncs are trigger functions by field name. A watcher whose field selector
-	// requires one value of the field is looked up by the function's value.
+	// IndexerFuncs are trigger functions by field name. They index watchers whose field selector
+	// requires one value of the field.
 	IndexerFuncs storage.IndexerFuncs
-	// Indexers are indexes for reads by index name: storage.FieldIndex(field) or
-	// storage.LabelIndex(label) of the selector that the index serves.
+	// Indexers index objects for reads. The name of an index, storage.FieldIndex(field) or
+	// storage.LabelIndex(label), is the selector it serves.
 	Indexers *cache.Indexers
 	// NewFunc returns an empty object, NewListFunc an empty list.
 	NewFunc     func() runtime.Object
 	NewListFunc func() runtime.Object
-	// Codec is the codec of Storage, nil if it has none. It must fit the objects.
+	// Codec is the codec of Storage, nil if it has none. It must encode and decode the objects.
 	Codec runtime.Codec
 	// Clock is the source of time. nil: the real clock.
 	Clock clock.WithTicker
 
 	// LabelIndexes are label keys to index.
 	LabelIndexes []string
-	// AdaptiveIndexes is the number of indexes that the cache may build itself, for
-	// labels and selectable fields that LISTs repeatedly require one value of. The cache
-	// drops an index that costs more than it saves. 0: 8; negative: none.
+	// AdaptiveIndexes is the number of indexes that the cache may build itself, for labels and
+	// selectable fields of which LISTs repeatedly require one value. The cache drops an index that
+	// costs more than it saves. 0: 8; negative: none.
 	AdaptiveIndexes int
-	// AdaptivePercent is the memory limit of these indexes together, in percent of the
-	// memory of the objects (Status.ObjectBytes). 0: 2.
+	// AdaptivePercent is the memory limit of all adaptive indexes, in percent of the memory of the
+	// objects (Status.ObjectBytes). 0: 2.
 	AdaptivePercent int
-	// WatchProgress reports whether Storage currently answers RequestWatchProgress
-	// reliably; only then the cache serves consistent reads and streamed lists. nil
-	// means Storage's own answer if it is a capability.ProgressReporter, the
-	// process-wide checker of etcd's features if it is k8s.io/apiserver's storage for
-	// etcd, and false for any other storage.
+	// WatchProgress reports whether Storage currently answers RequestWatchProgress reliably.
+	// Without it the cache serves no consistent reads or streamed lists. If nil, a
+	// capability.ProgressReporter decides itself, k8s.io/apiserver's etcd storage uses the
+	// process-wide checker of etcd's features, and any other storage counts as unreliable.
 	WatchProgress func() bool
-	// WindowBytes is the memory limit of the window of events beyond the current
-	// state, in bytes: decoded objects, overestimated. Undispatched events stay up to
-	// twice as much, or 16 MiB if that is more; watchers that miss events get a 410.
-	// WindowBytes also bounds the snapshots of watchers that receive their initial
-	// events: above it, the watches with the largest ones end with 410. 0: 128 MiB.
+	// WindowBytes is the memory limit of the events in the window, in bytes: decoded objects that
+	// the current state does not hold, overestimated. Undispatched events may take up to twice as
+	// much, or 16 MiB if that is more; watchers that miss events get a 410. WindowBytes also bounds
+	// the snapshots held for watchers that receive initial events: above it, the watches with the
+	// largest snapshots end with 410. 0: 128 MiB.
 	WindowBytes int64
-	// DispatchBudget is the time per second the dispatcher may spend waiting for slow
-	// watchers, in total, before parking them. At most 1 s. 0: 5 ms; negative: it never
-	// waits.
+	// DispatchBudget is the total time per second the dispatcher may wait for slow watchers before
+	// it parks them. At most 1 s. 0: 5 ms; negative: it never waits.
 	DispatchBudget time.Duration
-	// BookmarkInterval is the time between two bookmarks of a watcher that
-	// requested bookmarks. 0: 60 s.
+	// BookmarkInterval is the time between two bookmarks of a watcher that requested them. 0: 60 s.
 	BookmarkInterval time.Duration
-	// FreshnessTimeout is how long a read waits for the cache to reach the
-	// resourceVersion that it needs. A GET waits a sixth of it, and is then answered by
-	// Storage. A consistent LIST waits up to five times as long while the cache advances.
-	// 0: 3 s.
+	// FreshnessTimeout is the maximum time a read waits for the cache to reach the resourceVersion
+	// it needs. A GET waits a sixth of it and then goes to Storage. A consistent LIST waits up to
+	// five times as long while the cache advances. 0: 3 s.
 	FreshnessTimeout time.Duration
-	// StorageTimeout is how long Storage may leave requests unanswered before the cache
-	// treats it as lost, and logs that. Reads that go to Storage then end (504), and so
-	// do later ones until Storage is back. At least 1 s. 0: 10 s.
+	// StorageTimeout is the time without answers from Storage after which the cache treats it as
+	// lost, and logs that. Until Storage answers again, reads that go to it end with 504. At least
+	// 1 s. 0: 10 s.
 	StorageTimeout time.Duration
-	// MaxFallbackLists is the number of consistent LISTs that go to Storage if the cache
-	// does not become fresh in time or is known to be wrong: at a time, and in any
-	// FreshnessTimeout. The others get a 429 with Retry-After. All GETs go to Storage.
-	// At most 10,000. 0: 10; negative: none.
+	// MaxFallbackLists limits the consistent LISTs that go to Storage if the cache does not become
+	// fresh in time or is unverified, both concurrently and per FreshnessTimeout. The others get a
+	// 429 with Retry-After. GETs are not limited. At most 10,000. 0: 10; negative: none.
 	MaxFallbackLists int
-	// ConsistentGetFromStorage makes GET without a resourceVersion go to
-	// Storage instead of the cache.
+	// ConsistentGetFromStorage sends GETs without a resourceVersion to Storage.
 	ConsistentGetFromStorage bool
-	// WatchBuffer is the capacity of a watcher's channel, in events. A watcher with a
-	// full channel is slow. At most 65,536. 0: 16.
+	// WatchBuffer is the capacity of a watcher's channel, in events. A full channel makes the
+	// watcher slow. At most 65,536. 0: 16.
 	WatchBuffer int
-	// EncodingBytes is the memory limit of the serializations that watchers share, and
-	// lists too where Lists is set, in bytes. Half of it is for live events, half for
-	// initial events and lists; each may use the unused part of the other half, and gives
-	// it back within a second. 0: 32 MiB, or 15 % of the memory of the objects
-	// (Status.ObjectBytes) if that is more, up to 1 GiB; negative: none are kept.
+	// EncodingBytes is the memory limit, in bytes, of the serializations shared by watchers and,
+	// with Lists, by lists. Half of it is for live events, half for initial events and lists; each
+	// may borrow what the other does not use, for up to a second after the other needs it. 0: 32
+	// MiB, or 15 % of the memory of the objects (Status.ObjectBytes) if that is more, up to 1 GiB;
+	// negative: none are kept.
 	EncodingBytes int64
-	// ConsistencyCheckInterval is the time between two comparisons of the cache with
-	// Storage, which read all keys there; up to half as long again at random. If they
-	// differ, the cache relists, and until then consistent reads and those of exact
-	// resourceVersions go to Storage. At least 1 s. 0: 5 min; negative: none.
+	// ConsistencyCheckInterval is the minimum time between two comparisons of the cache with
+	// Storage, which read all its keys; we add up to half of it at random. If they differ, the
+	// cache relists; until then consistent reads and reads at an exact resourceVersion go to
+	// Storage. At least 1 s. 0: 5 min; negative: none.
 	ConsistencyCheckInterval time.Duration
-	// LazyStart makes the first GET, LIST or WATCH, or Wait, start the cache. Until then
-	// the cache has no goroutine, no state and no watch of Storage. While it reads the
-	// state, Storage answers GETs, and LISTs with a limit and no selector; the other
-	// requests wait, up to FreshnessTimeout.
+	// LazyStart delays the start of the cache until the first GET, LIST, WATCH or Wait. Until then
+	// it has no goroutine, no state and no watch of Storage. While it loads the state, Storage
+	// answers GETs and LISTs with a limit and no selector; other requests wait up to
+	// FreshnessTimeout.
 	LazyStart bool
-	// IdleTimeout is the time without use after which the cache sleeps, up to twice as
-	// long: it then is as before a lazy start. An open watch is a use, a write is not.
-	// A client that resumes from before the sleep gets a 410. At least 1 s. 0: never.
+	// IdleTimeout is the time without use after which the cache sleeps, i.e. returns to the state
+	// before a lazy start. It may take twice as long. An open watch is a use, a write is not. A
+	// client that resumes from before the sleep gets a 410. At least 1 s. 0: never.
 	IdleTimeout time.Duration
-	// DisableSizeEstimation disables Storage's size estimator, by which Stats reports
-	// the average size of objects. The estimator gets the cache's keys.
+	// DisableSizeEstimation disables Storage's estimator of object sizes, which Stats reports. The
+	// estimator reads the cache's keys.
 	DisableSizeEstimation bool
-	// Lists lets the requests to a server share the serializations of lists and of
-	// initial events. server.Install sets it. nil: each request encodes them for itself.
+	// Lists shares serializations of lists and initial events among the requests to a server.
+	// server.Install sets it. nil: each request encodes its own.
 	Lists Encoder
 	// Metrics are the counters of the cache. nil: none.
 	Metrics *metrics.Metrics
 
-	// encodingFollows is true if EncodingBytes was not set. The limit then follows the
-	// memory of the objects.
+	// encodingFollows is true if EncodingBytes was not set: its limit follows the memory of the
+	// objects.
 	encodingFollows bool
-	// shadowFraction is the fraction of requests compared with another storage, which
-	// then serves (InShadow). 0 means that the cache serves.
+	// shadowFraction is the fraction of requests compared against another storage, which then
+	// serves (InShadow). 0: the cache serves.
 	shadowFraction float64
-	// encrypts is true if values may become unreadable in storage while the cache has them.
+	// encrypts is true if values may become unreadable in storage after the cache read them.
 	encrypts bool
-	// initialTimeout is initialEventsTimeout, and initialBytes is WindowBytes, except in
-	// tests.
+	// initialTimeout is initialEventsTimeout, and initialBytes is WindowBytes, except in tests.
 	initialTimeout time.Duration
 	initialBytes   int64
 }
 
-// withDefaults returns the configuration with defaults in place of zeros.
+// withDefaults replaces zeros with the defaults.
 func (c Config) withDefaults() Config {
 	c.EventsHistoryWindow = cmp.Or(c.EventsHistoryWindow, DefaultEventsHistoryWindow)
 	c.encodingFollows = c.encodingFollows || c.EncodingBytes == 0
@@ -214,14 +206,12 @@ func (p *problems) field(name string, value any, want string) {
 	*p = append(*p, fmt.Errorf("cacher.Config.%s is %v: %s", name, value, want))
 }
 
-// required adds an error about a missing field of Config.
 func (p *problems) required(name string, missing bool) {
 	if missing {
 		p.field(name, "nil", "it is required")
 	}
 }
 
-// option adds an error in an option.
 func (p *problems) option(name, format string, args ...any) {
 	*p = append(*p, fmt.Errorf("cacher.%s "+format, append([]any{name}, args...)...))
 }
@@ -247,7 +237,7 @@ func (c Config) Validate() error {
 	return errors.Join(p...)
 }
 
-// validateTuning validates the fields that don't depend on the resource.
+// validateTuning validates the fields independent of the resource.
 func (c Config) validateTuning(p *problems) {
 	checkRange(p, "EventsHistoryWindow", c.EventsHistoryWindow, 0, maxDuration, false)
 	checkRange(p, "WindowBytes", c.WindowBytes, 0, maxBytes, false)
@@ -275,15 +265,15 @@ func (c Config) validateTuning(p *problems) {
 }
 
 const (
-	// maxDuration and maxBytes exceed every useful value, and their sums and multiples
-	// don't overflow.
+	// maxDuration and maxBytes exceed every useful value, and their sums and multiples don't
+	// overflow.
 	maxDuration = 365 * 24 * time.Hour
 	maxBytes    = 1 << 40
 )
 
-// checkRange adds a field whose value is above most, positive and below least, or
-// negative, unless a negative value removes the bound that the field sets. A small
-// positive duration is most likely a number without a unit.
+// checkRange adds an error if value is out of range. If negative is true, a negative value removes
+// the bound that the field sets. A positive duration below least is probably a number without a
+// unit.
 func checkRange[T int | int64 | time.Duration](p *problems, name string, value, least, most T, negative bool) {
 	switch {
 	case value < 0 && !negative:
@@ -323,14 +313,13 @@ func (c Config) validateIndexes(p *problems) {
 	}
 }
 
-// isIndexName reports whether a selector can use an index of this name.
 func isIndexName(name string) bool {
 	field, ofField := strings.CutPrefix(name, storage.FieldIndex(""))
 	label, ofLabel := strings.CutPrefix(name, storage.LabelIndex(""))
 	return ofField && field != "" || ofLabel && label != ""
 }
 
-// validateTypes makes one object and one list, and checks that they fit each other.
+// validateTypes checks that NewFunc, NewListFunc and Codec fit each other.
 func (c Config) validateTypes(p *problems) {
 	var objectType reflect.Type
 	if c.NewFunc != nil {

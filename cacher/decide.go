@@ -8,93 +8,90 @@ import (
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
-// How a read is answered.
+// The ways to answer a read.
 const (
-	// readLatest: from the latest snapshot, once it is at rv or later.
+	// readLatest reads the latest snapshot, once it is at rv or later.
 	readLatest = metrics.DecisionLatest
-	// readConsistent: from the latest snapshot, once it is as new as storage
-	// was at some time after the read arrived.
+	// readConsistent reads the latest snapshot, once it is at least as new as storage was when the
+	// read arrived.
 	readConsistent = metrics.DecisionConsistent
-	// readExact: from the snapshot at exactly rv.
+	// readExact reads the snapshot at exactly rv.
 	readExact = metrics.DecisionExact
-	// readContinue: from the snapshot at the continue token's rv, and its key.
+	// readContinue continues a list in the snapshot at the token's rv, from its key.
 	readContinue = metrics.DecisionContinue
-	// readDelegate: by storage.
+	// readDelegate leaves the read to storage.
 	readDelegate = metrics.DecisionDelegate
-	// readRefuse: not now (429).
+	// readRefuse returns a 429.
 	readRefuse = metrics.DecisionRefuse
 )
 
-// readOptions holds the parsed options of a GET or a LIST.
+// readOptions are the parsed options of a GET or a LIST.
 type readOptions struct {
 	// list is false for GET.
 	list bool
-	// recursive is whether a list is of a prefix.
+	// recursive is true if a list is of a prefix.
 	recursive bool
-	// fromStorage is true if storage answers a consistent read: Config.ConsistentGetFromStorage.
+	// fromStorage is Config.ConsistentGetFromStorage; it is set for GETs only.
 	fromStorage bool
-	// unset is whether the resourceVersion is "", and rv its value otherwise.
+	// unset is true if the resourceVersion is "", and rv its value otherwise.
 	unset bool
 	rv    uint64
 	match metav1.ResourceVersionMatch
-	// limit is the page size, 0 for none. selective: not everything matches.
+	// limit is the page size, 0 for none. selective is true if there is a selector.
 	limit     int64
 	selective bool
-	// continues: the list continues another one after continueKey, at
-	// continueRV; or at the latest version if that is negative.
+	// continues is true if the list continues another one, after continueKey at continueRV, or at
+	// the latest version if continueRV is negative.
 	continues   bool
 	continueKey string
 	continueRV  int64
 }
 
-// limited reports whether the limit counts. Without Exact it doesn't at resourceVersion
-// "0": clients take a page there for the answer of a server without a watch cache.
+// limited reports whether the limit counts. At resourceVersion "0" it does only for an exact match:
+// otherwise clients would mistake a page for the answer of a server without a watch cache.
 func (o *readOptions) limited() bool {
 	return o.limit > 0 && (o.unset || o.rv > 0 || o.match == metav1.ResourceVersionMatchExact)
 }
 
-// readState holds the cache's state as far as decide needs it.
+// readState is the part of the cache's state that decide depends on.
 type readState struct {
 	condition *condition
-	// reports is true if storage reports the progress of the cache's watch, or should.
+	// reports is true if storage should report the progress of the cache's watch.
 	reports bool
-	// rv is the version that the cache is at. The cache has the versions from
-	// oldest on, and storage those from compacted on.
+	// rv is the cache's version. The cache can show versions from oldest, and storage those from
+	// compacted.
 	rv, oldest, compacted uint64
-	// kept reports whether the snapshot at a version below oldest is kept for
-	// clients that were given a continue token for it. nil: none is.
+	// kept reports whether a continue token pins the snapshot at a version below oldest. It may be
+	// nil.
 	kept func(rv uint64) bool
 }
 
-// progress reports whether the cache learns how far its watch is.
+// progress reports whether the cache receives progress reports.
 func (s *readState) progress() bool { return s.reports && !s.condition.silent }
 
-// shows reports whether the cache has the version, or has had it when the first
-// page was read.
+// shows reports whether the cache can show the version.
 func (s *readState) shows(rv uint64) bool {
 	return rv >= s.oldest || (s.kept != nil && s.kept(rv))
 }
 
-// decision says how a read is answered: the source, the version and the first key.
 type decision struct {
 	kind metrics.Decision
 	rv   uint64
 	from string
-	// limited: there is a limit, and it applies.
+	// limited is true if there is a limit that counts.
 	limited bool
-	// needsAdmission: storage answers a few of the LISTs that ask at the same time, for
-	// the cache can't shield it; the others are refused.
+	// needsAdmission is true if the cache can't shield storage from these LISTs: we admit a few at
+	// a time to storage and refuse the others.
 	needsAdmission bool
-	// afterWait: storage answers a GET that has waited for the cache in vain.
+	// afterWait is true if storage answers a GET that timed out waiting for the cache.
 	afterWait bool
 }
 
-// served reports whether the cache answers.
 func (d decision) served() bool { return d.kind != readDelegate && d.kind != readRefuse }
 
-// decide is the whole policy of reads: "Semantics for get and list" of the Kubernetes API
-// concepts, and KEP-4568 for a cache that is not ready, where reads that are cheap for
-// storage go there and the others are refused.
+// decide is the whole policy of reads: "Semantics for get and list" of the Kubernetes API concepts
+// and, while the cache is not ready, KEP-4568: reads cheap for storage go there, and we refuse the
+// others.
 func decide(o *readOptions, s *readState) decision {
 	if s.condition.phase == stopped {
 		return decision{kind: readRefuse}
@@ -123,7 +120,7 @@ func decideReady(o *readOptions, s *readState) decision {
 	case o.unset:
 		return decideConsistent(o, s, "", s.progress() && !o.fromStorage)
 	case o.list && o.match == "" && limited && o.recursive && o.rv > 0:
-		// Before there was resourceVersionMatch, a limit made it exact.
+		// Before resourceVersionMatch existed, a limit implied Exact.
 		return decision{kind: readExact, rv: o.rv, limited: limited}.delegateUnlessShown(s)
 	}
 	if s.condition.silent && o.rv > s.rv {
@@ -142,10 +139,9 @@ func decideConsistent(o *readOptions, s *readState, from string, served bool) de
 	return decision{kind: readConsistent, from: from, limited: o.limited()}
 }
 
-// delegateUnlessShown delegates a read at one version unless the cache can show it:
-// storage answers if the cache no longer has the version or may have it wrong, and if
-// storage would refuse it. A version to come is waited for only if the cache can know
-// that it has come.
+// delegateUnlessShown delegates a read at one version to storage if the cache does not have the
+// version, can't vouch for it, or storage would reject it. The cache waits for a future version
+// only if progress reports can announce it.
 func (d decision) delegateUnlessShown(s *readState) decision {
 	if d.rv == 0 || s.condition.integrity != verified || d.rv < s.condition.trustedFrom || !s.shows(d.rv) || d.rv < s.compacted || (d.rv > s.rv && !s.progress()) {
 		return decision{kind: readDelegate}

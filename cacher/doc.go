@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cacher is a watch cache for API servers built on k8s.io/apiserver: a
-// storage.Interface that wraps another one, keeps the state of one resource and a
-// sliding window of its changes, and serves GET, LIST and WATCH from memory. Writes go
-// to the wrapped storage.
+// Package cacher is a watch cache for API servers built on k8s.io/apiserver: a storage.Interface
+// that wraps another one, keeps the state of one resource and a sliding window of its changes, and
+// serves GET, LIST and WATCH from memory. Writes go to the wrapped storage.
 //
 // # Use
 //
-// In an API server, [Decorator] takes the place of genericregistry.StorageWithCacher;
-// package server switches a whole server over. Elsewhere, [New] wraps any
-// storage.Interface:
+// In an API server, [Decorator] replaces genericregistry.StorageWithCacher; package server switches
+// a whole server over. Elsewhere, [New] wraps any storage.Interface:
 //
 //	c, err := cacher.New(cacher.Config{Storage: s, ...})
 //	if err != nil {
@@ -22,46 +20,43 @@
 //
 // # The path of an event
 //
-// internal/source watches the wrapped storage for a client-go Reflector; feed.go applies
-// each event to the state machine of package watchcache; internal/dispatch follows the
-// window with a cursor of its own, looks up the watchers that may match in
-// internal/match, and sends without blocking. If a watcher's channel is full, the
-// dispatcher parks it, and it catches up from its position. No queue stands between the
-// feed and the dispatcher.
+// internal/source watches the wrapped storage for a client-go Reflector. feed.go applies each event
+// to the state machine of package watchcache. internal/dispatch reads the window at its own cursor,
+// looks up the watchers that may match in internal/match, and sends without blocking. It parks a
+// watcher whose channel is full; the watcher then catches up from its position. There is no queue
+// between the feed and the dispatcher.
 //
 // # The path of a read
 //
-// decide.go decides from the options, the condition and the versions of the state alone;
-// internal/freshness requests from storage the version that a consistent read needs, and
-// waits for the cache to reach it; get.go and list.go read an immutable snapshot without
-// a lock.
+// decide.go is a pure function of the read's options, the condition and the versions of the state.
+// For a consistent read, internal/freshness requests storage's version and waits for the cache to
+// reach it. get.go and list.go read an immutable snapshot without a lock.
 //
 // # Glossary
 //
-// Comments and pages of this module use each of these words in one meaning.
+// Each of these words has one meaning in our comments and pages.
 //
 // The data:
 //
 //   - storage: the wrapped storage.Interface, e.g. etcd.
-//   - source: what follows storage for one cache, by lists and a storage watch.
+//   - source: the part of a cache that lists and watches storage.
 //   - version, resourceVersion, RV: a number that orders all changes in storage.
 //     A revision is one transaction of storage; its events share its version.
 //   - complete: a version that gets no more events. Reads, bookmarks and resumed
 //     watches see complete versions only. The events above it are the tail.
-//   - element: one object as the cache stores it, with its key, version, labels and
-//     fields. Immutable.
-//   - event: one change, with the element before it and the element after it.
+//   - element: one cached object with its key, version, labels and fields. Immutable.
+//   - event: one change, with the elements before and after it.
 //   - position: the place of an event in the order in which the cache applied events.
 //     Two events may share a version, never a position.
 //   - window: the latest events. Watches resume from it, and earlier versions are
-//     rebuilt from it. An event that leaves it is evicted.
+//     rebuilt from it. An event leaves it by eviction.
 //   - floor: for a namespace or an index value, the last evicted event. A watch of that
 //     value misses nothing if it begins there or later.
 //   - snapshot: the immutable state at one version.
 //   - state: the elements and the window together (watchcache.State). The initial state
-//     of a watch is the snapshot that it begins with, which it receives as initial events.
-//   - backfill: events from before the cache's first list, fetched from storage and put
-//     in front of the window. A piece is the part fetched by one storage watch.
+//     of a watch is the snapshot it begins with, sent as initial events.
+//   - backfill: events older than the cache's first list, fetched from storage and put
+//     in front of the window. Each storage watch fetches one piece.
 //   - gap: events that the cache missed.
 //   - relist: a full list of storage after the first one. It replaces the state and
 //     ends all watches.
@@ -71,33 +66,32 @@
 //   - condition: phase, integrity, contact and silence, in one immutable value.
 //   - paused: storage answers, but can't deliver the next change.
 //   - integrity: verified, suspected (a comparison or a list clears it) or corrupt (only a
-//     list does). A state that is not verified is unverified.
-//   - contact: answering, unresponsive (a request failed) or lost (for longer than
-//     StorageTimeout).
+//     list does). A state is unverified unless it is verified.
+//   - contact: answering, unresponsive (a request failed) or lost (unresponsive for longer
+//     than StorageTimeout).
 //   - progress: storage's report that its watch has delivered all events up to a version.
-//     A storage is silent if it answers requests but reports no progress.
-//   - fresh: at or above the version that a read needs. Stale is the opposite; no read
-//     gets stale data.
+//     A silent storage answers requests but reports no progress.
+//   - fresh: at or above the version that a read needs. Stale is the opposite; we never
+//     serve stale data.
 //
 // Watches:
 //
 //   - client: the program at the other end of a request. Watcher: our end of its watch.
 //   - query: the key or key prefix and the selectors of a watch or a list.
-//   - group: the watchers with one query. An event is evaluated once for a group.
+//   - group: the watchers with one query. We evaluate an event once per group.
 //   - dispatcher: the goroutine that sends events to live watchers.
 //   - live: fed by the dispatcher as events arrive.
-//   - parked: not live, because its client is slow. A goroutine of its own replays events
-//     from its position until it catches up. Starting: the same before the watcher was
-//     ever live, with its initial events first.
-//   - bookmark: an event without an object, at a version up to which the client has
-//     everything.
+//   - parked: not live, because its client is slow. A goroutine per parked watcher replays
+//     events from its position until it catches up. Starting: the same for a watcher that
+//     was never live, after its initial events.
+//   - bookmark: an event with a version and no object: the client has everything up to it.
 //
 // Reads and bytes:
 //
 //   - consistent read: one without a resourceVersion. It waits until the cache reaches the
 //     version that storage had after the read arrived.
-//   - fallback: a read for which the cache did not become fresh in time. Storage answers
-//     it, or it is refused.
+//   - fallback: a read that timed out waiting for a fresh cache. Storage answers it, or we
+//     refuse it.
 //   - kept bytes: serializations of objects that later lists and watches reuse. A chunk is
 //     the kept bytes of consecutive objects.
 //   - limit: the maximum size of something in bytes. To share: several registries share a
@@ -106,7 +100,7 @@
 //
 // # Objects are shared
 //
-// A list's items and a Get's result are shallow copies: you may replace their fields, but
-// not write into their maps and slices. Events carry a runtime.CacheableObject, whose
-// GetObject returns a private copy.
+// List items and the results of Get are shallow copies: you may replace their fields, but not write
+// into their maps and slices. Events carry a runtime.CacheableObject, whose GetObject returns a
+// private copy.
 package cacher

@@ -22,22 +22,21 @@ import (
 )
 
 const (
-	// minWindowEvents is how many events the window keeps however old they
-	// are, so that clients of a quiet resource resume instead of listing.
+	// minWindowEvents is the minimum number of events in the window at any age, so that clients of
+	// a quiet resource resume instead of listing.
 	minWindowEvents = 128
-	// floorValues is for how many namespaces, and values of each index, the state
-	// remembers the last event that has left the window, at some 100 bytes each.
+	// floorValues is the maximum number of floors of namespaces, and of each index. A floor takes
+	// some 100 bytes.
 	floorValues = 16_384
-	// minWindowCeiling is the least limit of the window, in bytes, while the dispatcher
-	// is behind: a stuck dispatcher must not use up a server's memory.
+	// minWindowCeiling is the lowest hard limit of the window, in bytes. The limit keeps a stuck
+	// dispatcher from using up the memory.
 	minWindowCeiling = 16 << 20
 	// listPageSize is the page size of the lists that fill the cache.
 	listPageSize = 5_000
 )
 
-// engine is a running cache: the state, and the parts that fill it from storage, serve
-// reads from it and feed watchers from it. The parts have locks and goroutines of their
-// own; the engine has neither.
+// engine is a running cache: the state, and the parts that fill it from storage, serve reads and
+// feed watchers. The parts have locks and goroutines of their own; the engine has neither.
 type engine struct {
 	wrapped
 	config  Config
@@ -47,7 +46,7 @@ type engine struct {
 
 	time      timeline.Timeline
 	state     *watchcache.State
-	kept      func(rv uint64) bool // state.HasSnapshot, as a value that is made once
+	kept      func(rv uint64) bool // state.HasSnapshot, allocated once
 	condition *conditionHolder
 	reads     boundedReads
 	versions  *freshness.VersionRequests
@@ -57,29 +56,28 @@ type engine struct {
 	fanout    *dispatch.Fanout
 	encodings EncodingStore // of Config.Lists
 	source    *source.Source
-	errors    *errorLog // the Cacher's
+	errors    *errorLog // owned by the Cacher
 	// compareNow wakes the consistency checker.
 	compareNow chan struct{}
-	// failedIndex is the first failure of an indexer since the last second, and
-	// progressFault that of the last request for progress.
+	// failedIndex is the first failure of an indexer in this second, and progressFault that of the
+	// last progress request.
 	failedIndex, progressFault atomic.Pointer[error]
 	// adapting and probing are true while adapt or probe run.
 	adapting, probing atomic.Bool
 	// rvSeenAt is when storage last reported its resourceVersion, on the timeline.
 	rvSeenAt atomic.Int64
-	// probedAt is when mustProbe was last true, on the timeline. Owned by the dispatcher
-	// goroutine.
+	// probedAt is when mustProbe was last true, on the timeline. Owned by the dispatcher goroutine.
 	probedAt time.Duration
 	backfill backfill
-	// listBegan is when the last list of the storage began, on the timeline.
+	// listBegan is when the last list of storage began, on the timeline.
 	listBegan atomic.Int64
 
 	tasks  tasks.Group
-	ctx    context.Context // ends with the engine
+	ctx    context.Context // done when the engine stops
 	cancel context.CancelFunc
 }
 
-// assemble makes an engine of its parts. Nothing runs yet.
+// assemble wires an engine, but starts nothing.
 func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 	var reportDelay time.Duration
 	if slow, ok := config.Storage.(capability.SlowReporter); ok {
@@ -103,8 +101,8 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 	e.versions = freshness.NewVersionRequests(ctx, config.Clock, &e.tasks, e.metrics, config.FreshnessTimeout,
 		freshness.GetTimeout(config.FreshnessTimeout), e.askVersion)
 	e.waiting = freshness.NewWaitingReads(config.Clock, config.FreshnessTimeout, e.metrics, e.condition, ctx.Done())
-	// A reader waits for FreshnessTimeout before it asks to be admitted. With the
-	// same time for the period, a reader that tries again is always admitted.
+	// A reader waits for FreshnessTimeout before it needs admission. Since the period is the same,
+	// we always admit its retry.
 	e.admission = freshness.NewAdmission(config.Clock, config.MaxFallbackLists, config.FreshnessTimeout)
 	e.fanout = dispatch.New(dispatch.Config{
 		Warn: e.warn, State: e.state, Indexes: e.indexes,
@@ -127,8 +125,8 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 	return e
 }
 
-// indexesOf returns the configured indexes. failed is called for each failure of an
-// indexer, with the state's lock held.
+// indexesOf returns the configured indexes. They call failed for each failure of an indexer, with
+// the state's lock held.
 func indexesOf(config *Config, failed func(index, key string, err error)) *match.Indexes {
 	indexed := match.Config{
 		Prefix: config.ResourcePrefix, Triggers: config.IndexerFuncs, Labels: config.LabelIndexes, Failed: failed,
@@ -155,7 +153,7 @@ func (e *engine) Wait(ctx context.Context) error {
 // Done implements running.
 func (e *engine) Done() <-chan struct{} { return e.ctx.Done() }
 
-// start starts the goroutines of the engine. They end with e.ctx, and stop awaits them.
+// start starts the goroutines of the engine, which end with e.ctx. stop awaits them.
 func (e *engine) start() {
 	e.metrics.DeclareIndexes(e.indexes.Names()...)
 	e.metrics.FollowSilence(e.silence)
@@ -174,12 +172,12 @@ func (e *engine) start() {
 	}
 }
 
-// newBuilder returns a builder of elements for one goroutine.
+// newBuilder returns a builder for use by one goroutine.
 func (e *engine) newBuilder() *elementBuilder {
 	return &elementBuilder{config: &e.config, state: e.state, warn: e.warn}
 }
 
-// everySecond is called by the dispatcher once a second.
+// The dispatcher calls everySecond once a second.
 func (e *engine) everySecond() {
 	e.encodings.Age(e.time.Now())
 	e.measure()
@@ -196,8 +194,8 @@ func (e *engine) everySecond() {
 	}
 }
 
-// runExclusive starts a goroutine for work that is too slow for the dispatcher, unless the
-// previous one still runs. Nothing starts once the engine is stopped.
+// runExclusive runs f in a goroutine, as it is too slow for the dispatcher, unless the previous run
+// is still active.
 func (e *engine) runExclusive(running *atomic.Bool, f func()) {
 	if running.CompareAndSwap(false, true) {
 		e.tasks.Run(func() {
@@ -207,8 +205,8 @@ func (e *engine) runExclusive(running *atomic.Bool, f func()) {
 	}
 }
 
-// adapt adds our counts to the metrics of the shipped cacher, where each LIST takes a call,
-// and builds indexes.
+// adapt builds and drops adaptive indexes. It also adds our counts to the shipped cacher's metrics,
+// one call per LIST.
 func (e *engine) adapt() {
 	e.metrics.PassOn()
 	for _, change := range e.indexes.Adapt(e.state, e.time.Now()) {
@@ -217,8 +215,7 @@ func (e *engine) adapt() {
 	e.metrics.SetIndexes(len(e.indexes.Adaptive()))
 }
 
-// measure sets the metrics of the state's sizes, after each list and once a
-// second.
+// measure sets the metrics of sizes, after each list and once a second.
 func (e *engine) measure() {
 	stats := e.state.Stats()
 	e.metrics.SetObjects(stats.Objects)
@@ -234,15 +231,13 @@ func (e *engine) measure() {
 }
 
 const (
-	// encodingPercent is how many percent of the memory of the objects serializations
-	// may take, unless Config.EncodingBytes is set, and maxFollowing their maximum in
-	// bytes.
+	// encodingPercent is the limit of serializations in percent of the memory of the objects, up to
+	// maxFollowing bytes, unless Config.EncodingBytes is set.
 	encodingPercent = 15
 	maxFollowing    = 1 << 30
 )
 
-// encodingLimit returns how many bytes serializations may take beside the given bytes of
-// objects.
+// encodingLimit returns the limit of serializations, given the size of all objects, in bytes.
 func encodingLimit(config *Config, objects int64) int64 {
 	if !config.encodingFollows {
 		return config.EncodingBytes
@@ -250,8 +245,8 @@ func encodingLimit(config *Config, objects int64) int64 {
 	return max(config.EncodingBytes, min(objects/100*encodingPercent, maxFollowing))
 }
 
-// limitEncodings sets the limits of serializations beside the given bytes of objects. Events
-// and lists have half each, and what the other side does not use.
+// limitEncodings gives events and lists half the limit each, plus the part that the other does not
+// use.
 func (e *engine) limitEncodings(objects int64) {
 	all := encodingLimit(&e.config, objects)
 	events := max(all/2, all-e.encodings.Bytes())
@@ -264,11 +259,9 @@ func (e *engine) limitEncodings(objects int64) {
 	e.encodings.SetLimit(lists)
 }
 
-// encodingBytes returns the size of all kept serializations.
 func (e *engine) encodingBytes() int64 { return e.fanout.EncodingBytes() + e.encodings.Bytes() }
 
-// stop ends the engine and awaits everything that it has started. It may be called more
-// than once, and by many at a time.
+// stop stops the engine and awaits its goroutines. It is idempotent and safe for concurrent use.
 func (e *engine) stop() {
 	e.handle(event{kind: stop})
 	e.cancel()

@@ -26,64 +26,61 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// An error of storage, or of a function of the resource, may quote an object: a secret of one
-// namespace must not reach a client of another, nor the log. Such errors leave the cache
-// only through this file. Other packages write texts for clients from fixed words and
-// numbers alone. TestNothingOfObjectsLeaves looks at all of them.
+// An error of storage, or of a function of the resource, may quote an object. A secret of one
+// namespace must not reach clients of another, or the log. Such errors leave the cache only through
+// this file; other packages write client texts from fixed words and numbers.
+// TestNothingOfObjectsLeaves checks all of them.
 //
 //   - Clients, Status, the page and metrics get fixed words, numbers and the reason of an
 //     error (publicText, reasonOf).
-//   - The log also gets keys of objects, and the text of foreign errors up to the first
-//     part that may be an object's (withoutContent).
+//   - The log also gets keys of objects, and foreign errors up to the first part that may be
+//     an object's (withoutContent).
 
-// The package's own errors.
 var (
-	// errDoubtful refuses a read or a watch that must be right while the cache is
-	// known to be wrong.
+	// errDoubtful refuses a read or a watch that needs a verified state.
 	errDoubtful = own("the watch cache was found to be wrong and relists")
-	// errSilent is why consistent reads are left to storage.
+	// errSilent explains why storage answers consistent reads.
 	errSilent = own("three consecutive watches received no events or progress although storage is at a newer version")
-	// errInconsistent is why a cache that was found to be wrong lists again.
+	// errInconsistent ends the watches of a wrong state.
 	errInconsistent = own("the cache differs from storage")
-	// errNoProgress refuses a stream of the initial state that could not be
-	// brought up to date. Clients fall back to a list on any error.
+	// errNoProgress refuses a streamed list that can't be fresh. Clients fall back to a list on any
+	// error.
 	errNoProgress = own("storage does not report the progress of its watch, so the initial state can't be streamed; list and watch instead")
-	// errStatsUnknown is returned by a sleeping cache that has never computed its
-	// stats: after a zero, priority and fairness would take its lists for free.
+	// errStatsUnknown is returned by a sleeping cache that never computed its stats. Priority and
+	// fairness would treat lists of 0 objects as free.
 	errStatsUnknown = own("the watch cache sleeps and has not counted its objects yet")
-	// errNotCaughtUp refuses a watch from the most recent state for now.
+	// errNotCaughtUp refuses a watch for now.
 	errNotCaughtUp = own("the watch cache did not reach storage's version in time: watch again")
-	// errNotTaken is why a list came to nothing; the log has more.
+	// errNotTaken is returned to the Reflector. The log has the details.
 	errNotTaken = own("the listed objects could not be used")
-	// errNoAnswer is the fault of a storage that lets requests wait.
+	// errNoAnswer replaces the error of a request that timed out.
 	errNoAnswer = own("requests get no answer")
-	// errAway ends a read that only storage can answer.
+	// errAway ends a read on a lost storage.
 	errAway = own("storage has not answered")
-	// errOwnTime ends a read whose own deadline is near.
+	// errOwnTime ends a read shortly before its deadline.
 	errOwnTime = own("storage has not answered before the deadline of this request")
-	// errNoVersion is shared by all reads that waited for a failed version request,
-	// whose own error may name the key of one of them.
+	// errNoVersion is shared by all reads that waited for a version request, as its own error may
+	// contain another read's key.
 	errNoVersion = own("storage returned no resourceVersion")
 )
 
-// fault is an error in the cache's own words, perhaps about another error.
+// fault is an error in our own words, perhaps with a cause.
 type fault struct {
 	words string
-	// private: the words have the key of an object, and are for the log alone.
+	// private is true if the words contain an object's key and are for the log only.
 	private bool
-	// cause is another fault, or an error of storage or of a function of the
-	// resource, or nil.
+	// cause is another fault, an error of storage or of a function of the resource, or nil.
 	cause error
 }
 
 func own(words string) error { return &fault{words: words} }
 
-// faultf returns a fault without keys of objects and without anything of objects.
+// faultf returns a fault whose words contain nothing of objects.
 func faultf(cause error, format string, args ...any) error {
 	return &fault{words: fmt.Sprintf(format, args...), cause: cause}
 }
 
-// keyFaultf returns a fault whose words may have keys of objects.
+// keyFaultf returns a fault whose words may contain keys.
 func keyFaultf(cause error, format string, args ...any) error {
 	return &fault{words: fmt.Sprintf(format, args...), private: true, cause: cause}
 }
@@ -97,17 +94,17 @@ func (f *fault) Error() string {
 
 func (f *fault) Unwrap() error { return f.cause }
 
-// showable are errors of other packages of ours with fixed texts.
+// showable are errors of our other packages with fixed texts.
 var showable = []error{
 	tasks.ErrStopped, watchcache.ErrGap, watchcache.ErrBackwards, watchcache.ErrExpired, watchcache.ErrCompacted, watchcache.ErrFuture,
 }
 
-// publicText returns the public part of an error: the cache's own words without keys, a
-// failed connection to storage, or else the error's reason.
+// publicText returns the public words of an error, followed by the text of a connection error or
+// the reason of any other.
 func publicText(err error) string { return textOf(err, false, foreignText) }
 
-// textOf joins the words of faults, private ones or not, and what foreign says of the error
-// that has caused them.
+// textOf joins the words of the faults, including private ones if private, and foreign's text for
+// their cause.
 func textOf(err error, private bool, foreign func(error) string) string {
 	var texts []string
 	for err != nil {
@@ -136,7 +133,7 @@ func foreignText(err error) string {
 	return fmt.Sprintf("%s (details in the server log)", reasonOf(err))
 }
 
-// reasonOf names the kind of an error, whose text may have the key of an object.
+// reasonOf returns the kind of an error without its text.
 func reasonOf(err error) string {
 	switch {
 	case storage.IsNotFound(err):
@@ -152,13 +149,13 @@ func reasonOf(err error) string {
 	return "Error"
 }
 
-// withoutContent returns the error for the log: our own words, and the text of a foreign
-// error up to the first part that may be an object's. Keys under the prefix stay.
+// withoutContent returns the error for the log: our own words, and a foreign error up to the first
+// part that may be an object's. Keys under the prefix stay.
 func withoutContent(err error, prefix string) error {
 	return errors.New(inLine(textOf(err, true, func(err error) string { return loggedText(err, prefix) }), 512))
 }
 
-// inLine cuts a text to a length fit for a line.
+// inLine truncates text to most bytes.
 func inLine(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -173,7 +170,7 @@ func loggedText(err error, prefix string) string {
 	case ofConnection(err):
 		return withoutCredentials(err.Error())
 	case slices.ContainsFunc(showable, func(known error) bool { return errors.Is(err, known) }):
-		return err.Error() // of a package of ours: numbers and keys
+		return err.Error() // of our packages: numbers and keys
 	}
 	return cutContent(err.Error(), prefix)
 }
@@ -183,13 +180,13 @@ var (
 	userinfo = regexp.MustCompile(`//[^/@\s"]*@`)
 )
 
-// harmless are words that decoders quote and that are no content.
+// harmless are words that decoders quote.
 var harmless = map[string]bool{"Kind": true, "apiVersion": true, "kind": true}
 
-// cutContent cuts a text before the first part that may come from an object: a quoted
-// string that is no key under the prefix, structured data, or unprintable characters.
+// cutContent cuts text before the first part that may be an object's: structured data, unprintable
+// characters, or a quoted string other than a key under the prefix.
 func cutContent(text, prefix string) string {
-	letter := false // before i: the ' of "can't" quotes nothing
+	letter := false // before i; the ' in "can't" is no quote
 	for i := 0; i < len(text); {
 		r, size := utf8.DecodeRuneInString(text[i:])
 		switch {
@@ -209,11 +206,10 @@ func cutContent(text, prefix string) string {
 	return text
 }
 
-// withoutCredentials removes user and password from the URLs in a text.
 func withoutCredentials(text string) string { return userinfo.ReplaceAllString(text, "//") }
 
-// ofConnection reports whether an error is one of the connection to storage, of its
-// members or of their load, whose text has nothing of an object.
+// ofConnection reports whether an error is about the connection to storage or storage's load. Such
+// a text contains nothing of objects.
 func ofConnection(err error) bool {
 	if errors.Is(err, errNoAnswer) {
 		return true
@@ -222,7 +218,7 @@ func ofConnection(err error) bool {
 	return slices.ContainsFunc(connectionErrors, func(known string) bool { return strings.HasPrefix(text, known) })
 }
 
-// connectionErrors begin the errors of gRPC, of etcd's client and of the network.
+// connectionErrors are prefixes of the errors of gRPC, etcd's client and the network.
 var connectionErrors = []string{
 	"rpc error: code = Unavailable desc = ",
 	"rpc error: code = DeadlineExceeded desc = ",
@@ -239,10 +235,8 @@ var connectionErrors = []string{
 	"x509: ",
 }
 
-// The API statuses that requests are answered with. A request that is wrong gets the error
-// that storage would return.
+// API statuses. An invalid request gets the error that storage would return.
 
-// notFoundError says that there was no object with the key at a resourceVersion.
 func (e *engine) notFoundError(key string, at uint64) error {
 	if s, ok := e.config.Storage.(capability.PathPrefixer); ok {
 		key = s.PathPrefix() + key
@@ -250,23 +244,22 @@ func (e *engine) notFoundError(key string, at uint64) error {
 	return storage.NewKeyNotFoundError(key, int64(at))
 }
 
-// expiredError (410) answers a resourceVersion that is too old.
+// expiredError (410) rejects a resourceVersion that is too old.
 func expiredError(err error) error {
 	return apierrors.NewResourceExpired("too old resource version: " + err.Error())
 }
 
-// tooLargeError (504, "too large resource version") answers a resourceVersion
-// that the cache, at current, has not reached.
+// tooLargeError (504) rejects a resourceVersion that the cache, at current, has not reached.
 func tooLargeError(rv, current uint64) error {
 	return storage.NewTooLargeResourceVersionError(rv, current, freshness.RetrySeconds)
 }
 
-// refusedError (429) answers a request that must be tried again after some seconds. why
-// is a text of the cache's own.
+// refusedError (429) rejects a request for now. why must be free of foreign text, retry is in
+// seconds.
 func refusedError(why string, retry int) error { return apierrors.NewTooManyRequests(why, retry) }
 
-// selectorRefusal returns the status (400) for selectors that are too long to be of use, nil
-// for others. What one costs, it costs for each object and each event.
+// selectorRefusal returns the status (400) for an excessive selector. We evaluate selectors for
+// every object and event.
 func selectorRefusal(p *storage.SelectionPredicate) error {
 	if n := match.Requirements(p); n > match.MaxRequirements {
 		return apierrors.NewBadRequest(fmt.Sprintf("the label and field selectors have %d requirements; at most %d are allowed", n, match.MaxRequirements))
@@ -274,21 +267,18 @@ func selectorRefusal(p *storage.SelectionPredicate) error {
 	return nil
 }
 
-// awayStatus (504) answers a read that only storage can answer, while storage is
-// away.
+// awayStatus (504) ends a read while storage is away.
 func awayStatus(why error) error {
 	return apierrors.NewTimeoutError(why.Error(), freshness.RetrySeconds) // errAway
 }
 
-// overStatus (504) answers a watch whose time is over before it begins, as that of a
-// timeoutSeconds that is negative or doesn't fit.
+// overStatus (504) rejects a watch whose deadline has passed, e.g. after a negative timeoutSeconds.
 func overStatus() error {
 	return apierrors.NewTimeoutError("watch timed out before it started: timeoutSeconds is negative, too large, or already elapsed", freshness.RetrySeconds)
 }
 
-// undeliverableStatus (500) ends the watches of a cache that is paused. An object that
-// was deleted though storage could not read it has the reason and the words of
-// storage's own watch.
+// undeliverableStatus (500) ends the watches of a paused cache. For the deletion of an object that
+// storage can't read, it has the reason and the words of storage's own watch.
 func undeliverableStatus(why error) error {
 	if apierrors.ReasonForError(why) == metav1.StatusReasonStoreReadError {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
@@ -299,8 +289,7 @@ func undeliverableStatus(why error) error {
 	return apierrors.NewInternalError(errors.New("storage cannot deliver the next change; new watches are refused until it can"))
 }
 
-// retryAfter is the Retry-After, in seconds, of a refusal for a reason that has
-// lasted for so long: from 1 s to 30 s, doubling about every 12 s (KEP-4568).
+// retryAfter returns a Retry-After of 1 s to 30 s, doubling every 12 s of downtime (KEP-4568).
 func retryAfter(downtime time.Duration) int {
 	return int(math.Min(30, math.Exp2(downtime.Seconds()/12)))
 }

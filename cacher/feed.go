@@ -11,19 +11,18 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// feed is the engine as the store that the Reflector writes to. It computes the key and
-// the attributes of each object, once, applies the change to the state, and never waits
-// for a watcher. It runs on the Reflector's goroutine; only loader uses others.
+// feed is the store that the Reflector writes to. It computes the key and the attributes of each
+// object once, applies the change to the state, and never waits for a watcher. It runs on the
+// Reflector's goroutine; only loader uses others.
 //
-// A change that can't be applied must not be skipped: the feed then takes
-// nothing more and has the whole resource listed again.
+// We must not skip a change that we can't apply: the feed then ignores all changes and orders a
+// relist.
 type feed struct {
 	*engine
 	builder *elementBuilder
-	// applied counts the changes; one in measuredEvery is measured.
+	// applied counts the changes; we measure one in measuredEvery.
 	applied uint
-	// broken is true from a change that could not be applied until the next
-	// Replace.
+	// broken is true after a change that could not be applied, until the next Replace.
 	broken bool
 }
 
@@ -41,18 +40,17 @@ func (f *feed) Update(obj any) error { return f.apply(watchcache.Modified, obj) 
 // Delete implements cache.ReflectorStore.
 func (f *feed) Delete(obj any) error { return f.apply(watchcache.Deleted, obj) }
 
-// Resync implements cache.ReflectorStore. There is nothing to do.
+// Resync implements cache.ReflectorStore. It does nothing.
 func (f *feed) Resync() error { return nil }
 
-// eventTypes maps the types of events to those of metrics.
 var eventTypes = [...]metrics.EventType{
 	watchcache.Added:    metrics.EventAdded,
 	watchcache.Modified: metrics.EventModified,
 	watchcache.Deleted:  metrics.EventDeleted,
 }
 
-// measuredEvery is the distance of the changes whose time is measured: reading the
-// clock for each one would take a tenth of it.
+// measuredEvery keeps the cost of reading the clock down: for each change it is a tenth of the time
+// measured.
 const measuredEvery = 16
 
 func (f *feed) apply(typ watchcache.EventType, obj any) error {
@@ -77,7 +75,7 @@ func (f *feed) apply(typ watchcache.EventType, obj any) error {
 		f.fail(err)
 		return nil
 	case applied.Event == nil:
-		return nil // a resumed watch repeats what is not known to be complete
+		return nil // a resumed watch repeats incomplete revisions
 	}
 	f.metrics.Event(eventTypes[typ])
 	f.metrics.WindowCut(applied.Cut)
@@ -95,8 +93,8 @@ func (f *feed) apply(typ watchcache.EventType, obj any) error {
 	return nil
 }
 
-// Bookmark implements cache.ReflectorBookmarkStore: the watch has brought everything up
-// to a version.
+// Bookmark implements cache.ReflectorBookmarkStore: the watch has delivered all events up to the
+// version.
 func (f *feed) Bookmark(resourceVersion string) error {
 	f.heard()
 	if f.broken {
@@ -118,8 +116,8 @@ func (f *feed) Bookmark(resourceVersion string) error {
 	return nil
 }
 
-// Replace implements cache.ReflectorStore: the whole state is there. The source has
-// given its objects to a loader, so that the Reflector has none of them.
+// Replace implements cache.ReflectorStore. The list has no items: the source passed them to a
+// loader.
 func (f *feed) Replace(_ []any, resourceVersion string) error {
 	f.heard()
 	loaded, ok := f.source.TakeInitialState().(*loader)
@@ -149,15 +147,15 @@ func (f *feed) Replace(_ []any, resourceVersion string) error {
 	return nil
 }
 
-// contradicts reports whether a list at the state's own resourceVersion differs from
-// the state. The elements are in the order of their keys.
+// contradicts reports whether a list at the state's resourceVersion differs from the state. The
+// elements are ordered by key.
 func (f *feed) contradicts(elements []*watchcache.Element, rv uint64) bool {
 	latest := f.state.Latest()
 	if latest.RV() != rv {
 		return false
 	}
 	var listed watchcache.Digest
-	newest := uint64(0) // of the elements with one key, of which the state takes that one
+	newest := uint64(0) // of the elements with this key; the state keeps the newest
 	for i, e := range elements {
 		newest = max(newest, e.RV)
 		if i+1 == len(elements) || elements[i+1].Key != e.Key {
@@ -168,8 +166,8 @@ func (f *feed) contradicts(elements []*watchcache.Element, rv uint64) bool {
 	return listed != latest.Digest()
 }
 
-// fail refuses a change and everything after it until the next list. The Reflector gets no
-// error: it would log the object and continue as if nothing had happened.
+// fail refuses a change and everything after it until the next list. We return no error to the
+// Reflector, which would log the object and continue.
 func (f *feed) fail(err error) {
 	f.broken = true
 	f.handle(event{

@@ -19,8 +19,8 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Get implements storage.Interface. Without a resourceVersion, into is the caller's own;
-// with one, everything below its top level is shared with the cache.
+// Get implements storage.Interface. Without a resourceVersion, into is a private copy; with one, it
+// shares everything below its top level with the cache.
 func (e *engine) Get(ctx context.Context, key string, opts storage.GetOptions, into runtime.Object) error {
 	prepared, err := storage.PrepareKey(e.config.ResourcePrefix, key, false)
 	if err != nil {
@@ -36,8 +36,7 @@ func (e *engine) Get(ctx context.Context, key string, opts storage.GetOptions, i
 	}
 	o := &readOptions{unset: opts.ResourceVersion == "", rv: rv, fromStorage: e.config.ConsistentGetFromStorage}
 	var seen observation
-	// A GET is observed from its beginning if it may wait or its request is traced, and a
-	// sample of the others.
+	// Observe GETs that may wait or have a trace, and a sample of the others.
 	if o.unset || o.rv > 0 || rand.Uint32()%timedOf == 0 || trace.SpanFromContext(ctx).IsRecording() {
 		e.observe(&seen)
 	}
@@ -48,7 +47,7 @@ func (e *engine) Get(ctx context.Context, key string, opts storage.GetOptions, i
 	return err
 }
 
-// answerGet answers a GET, and returns by which decision it did.
+// answerGet answers a GET, and returns how.
 func (e *engine) answerGet(ctx context.Context, o *readOptions, key string, get storedGet, target reflect.Value, seen *observation) (metrics.Decision, error) {
 	d, why := e.route(o)
 	if !d.served() {
@@ -62,7 +61,7 @@ func (e *engine) answerGet(ctx context.Context, o *readOptions, key string, get 
 		return e.getElsewhere(ctx, o, d, why, get)
 	}
 	if d.rv > 0 || d.kind == readConsistent {
-		e.gotReady(seen) // any other GET has not waited
+		e.gotReady(seen) // any other GET did not wait
 	}
 	e.metrics.Read(metrics.VerbGet, d.kind)
 	seen.evaluated = 1
@@ -76,8 +75,8 @@ func (e *engine) answerGet(ctx context.Context, o *readOptions, key string, get 
 	return d.kind, copyObject(target, element, d.kind == readConsistent)
 }
 
-// element returns the element with the key, nil if there is none, as fresh as the
-// decision wants it, and the resourceVersion that the cache was at.
+// element returns the element with the key, nil if there is none, as fresh as the decision
+// requires, and the cache's resourceVersion.
 func (e *engine) element(ctx context.Context, key string, d decision) (element *watchcache.Element, at uint64, err error) {
 	if d.kind == readConsistent || (d.rv > 0 && d.rv > e.waiting.At()) {
 		var cancel context.CancelFunc
@@ -94,7 +93,7 @@ func (e *engine) element(ctx context.Context, key string, d decision) (element *
 	return element, at, err
 }
 
-// getElsewhere answers a GET that the cache does not serve. A late one fails with a
+// getElsewhere answers a GET that the cache does not serve. After a wait, it fails with a
 // Retry-After if storage has not reached the version either.
 func (e *engine) getElsewhere(ctx context.Context, o *readOptions, d decision, why error, get storedGet) (metrics.Decision, error) {
 	return e.elsewhere(ctx, o, d, why, func(ctx context.Context) error {
@@ -107,8 +106,8 @@ func (e *engine) getElsewhere(ctx context.Context, o *readOptions, d decision, w
 	})
 }
 
-// storageHas returns why unless storage has reached rv: not every storage compares the
-// resourceVersion of a GET with its own.
+// storageHas returns why unless storage reached rv. We check because some storages ignore the
+// resourceVersion of a GET.
 func (e *engine) storageHas(ctx context.Context, rv uint64, why error) error {
 	version, err := e.versions.Current(ctx)
 	switch {
@@ -120,9 +119,8 @@ func (e *engine) storageHas(ctx context.Context, rv uint64, why error) error {
 	return nil
 }
 
-// askVersion asks storage for its version, and for those of keys if it supports that. An
-// answer below the version that the cache had reached before is of another history:
-// storage was restored from a backup.
+// askVersion requests storage's version, and those of keys if storage supports that. A version
+// below one that the cache already reached means that storage was restored from a backup.
 func (e *engine) askVersion(ctx context.Context, keys []string) (answer freshness.Answer, err error) {
 	began := e.condition.load()
 	reached, asked := e.state.RV(), e.time.Now()
@@ -156,16 +154,14 @@ func (e *engine) askVersion(ctx context.Context, keys []string) (answer freshnes
 	return freshness.Answer{}, refusedError(err.Error(), freshness.RetrySeconds)
 }
 
-// consistentElement returns the element with the key, nil if there is none, as a
-// linearizable read does: the state of the key at some time after the call, and
-// the resourceVersion that the cache was at.
+// consistentElement returns the element with the key, nil if there is none, as of some time after
+// the call, i.e. linearizably, and the cache's resourceVersion.
 //
-// If storage returns the version v of the key, v was the key's last write at a time
-// T after the call. So an element at v is the answer, whatever else the cache has not
-// seen yet, and so is its absence if v is 0. Otherwise the cache must reach v: it then
-// has that write and perhaps later ones, all of them from after T. Storage does not
-// return the version of a deletion; then, and without versions of keys, the cache must
-// reach storage's version at T.
+// If storage returns the version v of the key, v was the key's last write at a time T after the
+// call. So an element at v is the answer, whatever else the cache is missing, and so is its absence
+// if v is 0. Otherwise the cache must reach v: it then has that write and perhaps later ones, all
+// from after T. Storage returns no version for a deleted key; then, and if it returns no versions
+// of keys, the cache must reach storage's version at T.
 func (e *engine) consistentElement(ctx context.Context, key string) (element *watchcache.Element, at uint64, err error) {
 	asked := key
 	if _, ok := e.config.Storage.(capability.KeyVersioner); !ok {
@@ -198,7 +194,7 @@ func (e *engine) consistentElement(ctx context.Context, key string) (element *wa
 	return element, at, nil
 }
 
-// writtenAt returns the element's version as storage returns it: 0 for none.
+// writtenAt returns the element's version, 0 for none, as storage does.
 func writtenAt(e *watchcache.Element) uint64 {
 	if e == nil {
 		return 0
@@ -206,9 +202,9 @@ func writtenAt(e *watchcache.Element) uint64 {
 	return e.RV
 }
 
-// contradicts reports whether a cache at resourceVersion at can't have the element (nil:
-// none) if the key's last write up to current was at version: the cache has missed an
-// event, or storage was restored from a backup and has gone on.
+// contradicts reports whether a cache at resourceVersion at can't have the element (nil: none) if
+// the key's last write up to current was at version. Then the cache missed an event, or storage was
+// restored from a backup and written to since.
 func contradicts(e *watchcache.Element, at, version, current uint64) bool {
 	if e == nil {
 		return version != 0 && at <= current
@@ -216,7 +212,7 @@ func contradicts(e *watchcache.Element, at, version, current uint64) bool {
 	return e.RV < version || (e.RV != version && e.RV <= current)
 }
 
-// storedGet is a GET for storage to answer.
+// storedGet holds a GET's arguments for storage.
 type storedGet struct {
 	key  string
 	opts storage.GetOptions

@@ -21,9 +21,9 @@ import (
 // conditionHolder holds the condition of a cache. Readers load it without a lock.
 type conditionHolder struct {
 	value atomic.Pointer[condition]
-	// heardAt is when storage last gave a sign of life, in nanoseconds on the timeline.
+	// heardAt is the last sign of life from storage, in nanoseconds on the timeline.
 	heardAt atomic.Int64
-	// mu is held while a condition changes and its effects are performed, so that these have
+	// mu is held while a condition changes and while execute runs, so that the effects happen in
 	// the order of the conditions.
 	mu sync.Mutex
 }
@@ -34,11 +34,9 @@ func newConditionHolder(limits *conditionLimits) *conditionHolder {
 	return h
 }
 
-// load returns the present condition.
 func (h *conditionHolder) load() *condition { return h.value.Load() }
 
-// await returns the first condition that fits. It fails once the cache is stopped or the
-// context is done.
+// await returns the first condition that fits. It fails once the cache stops or ctx is done.
 func (h *conditionHolder) await(ctx context.Context, fits func(*condition) bool) (*condition, error) {
 	for {
 		c := h.load()
@@ -56,18 +54,16 @@ func (h *conditionHolder) await(ctx context.Context, fits func(*condition) bool)
 	}
 }
 
-// Follows reports whether the state can advance: waiting reads fail once it can't. The channel
-// is closed when the answer may change. Follows implements freshness.Follower.
+// Follows reports whether the state can advance; otherwise waiting reads fail. changed is closed
+// when the answer may change. Follows implements freshness.Follower.
 func (h *conditionHolder) Follows() (follows bool, changed <-chan struct{}) {
 	c := h.load()
 	return c.phase != paused, c.changed
 }
 
-// Unverified reports whether the state may be wrong.
 func (h *conditionHolder) Unverified() bool { return h.load().integrity != verified }
 
-// handle changes the condition by an event, and performs the effects. It returns the
-// conditions before and after.
+// handle applies an event to the condition, and performs the effects.
 func (e *engine) handle(ev event) (before, after *condition) {
 	h := e.condition
 	h.mu.Lock()
@@ -86,8 +82,8 @@ func (e *engine) handle(ev event) (before, after *condition) {
 	return before, after
 }
 
-// execute performs effects, in the order of their declaration. Caller must hold the
-// condition's mu: nothing here may block or handle another event.
+// execute performs effects in the order of their declaration. Caller must hold the condition's mu:
+// nothing here may block or handle another event.
 func (e *engine) execute(do effects, ev event, before, after *condition) {
 	if do&expireWatches != 0 {
 		e.fanout.Fail(source.Failure(expiredError(errInconsistent)))
@@ -145,7 +141,7 @@ func (e *engine) execute(do effects, ev event, before, after *condition) {
 	}
 }
 
-// heard notes a sign of life of storage: an event, a bookmark, a list or an answer.
+// heard records a sign of life from storage: an event, a bookmark, a list or an answer.
 func (e *engine) heard() {
 	e.condition.heardAt.Store(int64(e.time.Now()))
 	if e.condition.load().contact != answering {
@@ -153,12 +149,11 @@ func (e *engine) heard() {
 	}
 }
 
-// silence returns the time since the last sign of life.
 func (e *engine) silence() time.Duration {
 	return max(0, e.time.Now()-time.Duration(e.condition.heardAt.Load()))
 }
 
-// why returns why the cache is not ready, nil if it is or the reason is unknown.
+// why returns the reason that the cache is not ready, nil if it is ready or the reason is unknown.
 func (c *condition) why() error {
 	switch {
 	case c.phase == stopped:
@@ -169,8 +164,7 @@ func (c *condition) why() error {
 	return c.err
 }
 
-// refusal returns the error (429) for a request that a cache without a state turns away. Its
-// Retry-After grows with the downtime.
+// refusal returns the error (429) for a request that a cache without a state rejects.
 func (c *condition) refusal(now time.Duration) error {
 	why := "storage is (re)initializing"
 	switch c.phase {
@@ -182,8 +176,8 @@ func (c *condition) refusal(now time.Duration) error {
 	return refusedError(why, c.retryAfter(now))
 }
 
-// retryAfter is the Retry-After, in seconds, of a request that the cache can't serve and
-// that must not go to storage. It grows with the time since the cache stopped following.
+// retryAfter returns the Retry-After, in seconds, for a request that neither the cache nor storage
+// should serve now. It grows with the downtime.
 func (c *condition) retryAfter(now time.Duration) int {
 	switch c.phase {
 	case following:
@@ -194,11 +188,10 @@ func (c *condition) retryAfter(now time.Duration) int {
 	return retryAfter(now - c.since)
 }
 
-// refusal returns the error for a request that is turned away now.
 func (e *engine) refusal() error { return e.condition.load().refusal(e.time.Now()) }
 
-// awaitVerified waits until the state is verified, for at most timeout. relisted reports
-// whether a list has replaced the state meanwhile.
+// awaitVerified waits at most timeout for a verified state. relisted reports whether a list
+// replaced the state during the wait.
 func (h *conditionHolder) awaitVerified(ctx context.Context, timeout time.Duration) (relisted bool, err error) {
 	before := h.load()
 	if before.integrity == verified {
@@ -214,18 +207,17 @@ func (h *conditionHolder) awaitVerified(ctx context.Context, timeout time.Durati
 type boundedReads struct {
 	mu struct {
 		sync.Mutex
-		began map[*context.CancelCauseFunc]time.Duration // by what ends them
+		began map[*context.CancelCauseFunc]time.Duration
 	}
 }
 
-// waits reports whether a read waits for storage.
 func (r *boundedReads) waits() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.mu.began) > 0
 }
 
-// end ends the reads that have waited for grace.
+// end cancels the reads that have waited for at least grace.
 func (r *boundedReads) end(now, grace, outage time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -237,7 +229,7 @@ func (r *boundedReads) end(now, grace, outage time.Duration) {
 	}
 }
 
-// begin adds a read. Caller must call done at its end.
+// begin adds a read. Caller must call done when the read ends.
 func (r *boundedReads) begin(now time.Duration, cancel context.CancelCauseFunc) (done func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -252,8 +244,8 @@ func (r *boundedReads) begin(now time.Duration, cancel context.CancelCauseFunc) 
 	}
 }
 
-// readStorage runs a read that storage answers. The read ends when storage is lost, and early
-// enough before its client's deadline to return a status.
+// readStorage runs a read on storage. It ends when storage is lost, and early enough before the
+// client's deadline to return a status.
 func (e *engine) readStorage(client context.Context, read func(context.Context) error) error {
 	inTime, stop := freshness.BeforeDeadline(client)
 	defer stop()
@@ -275,10 +267,10 @@ func (e *engine) readStorage(client context.Context, read func(context.Context) 
 	return err
 }
 
-// Silent and SetSilent implement freshness.Silence.
+// Silent implements freshness.Silence.
 func (e *engine) Silent() bool { return e.condition.load().silent }
 
-// SetSilent notes whether storage reports the progress of the cache's watch.
+// SetSilent implements freshness.Silence.
 func (e *engine) SetSilent(silent bool) {
 	kind := reports
 	if silent {

@@ -21,8 +21,8 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// GetList implements storage.Interface. Everything below the top level of the
-// items is shared with the cache.
+// GetList implements storage.Interface. The items share everything below their top level with the
+// cache.
 func (e *engine) GetList(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
 	return e.list(ctx, key, opts, into)
 }
@@ -51,10 +51,9 @@ func (e *engine) list(ctx context.Context, key string, opts storage.ListOptions,
 	return err
 }
 
-// continuedKey returns the key that a LIST's continue token is relative to. A registry
-// narrows a LIST of all namespaces whose field selector requires one to the key of that
-// namespace, but only the first page: a token without a namespace comes from such a page
-// (regression 139).
+// continuedKey returns the key that a LIST's continue token is relative to. If a field selector
+// requires one namespace, a registry narrows a LIST of all namespaces to that namespace's key, but
+// only for the first page: a token without a namespace is from such a page (regression 139).
 func (e *engine) continuedKey(key string, opts storage.ListOptions) string {
 	if opts.Predicate.Continue == "" || opts.Predicate.Field == nil || !opts.Recursive ||
 		strings.TrimSuffix(key, "/")+"/" != e.config.ResourcePrefix {
@@ -71,8 +70,7 @@ func (e *engine) continuedKey(key string, opts storage.ListOptions) string {
 	return e.config.ResourcePrefix + namespace
 }
 
-// hasKeyForNamespace reports whether the keys of a namespace's objects begin with
-// the resource's prefix and the namespace.
+// hasKeyForNamespace reports whether keys are the resource's prefix, the namespace and the name.
 func (e *engine) hasKeyForNamespace(namespace string) bool {
 	if len(validation.ValidateNamespaceName(namespace, false)) > 0 {
 		return false
@@ -88,7 +86,7 @@ func (e *engine) hasKeyForNamespace(namespace string) bool {
 	return err == nil && key == e.config.ResourcePrefix+namespace+"/name"
 }
 
-// storedList is a LIST: its key as the cache has it, and its arguments for storage.
+// storedList is a LIST: the cache's key, and the arguments for storage.
 type storedList struct {
 	prepared, key string
 	opts          storage.ListOptions
@@ -96,7 +94,7 @@ type storedList struct {
 	items         reflect.Value
 }
 
-// answerList answers a LIST, and returns by which decision it did.
+// answerList answers a LIST, and returns how.
 func (e *engine) answerList(ctx context.Context, o *readOptions, l storedList, seen *observation) (metrics.Decision, error) {
 	fromStorage := func(ctx context.Context) error {
 		err := e.config.Storage.GetList(ctx, l.key, l.opts, l.into)
@@ -123,7 +121,6 @@ func (e *engine) answerList(ctx context.Context, o *readOptions, l storedList, s
 	return d.kind, e.listSnapshot(ctx, snapshot, d, l, seen)
 }
 
-// fallbackOf returns the metrics' name of the fallback of a consistent LIST.
 func fallbackOf(again decision, answered metrics.Decision) metrics.ListFallback {
 	switch {
 	case again.kind != readDelegate:
@@ -134,7 +131,6 @@ func fallbackOf(again decision, answered metrics.Decision) metrics.ListFallback 
 	return metrics.FallbackStorage
 }
 
-// listSnapshot answers a LIST from a snapshot.
 func (e *engine) listSnapshot(ctx context.Context, snapshot *watchcache.Snapshot, d decision, l storedList, seen *observation) error {
 	opts, into := l.opts, l.into
 	q := match.NewQuery(l.prepared, opts.Recursive, opts.Predicate)
@@ -180,17 +176,17 @@ func (e *engine) listSnapshot(ctx context.Context, snapshot *watchcache.Snapshot
 	return nil
 }
 
-// page collects the elements of one page of a list.
+// page is one page of a list.
 type page struct {
 	from     string
 	limit    int64           // 0: no limit
-	ended    <-chan struct{} // ends the scan of a heavy query, nil for others
+	ended    <-chan struct{} // stops the scan of a heavy query, nil for others
 	elements []*watchcache.Element
-	// more: the page is full, and keys follow, selected or not, as in etcd's storage.
+	// more is true if the page is full and keys follow, selected or not, as in etcd's storage.
 	more bool
 }
 
-// collect fills the page. The elements may be shared with other readers.
+// collect fills the page. Other readers may share p.elements.
 func (p *page) collect(indexes *match.Indexes, snapshot *watchcache.Snapshot, q *match.Query) match.Scanned {
 	room := int64(firstElements)
 	if q.Everything() {
@@ -206,7 +202,7 @@ func (p *page) collect(indexes *match.Indexes, snapshot *watchcache.Snapshot, q 
 	return indexes.Scan(snapshot, q, p.from, p.full, p.add)
 }
 
-// firstElements is the room for elements that a page without a limit begins with.
+// firstElements is the initial capacity of a page without a limit.
 const firstElements = 32
 
 func (p *page) add(e *watchcache.Element) bool {
@@ -214,7 +210,7 @@ func (p *page) add(e *watchcache.Element) bool {
 	return true
 }
 
-// full is asked when there is one more element.
+// full reports whether to stop before the next element.
 func (p *page) full() bool {
 	p.more = p.limit > 0 && int64(len(p.elements)) == p.limit
 	select {
@@ -225,9 +221,9 @@ func (p *page) full() bool {
 	}
 }
 
-// rest returns the continue token for the next page, "" after the last one, and the
-// number of items it leaves, as far as that is known without evaluating a selector. The
-// token has the same bytes as the shipped cacher's.
+// continuation returns the continue token for the next page, "" after the last one, and the number
+// of remaining items unless there is a selector. The token is byte-identical to the shipped
+// cacher's.
 func (p *page) continuation(snapshot *watchcache.Snapshot, q *match.Query, l storedList) (token string, remaining *int64, err error) {
 	if !p.more {
 		return "", nil, nil
@@ -240,7 +236,7 @@ func (p *page) continuation(snapshot *watchcache.Snapshot, q *match.Query, l sto
 	return storage.PrepareContinueToken(last, l.key, int64(snapshot.RV()), count, true, l.opts)
 }
 
-// itemsOf returns a list's items, which must be a slice.
+// itemsOf returns a list's items. It fails unless they are a slice.
 func itemsOf(list runtime.Object) (reflect.Value, error) {
 	pointer, err := meta.GetItemsPtr(list)
 	if err != nil {

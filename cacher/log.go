@@ -16,13 +16,12 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher/status"
 )
 
-// lifecycleLevel is the log level of the life of a cache: Kubernetes recommends to run
-// servers at level 2, which shows changes of state that explain later lines. Level 0 is
-// for errors that a person must repair, never for routine: a server may have hundreds of
-// caches.
+// lifecycleLevel is the log level of changes in the life of a cache. Kubernetes recommends running
+// servers at level 2. We use level 0 only for errors that need a person, since a server may have
+// hundreds of caches.
 const lifecycleLevel = 2
 
-// logEvent logs an event that has changed the condition, or that an operator must know.
+// logEvent logs an event that changed the condition or that operators need to see.
 func (e *engine) logEvent(ev event, before, after *condition) {
 	switch ev.kind {
 	case heard, versionRead:
@@ -70,7 +69,6 @@ func (e *engine) logEvent(ev event, before, after *condition) {
 	}
 }
 
-// logListed logs that storage was listed.
 func (e *engine) logListed(before *condition, now time.Duration) {
 	stats := e.state.Stats()
 	values := []any{"cause", before.cause.String(), "objects", stats.Objects, "resourceVersion", stats.RV}
@@ -96,8 +94,8 @@ func (e *engine) logListFailed(ev event, after *condition) {
 	}
 }
 
-// logNotCompared logs a comparison that failed. A storage that compacted the version is in
-// order, and the loss of storage has a line of its own.
+// logNotCompared logs a failed comparison, unless storage compacted the version. An outage has a
+// line of its own.
 func (e *engine) logNotCompared(err error, after *condition) {
 	const message = "The watch cache could not be compared with storage. It retries after the interval"
 	switch {
@@ -109,7 +107,6 @@ func (e *engine) logNotCompared(err error, after *condition) {
 	}
 }
 
-// logSilence logs that storage answers and reports no progress.
 func (e *engine) logSilence() {
 	err := errSilent
 	remedy := "remove proxies that drop progress requests of watches, e.g. etcd's grpc-proxy; let WatchProgress return false for a storage that reports none"
@@ -120,7 +117,7 @@ func (e *engine) logSilence() {
 	e.warn("silent", "Storage answers requests, but does not report the progress of its watch. The watch cache sends consistent reads to storage, and retries after 5 s to 5 min", err, remedy)
 }
 
-// logLost logs an outage, once for all caches of a server.
+// logLost logs an outage, once for all caches on a server.
 func (e *engine) logLost(silence time.Duration, err error) {
 	goesOn := "the watch cache has no state yet and refuses most requests"
 	if e.condition.load().served() {
@@ -133,14 +130,13 @@ func (e *engine) logLost(silence time.Duration, err error) {
 	}
 }
 
-// logBack logs the end of an outage, once for all caches of a server.
+// logBack logs the end of an outage, once for all caches on a server.
 func (e *engine) logBack(silence time.Duration) {
 	if caches, away := e.noteOutage(); away == 0 && caches > 0 {
 		e.log.Info("Storage answers again", "silence", silence.Round(time.Second).String(), "resources", caches, "resourceVersion", e.state.RV())
 	}
 }
 
-// logBackfill logs the result of a backfill from a version, and how long it took.
 func (e *engine) logBackfill(wanted uint64, took time.Duration, err error) {
 	stats := e.state.Stats()
 	log := e.log.V(lifecycleLevel).WithValues("wanted", wanted, "after", took.Round(time.Millisecond).String(), "from", stats.OldestRV)
@@ -152,7 +148,6 @@ func (e *engine) logBackfill(wanted uint64, took time.Duration, err error) {
 	log.Info("The watch cache fetched history from before its window", "events", stats.WindowEvents)
 }
 
-// logIndex logs that an index was built or dropped, or could not be built.
 func (e *engine) logIndex(change match.Adapted) {
 	log := e.log.V(lifecycleLevel).WithValues("index", inLine(change.Index, clientText), "bytes", change.Bytes)
 	switch {
@@ -165,20 +160,18 @@ func (e *engine) logIndex(change match.Adapted) {
 	}
 }
 
-// clientText is how much of a text from a client, such as its user agent, a line has.
+// clientText is the maximum length of a client's text in a line, e.g. its user agent.
 const clientText = 256
 
-// The log's advice to a person about an error that the cache recovers from.
+// Advice to operators for errors that the cache recovers from.
 const (
-	remedyObject  = "repair or delete the object that the error names, or the latest changed ones if it names none; the cache then recovers by itself"
-	remedyStorage = "check storage's health; the cache then recovers by itself"
-	remedySize    = "delete large objects, raise the gRPC message limit named in the error in etcd or the proxy, or use etcd 3.7, which streams lists"
-	// remedyDifference is for a cache that has another state than its storage.
+	remedyObject     = "repair or delete the object that the error names, or the latest changed ones if it names none; the cache then recovers by itself"
+	remedyStorage    = "check storage's health; the cache then recovers by itself"
+	remedySize       = "delete large objects, raise the gRPC message limit named in the error in etcd or the proxy, or use etcd 3.7, which streams lists"
 	remedyDifference = "check for a proxy or a custom storage that drops or reorders events, and for direct writes to etcd; otherwise please report it"
 	remedyFunction   = "fix the functions that compute the resource's keys and attributes, or the object that they fail for"
 )
 
-// remedyOf returns otherwise, unless a list was too large to be sent.
 func remedyOf(err error, otherwise string) string {
 	if source.TooLarge(err) {
 		return remedySize
@@ -187,19 +180,17 @@ func remedyOf(err error, otherwise string) string {
 }
 
 const (
-	// summaryPaused describes a cache that pauses, summaryLost a storage that is lost.
 	summaryPaused = "The watch cache is paused: storage cannot deliver the next change. It refuses watches, sends newer reads to storage, and retries the list"
 	summaryLost   = "Storage does not answer"
 )
 
-// loggerOf returns the logger of a resource's cache. All lines of one cache have
-// the resource in the same form.
+// loggerOf returns the logger of a resource's cache.
 func loggerOf(resource schema.GroupResource) klog.Logger {
 	return klog.LoggerWithValues(klog.LoggerWithName(klog.Background(), "watchcache"), "resource", resource.String())
 }
 
-// warn records an error that a person must repair, and logs it, once a minute for each
-// kind: message says what happened and how the cache responds, remedy how to repair it.
+// warn records and logs an error that needs a person, at most once a minute per kind. message says
+// what happened and how the cache responds, remedy how to repair it.
 func (e *engine) warn(kind, message string, err error, remedy string) {
 	now := e.config.Clock.Now()
 	e.errors.add(message, publicText(err), now)
@@ -209,37 +200,37 @@ func (e *engine) warn(kind, message string, err error, remedy string) {
 	}
 }
 
-// noteError notes an error that the cache recovers from by itself.
+// noteError records an error that the cache recovers from.
 func (e *engine) noteError(message string, err error) {
 	e.errors.add(message, publicText(err), e.config.Clock.Now())
 	klog.V(1).InfoS(message, "resource", e.config.GroupResource, "err", withoutContent(err, e.config.ResourcePrefix))
 }
 
 const (
-	// errorsKept is how many different errors a cache remembers, errorText how much of each, in
-	// bytes.
+	// errorsKept is the number of distinct errors that a cache remembers, errorText the maximum
+	// bytes of each.
 	errorsKept, errorText = 16, 1 << 10
-	// lineInterval is the time in which a cache writes one line for errors of one kind.
+	// lineInterval is the minimum time between two lines of one kind.
 	lineInterval = time.Minute
 )
 
-// errorLog is the latest errors of a cache, over all the times that it was awake.
+// errorLog holds the latest errors of a cache. They survive sleep.
 type errorLog struct {
 	mu struct {
 		sync.Mutex
-		latest []status.Error // the latest last; no two with one text
+		latest []status.Error // oldest first, with distinct texts
 		kinds  map[string]linesOfKind
 	}
 }
 
-// linesOfKind is when the last line of a kind was logged, and how many were left out since.
+// linesOfKind is the time of a kind's last line, and the number of lines suppressed since.
 type linesOfKind struct {
 	last       time.Time
 	suppressed int
 }
 
-// due reports whether one more line of a kind may be written, and how many were left out
-// since the last one.
+// due reports whether to log another line of a kind, and how many lines were suppressed since the
+// last one.
 func (l *errorLog) due(kind string, now time.Time) (suppressed int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -256,7 +247,7 @@ func (l *errorLog) due(kind string, now time.Time) (suppressed int, ok bool) {
 	return suppressed, ok
 }
 
-// add notes an error by its public text. An error that is there already is counted.
+// add records an error by its public text, or counts its repetition.
 func (l *errorLog) add(summary, message string, now time.Time) {
 	e := status.Error{Summary: summary, Message: inLine(message, errorText), Time: now, Times: 1}
 	l.mu.Lock()
@@ -272,7 +263,7 @@ func (l *errorLog) add(summary, message string, now time.Time) {
 	l.mu.latest = append(l.mu.latest, e)
 }
 
-// all returns the errors, the latest first.
+// all returns the errors, latest first.
 func (l *errorLog) all() []status.Error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -22,7 +22,6 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// decide decides about a read by the present state of the cache.
 func (e *engine) decide(o *readOptions) decision {
 	s := readState{condition: e.condition.load(), reports: e.ReportsProgress()}
 	if !o.list { // a GET does not read earlier versions
@@ -40,13 +39,13 @@ func (e *engine) decide(o *readOptions) decision {
 	return decide(o, &s)
 }
 
-// route decides how a GET or LIST is answered. If the cache fails to serve it, reroute
-// decides again. why is the error for the client if neither the cache nor storage answers.
+// route decides how to answer a GET or LIST. why is the error for the client if neither the cache
+// nor storage answers.
 func (e *engine) route(o *readOptions) (d decision, why error) {
 	d = e.decide(o)
 	switch {
 	case d.kind == readRefuse && o.list && e.condition.load().phase == blocked:
-		// An object can't be listed; this LIST may be of others.
+		// An object can't be listed, perhaps outside of this LIST.
 		return decision{kind: readDelegate, needsAdmission: true}, e.refusal()
 	case d.kind == readRefuse:
 		return d, e.refusal()
@@ -56,9 +55,9 @@ func (e *engine) route(o *readOptions) (d decision, why error) {
 	return d, nil
 }
 
-// reroute decides again about a read that the cache has failed to serve with err. If the
-// decision stays, the read fails. Storage answers where a version has just gone, and reads
-// that have waited in vain: each GET, and a few of the consistent LISTs.
+// reroute decides again after the cache failed with err. An unchanged decision means that the read
+// fails. Storage answers if the version was just evicted, and GETs and a few consistent LISTs that
+// timed out waiting for the cache.
 func (e *engine) reroute(ctx context.Context, o *readOptions, d decision, err error) (again decision, why error) {
 	switch {
 	case errors.Is(err, tasks.ErrStopped):
@@ -66,14 +65,14 @@ func (e *engine) reroute(ctx context.Context, o *readOptions, d decision, err er
 	case errors.Is(err, watchcache.ErrExpired), errors.Is(err, watchcache.ErrCompacted):
 		return decision{kind: readDelegate}, err
 	case errors.Is(err, watchcache.ErrFuture):
-		// The history that had the version was replaced by a restored one.
+		// A restored history replaced the one with this version.
 		return d, tooLargeError(d.rv, e.state.RV())
 	case ctx.Err() != nil:
 		return d, err
 	case errors.Is(err, context.DeadlineExceeded) && d.kind == readConsistent:
-		return d, awayStatus(errOwnTime) // of freshness.BeforeDeadline, while the client still listens
+		return d, awayStatus(errOwnTime) // the deadline of freshness.BeforeDeadline: the client still waits
 	case errors.Is(err, context.DeadlineExceeded):
-		return d, tooLargeError(d.rv, e.waiting.At()) // likewise
+		return d, tooLargeError(d.rv, e.waiting.At()) // as above
 	case !o.list:
 		return decision{kind: readDelegate, afterWait: true}, err
 	case d.kind == readConsistent:
@@ -82,8 +81,8 @@ func (e *engine) reroute(ctx context.Context, o *readOptions, d decision, err er
 	return d, err
 }
 
-// elsewhere answers a read that the cache does not serve, and counts it: storage answers,
-// or why does. It returns how the read was answered, perhaps not as decided.
+// elsewhere answers and counts a read that the cache does not serve: from storage, or with why. It
+// returns how it answered, which may differ from the decision.
 func (e *engine) elsewhere(ctx context.Context, o *readOptions, d decision, why error, fromStorage func(context.Context) error) (metrics.Decision, error) {
 	if isCacheOnly(ctx) {
 		return d.kind, errNotCached
@@ -107,7 +106,6 @@ func (e *engine) elsewhere(ctx context.Context, o *readOptions, d decision, why 
 	return d.kind, e.readStorage(ctx, fromStorage)
 }
 
-// verb returns the read's verb in metrics.
 func (o *readOptions) verb() metrics.Verb {
 	if o.list {
 		return metrics.VerbList
@@ -115,7 +113,7 @@ func (o *readOptions) verb() metrics.Verb {
 	return metrics.VerbGet
 }
 
-// fresh waits until the cache is as fresh as the decision wants it.
+// fresh waits until the cache is as fresh as the decision requires.
 func (e *engine) fresh(ctx context.Context, d decision) error {
 	if d.kind != readConsistent && d.rv <= e.waiting.At() {
 		return nil
@@ -134,12 +132,11 @@ func (e *engine) fresh(ctx context.Context, d decision) error {
 	})
 }
 
-// revisionTimeout is how long a read of any age waits for the end of a
-// revision that has begun.
+// revisionTimeout limits endOfRevision.
 const revisionTimeout = 50 * time.Millisecond
 
-// endOfRevision waits for the end of the revision that is under way, but not for long: a
-// client that has received an event of it expects to find it in its next read.
+// endOfRevision waits briefly for the end of the open revision: a client that received one of its
+// events expects to read it.
 func (e *engine) endOfRevision(ctx context.Context, quiet bool) {
 	if rv := e.state.Unfinished(); rv != 0 {
 		_ = e.waiting.WaitFor(ctx, rv, freshness.Limit{Timeout: revisionTimeout, Quiet: quiet})
@@ -164,12 +161,11 @@ func (e *engine) snapshot(ctx context.Context, d decision) (*watchcache.Snapshot
 	return e.state.Latest(), nil
 }
 
-// A read gives its caller a copy of each object's top level: the struct of a typed object,
-// with the metadata in it, or the two maps that stand for them in an unstructured one.
+// Callers get a copy of the top level of each object: of the struct, including its metadata, or of
+// the content and metadata maps of an unstructured object.
 
-// copyObject makes into, which is settable, a copy of the element's object; one
-// that shares nothing if private. It fails if the object is of another
-// type.
+// copyObject copies the element's object to into, which must be settable. If private, the copy is
+// deep.
 func copyObject(into reflect.Value, e *watchcache.Element, private bool) error {
 	want := reflect.PointerTo(into.Type())
 	object := e.Object
@@ -185,12 +181,12 @@ func copyObject(into reflect.Value, e *watchcache.Element, private bool) error {
 	return nil
 }
 
-// copyChunk is how many objects copyItems looks up before it copies them, so that copying
-// need not wait for the address of each.
+// copyChunk is the number of objects that copyItems looks up before it copies them: their memory
+// reads then overlap.
 const copyChunk = 32
 
-// copyItems makes the items of exactly the elements' objects: never nil, so that an
-// empty list encodes as one. It fails if the items are of another type.
+// copyItems sets items to copies of the elements' objects. It is never nil, so that an empty list
+// encodes as one.
 func copyItems(items reflect.Value, elements []*watchcache.Element) error {
 	slice := reflect.MakeSlice(items.Type(), len(elements), len(elements))
 	if len(elements) == 0 {
@@ -198,7 +194,7 @@ func copyItems(items reflect.Value, elements []*watchcache.Element) error {
 		return nil
 	}
 	want := reflect.PointerTo(items.Type().Elem())
-	_, own := elements[0].Object.(runtime.Unstructured) // and so are all others
+	_, own := elements[0].Object.(runtime.Unstructured) // like all others
 	var objects [copyChunk]reflect.Value
 	for done := 0; done < len(elements); done += copyChunk {
 		chunk := elements[done:min(done+copyChunk, len(elements))]
@@ -224,12 +220,11 @@ func wrongTypeError(object runtime.Object, want reflect.Type) error {
 	return fmt.Errorf("the cache holds objects of type %T, not %v", object, want)
 }
 
-// shallowCopy returns an unstructured object with a content and metadata of its
-// own.
+// shallowCopy copies an unstructured object's content and metadata maps.
 func shallowCopy(object runtime.Object) runtime.Object {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok {
-		return object.DeepCopyObject() // of a kind that nothing is known about
+		return object.DeepCopyObject() // of an unknown type
 	}
 	content := maps.Clone(u.Object)
 	if metadata, ok := content["metadata"].(map[string]any); ok {
@@ -239,42 +234,40 @@ func shallowCopy(object runtime.Object) runtime.Object {
 }
 
 const (
-	// slowRead is from when on a read is logged, as by the handlers of
-	// k8s.io/apiserver.
+	// slowRead is the minimum time of a logged read, as in k8s.io/apiserver's handlers.
 	slowRead = 500 * time.Millisecond
-	// stepRead is from when on a read is a step of its request's trace, which the
-	// handlers log if the request is slow as a whole.
+	// stepRead is the minimum time of a read that adds a step to its request's trace, which the
+	// handlers log for a slow request.
 	stepRead = 10 * time.Millisecond
-	// timedOf: one in so many GETs that wait for nothing is timed. Reading the clock
-	// twice and recording the time takes half as long as such a GET.
+	// timedOf is the number of GETs without a wait of which we time one. Timing takes half as long
+	// as such a GET.
 	timedOf = 64
 )
 
-// observation collects the data of one read, for metrics, for the trace of its request and
-// for the log if the read was slow. It has nothing of an object or a selector.
+// observation is the data of one read for metrics, its request's trace and the log. It holds
+// nothing of objects or selectors.
 type observation struct {
-	// began is on the engine's timeline, which is cheaper to read than the time of
-	// day; 0: the read is not timed.
+	// began is on the engine's timeline, which is cheaper to read than the time of day. 0: the read
+	// is not timed.
 	began time.Duration
-	// index is the index that was read, "" if it was a range of keys.
+	// index is the name of the index used, "" for a range of keys.
 	index               string
 	evaluated, returned int
-	// waited is how long it took until there was a state to read from.
+	// waited is the time until there was a state to read from.
 	waited time.Duration
 }
 
-// observe times the observation from now on, unless it is timed already.
+// observe starts the timer unless it runs.
 func (e *engine) observe(o *observation) {
 	if o.began == 0 {
 		o.began = max(1, e.time.Now())
 	}
 }
 
-// gotReady records that there is a state to read from.
 func (e *engine) gotReady(o *observation) { o.waited = e.time.Now() - o.began }
 
-// observed ends an observation: an event of the request's span and a step of its trace, and
-// a line in the log if the read was slow.
+// observed ends an observation: it adds an event to the request's span and trace, and logs a slow
+// read.
 func (e *engine) observed(ctx context.Context, o *observation, read *readOptions, decision metrics.Decision, err error) {
 	took := e.time.Now() - o.began
 	e.metrics.ReadTook(read.verb(), decision, took)

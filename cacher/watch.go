@@ -21,8 +21,8 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/minors"
 )
 
-// Watch implements storage.Interface. As in storage itself, a resourceVersion that the
-// history does not have is reported by an ERROR event.
+// Watch implements storage.Interface. As in storage, a resourceVersion outside of the history
+// results in an ERROR event.
 func (c *Cacher) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	if probe := c.config.encoder().Probe(ctx); probe != nil {
 		return probe, nil
@@ -30,7 +30,7 @@ func (c *Cacher) Watch(ctx context.Context, key string, opts storage.ListOptions
 	return c.running.Watch(ctx, key, opts)
 }
 
-// Watch implements storage.Interface, as that of Cacher.
+// Watch implements storage.Interface.
 func (e *engine) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	key, err := storage.PrepareKey(e.config.ResourcePrefix, key, opts.Recursive)
 	if err != nil {
@@ -83,9 +83,9 @@ func (e *engine) Watch(ctx context.Context, key string, opts storage.ListOptions
 	return w, nil
 }
 
-// refusedWatch returns the status (429) for a watch that can begin later, and nil if it
-// can't. client-go repeats a watch that was refused with 429; after any other failure
-// before the first event it lists at resourceVersion 0 (regression 156).
+// refusedWatch returns the status (429) for a watch that may succeed later, nil otherwise.
+// client-go retries a watch after 429; after any other failure before the first event it lists at
+// resourceVersion 0 (regression 156).
 func (e *engine) refusedWatch(err error, opts storage.ListOptions) error {
 	switch {
 	case errors.Is(err, tasks.ErrStopped):
@@ -100,7 +100,7 @@ func (e *engine) refusedWatch(err error, opts storage.ListOptions) error {
 	return refusedError(errNotCaughtUp.Error(), freshness.RetrySeconds)
 }
 
-// Bookmark is that of a running cache.
+// Bookmark implements running.
 func (e *engine) Bookmark(ctx context.Context) error {
 	if !e.condition.load().served() {
 		return nil
@@ -117,7 +117,7 @@ func (e *engine) Bookmark(ctx context.Context) error {
 	return e.fanout.Bookmark(ctx)
 }
 
-// reachCurrent waits until the cache has reached the storage's current version.
+// reachCurrent waits until the cache reaches storage's current version.
 func (e *engine) reachCurrent(ctx context.Context) error {
 	rv, err := e.currentVersion(ctx)
 	if err != nil {
@@ -126,15 +126,15 @@ func (e *engine) reachCurrent(ctx context.Context) error {
 	return e.waiting.Wait(ctx, rv)
 }
 
-// watchStart returns where a watch begins, by the semantics of watch in the
-// Kubernetes API concepts:
+// watchStart returns where a watch begins, by the semantics of watch in the Kubernetes API
+// concepts:
 //
 //	sendInitialEvents  rv ""               rv "0"          rv N
 //	not set            state, most recent  state, any      after N
 //	true               state, most recent  state, any      state, not older than N
 //	false              most recent         any             after N
 func (e *engine) watchStart(ctx context.Context, query *match.Query, rv uint64, opts storage.ListOptions) (dispatch.Start, error) {
-	// A state that is known to be wrong is shown to nobody.
+	// Don't show a state that is known to be wrong.
 	reached := e.state.RV()
 	relisted, err := e.condition.awaitVerified(ctx, e.config.FreshnessTimeout)
 	if err != nil {
@@ -142,7 +142,7 @@ func (e *engine) watchStart(ctx context.Context, query *match.Query, rv uint64, 
 	}
 	withState := ptr.Deref(opts.SendInitialEvents, rv == 0)
 	if relisted && !withState && rv > 0 && rv <= reached {
-		return dispatch.Start{}, expiredError(errDoubtful) // the client may have that state
+		return dispatch.Start{}, expiredError(errDoubtful) // the client may have the wrong state
 	}
 	if !withState {
 		return e.watchAfter(ctx, query, rv, opts.ResourceVersion == "")
@@ -161,7 +161,7 @@ func (e *engine) watchStart(ctx context.Context, query *match.Query, rv uint64, 
 	return dispatch.Start{Snapshot: snapshot, Position: snapshot.Next(), Shown: snapshot.RV()}, nil
 }
 
-// watchRequires returns how fresh the initial state must be.
+// watchRequires returns the minimum version of the initial state.
 func (e *engine) watchRequires(ctx context.Context, rv uint64, opts storage.ListOptions) (uint64, error) {
 	progress := e.watchProgress()
 	switch {
@@ -175,8 +175,8 @@ func (e *engine) watchRequires(ctx context.Context, rv uint64, opts storage.List
 	return rv, nil
 }
 
-// watchAfter returns where a watch without the initial state begins. A watch whose
-// events since rv are all in the window begins although others have left it.
+// watchAfter returns where a watch without initial state begins. If the window evicted some events
+// after rv, the watch can still begin if none of them match it.
 func (e *engine) watchAfter(ctx context.Context, query *match.Query, rv uint64, mostRecent bool) (dispatch.Start, error) {
 	if mostRecent {
 		current, err := e.currentVersion(ctx)
@@ -194,10 +194,10 @@ func (e *engine) watchAfter(ctx context.Context, query *match.Query, rv uint64, 
 	}
 	interest := e.indexes.Interest(query)
 	position, beyond, err := e.state.PositionFor(rv, interest)
-	// The first piece may have been for clients from further back, who could not get it.
+	// The first piece may not reach far enough back.
 	for tries := 2; err != nil && tries > 0 && e.awaitBackfill(ctx, rv); tries-- {
 		if e.ctx.Err() != nil {
-			return dispatch.Start{}, tasks.ErrStopped // and not what makes the client list
+			return dispatch.Start{}, tasks.ErrStopped // not an error that makes the client list
 		}
 		position, beyond, err = e.state.PositionFor(rv, interest)
 	}
@@ -213,7 +213,7 @@ func (e *engine) watchAfter(ctx context.Context, query *match.Query, rv uint64, 
 	return dispatch.Start{Position: position, After: rv, Shown: rv}, nil
 }
 
-// endedWatch is a watch that brings some events and ends.
+// endedWatch returns a watch that delivers the events and ends.
 func endedWatch(events ...watch.Event) watch.Interface {
 	ended := make(chan watch.Event, len(events))
 	for _, event := range events {
@@ -223,9 +223,8 @@ func endedWatch(events ...watch.Event) watch.Interface {
 	return watch.NewProxyWatcher(ended)
 }
 
-// foreign returns the error for a watch after a resourceVersion that storage has not
-// reached, nil if it has. Such a version is of a history that is gone: the watch would
-// silently skip everything up to rv.
+// foreign returns an error for a watch after a resourceVersion that storage has not reached. The
+// version is of a lost history: the watch would silently skip everything up to rv.
 func (e *engine) foreign(ctx context.Context, rv uint64) error {
 	if rv <= e.state.RV() || !e.watchProgress() {
 		return nil
@@ -234,7 +233,7 @@ func (e *engine) foreign(ctx context.Context, rv uint64) error {
 	defer cancel()
 	current, err := e.currentVersion(ctx)
 	if err != nil || rv <= current {
-		return nil // a storage that is away can't tell
+		return nil // an unreachable storage proves nothing
 	}
 	return apierrors.NewResourceExpired(fmt.Sprintf("the resourceVersion %d is of another history: the storage of %s is at %d", rv, e.config.GroupResource, current))
 }
