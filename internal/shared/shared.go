@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package shared keeps values that several users have in common: opened by the
-// first, closed by the last.
+// Package shared keeps values in common use: opened by the first user, closed by the last.
 package shared
 
 import (
@@ -9,8 +8,8 @@ import (
 	"sync"
 )
 
-// Map has one open value for each key that has users. Its zero value is empty.
-// The lock of a Map is not held while a value is opened or closed.
+// Map has an open value for each key in use. The zero value is empty. Values are opened and closed
+// without its lock.
 type Map[K comparable, V any] struct {
 	mu struct {
 		sync.Mutex
@@ -18,25 +17,23 @@ type Map[K comparable, V any] struct {
 	}
 }
 
-// entry is a value and its users. refs is guarded by Map.mu; the rest is written
-// once.
+// entry is a value and its users. refs is guarded by Map.mu; the rest is immutable once open.
 type entry[V any] struct {
 	refs  int
 	open  sync.Once
 	value V
 	close func()
 	err   error
-	// opened is guarded by Map.mu: Open may return value.
+	// opened is true if Open may return value. Guarded by Map.mu.
 	opened bool
 }
 
 var errPanicked = errors.New("opening the shared value has panicked")
 
-// Use returns the value of key, and a function that ends the use and may be
-// called many times. Of several users that come at one time one opens the value
-// and the others wait; if opening fails they share the error, and the next user
-// tries again. The last user to leave closes the value; a user who comes
-// meanwhile opens another one.
+// Use returns the value of key, and an idempotent function that ends the use. Concurrent first
+// users wait for one of them to open the value. If that fails they share the error, and the next
+// user tries again. The last user to leave closes the value. A user who arrives during the close
+// opens another one.
 func (m *Map[K, V]) Use(key K, open func() (value V, close func(), err error)) (V, func(), error) {
 	e := m.enter(key)
 	e.open.Do(func() {
@@ -58,8 +55,8 @@ func (m *Map[K, V]) Use(key K, open func() (value V, close func(), err error)) (
 	}), nil
 }
 
-// Open returns the open values of some keys. The caller does not become a user:
-// each value may be closed at any time.
+// Open returns the open values of some keys. The caller does not become a user: each value may be
+// closed at any time.
 func (m *Map[K, V]) Open(of func(K) bool) (values []V) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -71,7 +68,7 @@ func (m *Map[K, V]) Open(of func(K) bool) (values []V) {
 	return values
 }
 
-// Len returns how many values are open, or being opened.
+// Len returns the number of values open or being opened.
 func (m *Map[K, V]) Len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -93,8 +90,8 @@ func (m *Map[K, V]) enter(key K) *entry[V] {
 	return e
 }
 
-// leave counts one user less, and reports whether this was the last one. A failed
-// entry is not given to users who come later.
+// leave removes a user, and reports whether it was the last one. Later users don't receive a failed
+// entry.
 func (m *Map[K, V]) leave(key K, e *entry[V], failed bool) (last bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -10,30 +10,28 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Admission lets a few of the consistent reads that have waited for the cache in vain
-// through to storage: no more than there are slots at a time, and in any period. A bound
-// on the reads under way alone would let all reads of a stale cache through one after
-// another, as fast as storage answers.
+// Admission limits how many consistent reads that timed out on the cache fall back to storage, both
+// at a time and in any period. A limit on concurrent reads alone would let all reads of a stale
+// cache through one after another, as fast as storage answers.
 type Admission struct {
 	clock  clock.PassiveClock
 	period time.Duration
 
 	mu struct {
 		sync.Mutex
-		// free has, for each slot that no read has, from when on one may take it.
+		// free has, for each slot not in use, the time at which it becomes available.
 		free []time.Time
 	}
 }
 
-// NewAdmission admits up to most reads at a time, and in any period.
+// NewAdmission admits up to most reads at a time and in any period.
 func NewAdmission(clock clock.PassiveClock, most int, period time.Duration) *Admission {
 	a := &Admission{clock: clock, period: period}
 	a.mu.free = make([]time.Time, max(0, most))
 	return a
 }
 
-// Enter takes a slot, which leave gives back when the read has ended. leave is
-// nil if no slot is free.
+// Enter takes a slot, or returns nil if none is free. The caller must call leave after the read.
 func (a *Admission) Enter() (leave func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

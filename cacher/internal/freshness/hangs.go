@@ -8,60 +8,52 @@ import (
 )
 
 const (
-	// hangTimeout and hangTimeoutMax bound how long a watch may make no progress,
-	// although storage has reported a later version and progress was requested. The time
-	// doubles with each watch that is given up in vain, from the second one on.
+	// hangTimeout and hangTimeoutMax bound the time without progress after which a watch counts as
+	// hung. It doubles with each fruitless replacement from the second one on.
 	hangTimeout    = 400 * time.Millisecond
 	hangTimeoutMax = 10 * time.Second
-	// hangCheckTimeout, and a part of the time without progress, bound the version
-	// request that precedes giving up a watch: another watch is no help while storage is
-	// slow to answer anything.
+	// hangCheckTimeout and 1/hangCheckPart of the time without progress bound the version request
+	// before a watch is given up. Another watch doesn't help while storage is slow to answer
+	// anything.
 	hangCheckTimeout = time.Second
 	hangCheckPart    = 4
-	// vainWatches is how many watches in a row, each opened in place of one that hung,
-	// make no progress before storage counts as silent.
+	// vainWatches is the number of fruitless replacements in a row after which storage is silent.
 	vainWatches = 2
 )
 
-// Watch is the storage's watch that feeds the cache.
+// Watch is the storage watch that feeds the cache.
 type Watch interface {
-	// Received returns how many times the watch has brought the cache further, and
-	// when it last has.
+	// Received returns the number of events and progress reports so far, and the time of the last.
 	Received() (times int64, last time.Time)
-	// Busy reports whether the watch has brought something that the feed has
-	// not taken yet.
+	// Busy reports whether the feed has yet to take something the watch received.
 	Busy() bool
-	// GiveUp has another watch opened in place of this one. It never
-	// blocks.
+	// GiveUp ends this watch so that the cache opens another. It never blocks.
 	GiveUp()
 }
 
-// hangDetector finds out that the cache's watch hangs, as a watch does that an
-// unresponsive member of etcd serves: gRPC notices after half a minute, if at
-// all. It belongs to the progress requester's goroutine.
+// hangDetector detects a hung watch, which gRPC notices after half a minute, if at all. Owned by
+// the progress requester's goroutine.
 //
-// A watch is kept if nothing happens, if it brings events slowly or the feed is behind
-// it, and if storage does not answer: another watch would bring no more.
+// It keeps a watch that is idle, slow or ahead of the feed, and any watch while storage doesn't
+// answer.
 type hangDetector struct {
 	*ProgressConfig
-	markSilent func() // called after vainWatches, in place of giving up another watch
+	markSilent func() // called after vainWatches, instead of giving up another watch
 
-	// The last look: the watch, its count of events and reports, and the version that the
-	// cache had reached, which is later than the count. since is when the
-	// wait for something that is due began, zero if nothing is due; looked is when the
-	// wait was last seen.
+	// State at the last look, with at read before heard. since is the start of the wait for overdue
+	// progress, or zero; looked is when the wait was last observed.
 	watch   Watch
 	heard   int64
 	at      uint64
 	since   time.Time
 	looked  time.Time
-	timeout time.Duration // since a watch was slow; see patience
-	again   bool          // a watch was given up, and nothing was heard since
-	vain    int           // the watches opened since then that have made no progress
+	timeout time.Duration // adapted to slow watches; see patience
+	again   bool          // a watch was given up, without progress since
+	vain    int           // fruitless replacements since then
 }
 
-// look gives up the watch if it hangs. It is called before each progress request, so that
-// the answer counts as later progress.
+// look gives up the watch if it hangs. It must precede each progress request, so that the answer
+// counts as later progress.
 func (h *hangDetector) look(ctx context.Context) {
 	w, now, at := h.Storage.CurrentWatch(), h.Clock.Now(), h.Waiting.At()
 	if w == nil || w.Busy() || h.Versions.Highest() <= at {
@@ -103,12 +95,10 @@ func (h *hangDetector) look(ctx context.Context) {
 	w.GiveUp()
 }
 
-// patience returns how long the watch may make no progress: hangTimeout or the time that
-// storage's reports take, or longer since watches were slow.
 func (h *hangDetector) patience() time.Duration { return max(hangTimeout, h.ReportDelay, h.timeout) }
 
-// ahead asks storage whether it has a version that the cache has not reached. answered is
-// false if the answer takes longer than within.
+// ahead reports whether storage has a version that the cache has not reached. answered is false if
+// storage fails or takes longer than within.
 func (h *hangDetector) ahead(ctx context.Context, within time.Duration) (ahead, answered bool) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -116,9 +106,9 @@ func (h *hangDetector) ahead(ctx context.Context, within time.Duration) (ahead, 
 	return err == nil && v.Current > h.Waiting.At(), err == nil
 }
 
-// adapt adapts the timeout to the time that the watch took to make progress. There are no
-// looks while no read waits: the last event may have come long after the event that
-// reads waited for, until which there was a look each progressInterval.
+// adapt sets the timeout to twice the time that the watch took to make progress. Nothing looks
+// while no read waits, so the last event may be much later than the awaited one, which arrived
+// within progressInterval of the last look.
 func (h *hangDetector) adapt(w Watch) {
 	if w == nil || w != h.watch || h.since.IsZero() {
 		return

@@ -11,55 +11,46 @@ import (
 )
 
 const (
-	// progressInterval is the time between two progress requests while reads
-	// go on waiting, and progressSpacing the least time between any two: a
-	// read that begins to wait asks again, together with all who do so within
-	// the spacing.
+	// progressInterval is the time between progress requests while reads wait. A new read requests
+	// another at once, but progressSpacing after the last one, shared by all that arrive in
+	// between.
 	progressInterval = 100 * time.Millisecond
 	progressSpacing  = 5 * time.Millisecond
-	// A resource whose changes come at most busyGap apart, in the mean over rateInterval
-	// or longer, is about to change again, and the change says as much as a report: a read
-	// waits for it twice the mean time, at most nextChangeWait, and requests are at least
-	// progressInterval apart. With changes each 100 ms, one read in four needs no request.
+	// If the mean time between changes, over rateInterval or longer, is at most busyGap, a change
+	// soon says as much as a report. A read waits for it for twice the mean, at most
+	// nextChangeWait, and requests are at least progressInterval apart. With a change every 100 ms,
+	// one read in four needs no request.
 	busyGap        = progressInterval
 	nextChangeWait = 25 * time.Millisecond
 	rateInterval   = 250 * time.Millisecond
-	// progressTimeout bounds one request, which the client of an etcd that it
-	// cannot reach would hold for as long as its context allows.
+	// progressTimeout bounds one request, which blocks until its context ends if etcd is
+	// unreachable.
 	progressTimeout = 250 * time.Millisecond
-	// silentPause and silentPauseMax bound the time until a silent storage is tried
-	// again. The time doubles with each try in vain.
+	// silentPause and silentPauseMax bound the pause between probes of a silent storage.
 	silentPause    = 5 * time.Second
 	silentPauseMax = 5 * time.Minute
 )
 
-// ProgressRequester asks storage to report the progress of the cache's watch while
-// reads wait: an idle resource gets no events, so that without a report the cache could
-// not know that it is fresh. It asks as well when nothing has followed an event for
-// progressInterval, so that the cache may show the event: more could belong to its
-// revision. Reads of a resource that changes all the time wait for its next change first.
+// ProgressRequester requests progress reports of the cache's watch. See the package comment.
 type ProgressRequester struct {
 	config ProgressConfig
-	// hangs looks at the watch before each request.
-	hangs hangDetector
+	hangs  hangDetector
 
-	// wake wakes run up for an event of an incomplete revision; not needed while
-	// revisionOpen is true.
+	// wake wakes Run for an event of an incomplete revision, unless revisionOpen is true.
 	wake         chan struct{}
 	revisionOpen atomic.Bool
-	// now is true when progress must be requested although no read waits.
+	// now is true if progress must be requested although no read waits.
 	now atomic.Bool
-	// changes counts those of the state. counted is how many there were when Run last
-	// looked, and gap the mean time between two of them until then, 0 without any.
+	// changes counts changes of the state. counted is its value when Run last looked, and gap the
+	// mean time between changes before that, 0 without any.
 	changes atomic.Uint64
 	counted uint64
 	looked  time.Time
 	gap     time.Duration
-	// asked is when Run's goroutine requested last.
+	// asked is the time of the last request.
 	asked time.Time
 
-	// pause is the time until a silent storage is tried again, and reported when the last
-	// try succeeded.
+	// pause is the next pause between probes, and reported the time of the last successful probe.
 	pause    time.Duration
 	reported time.Time
 }
@@ -72,11 +63,11 @@ type ProgressConfig struct {
 	Storage  Storage
 	State    State
 	Silence  Silence
-	// ReportDelay is how long a slow storage takes to report progress, or 0.
+	// ReportDelay is the time that a slow storage takes to report progress, or 0.
 	ReportDelay time.Duration
 }
 
-// Storage is the storage as a ProgressRequester uses it.
+// Storage is the part of the storage that a ProgressRequester uses.
 type Storage interface {
 	// CurrentWatch returns the open watch that feeds the cache, or nil.
 	CurrentWatch() Watch
@@ -86,31 +77,31 @@ type Storage interface {
 	RequestProgress(ctx context.Context) error
 	// ProbeProgress reports whether storage reports the progress of another watch.
 	ProbeProgress(ctx context.Context) bool
-	// WatchHung notes that the watch is given up after it made no progress for a time.
+	// WatchHung records that the watch is given up after waited without progress.
 	WatchHung(waited time.Duration)
 }
 
-// State is the state that the watch feeds.
+// State is the state fed by the watch.
 type State interface {
-	// Unfinished returns the resourceVersion of the last event while more events of that
-	// version may follow, or 0.
+	// Unfinished returns the resourceVersion of the last event while more events of that version
+	// may follow, or 0.
 	Unfinished() uint64
 }
 
-// Silence is whether storage answers requests and does not report progress.
+// Silence is the flag of a storage that answers requests but reports no progress.
 type Silence interface {
 	Silent() bool
 	SetSilent(silent bool)
 }
 
-// NewProgressRequester returns a requester that does nothing until Run is called.
+// NewProgressRequester returns a requester. The caller must call Run.
 func NewProgressRequester(config ProgressConfig) *ProgressRequester {
 	p := &ProgressRequester{config: config, looked: config.Clock.Now(), wake: make(chan struct{}, 1)}
 	p.hangs = hangDetector{ProgressConfig: &p.config, markSilent: p.markSilent}
 	return p
 }
 
-// markSilent marks storage silent. If it falls silent again soon, the pause goes on doubling.
+// markSilent marks storage silent. The pause keeps doubling if the last silence ended recently.
 func (p *ProgressRequester) markSilent() {
 	if p.pause == 0 || p.config.Clock.Since(p.reported) > silentPauseMax {
 		p.pause = silentPause
@@ -133,22 +124,21 @@ func (p *ProgressRequester) awaitReporting(ctx context.Context) {
 		p.reported = p.config.Clock.Now()
 		p.config.Silence.SetSilent(false)
 		if w := p.config.Storage.CurrentWatch(); w != nil && p.config.Versions.Highest() > p.config.Waiting.At() {
-			w.GiveUp() // the watch hung, and not storage
+			w.GiveUp() // the watch hangs rather than storage
 		}
 	}
 }
 
-// EndNow requests the end of the revision that is under way at once. It never blocks.
+// EndNow requests the end of the current revision. It never blocks.
 func (p *ProgressRequester) EndNow() {
 	p.now.Store(true)
 	p.wakeUp()
 }
 
-// Changed notes that the state has taken a change. It never blocks.
+// Changed counts a change of the state. It never blocks.
 func (p *ProgressRequester) Changed() { p.changes.Add(1) }
 
-// RevisionOpen notifies the requester that the last event's revision may be incomplete. It
-// never blocks.
+// RevisionOpen reports that the last event's revision may be incomplete. It never blocks.
 func (p *ProgressRequester) RevisionOpen() {
 	if !p.revisionOpen.Load() {
 		p.wakeUp()
@@ -162,8 +152,7 @@ func (p *ProgressRequester) wakeUp() {
 	}
 }
 
-// Run requests progress as long as there is a reason to. It returns when the
-// context is done.
+// Run requests progress until ctx is done.
 func (p *ProgressRequester) Run(ctx context.Context) {
 	var again <-chan time.Time
 	last := uint64(0) // unfinished, when again was set
@@ -211,8 +200,8 @@ func (p *ProgressRequester) Run(ctx context.Context) {
 	}
 }
 
-// awaitChange returns how much longer a read that began to wait then waits for the next
-// change before a report is worth its request: not at all if the resource changes seldom.
+// awaitChange returns how much longer a read that began to wait at began should wait for the next
+// change instead of a report: 0 if the resource rarely changes.
 func (p *ProgressRequester) awaitChange(began time.Time) time.Duration {
 	if since := p.config.Clock.Since(p.looked); since >= rateInterval {
 		changes := p.changes.Load()
@@ -228,16 +217,16 @@ func (p *ProgressRequester) awaitChange(began time.Time) time.Duration {
 	return max(min(2*p.gap, nextChangeWait)-p.config.Clock.Since(began), progressInterval-p.config.Clock.Since(p.asked))
 }
 
-// checkRevision returns the unfinished resourceVersion, and notes that RevisionOpen need not wake the
-// requester while something is.
+// checkRevision returns the unfinished resourceVersion, and silences RevisionOpen while there is
+// one.
 func (p *ProgressRequester) checkRevision() uint64 {
 	p.revisionOpen.Store(false)
-	unfinished := p.config.State.Unfinished() // after revisionOpen is false, so that no event is missed
+	unfinished := p.config.State.Unfinished() // after the store, so that no event is missed
 	p.revisionOpen.Store(unfinished != 0)
 	return unfinished
 }
 
-// ask requests progress. The storage's owner notes an error.
+// ask requests progress. Storage's owner handles errors.
 func (p *ProgressRequester) ask(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, progressTimeout)
 	defer cancel()

@@ -11,45 +11,38 @@ import (
 )
 
 const (
-	// hedgeDelay is how long a version request may take before the next one is sent
-	// beside it: its server may be paused, or its connection cut. The delay doubles with
-	// each request under way.
+	// hedgeDelay is the time after which we send another version request beside a slow one. It
+	// doubles with each request under way.
 	hedgeDelay = 50 * time.Millisecond
-	// versionsInFlight bounds the requests under way. When that many are unanswered,
-	// the newest one is given up for another, again and again. The oldest ones go on,
-	// so that a slow storage gets to answer.
+	// versionsInFlight bounds the requests under way. At the limit, another request replaces the
+	// newest, and the oldest ones go on, so that a slow storage gets to answer.
 	versionsInFlight = 4
 )
 
-// requester sends version requests while reads wait for an answer, in a goroutine of its
-// own: the first read that waits starts it, it ends when no read waits and no request is
-// under way, and Stop awaits it.
+// requester sends version requests in a goroutine started by the first waiting read, which ends
+// when no read waits and no request is under way. Stop awaits it.
 //
-// A request answers all batches that arrived before it was sent. A newer request has all
-// batches of an older one, so its answer cancels older requests. A request that fails
-// fails the batches that no other request under way can answer.
+// A request includes all batches of older requests, so its answer cancels those. A request that
+// fails fails the batches that no other request under way can answer.
 type requester struct {
 	versions *VersionRequests
-	// waiting is the batches that have no answer yet, in the order of their
-	// arrival, without VersionRequests.mu.next.
+	// waiting is the unanswered batches by arrival, without VersionRequests.mu.next.
 	waiting []*batch
-	// sent is the requests that have not ended, the oldest first.
+	// sent is the requests under way, oldest first.
 	sent []*versionRequest
-	last time.Time // when the newest one was sent
-	// ended takes the requests that have ended; there is room for all.
+	last time.Time // time of the newest request
+	// ended receives finished requests. It has room for all.
 	ended chan *versionRequest
 }
 
-// versionRequest is one request. The requester starts its goroutine and awaits
-// it; the goroutine ends with the storage's answer or with cancel.
+// versionRequest is one request. Its goroutine ends with storage's answer or with cancel.
 type versionRequest struct {
 	cancel context.CancelFunc
 	sent   time.Time
-	// batches is the batches that the request answers. It asks for their first keysPerRequest
-	// keys.
+	// batches is the batches that the request answers. It includes their first keysPerRequest keys.
 	batches []*batch
-	// cancelled: no read needs the answer. unanswered: since the reads have waited for
-	// as long as they may.
+	// cancelled is true if no read needs the answer, and unanswered if that is because the reads
+	// timed out.
 	cancelled, unanswered bool
 	answer                Answer
 	err                   error
@@ -59,7 +52,6 @@ func newRequester(v *VersionRequests) *requester {
 	return &requester{versions: v, ended: make(chan *versionRequest, versionsInFlight)}
 }
 
-// run returns when no read waits for an answer, or when the cache ends.
 func (r *requester) run() {
 	v := r.versions
 	for {
@@ -85,9 +77,8 @@ func (r *requester) run() {
 	}
 }
 
-// step does the work that is due, and returns how long the requester may pause unless
-// a request ends before; negative: for ever. more is false when the requester is
-// to end.
+// step sends or gives up requests, and returns the longest pause until the next step, negative if
+// there is no limit. more is false when the requester must end.
 func (r *requester) step(now time.Time) (pause time.Duration, more bool) {
 	waits := r.hasReaders()
 	r.dropUseless(now)
@@ -108,12 +99,12 @@ func (r *requester) step(now time.Time) (pause time.Duration, more bool) {
 		if live == versionsInFlight {
 			r.sent[len(r.sent)-1].giveUp()
 		}
-		due = r.versions.timeout // or when a request that was given up has ended
+		due = r.versions.timeout // or when a cancelled request ends
 	}
 	return due, true
 }
 
-// live counts the requests whose answers reads need.
+// live counts the requests needed by readers.
 func (r *requester) live() (n int) {
 	for _, request := range r.sent {
 		if !request.cancelled {
@@ -123,9 +114,9 @@ func (r *requester) live() (n int) {
 	return n
 }
 
-// hasReaders forgets the batches that all readers have left, and reports whether a read
-// waits. If none does, it records that the requester ends, unless requests are under way.
-// It holds the lock under which readers arrive, so none is overlooked.
+// hasReaders drops batches without readers, and reports whether a read waits. If none does and no
+// request is under way, it clears running, under the lock under which readers arrive, so that it
+// misses none: the next reader starts another requester.
 func (r *requester) hasReaders() bool {
 	v := r.versions
 	v.mu.Lock()
@@ -144,7 +135,6 @@ func (r *requester) hasReaders() bool {
 	return false
 }
 
-// take moves the readers that have arrived to the batches that wait.
 func (r *requester) take() {
 	v := r.versions
 	v.mu.Lock()
@@ -155,7 +145,7 @@ func (r *requester) take() {
 	}
 }
 
-// send sends a request for all readers that wait.
+// send sends a request for all waiting batches.
 func (r *requester) send(now time.Time) {
 	r.take()
 	v := r.versions
@@ -172,13 +162,12 @@ func (r *requester) send(now time.Time) {
 	}()
 }
 
-// giveUp cancels a request; it has ended when r.ended brings it.
+// giveUp cancels a request, which stays in sent until it arrives in r.ended.
 func (q *versionRequest) giveUp() {
 	q.cancelled = true
 	q.cancel()
 }
 
-// finish hands a request's answer, or its failure, to its batches.
 func (r *requester) finish(request *versionRequest) {
 	request.cancel()
 	r.sent = slices.DeleteFunc(r.sent, func(q *versionRequest) bool { return q == request })
@@ -192,7 +181,6 @@ func (r *requester) finish(request *versionRequest) {
 	r.waiting = slices.DeleteFunc(r.waiting, func(b *batch) bool { return b.isDone })
 }
 
-// result returns the outcome of a request that has ended.
 func (q *versionRequest) result() metrics.VersionResult {
 	switch {
 	case q.err == nil:
@@ -217,7 +205,7 @@ func (r *requester) answered(request *versionRequest) {
 }
 
 // dropUseless gives up the requests that no read waits for. Only the oldest one counts as
-// unanswered, however many were sent beside it.
+// unanswered.
 func (r *requester) dropUseless(now time.Time) {
 	for i, request := range r.sent {
 		if !request.cancelled && !slices.ContainsFunc(request.batches, func(b *batch) bool { return !b.isDone }) {
@@ -238,7 +226,6 @@ func (r *requester) failed(request *versionRequest) {
 	}
 }
 
-// stop awaits the requests under way.
 func (r *requester) stop() {
 	for _, request := range r.sent {
 		request.giveUp()
@@ -248,8 +235,7 @@ func (r *requester) stop() {
 	}
 }
 
-// end gives the batch's readers an answer or an error. Only the first call
-// counts.
+// end answers or fails the batch's readers. Only the first call counts.
 func (b *batch) end(answer Answer, err error) {
 	if b.isDone {
 		return

@@ -17,37 +17,31 @@ import (
 )
 
 const (
-	// keysPerRequest is how many keys a version request asks for, at most, and
-	// maxAskedKey how long each of them may be, in bytes: a request stays small
-	// whatever clients ask for. The GETs of other keys wait for storage's
-	// version instead, as LISTs do.
+	// A version request names at most keysPerRequest keys of at most maxAskedKey bytes, so that it
+	// stays small. GETs of other keys wait for storage's version, like LISTs.
 	keysPerRequest = 100
 	maxAskedKey    = 1024
 )
 
-// VersionRequests asks storage for its current resourceVersion, and for the versions of
-// single keys, on behalf of consistent reads. As in Raft's ReadIndex, a read must not
-// use the answer to a request that was sent before it arrived: reads that arrive while a
-// request is under way share the next one. Any later request may answer a read, so a slow
-// one holds up nobody: the next one is sent beside it. See requester.
+// VersionRequests requests storage's current resourceVersion, and the versions of single keys, for
+// consistent reads. Reads share requests; see the package comment.
 type VersionRequests struct {
 	ask   func(ctx context.Context, keys []string) (Answer, error)
 	clock clock.WithTicker
-	// timeout is how long a read waits for an answer, getTimeout how long a GET
-	// does.
+	// timeout and getTimeout bound the wait of a read and of a GET.
 	timeout, getTimeout time.Duration
 	tasks               *tasks.Group
 	ctx                 context.Context // ends with the cache
 	metrics             *metrics.Resource
-	// told is the highest version that storage has returned since the last list.
+	// told is the highest version reported by storage since the last list.
 	told atomic.Uint64
-	// wake wakes the requester up when the first reader of a batch has come.
+	// wake wakes the requester for the first reader of a batch.
 	wake chan struct{}
 
 	mu struct {
 		sync.Mutex
-		next    *batch // the readers for whom nothing was sent yet; nil if there are none
-		running bool   // there is a requester
+		next    *batch // readers of the next request, or nil
+		running bool   // a requester exists
 	}
 }
 
@@ -55,14 +49,14 @@ type VersionRequests struct {
 type Answer struct {
 	// Current is storage's resourceVersion at the time of the answer.
 	Current uint64
-	// Keys are the resourceVersions of the last writes of the keys that the
-	// request named, 0 where there is no such key. There may be fewer than keys.
+	// Keys are the resourceVersions of the last writes to the requested keys, 0 for a missing key.
+	// It may be shorter than the request's keys.
 	Keys []uint64
 }
 
-// NewVersionRequests makes version requests by calling ask, on several goroutines of tasks,
-// until ctx ends, before tasks do. A read waits for an answer for up to timeout, and a GET
-// for up to getTimeout.
+// NewVersionRequests makes version requests by calling ask, from several goroutines of tasks, until
+// ctx ends, which must be before tasks do. timeout and getTimeout bound the wait of a read and of a
+// GET.
 func NewVersionRequests(ctx context.Context, clock clock.WithTicker, tasks *tasks.Group, m *metrics.Resource, timeout, getTimeout time.Duration,
 	ask func(ctx context.Context, keys []string) (Answer, error)) *VersionRequests {
 	return &VersionRequests{
@@ -71,28 +65,26 @@ func NewVersionRequests(ctx context.Context, clock clock.WithTicker, tasks *task
 	}
 }
 
-// batch is the readers that have arrived between two requests and share an
-// answer.
+// batch is the readers that share an answer.
 type batch struct {
-	arrived time.Time     // when the first of them did
-	done    chan struct{} // closed when there is an answer or an error
+	arrived time.Time     // time of the first reader
+	done    chan struct{} // closed by the answer or an error
 	answer  Answer
 	err     error
 
-	// Guarded by VersionRequests.mu. Keys and index are not written any more once
-	// a request was sent for the batch.
+	// Guarded by VersionRequests.mu. keys and index are immutable once sent.
 
 	keys    []string
 	index   map[string]int // of keys
-	readers int            // those that still wait
+	readers int            // still waiting
 
 	// Owned by the requester.
 
 	isDone, isAnswered bool
 }
 
-// join makes the caller one of the readers of the next request, which asks for
-// the key, too, unless that is "". index is where the answer has its version.
+// join adds the caller to the readers of the next request, and key, unless "", to its keys. index
+// is the key's index in the answer.
 func (v *VersionRequests) join(key string) (b *batch, index int, err error) {
 	v.metrics.VersionRequestRead()
 	v.mu.Lock()
@@ -106,8 +98,8 @@ func (v *VersionRequests) join(key string) (b *batch, index int, err error) {
 	index = b.add(key)
 	v.mu.Unlock()
 	switch {
-	case start && !v.tasks.Run(func() { newRequester(v).run() }): // ends when no read waits for an answer
-		return nil, 0, tasks.ErrStopped // v.ctx has ended, for other readers as well
+	case start && !v.tasks.Run(func() { newRequester(v).run() }): // ends when no read waits
+		return nil, 0, tasks.ErrStopped // v.ctx has ended
 	case !start && first:
 		select {
 		case v.wake <- struct{}{}:
@@ -117,8 +109,7 @@ func (v *VersionRequests) join(key string) (b *batch, index int, err error) {
 	return b, index, nil
 }
 
-// add returns the index of the key's version in the answer, -1 if the batch
-// does not ask for it.
+// add returns the key's index in the answer, or -1 if the batch doesn't include it.
 func (b *batch) add(key string) int {
 	if key == "" || len(key) > maxAskedKey {
 		return -1
@@ -137,23 +128,21 @@ func (b *batch) add(key string) int {
 	return at
 }
 
-// leave takes a reader that waits no longer out of the batch. Nothing is asked
-// for a batch that all readers have left.
 func (v *VersionRequests) leave(b *batch) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	b.readers--
 }
 
-// Version is the part of an answer for one read.
+// Version is one read's part of an answer.
 type Version struct {
 	// Current is storage's resourceVersion at some time after the read arrived.
 	Current uint64
-	// Key is the resourceVersion of the last write of the read's key at that
-	// time, 0 if there is no such key. Known: storage has returned it.
+	// Key is the resourceVersion at that time of the last write to the read's key, 0 if there is no
+	// such key. Valid only if Known.
 	Key   uint64
 	Known bool
-	// Since is when the first of the reads arrived that share the answer.
+	// Since is the arrival of the first read that shares the answer.
 	Since time.Time
 }
 
@@ -162,8 +151,8 @@ func (v *VersionRequests) Current(ctx context.Context) (Version, error) {
 	return v.await(ctx, "", v.timeout)
 }
 
-// OfKey returns storage's version at some time after the call and, unless the key
-// is "", that of the key. It waits for as long as a GET does.
+// OfKey returns storage's version at some time after the call and, unless key is "", that of the
+// key. It waits as long as a GET may.
 func (v *VersionRequests) OfKey(ctx context.Context, key string) (Version, error) {
 	return v.await(ctx, key, v.getTimeout)
 }
@@ -183,7 +172,7 @@ func (v *VersionRequests) await(ctx context.Context, key string, timeout time.Du
 		}
 		return version, b.err
 	case <-timer.C():
-		// Not the error of a context, which would stand for the end of the reader's own.
+		// Callers would mistake a context's error for their own context's.
 		err = apierrors.NewTimeoutError(fmt.Sprintf("storage returned no resourceVersion in %v", timeout), RetrySeconds)
 	case <-ctx.Done():
 		err = ctx.Err()
@@ -194,7 +183,7 @@ func (v *VersionRequests) await(ctx context.Context, key string, timeout time.Du
 	return Version{}, err
 }
 
-// Told records a version that storage has returned; ask calls it.
+// Told records a version reported by storage. Called by ask.
 func (v *VersionRequests) Told(rv uint64) {
 	for {
 		told := v.told.Load()
@@ -204,8 +193,8 @@ func (v *VersionRequests) Told(rv uint64) {
 	}
 }
 
-// Listed notes that storage was listed, at rv.
+// Listed resets the highest version to that of a list.
 func (v *VersionRequests) Listed(rv uint64) { v.told.Store(rv) }
 
-// Highest returns the highest version that storage has returned since the last list.
+// Highest returns the highest version reported by storage since the last list.
 func (v *VersionRequests) Highest() uint64 { return v.told.Load() }

@@ -16,26 +16,24 @@ import (
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
-// RetrySeconds is the Retry-After, in seconds, of a read for a
-// resourceVersion that the cache has not reached.
+// RetrySeconds is the Retry-After, in seconds, of a read for a resourceVersion above the cache's.
 const RetrySeconds = 1
 
-// WaitingReads lets reads wait until the cache has reached a resourceVersion: without a
-// goroutine, without the writer's lock, and no longer than their context.
+// WaitingReads queues reads until the cache reaches a resourceVersion. A wait needs no goroutine
+// and not the writer's lock, and ends with the read's context at the latest.
 type WaitingReads struct {
 	clock   clock.WithTicker
 	timeout time.Duration
 	stopped <-chan struct{}
 	metrics *metrics.Resource
 	cache   Follower
-	// waiting is signalled when a read begins to wait; the progress requester
-	// listens.
+	// waiting wakes the progress requester when a read begins to wait.
 	waiting chan struct{}
 
 	mu struct {
 		sync.Mutex
-		rv      uint64    // what the state has reached
-		waiters []*waiter // in the order of their versions
+		rv      uint64    // reached by the state
+		waiters []*waiter // ascending by rv
 	}
 }
 
@@ -46,14 +44,14 @@ type waiter struct {
 	fresh chan struct{}
 }
 
-// Follower is the cache as far as waiting reads depend on it.
+// Follower is the part of the cache that waiting reads depend on.
 type Follower interface {
-	// Follows reports whether the state can advance: reads fail while it can't, because
-	// waiting is no use. The channel is closed when the answer may change.
+	// Follows reports whether the state can advance. Reads fail while it can't. The channel is
+	// closed when the answer may change.
 	Follows() (follows bool, changed <-chan struct{})
 }
 
-// NewWaitingReads lets reads wait until stopped is closed, each for up to timeout.
+// NewWaitingReads returns an empty queue. Reads wait for up to timeout, or until stopped is closed.
 func NewWaitingReads(clock clock.WithTicker, timeout time.Duration, m *metrics.Resource, cache Follower, stopped <-chan struct{}) *WaitingReads {
 	return &WaitingReads{
 		clock: clock, timeout: timeout,
@@ -61,8 +59,8 @@ func NewWaitingReads(clock clock.WithTicker, timeout time.Duration, m *metrics.R
 	}
 }
 
-// Reached records that the state shows rv now, and wakes the reads that waited for it.
-// The caller has already changed the state.
+// Reached sets the version of the state to rv and wakes the reads waiting for it. The caller must
+// have changed the state before.
 func (r *WaitingReads) Reached(rv uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,15 +72,15 @@ func (r *WaitingReads) Reached(rv uint64) {
 	r.mu.waiters = slices.Delete(r.mu.waiters, 0, woken)
 }
 
-// At returns the resourceVersion that the state has reached.
+// At returns the resourceVersion of the state.
 func (r *WaitingReads) At() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.mu.rv
 }
 
-// needProgress reports whether a read waits that needs a progress report, and since when
-// one of the first has waited.
+// needProgress reports whether a read waits for a progress report, and since when the one with the
+// lowest version does.
 func (r *WaitingReads) needProgress() (since time.Time, waits bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,29 +97,27 @@ func (r *WaitingReads) Wait(ctx context.Context, rv uint64) error {
 	return r.WaitFor(ctx, rv, Limit{Timeout: r.timeout})
 }
 
-// GetTimeout returns how long a GET waits, for storage's version and until the
-// cache has reached it, where other reads wait for timeout. A GET that has waited
-// in vain goes to storage, which has most of the client's time left.
+// GetTimeout returns the longest wait of a GET, for storage's version and the cache in total. A GET
+// that times out falls back to storage with most of the client's time left.
 func GetTimeout(timeout time.Duration) time.Duration { return timeout / 6 }
 
-// patience is how many times its timeout a read waits at most while the state advances.
+// patience is the most timeouts that a read waits for while the state advances.
 const patience = 5
 
-// Limit bounds the wait of a read, and says whether it needs progress reports.
+// Limit bounds the wait of a read.
 type Limit struct {
-	// Timeout is how long the read waits in all.
+	// Timeout is the total wait, unless Patient extends it.
 	Timeout time.Duration
-	// Patient: the read waits on, up to patience times the timeout, for as long as the
-	// state reaches something in each timeout. The cache is late then, not stuck: it lacks
-	// CPU time, and the read has an answer sooner than by making storage work for it.
+	// Patient extends the wait to at most patience timeouts, as long as the state advances in each.
+	// The cache then lacks CPU time rather than being stuck; more work for storage would not help.
 	Patient bool
-	// Since is when the read began to wait; zero: it has not waited yet.
+	// Since is the start of an earlier wait of the read, which counts against Timeout, or zero.
 	Since time.Time
-	// Quiet: no progress is requested on behalf of the read.
+	// Quiet is true if the read needs no progress requests.
 	Quiet bool
 }
 
-// WaitFor is Wait with a limit of the read's own.
+// WaitFor is Wait with a limit other than the default.
 func (r *WaitingReads) WaitFor(ctx context.Context, rv uint64, limit Limit) error {
 	r.mu.Lock()
 	if r.mu.rv >= rv {
@@ -175,7 +171,7 @@ func (r *WaitingReads) WaitFor(ctx context.Context, rv uint64, limit Limit) erro
 	}
 }
 
-// leave takes w out of the waiters and returns the version that the state has reached.
+// leave removes w from the waiters and returns the version of the state.
 func (r *WaitingReads) leave(w *waiter) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -185,8 +181,7 @@ func (r *WaitingReads) leave(w *waiter) uint64 {
 	return r.mu.rv
 }
 
-// after returns where the waiters begin that wait for a version above rv. The caller
-// holds mu.
+// after returns the index of the first waiter for a version above rv. Caller must hold mu.
 func (r *WaitingReads) after(rv uint64) int {
 	at, _ := slices.BinarySearchFunc(r.mu.waiters, rv, func(w *waiter, rv uint64) int {
 		if w.rv <= rv {
@@ -197,15 +192,14 @@ func (r *WaitingReads) after(rv uint64) int {
 	return at
 }
 
-// deadlineLead is how long before its deadline a read of an API server's client gives up. At
-// the deadline, the server's timeout filter ends the request and resets the stream of an
-// answer that has begun: an error returned at that moment might be lost.
+// deadlineLead is the time left for an error before the deadline of an API request. At the
+// deadline, the server's timeout filter ends the request and resets the response, so an error
+// returned then might be lost.
 const deadlineLead = 100 * time.Millisecond
 
-// BeforeDeadline returns a context for the waits of a read. If ctx is that of an API
-// server's request, the context ends in time for an answer: deadlineLead before the
-// deadline, if there is one, and before the last tenth of a shorter time. A caller in
-// the process needs no such time. The caller calls cancel after the wait.
+// BeforeDeadline returns a context for the waits of a read. For an API server's request, it ends
+// deadlineLead, or a tenth of the time left if that is shorter, before the deadline. Callers within
+// the process need no such margin. The caller must call cancel after the wait.
 func BeforeDeadline(ctx context.Context) (waiting context.Context, cancel context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if _, served := apirequest.RequestInfoFrom(ctx); !served || !ok {

@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// costOfElement is the cost of building an index, for each element, and costOfEvent that
-	// of keeping it, for each event, both in elements that a scan looks at.
+	// Costs of an index, in elements scanned: costOfElement per element to build it, and
+	// costOfEvent per event to keep it.
 	costOfElement, costOfEvent = 3, 30
 	// fadeAfter is the half-life of the counts.
 	fadeAfter = time.Minute
-	// maxMissed bounds the attributes that are counted, maxMissedName the length of their names
-	// in bytes, and maxBlamed the equalities of a query.
+	// maxMissed bounds the attributes counted, maxMissedName their names' bytes, and maxBlamed the
+	// equalities counted per query.
 	maxMissed, maxMissedName, maxBlamed = 64, 512, 8
 )
 
-// policy decides from counts which indexes a cache builds and drops. Its methods are pure.
+// policy decides from counts which indexes to build and drop. Its methods are pure.
 type policy struct {
-	// sampled is how many mismatches each examined one stands for.
+	// sampled is the number of mismatches per examined one.
 	sampled int64
-	// buildAt is the threshold: an index is built once scans without it have cost buildAt
-	// times its own cost.
+	// buildAt is how much more than its own cost scans without an index must have cost for it to be
+	// built, as a factor.
 	buildAt int64
 	// payWithin is the time within which an index must save more than it costs.
 	payWithin time.Duration
@@ -46,22 +46,21 @@ const (
 	payWithin = 10 * time.Minute
 )
 
-// usage is the counts of one index, as a policy sees them.
+// usage is the counts of one index.
 type usage struct {
 	attribute
-	// saved and cost count elements since the index began to pay: skipped by reads, and the
-	// price of keeping it. before is saved of the period before.
+	// saved and cost are the elements that reads skipped, and the price of the index, in this
+	// period. before is saved of the period before it.
 	saved, before, cost int64
-	// age is the time since the index began to pay.
+	// age is the time since this period began.
 	age   time.Duration
 	bytes int64
 }
 
-// worth returns how many elements the index has saved recently.
 func (u *usage) worth() int64 { return u.before + u.saved }
 
-// review returns which indexes to keep and which to drop, the most valuable first, and which of
-// the kept begin another period. room is the memory for all indexes, left the remainder.
+// review divides all, sorted by worth, into indexes to keep and to drop, and returns the kept ones
+// that begin another period. room is the memory for all indexes, left the remainder.
 func (p *policy) review(all []usage, room int64) (keep, drop, renew []usage, left int64) {
 	for _, u := range all {
 		room -= u.bytes
@@ -79,8 +78,8 @@ func (p *policy) review(all []usage, room int64) (keep, drop, renew []usage, lef
 	return keep, drop, renew, room
 }
 
-// yielding returns the indexes that make room for one whose absence has cost more, the least
-// valuable first. Too little is known of a new index.
+// yielding returns the indexes that saved fewer than missed elements, the least valuable first. It
+// spares new indexes, whose worth isn't known yet.
 func (p *policy) yielding(all []usage, missed int64) (yielding []usage) {
 	for _, u := range slices.Backward(all) {
 		if u.worth() < missed && (u.before > 0 || u.age >= fadeAfter) {
@@ -90,8 +89,7 @@ func (p *policy) yielding(all []usage, missed int64) (yielding []usage) {
 	return yielding
 }
 
-// wanted returns the attribute whose index was missed most, and by how many elements, if that
-// is more than buildAt times the cost of an index.
+// wanted returns the attribute with the most missed elements, if more than buildAt times cost.
 func (p *policy) wanted(missed map[attribute]miss, cost int64, excluded func(attribute) bool) (wanted attribute, most int64, ok bool) {
 	most = p.buildAt * cost
 	for candidate, m := range missed {
@@ -102,35 +100,33 @@ func (p *policy) wanted(missed map[attribute]miss, cost int64, excluded func(att
 	return wanted, most, ok
 }
 
-// adaptive holds the earned indexes: built by the cache itself, because scans without
-// them compared more elements for nothing than an index costs.
+// adaptive holds the earned indexes, which the cache builds itself.
 type adaptive struct {
 	policy
 	most, percent int // Config.Adaptive and AdaptivePercent
-	// earned is changed only by Adapt, which never writes to a map that was stored.
+	// Only Adapt replaces earned. A stored map is immutable.
 	earned atomic.Pointer[map[attribute]*earnedIndex]
 	mu     struct {
 		sync.Mutex
-		// missed is the cost of the indexes that are absent.
+		// missed is the cost of scans without indexes.
 		missed map[attribute]miss
 	}
-	// Owned by Adapt: the time when missed last faded, the position where the count of events
-	// begins, which fades with it, and the time until which an index is not tried again.
+	// Owned by Adapt: the time when missed was last halved, the position from which wanted counts
+	// events, and for each refused index the end of its refusal.
 	fadedAt time.Duration
 	next    watchcache.Position
 	refused map[attribute]time.Duration
 }
 
-// miss is how many reads lacked an index, and how many elements they compared for nothing.
+// miss counts the reads that lacked an index, and their mismatches.
 type miss struct{ reads, elements int64 }
 
-// earnedIndex is an index that reads have turned out to need.
+// earnedIndex is an index built by Adapt.
 type earnedIndex struct {
 	name string
-	// saved is the number of elements that reads have skipped since the index began to pay.
+	// saved is the number of elements skipped by reads in this period.
 	saved atomic.Int64
-	// Owned by Adapt: the time and the position at which the index began to pay, and the number
-	// of elements saved in the period before.
+	// Owned by Adapt: start time and position of this period, and saved of the period before.
 	since  time.Duration
 	next   watchcache.Position
 	before int64
@@ -146,10 +142,10 @@ func newAdaptive(most, percent int) *adaptive {
 	return a
 }
 
-// blame is how many elements failed each of a query's equalities.
+// blame is the number of mismatches of each of a query's equalities.
 type blame [maxBlamed]int64
 
-// add notes which equalities a sampled element fails.
+// add blames the equalities that a sampled element fails.
 func (b *blame) add(x *Indexes, q *Query, e *watchcache.Element) {
 	for i := range q.equalities[:min(len(q.equalities), maxBlamed)] {
 		equality := &q.equalities[i]
@@ -159,7 +155,7 @@ func (b *blame) add(x *Indexes, q *Query, e *watchcache.Element) {
 	}
 }
 
-// countMissed counts, by attribute, the elements that a read has compared for nothing.
+// countMissed adds a read's mismatches to missed.
 func (x *Indexes) countMissed(q *Query, b *blame) {
 	earned := *x.adaptive.earned.Load()
 	mu := &x.adaptive.mu
@@ -175,21 +171,21 @@ func (x *Indexes) countMissed(q *Query, b *blame) {
 			if len(mu.missed) >= maxMissed {
 				evictRarest(mu.missed)
 			}
-			lacking.name = strings.Clone(lacking.name) // it may be a part of a long selector
+			lacking.name = strings.Clone(lacking.name) // it may be a substring of a long selector
 		}
 		mu.missed[lacking] = miss{m.reads + 1, m.elements + b[i]}
 	}
 }
 
-// evictRarest removes an attribute that the fewest reads have missed. One that many reads miss
-// stays, however many others are missed once.
+// evictRarest removes an attribute missed by the fewest reads, so that attributes missed once can't
+// displace a popular one.
 func evictRarest(all map[attribute]miss) {
 	delete(all, slices.MinFunc(slices.Collect(maps.Keys(all)), func(a, b attribute) int {
 		return cmp.Compare(all[a].reads, all[b].reads)
 	}))
 }
 
-// Adapted is an index that Adapt has built or dropped, or could not build.
+// Adapted is a change made by Adapt, or a failed one.
 type Adapted struct {
 	Index   string
 	Bytes   int64
@@ -197,9 +193,9 @@ type Adapted struct {
 	Err     error
 }
 
-// Adapt builds the index that reads have missed most, and drops indexes that don't pay, take too
-// much memory, or have saved less than another one would have. It is called once a second, one
-// call at a time. now never falls.
+// Adapt builds the index that reads missed most, and drops indexes that don't pay, take too much
+// memory, or save less than another one would. Call it once a second, one call at a time, with now
+// from a monotonic clock.
 func (x *Indexes) Adapt(state *watchcache.State, now time.Duration) (changes []Adapted) {
 	a, stats := x.adaptive, state.Stats()
 	keep, drop, renew, room := a.review(a.usages(state, stats, now), stats.ObjectBytes/100*int64(a.percent))
@@ -225,7 +221,7 @@ func (x *Indexes) Adapt(state *watchcache.State, now time.Duration) (changes []A
 	bytes, err := state.AddIndex(index, mostBytes)
 	switch {
 	case err == nil:
-		n := 0 // as few as make room
+		n := 0 // drop as few as make room
 		for kept := len(keep); n < len(yielding) && (kept-n >= a.most || bytes > room); n++ {
 			room += yielding[n].bytes
 		}
@@ -237,12 +233,12 @@ func (x *Indexes) Adapt(state *watchcache.State, now time.Duration) (changes []A
 		a.refused[wanted] = now + a.payWithin
 	}
 	a.mu.Lock()
-	clear(a.mu.missed) // the reads may need no other index any more, or none that fits
+	clear(a.mu.missed)
 	a.mu.Unlock()
 	return append(changes, Adapted{Index: index.Name, Bytes: bytes, Err: err})
 }
 
-// usages returns the counts of the earned indexes, the most valuable first.
+// usages returns the counts of the earned indexes by falling worth.
 func (a *adaptive) usages(state *watchcache.State, stats watchcache.Stats, now time.Duration) (all []usage) {
 	for attribute, index := range *a.earned.Load() {
 		all = append(all, usage{
@@ -254,7 +250,7 @@ func (a *adaptive) usages(state *watchcache.State, stats watchcache.Stats, now t
 	return all
 }
 
-// drop drops indexes. No read that begins after it uses them.
+// drop drops indexes. Only reads that began before may still use them.
 func (a *adaptive) drop(state *watchcache.State, all []usage) (changes []Adapted) {
 	for _, u := range all {
 		earned := maps.Clone(*a.earned.Load())
@@ -267,18 +263,16 @@ func (a *adaptive) drop(state *watchcache.State, all []usage) (changes []Adapted
 	return changes
 }
 
-// costOf returns the cost of building an index and keeping it from a position on, in elements
-// that a scan looks at.
+// costOf returns the cost of building an index and keeping it since from.
 func costOf(stats watchcache.Stats, from watchcache.Position) int64 {
 	return costOfElement*int64(stats.Objects) + costOfEvent*int64(stats.Next-max(from, stats.Start))
 }
 
-// takeWanted applies the policy to the missed indexes and fades their counts.
 func (a *adaptive) takeWanted(stats watchcache.Stats, now time.Duration) (wanted attribute, missed int64, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	maps.DeleteFunc(a.refused, func(_ attribute, until time.Duration) bool { return until <= now })
-	earned := *a.earned.Load() // reads that began before it was there have missed them
+	earned := *a.earned.Load() // may include attributes missed by reads before their index
 	wanted, missed, ok = a.wanted(a.mu.missed, costOf(stats, a.next), func(candidate attribute) bool {
 		_, refused := a.refused[candidate]
 		return refused || earned[candidate] != nil
@@ -300,7 +294,7 @@ func (a attribute) indexName() string {
 	return storage.LabelIndex(a.name)
 }
 
-// Adaptive returns the names of the indexes that Adapt has built, sorted.
+// Adaptive returns the sorted names of the indexes built by Adapt.
 func (x *Indexes) Adaptive() []string {
 	var names []string
 	for _, index := range *x.adaptive.earned.Load() {

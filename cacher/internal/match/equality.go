@@ -18,10 +18,10 @@ const (
 	namespaceField = "metadata.namespace"
 )
 
-// maxFiledValues is the largest "in" set that a group is filed under.
+// maxFiledValues is the largest "in" set under which a group is filed.
 const maxFiledValues = 8
 
-// attribute is something that an element has a value of.
+// attribute is a property by which elements are selected.
 type attribute struct {
 	kind attributeKind
 	name string
@@ -38,15 +38,14 @@ const (
 	byNothing
 )
 
-// equality is a condition that all matches of a query satisfy: the attribute has one of the
-// values; there is at least one. No value is in values twice, and there is no room behind the
-// last one, so that appending makes a copy.
+// equality is a necessary condition of a query, that the attribute has one of values. These are
+// distinct, at least one, and clipped, so that appending copies them.
 type equality struct {
 	attribute
 	values []string
 }
 
-// analyse returns the equalities that a predicate requires, its terms, and whether its label
+// analyse returns a predicate's equalities, its weight without its text, and whether its label
 // selector matches nothing.
 func analyse(p *storage.SelectionPredicate) (found []equality, terms int, nothing bool) {
 	var ofFields fields.Requirements
@@ -89,7 +88,7 @@ func isEquality(operator selection.Operator) bool {
 	return operator == selection.Equals || operator == selection.DoubleEquals || operator == selection.In
 }
 
-// The ranks of the equalities that a query can be filed under, the rarest last.
+// Ranks of the equalities under which a query can be filed, the rarest last.
 const (
 	rankNothing = iota
 	rankNamespaceField
@@ -102,10 +101,9 @@ const (
 	rankName
 )
 
-// rarest returns the required equality that the fewest elements are likely to satisfy: one of
-// an attribute that the resource's author has indexed, and so expects to be selected by,
-// before others; fewer values before more. If no equality is required, it is the one of
-// byNothing, which all have.
+// rarest returns the required equality that the fewest elements are likely to satisfy. We prefer
+// attributes indexed by the resource's author, who expects selection by them, then fewer values.
+// All elements satisfy byNothing.
 func (x *Indexes) rarest(q *Query) equality {
 	if !q.recursive {
 		return equality{attribute{kind: byKey}, []string{q.key}}
@@ -147,7 +145,7 @@ func (x *Indexes) rank(e *equality) int {
 	return rankOtherField
 }
 
-// value returns an element's value of an attribute, false if it has none.
+// value returns an element's value of an attribute, and whether it has one.
 func (x *Indexes) value(at attribute, e *watchcache.Element) (string, bool) {
 	switch at.kind {
 	case byKey:
@@ -155,7 +153,7 @@ func (x *Indexes) value(at attribute, e *watchcache.Element) (string, bool) {
 	case byTrigger:
 		return x.triggers[at.name](e.Object), true
 	case byField:
-		return e.Fields.Get(at.name), true // a missing field selects as ""
+		return e.Fields.Get(at.name), true // selectors treat a missing field as ""
 	case byLabel:
 		value, ok := e.Labels[at.name]
 		return value, ok

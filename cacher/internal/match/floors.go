@@ -9,9 +9,8 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// floorAttributes returns the attributes that the state remembers evicted events by:
-// key prefixes below the resource's, such as a namespace's, and the fields and labels
-// that the resource's author has indexed.
+// floorAttributes returns key prefixes below the resource's, e.g. a namespace's, and the fields and
+// labels indexed by the resource's author.
 func (x *Indexes) floorAttributes() []attribute {
 	all := []attribute{{kind: byScope}}
 	for at := range x.declared {
@@ -24,8 +23,8 @@ func (x *Indexes) floorAttributes() []attribute {
 	return slices.Compact(all)
 }
 
-// Floors returns the attributes by which the state must remember evicted events. Fields and labels
-// are taken as selectors see them, and not from the functions that index objects.
+// Floors returns the attributes by which the state must record evicted events. It reads fields and
+// labels like a selector, instead of calling the configured index functions.
 func (x *Indexes) Floors() []watchcache.Index {
 	all := make([]watchcache.Index, len(x.floors))
 	for i, at := range x.floors {
@@ -34,9 +33,8 @@ func (x *Indexes) Floors() []watchcache.Index {
 	return all
 }
 
-// Interest returns the part of the history that a query is for, as precisely as the state
-// divides it and as the weight of an Interest allows. An event outside of it does not affect
-// the query.
+// Interest returns the narrowest part of the history with all events that may affect the query,
+// given the state's floors and the weight limit of an Interest.
 func (x *Indexes) Interest(q *Query) *watchcache.Interest {
 	of, room := new(watchcache.Interest), maxInterest
 	require := func(at attribute, values []string) {
@@ -56,7 +54,7 @@ func (x *Indexes) Interest(q *Query) *watchcache.Interest {
 	if !q.recursive {
 		of.Key = q.key
 	}
-	// The prefix that says most is the longest one.
+	// The longest prefix is the narrowest.
 	scope := ""
 	x.scopesOf(q.key, func(prefix string) { scope = prefix })
 	if scope != "" {

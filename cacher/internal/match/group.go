@@ -9,50 +9,46 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Group is all watchers of one query: an event is evaluated for them once. The
-// lock that guards the Groups guards its fields; the Query is immutable.
+// Group is all watchers of one query. We evaluate an event for them once. Guarded by the lock of
+// its Groups.
 type Group[M any] struct {
 	Query
 	Name Name
-	// Members receive the events; the caller keeps them. A group is
-	// filed while it has any.
+	// Members receive the events. The caller maintains them, and files the group while it has any.
 	Members []M
-	// Slot is the caller's, to find its own record of the group.
+	// Slot is the index of the caller's own record of the group.
 	Slot int
-	// users counts the calls of Join that Leave has not undone.
-	users int
-	// weight is the query's.
+	// users counts calls of Join without a Leave.
+	users  int
 	weight int
-	// under is the equality that the group is filed under, and slots has its place among
-	// the groups of each value.
+	// under is the equality under which the group is filed, and slots its index among the groups of
+	// each value.
 	under equality
 	slots []int
-	// looked is the position after the last event that the group was visited
-	// for, so that one visit is made however many filings lead to it.
+	// looked is the position after the last event visited, so that an event found under several
+	// values visits the group once.
 	looked watchcache.Position
 }
 
-// Groups holds the groups that have users, by name, and the tables that map an event to
-// the groups that it may affect. A name has one group for each query with that name. The
-// caller guards Groups with a lock.
+// Groups holds the groups with users, by name, and the tables that map an event to the groups that
+// it may affect. Caller must guard it with a lock.
 type Groups[M any] struct {
 	indexes *Indexes
-	byName  map[Name][]*Group[M] // groups that queries share
+	byName  map[Name][]*Group[M] // without heavy queries
 	filed   []*table[M]
-	tables  map[attribute]*table[M] // those of filed
-	// dispatched is the sum of the weights of the filed groups that are large.
+	tables  map[attribute]*table[M] // of filed
+	// dispatched is the sum of the weights of the large filed groups.
 	dispatched int
 }
 
-// NewGroups returns empty Groups, which file queries by the indexes.
+// NewGroups returns empty Groups whose queries are filed by indexes.
 func NewGroups[M any](indexes *Indexes) *Groups[M] {
 	return &Groups[M]{indexes: indexes, byName: make(map[Name][]*Group[M]), tables: make(map[attribute]*table[M])}
 }
 
-// Name is the key of a query and the string forms of its selectors. Queries
-// that are the same have the same name. Different ones may have it, too: the
-// selector of nothing and the one of everything are both "", and "a!=b" is one
-// condition of a field called "a" and another of a field called "a!".
+// Name is the key of a query and the string forms of its selectors. Different queries may have
+// equal names: the selectors of nothing and of everything are both "", and "a!=b" may be a
+// condition on field "a" or "a!".
 type Name struct {
 	Key          string
 	Label, Field string
@@ -75,8 +71,8 @@ func (q *Query) Name() Name {
 	return name
 }
 
-// Join returns the group of a query. The caller makes the name before it takes its lock,
-// because that may take long. A heavy query has a group of its own. Leave undoes Join.
+// Join returns the group of a query. The caller should compute name, which may take long, before it
+// takes its lock. A heavy query gets its own group.
 func (all *Groups[M]) Join(name Name, q Query) *Group[M] {
 	g := &Group[M]{Query: q, Name: name, users: 1}
 	g.weight = q.terms + weight(name.Key) + weight(name.Label) + weight(name.Field) + weight(name.shards)
@@ -93,7 +89,7 @@ func (all *Groups[M]) Join(name Name, q Query) *Group[M] {
 	return g
 }
 
-// Leave undoes one Join. A group that nobody uses any more is forgotten.
+// Leave undoes one Join.
 func (all *Groups[M]) Leave(g *Group[M]) {
 	g.users--
 	if g.users > 0 || g.weight > heavy {
@@ -107,17 +103,17 @@ func (all *Groups[M]) Leave(g *Group[M]) {
 	all.byName[g.Name] = rest
 }
 
-// sameAs reports whether two queries of one name are the same. It compares the whole
-// structure of selectors, because their interfaces don't distinguish all of them: a
-// conjunction, for example, omits a Nothing in it from its requirements. Equivalent
-// selectors of different structure get a group each, which only costs an evaluation.
+// sameAs reports whether two queries of one name are equal. It compares the structure of the
+// selectors, because their interfaces don't distinguish all of them: e.g. a conjunction omits a
+// Nothing in it from its requirements. Equivalent selectors of different structure only cost an
+// evaluation each.
 func (q *Query) sameAs(other *Query) bool {
 	return equal(q.predicate.Label, other.predicate.Label) &&
 		equal(q.predicate.Field, other.predicate.Field) &&
 		equal(q.predicate.ShardSelector, other.predicate.ShardSelector)
 }
 
-// equal compares selectors. One that selects everything is as good as none.
+// equal compares selectors. A selector of everything equals nil.
 func equal[S interface {
 	comparable
 	Empty() bool

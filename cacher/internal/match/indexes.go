@@ -12,48 +12,43 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// unindexed is where an index has the elements that its function failed for: they are among
-// the candidates for every value.
+// unindexed is the index value of elements whose index function failed. They are candidates for
+// every value.
 const unindexed = "\x00unindexed"
 
-// Config names the indexes of a resource. The fields are those of the same
-// meaning in the cacher's own configuration.
+// Config names the indexes of a resource.
 type Config struct {
-	// Prefix is the resource's key prefix; deeper prefixes are scopes.
+	// Prefix is the resource's key prefix. Deeper prefixes are scopes.
 	Prefix string
-	// Triggers are functions of objects by the name of the field that they
-	// compute.
+	// Triggers compute fields of objects, by field name.
 	Triggers storage.IndexerFuncs
-	// Indexers are functions by the storage.FieldIndex or storage.LabelIndex that they
-	// compute. A function for a field or label is trusted to return its values, as in
-	// k8s.io/apiserver's cacher.
+	// Indexers are index functions by storage.FieldIndex or storage.LabelIndex. As in
+	// k8s.io/apiserver's cacher, each must return the values that its name promises.
 	Indexers cache.Indexers
-	// Labels are indexed by the label itself.
+	// Labels are indexed by their values.
 	Labels []string
-	// Adaptive is how many indexes Adapt may build, none if it is not positive, and
-	// AdaptivePercent how many percent of the bytes of the elements they may take.
+	// Adaptive is the most indexes that Adapt may build, and AdaptivePercent their most memory as a
+	// percentage of the elements' bytes.
 	Adaptive, AdaptivePercent int
-	// Failed, if set, is called for each failure of an indexer while the state is being written
-	// or read: it must return at once, and take no lock.
+	// Failed, if not nil, is called for each failure of an indexer while the state is written or
+	// read. It must not block or take a lock.
 	Failed func(index, key string, err error)
 }
 
-// Indexes are the indexes of one resource. Reads are served from them, and they show which
-// equalities of a query are rare.
+// Indexes are the indexes of one resource. Safe for concurrent use.
 type Indexes struct {
 	prefix   string
 	triggers storage.IndexerFuncs
 	declared map[attribute]*declaredIndex
 	ofState  []watchcache.Index
 	adaptive *adaptive
-	// floors are the attributes that the state remembers evicted events by.
+	// floors are the attributes by which the state records evicted events.
 	floors []attribute
 }
 
-// declaredIndex is an index of the configuration that reads are served from.
 type declaredIndex struct {
 	name string
-	// fails: there may be elements that the index could not place.
+	// fails is true if the index function may fail, leaving elements under unindexed.
 	fails bool
 }
 
@@ -77,10 +72,10 @@ func NewIndexes(config Config) *Indexes {
 	return x
 }
 
-// OfState returns the indexes for the state machine to keep.
+// OfState returns the configured indexes, for the state machine.
 func (x *Indexes) OfState() []watchcache.Index { return x.ofState }
 
-// Names returns the names of the indexes that the configuration has, sorted.
+// Names returns the sorted names of the configured indexes.
 func (x *Indexes) Names() []string {
 	var names []string
 	for _, index := range x.ofState {
@@ -90,7 +85,7 @@ func (x *Indexes) Names() []string {
 	return names
 }
 
-// attributeOf returns the attribute that an index's name contains.
+// attributeOf parses an index's name.
 func attributeOf(index string) (at attribute, ok bool) {
 	if field, ok := strings.CutPrefix(index, storage.FieldIndex("")); ok {
 		return attribute{byField, field}, true
@@ -99,8 +94,7 @@ func attributeOf(index string) (at attribute, ok bool) {
 	return attribute{byLabel, label}, ok
 }
 
-// rangeOf returns the range of the index that holds all elements that can have
-// one of the values.
+// rangeOf returns the range of all elements that can have one of the values.
 func (i *declaredIndex) rangeOf(snapshot *watchcache.Snapshot, values []string) indexRange {
 	if i.fails && snapshot.CountIndex(i.name, []string{unindexed}, "", "") > 0 {
 		values = append(values, unindexed)
@@ -121,7 +115,7 @@ func indexBy(name string, values cache.IndexFunc, failed func(index, key string,
 	}
 }
 
-// indexOf returns an index by the values that elements have of an attribute.
+// indexOf returns an index by the values of an attribute.
 func (x *Indexes) indexOf(name string, at attribute) watchcache.Index {
 	return watchcache.Index{Name: name, Values: func(e *watchcache.Element, dst []string) []string {
 		x.values(at, e, nil, func(value string) { dst = append(dst, value) })

@@ -12,20 +12,19 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// maxPostings bounds for how many attributes there are postings at a time.
+// maxPostings bounds the attributes that have postings.
 const maxPostings = 16
 
-// Postings hold the positions in the window of events that may affect a query: for each
-// value of an attribute, the events that have it before or after. A watch that resumes
-// far back looks at these only, so its cost depends on the matches.
+// Postings hold, for each value of an attribute, the window positions of events that have it before
+// or after. A watch that resumes far back visits only these, so its cost depends on the matches.
 //
-// The postings of an attribute are made from the window's events when they are needed,
-// and later continued. Applying and dispatching an event cost nothing for them. Postings
-// are safe for concurrent use; the state's lock is taken under theirs.
+// The postings of an attribute are built from the window on demand and later extended, at no cost
+// to applying or dispatching an event. Safe for concurrent use; their lock is taken before the
+// state's.
 type Postings struct {
 	indexes *Indexes
 	state   *watchcache.State
-	bytes   atomic.Int64 // an estimate, after the last change
+	bytes   atomic.Int64 // estimate after the last change
 
 	mu struct {
 		sync.Mutex
@@ -34,9 +33,9 @@ type Postings struct {
 	}
 }
 
-// postings are those of one attribute, from first on and up to next, by the hash of the value:
-// events of two values with one hash are candidates for both. refused postings have taken too
-// much memory; they are not made again while their events are in the window.
+// postings is one attribute's postings for positions from first up to next, by the hash of the
+// value, so that candidates may include events of another value. refused postings exceeded the
+// memory limit; they are not rebuilt while their events are in the window.
 type postings struct {
 	first, next watchcache.Position
 	positions   map[uint64][]watchcache.Position // ascending
@@ -48,19 +47,20 @@ var valueSeed = maphash.MakeSeed()
 
 func hashOf(value string) uint64 { return maphash.String(valueSeed, value) }
 
-// minMostBytes is what all postings may take, in bytes, or half of the window if that is more.
+// minMostBytes is the least memory limit of all postings. The limit is half of the window's bytes
+// if that is more.
 const minMostBytes = 1 << 20
 
-// NewPostings returns the postings of a state's window: none yet.
+// NewPostings returns empty postings of a state's window.
 func NewPostings(x *Indexes, state *watchcache.State) *Postings {
 	p := &Postings{indexes: x, state: state}
 	p.mu.of = make(map[attribute]*postings)
 	return p
 }
 
-// Events copies the first events from a position on that may affect a query, at most 32 and
-// what buf has room for, and returns their number. All events below the position to that are
-// not among them do not affect the query. If ok is false, the caller must walk the window.
+// Events copies to buf the first events from a position on that may affect a query, at most 32, and
+// returns their number. No other event below position to affects the query. If ok is false, the
+// caller must walk the window.
 func (p *Postings) Events(q *Query, from watchcache.Position, buf []*watchcache.Event) (n int, to watchcache.Position, ok bool) {
 	under := p.indexes.rarest(q)
 	if under.kind == byNothing {
@@ -72,12 +72,11 @@ func (p *Postings) Events(q *Query, from watchcache.Position, buf []*watchcache.
 	defer p.mu.Unlock()
 	n, to, ok = p.findLocked(under, from, found)
 	if !ok || p.state.Pick(from, found[:n], buf) != nil {
-		return 0, 0, false // who walks the window finds out why
+		return 0, 0, false // walking the window returns the cause
 	}
 	return n, to, true
 }
 
-// findLocked puts into found the positions of the first events that have one of the values.
 func (p *Postings) findLocked(e equality, from watchcache.Position, found []watchcache.Position) (n int, to watchcache.Position, ok bool) {
 	defer p.measureLocked()
 	p.trimLocked()
@@ -100,8 +99,7 @@ func (p *Postings) findLocked(e equality, from watchcache.Position, found []watc
 	return n, max(from, of.next), true
 }
 
-// extendLocked adds the events that have come. It returns false if some in between are gone, or
-// if there is no room.
+// extendLocked adds later events. It returns false if some were evicted or exceed the memory limit.
 func (p *Postings) extendLocked(at attribute, of *postings) bool {
 	defer clear(p.mu.scratch[:])
 	for {
@@ -124,8 +122,7 @@ func (p *Postings) extendLocked(at attribute, of *postings) bool {
 	}
 }
 
-// values calls yield with each value of the attribute that an element has, and with those
-// that the one before it had, which may be nil.
+// values calls yield with each value of the attribute that e or previous, if not nil, has.
 func (x *Indexes) values(at attribute, e, previous *watchcache.Element, yield func(value string)) {
 	if at.kind == byScope {
 		x.scopesOf(e.Key, yield)
@@ -143,7 +140,7 @@ func (x *Indexes) values(at attribute, e, previous *watchcache.Element, yield fu
 	}
 }
 
-// scopesOf calls yield with each key prefix below the resource's that a key has.
+// scopesOf calls yield with each prefix of key below the resource's.
 func (x *Indexes) scopesOf(key string, yield func(prefix string)) {
 	if !strings.HasPrefix(key, x.prefix) {
 		return
@@ -158,7 +155,6 @@ func (x *Indexes) scopesOf(key string, yield func(prefix string)) {
 	}
 }
 
-// find merges the lists of the values.
 func (of *postings) find(values []string, from watchcache.Position, found []watchcache.Position) int {
 	if len(values) == 1 {
 		return copy(found, after(of.positions[hashOf(values[0])], from))
@@ -172,14 +168,12 @@ func (of *postings) find(values []string, from watchcache.Position, found []watc
 	return copy(found, slices.Compact(all))
 }
 
-// after returns the part of a list from a position on.
 func after(list []watchcache.Position, from watchcache.Position) []watchcache.Position {
 	i, _ := slices.BinarySearch(list, from)
 	return list[i:]
 }
 
-// Trim forgets postings that are not needed any more, unless the lock is taken: it does not
-// wait.
+// Trim drops unneeded postings, unless another goroutine holds the lock.
 func (p *Postings) Trim() {
 	if p.mu.TryLock() {
 		defer p.mu.Unlock()
@@ -188,8 +182,8 @@ func (p *Postings) Trim() {
 	}
 }
 
-// trimLocked forgets postings that do not begin or end in the window any more, or are mostly
-// of events that have left it. They are made again when they are needed.
+// trimLocked drops postings with a gap to the window, or mostly of evicted events. The next use
+// rebuilds them.
 func (p *Postings) trimLocked() {
 	oldest := p.state.Stats().Oldest
 	for at, of := range p.mu.of {
@@ -200,7 +194,7 @@ func (p *Postings) trimLocked() {
 }
 
 func (p *Postings) measureLocked() {
-	const perEntry, perValue = 12, 80 // a list has room for half as many again; a map's slot, and the list's header
+	const perEntry, perValue = 12, 80 // with a list's spare capacity; a map slot and a slice header
 	n := int64(0)
 	for _, of := range p.mu.of {
 		n += int64(of.entries)*perEntry + int64(len(of.positions))*perValue
@@ -208,5 +202,5 @@ func (p *Postings) measureLocked() {
 	p.bytes.Store(n)
 }
 
-// Bytes estimates the memory of the postings, in bytes.
+// Bytes estimates the memory of the postings.
 func (p *Postings) Bytes() int64 { return p.bytes.Load() }

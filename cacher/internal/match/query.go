@@ -12,26 +12,23 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Query is the question of a watch or a read: a key or a key prefix, and a
-// predicate. A query is immutable.
+// Query is a key or key prefix and a predicate. Immutable.
 type Query struct {
-	key       string // with a trailing "/" if recursive
+	key       string // ends with "/" if recursive
 	recursive bool
 	predicate storage.SelectionPredicate
-	// everything: all keys in scope match.
+	// everything is true if all keys in scope match.
 	everything bool
-	// nothing: the label selector matches no labels at all.
+	// nothing is true if the label selector matches no labels.
 	nothing bool
-	// equalities are required by the predicate: fields before labels, each in the order
-	// of its selector. A query of a single key has none, because the key is narrower.
+	// equalities are required by the predicate, fields before labels, each in selector order. Empty
+	// for a single key, which is narrower.
 	equalities []equality
 	// terms is the weight of the selectors without their text.
 	terms int
 }
 
-// NewQuery returns the query for a key, which is a prefix and ends with "/" if
-// recursive, and a predicate. The predicate's selectors are analysed here and
-// nowhere else.
+// NewQuery returns a query. If recursive, key is a prefix and must end with "/".
 func NewQuery(key string, recursive bool, predicate storage.SelectionPredicate) Query {
 	q := Query{key: key, recursive: recursive, predicate: predicate, everything: IsEmpty(predicate)}
 	if !q.everything {
@@ -43,8 +40,8 @@ func NewQuery(key string, recursive bool, predicate storage.SelectionPredicate) 
 	return q
 }
 
-// IsEmpty reports whether a predicate selects everything. Before k8s.io/apiserver
-// v0.37 its own method Empty panics if a selector is nil, and leaves out the shard.
+// IsEmpty reports whether a predicate selects everything. Before k8s.io/apiserver v0.37, p.Empty
+// panics on a nil selector and ignores the shard selector.
 func IsEmpty(p storage.SelectionPredicate) bool {
 	if p.ShardSelector != nil && !p.ShardSelector.Empty() {
 		return false
@@ -64,8 +61,8 @@ func (q *Query) Key() string { return q.key }
 // Everything reports whether all objects under a key prefix match.
 func (q *Query) Everything() bool { return q.everything && q.recursive }
 
-// covers reports whether a key is in scope. The prefix ends with "/", so that
-// namespace ns1 does not cover ns11.
+// covers reports whether a key is in scope. Since the prefix ends with "/", namespace ns1 does not
+// cover ns11.
 func (q *Query) covers(key string) bool {
 	if q.recursive {
 		return strings.HasPrefix(key, q.key)
@@ -95,24 +92,23 @@ func (q *Query) matches(e *watchcache.Element) bool {
 // Outcome is the effect of an event on a query.
 type Outcome uint8
 
-// The outcomes, with the type of the watch event for each.
+// The outcomes, each with its type of watch event.
 const (
 	Unaffected Outcome = iota // none
 	Enters                    // ADDED
 	Stays                     // MODIFIED
 	Leaves                    // DELETED
-	Outcomes                  // how many outcomes there are
+	Outcomes                  // number of outcomes
 )
 
-// Alike reports whether selectors select before and after alike: most updates change
-// neither labels nor fields, and then one evaluation is enough.
+// Alike reports whether selectors evaluate to the same before and after, except for shards. Most
+// updates change neither labels nor fields, so one evaluation suffices.
 func Alike(e *watchcache.Event) bool {
 	return e.Type == watchcache.Modified && e.Element.SelectsAs(e.Previous)
 }
 
-// Outcome compares before and after: an update that leaves the query is a
-// deletion to its watchers, one that enters it an addition. alike is Alike's result for
-// the event, or false.
+// Outcome compares the query's result before and after an event. An update that leaves the query is
+// a deletion to its watchers. alike is Alike(e) or false.
 func (q *Query) Outcome(e *watchcache.Event, alike bool) Outcome {
 	if !q.covers(e.Element.Key) {
 		return Unaffected

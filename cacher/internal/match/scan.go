@@ -8,28 +8,25 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// indexRange is a range of a snapshot that holds all matches of a query: the
-// elements that an index has under some values, or all keys if no index is
-// named. A read bounds the range by its key prefix and its start.
+// indexRange is a range of a snapshot with all matches of a query: the elements with one of values
+// in an index, or all keys if index is "".
 type indexRange struct {
 	index  string
 	values []string
-	earned *earnedIndex // nil for a declared index and for keys
+	earned *earnedIndex // or nil
 }
 
-// Scanned is the record of a Scan.
+// Scanned describes a Scan.
 type Scanned struct {
-	// Index is the name of the index that was read, "" if it was a range of keys.
+	// Index is the name of the index read, or "".
 	Index string
-	// Evaluated is how many elements were looked at.
+	// Evaluated is the number of elements compared.
 	Evaluated int
 }
 
-// Scan calls yield for each element of the snapshot that matches the query,
-// from a key on ("": from the start), in key order, until yield returns false.
-// Scan reads the narrowest range that the query allows. enough, if not nil, is
-// asked before each element of that range, whether the element matches or not,
-// and ends the scan there.
+// Scan calls yield for each matching element, in key order from a key on, until yield returns
+// false. It reads the narrowest range that the query allows. If enough is not nil, Scan calls it
+// before each element of that range, matching or not, and stops if it returns true.
 func (x *Indexes) Scan(snapshot *watchcache.Snapshot, q *Query, from string, enough func() bool, yield func(*watchcache.Element) bool) (scanned Scanned) {
 	var vain int64
 	var blamed blame
@@ -75,9 +72,9 @@ func (x *Indexes) Scan(snapshot *watchcache.Snapshot, q *Query, from string, eno
 	return scanned
 }
 
-// ranges appends a range for each equality that an index serves. The
-// predicate's IndexFields and IndexLabels need not be looked at: all that they
-// can name is declared, and the namespace of a request is in its key.
+// ranges appends a range for each indexed equality. We can ignore the predicate's IndexFields and
+// IndexLabels, since they name only declared indexes, and a request's namespace, which is in its
+// key.
 func (x *Indexes) ranges(snapshot *watchcache.Snapshot, q *Query, found []indexRange) []indexRange {
 	earned := *x.adaptive.earned.Load()
 	for i := range q.equalities {
@@ -91,7 +88,7 @@ func (x *Indexes) ranges(snapshot *watchcache.Snapshot, q *Query, found []indexR
 	return found
 }
 
-// narrowest returns the shortest of the ranges, all keys if there is none.
+// narrowest returns the shortest range, or the range of all keys if there is none.
 func narrowest(snapshot *watchcache.Snapshot, ranges []indexRange, prefix, from string) (best indexRange) {
 	if len(ranges) == 1 {
 		return ranges[0]

@@ -8,19 +8,18 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// table holds groups by a value of one attribute, those under one value in no order: groups
-// whose queries require that value. An event looks up the groups under the values that it
-// has, before and after; all others cannot be affected by it. A conjunction is found by any
-// one of its equalities, so one is enough, and the rarest is best (Aguilera et al.,
-// Matching Events in a Content-Based Subscription System, PODC 1999).
+// table holds groups by the values that their queries require of an attribute, unordered. An event
+// looks up the groups under the values that it has, before and after, since it can't affect others.
+// One equality finds a conjunction, and the rarest does so best (Aguilera et al., Matching Events
+// in a Content-Based Subscription System, PODC 1999).
 type table[M any] struct {
 	attribute
 	groups map[string][]*Group[M]
-	slot   int // in Groups.filed
+	slot   int // index in Groups.filed
 }
 
-// File puts a group where the events that may affect it find it. It returns false if the
-// group is large, and there is no room for it beside other large ones.
+// File files a group where events that may affect it find it. It returns false if the group is
+// large and the large groups' weight limit is reached.
 func (all *Groups[M]) File(g *Group[M]) bool {
 	if g.weight > large {
 		if all.dispatched+g.weight > maxDispatched {
@@ -43,8 +42,7 @@ func (all *Groups[M]) File(g *Group[M]) bool {
 	return true
 }
 
-// Unfile undoes File. Values and attributes under which no group is filed any
-// more are freed.
+// Unfile undoes File, and frees empty values and attributes.
 func (all *Groups[M]) Unfile(g *Group[M]) {
 	if g.weight > large {
 		all.dispatched -= g.weight
@@ -72,7 +70,7 @@ func (all *Groups[M]) Unfile(g *Group[M]) {
 	}
 }
 
-// Candidates visits the filed groups that the event may affect, each once.
+// Candidates visits each filed group that the event may affect once.
 func (all *Groups[M]) Candidates(e *watchcache.Event, visit func(*Group[M])) {
 	for _, of := range all.filed {
 		all.indexes.values(of.attribute, e.Element, e.Previous, func(value string) {

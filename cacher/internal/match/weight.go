@@ -8,26 +8,26 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Clients choose the selectors of their queries. The weight of a query bounds what one
-// evaluation costs, whatever the event: it is the number of requirements, of values that they
-// compare with, and of 64-byte pieces of text. A weight of 1 takes about 20 ns.
+// Clients choose the selectors of their queries. A query's weight, which bounds the cost of one
+// evaluation, is the number of requirements, of values compared, and of 64-byte pieces of text. A
+// weight of 1 takes about 20 ns.
 const (
-	// MaxRequirements is how many requirements the selectors of a request may have.
+	// MaxRequirements is the most requirements that the selectors of a request may have.
 	MaxRequirements = 10_000
-	// large is the weight above which the dispatcher does not evaluate a query without limit.
+	// large is the weight above which the dispatcher limits evaluation.
 	large = 32
-	// maxDispatched bounds the sum of the weights of the large queries that are filed, which
-	// the dispatcher evaluates for every event.
+	// maxDispatched bounds the total weight of the large filed queries, which the dispatcher
+	// evaluates for every event.
 	maxDispatched = 4096
-	// heavy is the weight above which queries share no group, because two of them are compared
-	// under the caller's lock, and above which reads take turns.
+	// heavy is the weight above which reads take turns, and queries share no group, because
+	// comparing them under the caller's lock takes too long.
 	heavy = 512
-	// maxInterest is the largest weight of the values in an Interest, which are looked up
-	// under the state's lock.
+	// maxInterest bounds the weight of an Interest's values, which are looked up under the state's
+	// lock.
 	maxInterest = 64
 )
 
-// Requirements returns how many requirements a predicate's selectors have.
+// Requirements returns the number of requirements in a predicate's selectors.
 func Requirements(p *storage.SelectionPredicate) (n int) {
 	if p.Field != nil && !p.Field.Empty() {
 		n = len(p.Field.Requirements())
@@ -42,17 +42,15 @@ func Requirements(p *storage.SelectionPredicate) (n int) {
 	return n
 }
 
-// weight returns the weight of a text beside that of its conditions.
+// weight returns the weight of a selector's text.
 func weight(text string) int { return len(text) / 64 }
 
-// turn has room for one goroutine of the process, so that large queries of whatever clients
-// take one core from everybody else at most.
+// turn admits one goroutine, so that all clients' large queries together use at most one core.
 var turn = make(chan struct{}, 1)
 
 // Heavy reports whether reads of the query take turns.
 func (q *Query) Heavy() bool { return q.terms > heavy }
 
-// matchesInTurn is matches, for reads.
 func (q *Query) matchesInTurn(e *watchcache.Element) bool {
 	if q.Heavy() {
 		turn <- struct{}{}
@@ -61,9 +59,8 @@ func (q *Query) matchesInTurn(e *watchcache.Element) bool {
 	return q.matches(e)
 }
 
-// Outcomes writes the outcomes of events above the resourceVersion after, for a watcher that
-// the dispatcher does not feed. It leaves a large query's outcomes Unaffected once ended
-// returns true.
+// Outcomes writes the outcomes of events above version after, for a watcher not fed by the
+// dispatcher. Once ended returns true, a large query's outcomes stay Unaffected.
 func (g *Group[M]) Outcomes(outcomes []Outcome, events []*watchcache.Event, after uint64, ended func() bool) {
 	isLarge := g.weight > large
 	if isLarge {

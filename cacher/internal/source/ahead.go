@@ -7,13 +7,13 @@ import (
 	"strconv"
 )
 
-// watchAhead opens a watch before a list, at the storage's current version. If storage
-// does not return one, the Reflector watches from the list's version. Events wait in the
-// storage's client until the list is complete.
+// watchAhead opens a watch at the storage's current version before a list. If there is no current
+// version, the Reflector watches from the list's version. Events wait in the storage's client until
+// the list is complete.
 //
-// To list and then to watch from the list's resourceVersion fails if storage has compacted
-// that version, and always fails if a list takes longer than the compaction interval. A
-// compaction does not affect an open watch.
+// A watch opened after the list fails if storage has compacted the list's version, which always
+// happens if a list takes longer than the compaction interval. Compaction does not affect an open
+// watch.
 func (s *Source) watchAhead(ctx context.Context) {
 	s.dropAhead()
 	rv, ok := s.Version(ctx)
@@ -47,7 +47,7 @@ func (s *Source) takeAhead(rv string) *Watch {
 	return w
 }
 
-// dropAhead ends a watch whose list failed.
+// dropAhead ends the watch of a failed list.
 func (s *Source) dropAhead() {
 	if w := s.ahead.Swap(nil); w != nil {
 		s.drop(w)
@@ -59,5 +59,5 @@ func (s *Source) drop(w *Watch) {
 	s.discard(w)
 }
 
-// Close ends a watch that a failed list left open. Config.Tasks must be closed before.
+// Close ends the watch of a failed list. Config.Tasks must be closed before.
 func (s *Source) Close() { s.dropAhead() }

@@ -12,17 +12,16 @@ import (
 var (
 	// errWatchEnded reports a storage watch that ended without an error event.
 	errWatchEnded = errors.New("the storage's watch ended")
-	// errWatchHung reports a storage watch that GiveUp ended.
+	// errWatchHung reports a storage watch ended by GiveUp.
 	errWatchHung = errors.New("the storage's watch hangs: storage is ahead of it, and it sends nothing")
-	// errMalformedEvent reports an event that the Reflector would skip, and log with its
-	// object.
+	// errMalformedEvent reports an event that the Reflector would skip, and log with its object.
 	errMalformedEvent = errors.New("the storage's watch sent an event of an unknown type, or without metadata")
 	// errRelistOrdered reports that Relist ended the stream.
 	errRelistOrdered = errors.New("the watch cache lists again")
 )
 
-// failureOf returns why a storage watch failed that delivered an event, or whose channel
-// is not open, and nil if it did not fail.
+// failureOf returns the reason why a storage watch failed, given the last value from its channel,
+// or nil.
 func failureOf(event watch.Event, open bool) error {
 	switch {
 	case !open:
@@ -33,8 +32,7 @@ func failureOf(event watch.Event, open bool) error {
 	return nil
 }
 
-// Failure returns the watch event with the API status of err, or that of an internal
-// error if err has none.
+// Failure returns the watch event with the API status of err, an internal error by default.
 func Failure(err error) watch.Event {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -49,8 +47,8 @@ func Expired(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
 }
 
-// redactedError hides the text of a storage error, which may quote an object, from the
-// Reflector, which logs errors.
+// redactedError hides the text of a storage error, which may quote an object, from the Reflector,
+// which logs errors.
 type redactedError struct{ error }
 
 func (redactedError) Error() string {
@@ -59,7 +57,7 @@ func (redactedError) Error() string {
 
 func (e redactedError) Unwrap() error { return e.error }
 
-// Unredact returns the storage error behind an error of the Reflector.
+// Unredact returns the storage error behind a Reflector's error.
 func Unredact(err error) error {
 	var redacted redactedError
 	if errors.As(err, &redacted) {

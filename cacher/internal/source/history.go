@@ -13,17 +13,16 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// This file reads earlier versions of the storage, without the Reflector and without the
-// watch that feeds the cache.
+// This file reads earlier versions of the storage, past the Reflector and the watch that feeds the
+// cache.
 
-// requestProgressEvery is the interval between progress requests for a watch of the
-// storage's history. etcd ignores them while such a watch catches up.
+// requestProgressEvery is the interval between progress requests for a watch of the history. etcd
+// ignores them while such a watch catches up.
 const requestProgressEvery = 100 * time.Millisecond
 
-// History calls take with each event of the storage after the version from up to the
-// version to, in order, and returns when there are no more. The storage must report the
-// progress of its watches. The error is that of the storage, of take or of ctx; Expired
-// recognizes that of a compacted version.
+// History calls take with each event after version from, up to version to, in order, and returns
+// after the last one. The storage must report the progress of its watches. The error is the
+// storage's, take's or ctx's; Expired matches a compacted version's.
 func (s *Source) History(ctx context.Context, from, to uint64, take func(event watch.Event, version uint64) error) error {
 	return s.watchBeside(ctx, from, nil, func(event watch.Event) (done bool, err error) {
 		_, version, _ := versionOf(event)
@@ -42,16 +41,16 @@ func (s *Source) History(ctx context.Context, from, to uint64, take func(event w
 
 var errTimeout = errors.New("the watch has not reached the version in time")
 
-// watchBeside opens a second watch of the storage after a version. It calls take with each
-// event and progress report until take is done, the watch breaks, or timeout delivers a
-// value (errTimeout). It requests progress reports periodically.
+// watchBeside opens another storage watch after a version. It calls take with each event and
+// progress report, which it requests periodically, until take is done, the watch breaks, or timeout
+// delivers a value (errTimeout).
 func (s *Source) watchBeside(ctx context.Context, after uint64, timeout <-chan time.Time, take func(watch.Event) (done bool, err error)) error {
 	w, err := s.openBeside(ctx, strconv.FormatUint(after, 10))
 	if err != nil {
 		return err
 	}
 	defer s.discard(w)
-	// We ignore the errors of progress requests: the watch returns them, or needs no report.
+	// We ignore progress requests' errors: the watch returns them, or needs no report.
 	_ = s.config.Storage.RequestWatchProgress(w.onStream(ctx))
 	ticker := s.config.Clock.NewTicker(requestProgressEvery)
 	defer ticker.Stop()
@@ -74,8 +73,8 @@ func (s *Source) watchBeside(ctx context.Context, after uint64, timeout <-chan t
 	}
 }
 
-// StateAt calls take with the objects of the storage at a version: all under key, in pages
-// of pageSize objects, or with a pageSize of 0 the object at key.
+// StateAt calls take with objects at a version: all under key, in pages of pageSize, or the object
+// at key if pageSize is 0.
 func (s *Source) StateAt(ctx context.Context, key string, version uint64, pageSize int64, take func(runtime.Object) error) error {
 	opts := storage.ListOptions{Recursive: pageSize > 0}
 	opts.Predicate.Limit = pageSize
@@ -88,12 +87,12 @@ func (s *Source) StateAt(ctx context.Context, key string, version uint64, pageSi
 	}
 }
 
-// reportTimeout is the time within which a storage must report the progress of a watch,
-// unless Config.ReportDelay is longer.
+// reportTimeout is the time within which a storage must report the progress of a watch, unless
+// Config.ReportDelay is longer.
 const reportTimeout = 2 * time.Second
 
-// Reports reports whether storage reports progress. It watches from right before the
-// storage's version, since an idle etcd does not report to a watch that begins at it.
+// Reports reports whether storage reports progress. It watches from right before the storage's
+// version, since an idle etcd sends no report to a watch that begins at it.
 func (s *Source) Reports(ctx context.Context) bool {
 	current, ok := s.Version(ctx)
 	if !ok || current < 2 {
@@ -103,8 +102,8 @@ func (s *Source) Reports(ctx context.Context) bool {
 	return reports
 }
 
-// probe opens a second watch of the storage after a version. It returns whether storage
-// reports the watch's progress within the timeout, and whether the watch breaks.
+// probe opens another storage watch after a version. It returns whether storage reports its
+// progress within the timeout, and whether it breaks.
 func (s *Source) probe(ctx context.Context, after uint64, timeout time.Duration) (reports, breaks bool) {
 	err := s.watchBeside(ctx, after, s.config.Clock.After(timeout), func(event watch.Event) (bool, error) {
 		reports = event.Type == watch.Bookmark

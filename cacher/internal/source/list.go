@@ -21,15 +21,15 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
 )
 
-// InitialState collects the objects of a list as its pages arrive. The Reflector, which
-// would first gather them in a store of its own, gets an empty list. An InitialState is
-// for one goroutine at a time.
+// InitialState collects the objects of a list as its pages arrive, instead of the Reflector, which
+// would first collect them in a store of its own and receives an empty list. Not safe for
+// concurrent use.
 type InitialState interface {
 	Add(object runtime.Object)
 }
 
-// TakeInitialState returns the objects of the Reflector's last list, or nil if there was
-// none or they were taken before.
+// TakeInitialState returns the objects of the Reflector's last list, or nil if it has none or they
+// were taken.
 func (s *Source) TakeInitialState() InitialState {
 	state := s.listed.Swap(nil)
 	if state == nil {
@@ -38,10 +38,10 @@ func (s *Source) TakeInitialState() InitialState {
 	return *state
 }
 
-// ListWithContext lists the storage into an InitialState at its latest version, whatever
-// version the Reflector requests, and returns a list without items.
+// ListWithContext lists the storage into an InitialState at its latest version, whatever version
+// the Reflector requests, and returns an empty list.
 func (s *Source) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	// The Reflector does not await its list calls; Config.Tasks does.
+	// The Reflector does not await its list calls, but Config.Tasks does.
 	if !s.config.Tasks.Begin() {
 		return nil, tasks.ErrStopped
 	}
@@ -53,10 +53,10 @@ func (s *Source) ListWithContext(ctx context.Context, options metav1.ListOptions
 	return list, nil
 }
 
-// list lists the storage in pages of pageSize objects, or in one page if that is 0. The
-// builder of the InitialState works on one page while list reads the next.
+// list lists the storage in pages of pageSize objects, or in one page if that is 0. The builder of
+// the InitialState works on one page while list reads the next.
 func (s *Source) list(ctx context.Context, pageSize int64) (runtime.Object, error) {
-	// This list carries out earlier orders to list, and no later ones.
+	// This list fulfills earlier orders.
 	select {
 	case <-s.relistOrder:
 	default:
@@ -76,7 +76,7 @@ func (s *Source) list(ctx context.Context, pageSize int64) (runtime.Object, erro
 			return nil
 		})
 		if apierrors.IsResourceExpired(err) && pageSize > 0 && opts.Predicate.Continue != "" {
-			return s.list(ctx, 0) // a single page needs no version that a compaction could remove
+			return s.list(ctx, 0) // a single page can't expire
 		}
 		if pageSize > 1 && TooLarge(err) {
 			s.pageLimit.Store(pageSize / 2)
@@ -103,8 +103,8 @@ func (s *Source) list(ctx context.Context, pageSize int64) (runtime.Object, erro
 	return list, nil
 }
 
-// listPage lists a page of the storage, exactly at version unless that is 0, and calls
-// take with each object. It returns the resourceVersion and the continue token of the page.
+// listPage calls take with each object of a page, exactly at version unless that is 0. It returns
+// the page's resourceVersion and continue token.
 func (s *Source) listPage(ctx context.Context, key string, version uint64, opts storage.ListOptions, take func(runtime.Object) error) (pageVersion, next string, err error) {
 	if err := ctx.Err(); err != nil {
 		return "", "", err // a storage may ignore ctx
@@ -128,12 +128,12 @@ func (s *Source) listPage(ctx context.Context, key string, version uint64, opts 
 	if version > 0 && pageVersion != exact {
 		return "", "", fmt.Errorf("storage answered a list at resourceVersion %s with resourceVersion %q", exact, pageVersion)
 	}
-	// WithAlloc copies each object out of the page, which it would otherwise keep in memory.
+	// WithAlloc copies each object, since a pointer into the page would retain the page.
 	return pageVersion, accessor.GetContinue(), meta.EachListItemWithAlloc(list, take)
 }
 
-// TooLarge reports whether a list exceeded the size limit of a gRPC message. etcd before
-// 3.7 sends a page as one message of at most 2 GiB.
+// TooLarge reports whether a list exceeded the size limit of a gRPC message. etcd before 3.7 sends
+// a page as one message of at most 2 GiB.
 func TooLarge(err error) bool {
 	return status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "message larger than max")
 }

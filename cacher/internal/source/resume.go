@@ -10,17 +10,16 @@ import (
 )
 
 const (
-	// maxResumeLag is the largest lag, in resourceVersions, at which a broken watch is
-	// resumed. To resume one, etcd reads all later writes of every resource repeatedly
-	// until the watch is level (regression 79); a list reads one resource once.
+	// maxResumeLag is the largest lag, in resourceVersions, at which a broken watch is resumed. For
+	// that, etcd repeatedly reads all later writes of every resource until the watch is level
+	// (regression 79); a list reads one resource once.
 	maxResumeLag = 100_000
-	// resumeWithoutAskingFor is the time since a watch broke for which it is resumed
-	// without requesting the storage's version.
+	// A watch that broke less than resumeWithoutAskingFor ago is resumed without a version request.
 	resumeWithoutAskingFor = 10 * time.Second
 )
 
-// tooFarBehind returns an error if the storage is so far ahead of the stream that a list
-// costs less than resuming, and nil if its version is unknown.
+// tooFarBehind returns an error if storage is so far ahead of the stream that a list costs less
+// than resuming, and nil if its version is unknown.
 func (s *stream) tooFarBehind() error {
 	resumeAt, err := strconv.ParseUint(s.resumeAt(), 10, 64)
 	if err != nil || s.source.config.Clock.Since(s.brokenSince) < resumeWithoutAskingFor {
@@ -34,18 +33,16 @@ func (s *stream) tooFarBehind() error {
 }
 
 const (
-	// undeliverableAfter is the number of consecutive errors at one place after which
-	// storage counts as having an event that it can't deliver.
+	// undeliverableAfter is the number of consecutive errors at one place after which an event
+	// counts as undeliverable.
 	undeliverableAfter = 2
-	// repeatsWithin is the time within which a watch reaches the event that broke the
-	// watch before it.
+	// repeatsWithin is the time within which a watch reaches the event that broke the previous one.
 	repeatsWithin = 2 * time.Second
 )
 
-// undeliverable decides whether the errors of the storage's watches, of which err is the
-// last, mean that storage has an event that it can't deliver, rather than being down. It
-// looks at the behaviour of storage and not at the text of errors: an unavailable
-// encryption plugin and an unavailable etcd member fail alike. An event can't be
+// undeliverable reports whether the errors of the storage watches, of which err is the last, mean
+// that storage can't deliver an event, rather than being down. It ignores error texts, because an
+// unavailable encryption plugin and an unavailable etcd member fail alike. An event can't be
 // delivered if
 //   - w was opened after storage had answered a version request,
 //   - w broke soon, and got no further than earlier watches,

@@ -21,58 +21,56 @@ import (
 
 // Config configures a Source.
 type Config struct {
-	// Storage is watched and listed under Prefix. NewList makes an empty list.
+	// The Source lists and watches Storage under Prefix. NewList returns an empty list.
 	Storage storage.Interface
 	Prefix  string
 	NewList func() runtime.Object
-	// Resource is part of the identifiers of the storage's watches.
+	// Resource is part of the storage watches' identifiers.
 	Resource string
 	Clock    clock.WithTicker
-	// Tasks counts the goroutines. Close must be called after Tasks was closed.
+	// Tasks counts the goroutines. Close it before the Source.
 	Tasks *tasks.Group
-	// ReportDelay is how long a slow storage takes to report progress, or 0.
+	// ReportDelay is the time that a slow storage takes to report progress, or 0.
 	ReportDelay time.Duration
 	Owner       Owner
 }
 
-// Owner follows a Source. The errors that it gets may quote objects. It must not block.
+// Owner observes a Source. Errors passed to it may quote objects. It must not block.
 type Owner interface {
-	// ListStarts returns an empty InitialState for a list that starts.
+	// ListStarts returns an empty InitialState for a new list.
 	ListStarts() InitialState
-	// WatchLost reports that the Reflector must list because the storage's watch can't
-	// be resumed.
+	// WatchLost reports that the Reflector must relist, because the storage watch can't be resumed.
 	WatchLost(cause metrics.RelistCause)
-	// WatchFailed reports a storage watch that failed or could not be opened. down is
-	// true if watches have been failing for some time.
+	// WatchFailed reports a storage watch that failed or could not be opened. down is true if
+	// watches have been failing for some time.
 	WatchFailed(err error, down bool)
-	// Undeliverable reports an error that storage repeats in place of an event. The
-	// Reflector lists.
+	// Undeliverable reports an error that storage repeats in place of an event. The Reflector
+	// relists.
 	Undeliverable(err error)
 }
 
-// Source presents a storage as a ListerWatcher to client-go's Reflector, for the whole
-// resource. Its watches outlive those of the storage: the Reflector, which would list
-// again, gets only errors after which a watch can't be resumed.
+// Source presents a storage as a ListerWatcher to client-go's Reflector. Its watches outlive the
+// storage's: the Reflector receives only errors after which a watch can't be resumed, since it
+// relists after each.
 type Source struct {
 	config Config
 	// id identifies this cache's watches, and opened numbers them.
-	id     string
-	opened atomic.Int64
-	// current is the open storage watch, or nil.
+	id      string
+	opened  atomic.Int64
 	current atomic.Pointer[Watch]
 	// ahead is the watch opened before the list in progress, or nil.
 	ahead atomic.Pointer[Watch]
-	// listed has the objects of the last list until the Reflector's store takes them.
+	// listed is the objects of the last list until the Reflector's store takes them.
 	listed atomic.Pointer[InitialState]
 	// pageLimit is the largest page that fits a message, or 0 if every page did.
 	pageLimit atomic.Int64
-	// relistOrder carries an order to abandon the current watch and list again.
+	// relistOrder carries an order to abandon the current watch and relist.
 	relistOrder chan struct{}
-	// answered signals that storage answered a version request.
+	// answered signals an answer to a version request.
 	answered chan struct{}
 }
 
-// New returns a Source that does nothing until the Reflector calls it.
+// New returns an idle Source, for a Reflector.
 func New(config Config) *Source {
 	return &Source{
 		config:      config,
@@ -87,7 +85,7 @@ var sources atomic.Int64
 
 var _ cache.ListerWatcherWithContext = (*Source)(nil)
 
-// Relist makes the Reflector list again, whatever it is doing. It never blocks.
+// Relist makes the Reflector relist, whatever it is doing. It never blocks.
 func (s *Source) Relist() {
 	select {
 	case s.relistOrder <- struct{}{}:
@@ -95,7 +93,6 @@ func (s *Source) Relist() {
 	}
 }
 
-// versionTimeout bounds a version request.
 const versionTimeout = 2 * time.Second
 
 // Version returns the storage's version. ok is false if storage fails or is slow.
@@ -106,8 +103,8 @@ func (s *Source) Version(ctx context.Context) (rv uint64, ok bool) {
 	return rv, err == nil
 }
 
-// HasAnswered notes that storage answered a version request, so that a broken watch is
-// opened again soon. It never blocks.
+// HasAnswered reports an answer to a version request, after which a broken watch is reopened soon.
+// It never blocks.
 func (s *Source) HasAnswered() {
 	select {
 	case s.answered <- struct{}{}:
@@ -150,6 +147,6 @@ func (s *Source) Watch(options metav1.ListOptions) (watch.Interface, error) {
 	return s.WatchWithContext(context.Background(), options)
 }
 
-// IsWatchListSemanticsUnSupported makes the Reflector list instead of requesting a stream
-// of the state (KEP-3157): decision 0015 says why. The spelling is client-go's.
+// IsWatchListSemanticsUnSupported makes the Reflector list instead of streaming the state
+// (KEP-3157); see decision 0015. The spelling is client-go's.
 func (s *Source) IsWatchListSemanticsUnSupported() bool { return true }

@@ -16,18 +16,16 @@ import (
 )
 
 const (
-	// reopenMin and reopenMax bound the doubling pause before a broken storage watch is
-	// opened again. reopenAnswering is the pause if storage answered a version request
-	// in the meantime.
+	// reopenMin and reopenMax bound the doubling pause before a broken storage watch is reopened.
+	// reopenAnswering replaces it once storage answers a version request.
 	reopenMin       = 50 * time.Millisecond
 	reopenMax       = 5 * time.Second
 	reopenAnswering = 200 * time.Millisecond
-	// maxAbandoned bounds the hung storage watches that were abandoned and have not ended.
+	// maxAbandoned bounds the open storage watches abandoned because they hung.
 	maxAbandoned = 8
 )
 
-// stream is one watch of the Reflector over successive watches of the storage. The
-// package comment describes its goroutine.
+// stream is one watch of the Reflector over successive storage watches.
 type stream struct {
 	source *Source
 	ctx    context.Context
@@ -36,26 +34,26 @@ type stream struct {
 
 	// rv is the version up to which the stream has forwarded every event.
 	rv string
-	// partialRV is the version of the last event above rv, or 0. More events of that
-	// version may follow.
+	// partialRV is the version of the last event above rv, or 0. More events of that version may
+	// follow.
 	partialRV uint64
-	// listedRV is the version of the preceding list if the first watch was opened before
-	// that list, otherwise 0. The stream drops events up to it: the list contains them.
+	// listedRV is the version of the preceding list if the first watch was opened before that list,
+	// otherwise 0. The stream drops events up to it, which the list contains.
 	listedRV uint64
-	// maxRV is the highest version that the storage's watches have reached, and
-	// watchProgressed reports whether the open watch has raised it.
+	// maxRV is the highest version that the storage watches reached, and watchProgressed reports
+	// whether the open one raised it.
 	maxRV           uint64
 	watchProgressed bool
-	// hasAnswered reports whether storage answered a version request before the open
-	// watch was opened.
+	// hasAnswered reports whether storage answered a version request before the open watch was
+	// opened.
 	hasAnswered bool
-	// repeatedErrors counts the consecutive errors that undeliverable has found at one place.
+	// repeatedErrors counts consecutive errors at one place. See undeliverable.
 	repeatedErrors int
-	// pause is the last pause before a watch was opened, or 0 since an event arrived.
+	// pause is the last pause before a watch was opened, or 0 since an event.
 	pause time.Duration
-	// brokenSince is when the storage's watch broke, or zero since an event arrived.
+	// brokenSince is when the storage watch broke, or zero since an event.
 	brokenSince time.Time
-	// abandoned has an entry for each abandoned watch that has not ended.
+	// abandoned has an element per abandoned open watch.
 	abandoned chan struct{}
 }
 
@@ -113,7 +111,7 @@ func (s *stream) leave(w *Watch, hung bool) {
 	if hung {
 		select {
 		case s.abandoned <- struct{}{}:
-			// Awaited by Config.Tasks; ends with the storage's watch.
+			// Awaited by Config.Tasks; ends with the storage watch.
 			if s.source.config.Tasks.Run(func() { w.drain(); <-s.abandoned }) {
 				return
 			}
@@ -123,8 +121,8 @@ func (s *stream) leave(w *Watch, hung bool) {
 	w.drain()
 }
 
-// forward sends the events of a storage watch to the Reflector until the watch fails or
-// the stream ends, and returns why.
+// forward sends a storage watch's events to the Reflector until the watch fails or the stream ends,
+// and returns why.
 func (s *stream) forward(w *Watch) error {
 	s.watchProgressed = false
 	for {
@@ -172,7 +170,7 @@ func (s *stream) forwardEvent(w *Watch, event watch.Event) error {
 	}
 	switch {
 	case rv == "":
-	case event.Type == watch.Bookmark: // the watch has sent everything up to rv
+	case event.Type == watch.Bookmark: // complete up to rv
 		s.rv = rv
 		s.partialRV = 0
 	case version > 1:
@@ -181,7 +179,7 @@ func (s *stream) forwardEvent(w *Watch, event watch.Event) error {
 	return nil
 }
 
-// versionOf returns an event's resourceVersion, also as a number if it is one. ok is false
+// versionOf returns an event's resourceVersion, also as a number, or 0 if it is none. ok is false
 // for a malformed event.
 func versionOf(event watch.Event) (rv string, version uint64, ok bool) {
 	object, err := meta.Accessor(event.Object)
@@ -198,8 +196,7 @@ func versionOf(event watch.Event) (rv string, version uint64, ok bool) {
 	return rv, version, true
 }
 
-// resumeAt returns the highest version of which the stream has certainly forwarded every
-// event.
+// resumeAt returns the highest version up to which the stream has certainly forwarded every event.
 func (s *stream) resumeAt() string {
 	if s.partialRV > 0 {
 		return strconv.FormatUint(s.partialRV-1, 10)
@@ -217,13 +214,13 @@ func (s *stream) send(event watch.Event) bool {
 	}
 }
 
-// sendRelist ends the Reflector's watch so that the Reflector lists. It logs the text.
+// sendRelist ends the Reflector's watch so that it relists. The Reflector logs the text.
 func (s *stream) sendRelist() {
 	s.send(Failure(apierrors.NewResourceExpired(errRelistOrdered.Error())))
 }
 
-// reopen opens a new storage watch where the last one broke, without a pause if atOnce.
-// It returns nil if the stream must end.
+// reopen opens a storage watch where the last one broke, without a pause if atOnce. It returns nil
+// if the stream must end.
 func (s *stream) reopen(atOnce bool) *Watch {
 	if s.pause == 0 { // drop an answer from before the watch broke
 		select {
@@ -267,8 +264,8 @@ func (s *stream) failed(err error) {
 	s.source.config.Owner.WatchFailed(err, s.pause == reopenMax)
 }
 
-// waitToReopen waits before a watch is opened again: for the pause, or for a shorter one
-// if storage answers a version request. It returns an error if the stream must end.
+// waitToReopen waits before a watch is reopened: for the pause, or a shorter one if storage answers
+// a version request. An error means that the stream must end.
 func (s *stream) waitToReopen() error {
 	clock := s.source.config.Clock
 	s.pause = min(max(2*s.pause, reopenMin), reopenMax)
@@ -292,8 +289,8 @@ func (s *stream) waitToReopen() error {
 	}
 }
 
-// relistOrdered handles an order received from relistOrder. A stream that has ended gives
-// it back, since the order is for the next stream.
+// relistOrdered handles an order received from relistOrder. An ended stream returns it for the next
+// one.
 func (s *stream) relistOrdered() error {
 	if err := s.ctx.Err(); err != nil {
 		s.source.Relist()

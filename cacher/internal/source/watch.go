@@ -16,40 +16,39 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/grpckeys"
 )
 
-// Watch is one watch of the storage. The stream reads it. The progress requester calls
-// Busy and Received, and GiveUp if the watch hangs.
+// Watch is one storage watch, read by the stream. The progress requester calls the exported
+// methods.
 type Watch struct {
 	watch.Interface
 	cancel context.CancelFunc
-	// metadata is the gRPC metadata of the watch. etcd's client multiplexes watches with
-	// equal metadata over one gRPC stream. With metadata of its own a watch does not wait
-	// behind others, has its own progress requests, and can replace a hung watch on
-	// another connection.
+	// metadata is the watch's own gRPC metadata. etcd's client multiplexes watches with equal
+	// metadata over one gRPC stream. A watch with its own does not wait behind others, has its own
+	// progress requests, and can replace a hung watch on another connection.
 	metadata metadata.MD
 	opened   time.Time
-	after    uint64 // the version that a watch opened ahead begins after
+	after    uint64 // for a watch opened ahead: its start version
 
-	// received counts the events and reports that advanced the cache, and receivedAt is
-	// the time of the last one in nanoseconds since opened, which is monotonic.
+	// received counts the events and reports that advanced the cache. receivedAt is the time of the
+	// last one in nanoseconds since opened, which is monotonic.
 	received   atomic.Int64
 	receivedAt atomic.Int64
-	// busy is true while the Reflector has not taken the last event.
+	// busy is true until the Reflector takes the last event.
 	busy atomic.Bool
-	// hung is closed when the watch must be given up.
+	// hung is closed by GiveUp.
 	hung     chan struct{}
 	hangOnce sync.Once
 }
 
-// onStream marks ctx as belonging to the watch.
+// onStream adds the watch's metadata to ctx.
 func (w *Watch) onStream(ctx context.Context) context.Context {
 	return metadata.NewOutgoingContext(ctx, w.metadata)
 }
 
-// Busy reports whether an event of the watch waits for the Reflector.
+// Busy reports whether an event waits for the Reflector.
 func (w *Watch) Busy() bool { return w.busy.Load() }
 
-// Received returns the number of events and reports that advanced the cache, and the time
-// of the last one, or when the watch was opened if there was none.
+// Received returns the number of events and reports that advanced the cache, and the time of the
+// last one or of the watch's start.
 func (w *Watch) Received() (count int64, last time.Time) {
 	count = w.received.Load()
 	return count, w.opened.Add(time.Duration(w.receivedAt.Load()))
@@ -63,7 +62,7 @@ func (w *Watch) noteReceived(now time.Time) {
 	w.received.Add(1)
 }
 
-// end stops the watch; drain then awaits its end.
+// end stops the watch, without awaiting it. See drain.
 func (w *Watch) end() {
 	w.Interface.Stop()
 	w.cancel()
@@ -74,16 +73,16 @@ func (w *Watch) drain() {
 	}
 }
 
-// discard ends an abandoned watch without waiting for it.
+// discard ends a watch without awaiting it.
 func (s *Source) discard(w *Watch) {
 	w.end()
-	// Awaited by Config.Tasks; ends with the storage's watch.
+	// Awaited by Config.Tasks; ends with the storage watch.
 	if !s.config.Tasks.Run(w.drain) {
 		w.drain()
 	}
 }
 
-// open opens the storage watch that feeds the cache, after the version rv. It ends with ctx.
+// open opens the storage watch that feeds the cache, after version rv.
 func (s *Source) open(ctx context.Context, rv string) (*Watch, error) {
 	w, err := s.openBeside(ctx, rv)
 	if err != nil {
@@ -93,7 +92,7 @@ func (s *Source) open(ctx context.Context, rv string) (*Watch, error) {
 	return w, nil
 }
 
-// openBeside opens a storage watch beside the one that feeds the cache.
+// openBeside opens another storage watch after version rv.
 func (s *Source) openBeside(ctx context.Context, rv string) (*Watch, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &Watch{
@@ -121,8 +120,7 @@ func (s *Source) openBeside(ctx context.Context, rv string) (*Watch, error) {
 // Current returns the open storage watch, or nil.
 func (s *Source) Current() *Watch { return s.current.Load() }
 
-// RequestProgress requests a progress report for the open watch. It does nothing if no
-// watch is open.
+// RequestProgress requests a progress report for the open watch, if any.
 func (s *Source) RequestProgress(ctx context.Context) error {
 	w := s.current.Load()
 	if w == nil {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tasks counts the goroutines of a cache, so that stopping it can await
-// all of them. The package owns Group.mu, which is held for a flag, and no goroutine of
-// its own.
+// Package tasks counts a cache's goroutines, so that stopping it can await them all.
 package tasks
 
 import (
@@ -13,8 +11,7 @@ import (
 // ErrStopped is returned by a cache whose group is closed.
 var ErrStopped = errors.New("the watch cache is stopped")
 
-// Group counts tasks that are under way. A group takes no new task once it is
-// closed. The zero value is ready for use.
+// Group counts running tasks until it is closed. The zero value is ready to use.
 type Group struct {
 	mu struct {
 		sync.Mutex
@@ -23,8 +20,7 @@ type Group struct {
 	running sync.WaitGroup
 }
 
-// Begin counts one more task, which End ends. It returns false, and counts
-// nothing, once the group is closed.
+// Begin adds a task, to be ended by End. It returns false if the group is closed.
 func (g *Group) Begin() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -35,11 +31,10 @@ func (g *Group) Begin() bool {
 	return true
 }
 
-// End ends a task that Begin has counted.
+// End ends a task added by Begin.
 func (g *Group) End() { g.running.Done() }
 
-// Run starts f in a goroutine. It returns false, and starts nothing, once the
-// group is closed.
+// Run starts f in a goroutine. It returns false if the group is closed.
 func (g *Group) Run(f func()) bool {
 	if !g.Begin() {
 		return false
@@ -51,7 +46,7 @@ func (g *Group) Run(f func()) bool {
 	return true
 }
 
-// Close refuses new tasks from now on and waits for all tasks to end.
+// Close makes Begin and Run fail and waits for all tasks to end.
 func (g *Group) Close() {
 	g.mu.Lock()
 	g.mu.closed = true
