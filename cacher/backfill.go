@@ -19,63 +19,56 @@ import (
 )
 
 const (
-	// backfillRevisions is how far below its latest resourceVersion a cache goes back,
-	// half as many as for a watch of storage that broke (cacher/internal/source): etcd
-	// reads all later writes, of every resource.
+	// backfillRevisions is the maximum distance of a backfill from the latest resourceVersion, half
+	// of that of a broken watch (cacher/internal/source): etcd reads all later writes of every
+	// resource.
 	backfillRevisions = 50_000
-	// backfillGather is for how long requests are gathered that one piece will serve.
+	// backfillGather is how long we gather requests for a piece.
 	backfillGather = 20 * time.Millisecond
-	// backfillPatience bounds the time that a watch waits for its piece, and
-	// backfillTime the time that a piece takes.
+	// backfillPatience limits how long a watch waits for its piece, backfillTime how long we fetch
+	// it.
 	backfillPatience = 10 * time.Second
 	backfillTime     = time.Minute
-	// backfillEvents bounds the events in front of the window, and backfillEventBytes
-	// estimates the size of one without its object.
+	// backfillEvents limits the events in front of the window. backfillEventBytes estimates the
+	// size of one without its object.
 	backfillEvents     = 1 << 20
 	backfillEventBytes = 416
-	// backfillListed is by how much a list of all objects is cheaper, for each object,
-	// than reading one by its key.
+	// backfillListed is the cost of reading an object by key, relative to listing it.
 	backfillListed = 20
 )
 
-// errNoRoom: the window has no room for so much of the history.
 var errNoRoom = own("the window has no room for it")
 
-// backfill puts earlier events, read from storage, in front of the window, a piece at a
-// time. So clients of another server, or without a recent bookmark, can resume here.
-// Nothing is fetched before a watch asks for a version below the window. Concurrent
-// requests share a piece that begins at the lowest of their versions; a later request
-// from further back fetches the missing piece.
+// backfill puts earlier events from storage in front of the window, so that clients of another
+// server or without a recent bookmark can resume. We fetch a piece only if a watch needs it.
+// Concurrent requests share the piece from the lowest of their versions; a later request from
+// further back fetches the rest.
 type backfill struct {
-	// ctx ends with the engine, and before that once the state was listed again. Events
-	// may have been missed before without a trace, so clients from before the list must
-	// list as well, and the window must not reach back over it.
+	// ctx ends with the engine or at the next list. The window must not reach back over a list:
+	// unnoticed, the cache may have missed events before it.
 	ctx context.Context
 	end context.CancelFunc
 	mu  struct {
 		sync.Mutex
-		// gathering is the piece that further requests may extend, fetching the piece
-		// that is being read. Either may be nil; if not both are, a goroutine fetches.
+		// gathering is the piece that requests may still extend, fetching the one being read. A
+		// goroutine runs while either is set.
 		gathering, fetching *piece
-		// refused is a version below which no piece can be had until the time retry
-		// on the timeline, because storage or the window have no room for it.
+		// Below the version refused, we fetch nothing until retry (on the timeline).
 		refused uint64
 		retry   time.Duration
 	}
 }
 
-// piece is a part of the history, from a version up to the oldest of the window.
+// piece is the history from a version up to the start of the window.
 type piece struct {
 	from uint64
-	done chan struct{} // closed when the window has the piece, or nobody will get it
+	done chan struct{} // closed when the window has the piece, or fetching failed
 }
 
-// hasHistory reports whether the storage has a history that the cache may use: its
-// watches and lists of earlier versions are exact, until it refuses them. An object
-// without a Go type, as custom resources are, has none. It is decoded by a definition
-// that may have changed since, and nobody knows at which version: the events from
-// before would show objects as their clients never saw them, or call a conversion
-// webhook for each.
+// hasHistory reports whether we can use storage's history, i.e. it is exact or refused. We can't
+// for objects without a Go type, i.e. custom resources, because storage decodes them by their
+// current definition: events would show objects as no client saw them, or call a conversion webhook
+// for each.
 func hasHistory(config *Config) bool {
 	if _, untyped := config.NewFunc().(runtime.Unstructured); untyped {
 		return false
@@ -84,15 +77,14 @@ func hasHistory(config *Config) bool {
 	return ok && k.KeepsHistory()
 }
 
-// awaitBackfill has the history after the version rv put in front of the window, waits
-// for that, and reports whether the window may reach further back than the caller has
-// found.
+// awaitBackfill fetches the history after rv, and reports whether the window may now reach further
+// back.
 func (e *engine) awaitBackfill(ctx context.Context, rv uint64) bool {
 	p := e.joinPiece(rv)
 	if p == nil {
 		return false
 	}
-	flowcontrol.WatchInitialized(ctx) // a watch that waits must not hold a seat
+	flowcontrol.WatchInitialized(ctx) // frees the seat in priority and fairness
 	ctx, cancel := context.WithTimeout(ctx, backfillPatience)
 	defer cancel()
 	select {
@@ -104,7 +96,7 @@ func (e *engine) awaitBackfill(ctx context.Context, rv uint64) bool {
 	return true
 }
 
-// joinPiece returns the piece that has the version, or nil if none can.
+// joinPiece returns the piece that will contain the version, or nil.
 func (e *engine) joinPiece(rv uint64) *piece {
 	if !hasHistory(&e.config) || !e.watchProgress() {
 		return nil
@@ -133,7 +125,7 @@ func (e *engine) joinPiece(rv uint64) *piece {
 	return b.mu.gathering
 }
 
-// fetchPieces gathers requests and fetches their piece, as long as there are any.
+// fetchPieces fetches pieces until no request is waiting.
 func (e *engine) fetchPieces() {
 	b := &e.backfill
 	for more := true; more; {
@@ -153,10 +145,8 @@ func (e *engine) fetchPieces() {
 	}
 }
 
-// fetchPiece puts the history after a version in front of the window. A piece that
-// storage has compacted, or for which the window has no room, is fetched from half as far
-// back. Without the history, whatever is wrong, the cache serves as it would with it, and
-// clients at earlier versions list.
+// fetchPiece puts the history after a version in front of the window. If storage compacted it or it
+// does not fit, we try half of it. A failure only makes clients list.
 func (e *engine) fetchPiece(wanted uint64) {
 	b := &e.backfill
 	ctx, cancel := context.WithTimeout(b.ctx, backfillTime)
@@ -168,7 +158,7 @@ func (e *engine) fetchPiece(wanted uint64) {
 		_, oldest, _ := e.state.Reach()
 		switch {
 		case b.ctx.Err() != nil, from >= oldest && err == nil:
-			return // no piece is of use, or it is there
+			return // useless, or already in the window
 		case from < oldest:
 			err = e.backfillAfter(ctx, oldest, from)
 		}
@@ -194,8 +184,7 @@ func (e *engine) fetchPiece(wanted uint64) {
 	}
 }
 
-// backfillAfter puts the history between two versions in front of the window, which
-// begins at the second one.
+// backfillAfter puts the history after from in front of the window, which begins at oldest.
 func (e *engine) backfillAfter(ctx context.Context, oldest, from uint64) error {
 	at, err := e.state.AtUntil(ctx.Done(), oldest)
 	if err != nil {
@@ -209,26 +198,25 @@ func (e *engine) backfillAfter(ctx context.Context, oldest, from uint64) error {
 	if err := e.source.History(ctx, from, oldest, p.take); err != nil {
 		return err
 	}
-	// The version that the watch has begun after is read next. If storage still has it
-	// then no event was missing from the watch.
+	// If storage can still read the version that the watch began after, the watch was complete.
 	if err := e.readBefore(ctx, p, from, at.Len()); err != nil {
 		return err
 	}
-	if err := e.backfill.ctx.Err(); err != nil { // of an at from before the list, Backfill says the same
+	if err := e.backfill.ctx.Err(); err != nil { // at may be from before a list; Backfill checks that again
 		return err
 	}
 	_, err = e.state.Backfill(at, from, p.changes, p.before, int64(e.time.Now()))
 	return err
 }
 
-// readBefore reads the objects as they were before the changes, at a version at which
-// storage had about so many objects.
+// readBefore reads the changed objects as they were at version, among about the given number of
+// objects.
 func (e *engine) readBefore(ctx context.Context, p *past, version uint64, objects int) error {
 	missing := p.missing()
 	take := func(object runtime.Object) error { return p.takeBefore(object, missing) }
 	switch {
 	case len(missing) == 0:
-		return e.source.StateAt(ctx, e.config.ResourcePrefix+"-", version, 0, take) // an error if the version is gone: no object has that key
+		return e.source.StateAt(ctx, e.config.ResourcePrefix+"-", version, 0, take) // no object has this key: fails only if the version is compacted
 	case len(missing) > objects/backfillListed:
 		return e.source.StateAt(ctx, e.config.ResourcePrefix, version, listPageSize, take)
 	}
@@ -240,15 +228,14 @@ func (e *engine) readBefore(ctx context.Context, p *past, version uint64, object
 	return nil
 }
 
-// past holds the changes read from storage's history.
 type past struct {
 	builder *elementBuilder
-	// oldest is the state that the history leads to.
+	// oldest is the state after the changes.
 	oldest  *watchcache.Snapshot
 	changes []watchcache.Change
-	// room is the estimated number of bytes that are left for changes.
+	// room is the estimated number of bytes left for changes.
 	room int64
-	// before has the elements, before the changes, of keys that have changed.
+	// before holds the previous elements of changed keys.
 	before map[string]*watchcache.Element
 }
 
@@ -271,8 +258,7 @@ func (p *past) take(event watch.Event, version uint64) error {
 	return nil
 }
 
-// element returns the element of an event: that of the oldest state, if the object has
-// not changed in between, so that it is not in memory twice.
+// element returns the element of an event, that of the oldest state if it is the same.
 func (p *past) element(event watch.Event, version uint64) (*watchcache.Element, error) {
 	key, object, err := p.builder.key(event.Object)
 	if err != nil {
@@ -287,7 +273,7 @@ func (p *past) element(event watch.Event, version uint64) (*watchcache.Element, 
 	return p.builder.element(key, object)
 }
 
-// missing returns the keys that were there before the changes.
+// missing returns the changed keys that existed before.
 func (p *past) missing() map[string]bool {
 	missing, seen := make(map[string]bool), make(map[string]bool)
 	for _, c := range p.changes {
@@ -300,8 +286,8 @@ func (p *past) missing() map[string]bool {
 	return missing
 }
 
-// takeBefore takes an object that was there before the changes, if it is missing. Of several
-// objects with one key it keeps the newest, as the state does.
+// takeBefore takes a previous object if its key is missing. Like the state, it keeps the newest
+// object of a key.
 func (p *past) takeBefore(object runtime.Object, missing map[string]bool) error {
 	key, object, err := p.builder.key(object)
 	if err != nil || !missing[key] {

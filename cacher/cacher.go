@@ -12,9 +12,8 @@ import (
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
-// Cacher is a watch cache of one resource: a storage.Interface that serves
-// reads from memory and passes writes on. All methods are safe for concurrent
-// use.
+// Cacher is a watch cache of one resource, i.e. a storage.Interface that serves reads from memory
+// and forwards writes. It is safe for concurrent use.
 type Cacher struct {
 	running
 	config  Config
@@ -23,39 +22,34 @@ type Cacher struct {
 	logStop sync.Once
 }
 
-// running is implemented by engine, a running cache, and by sleeper, which starts and ends
-// engines.
+// running is an engine or a sleeper, which starts and stops engines.
 type running interface {
 	storage.Interface
-	// Ready reports whether the cache can serve: it has its state, or it sleeps and a
-	// request will wake it.
+	// Ready reports whether the cache has its state, or sleeps.
 	Ready() bool
-	// Wait waits until the cache has its state, and wakes it if it sleeps. Wait
-	// fails when the cache is stopped or the context is done.
+	// Wait wakes the cache and waits for its state. It fails when the cache stops or the context is
+	// done.
 	Wait(ctx context.Context) error
-	// Done is closed when the cache is stopped.
+	// Done returns a channel closed when the cache stops.
 	Done() <-chan struct{}
-	// Bookmark sends each open watch that requested bookmarks one at the storage's
-	// current version, and returns when the clients have taken it, or the context is
-	// done. A server calls Bookmark before it ends its watches, so that their clients
-	// resume elsewhere from a new version. If storage does not return its version within
-	// half of the context's time, the bookmarks are at the version that the cache has
-	// reached. Watches that catch up get none.
+	// Bookmark sends a bookmark at storage's current version to each open watch that requested
+	// bookmarks, and waits until the clients receive it or the context is done. Servers call it
+	// before they end their watches, so that clients resume elsewhere from a recent version. If
+	// storage does not return its version within half of the context's time, the bookmarks have the
+	// cache's. Parked and starting watches get none.
 	Bookmark(ctx context.Context) error
 
 	status(q status.Query) Status
 	stop()
 }
 
-// wrapped is the storage under the cache. It serves the methods of storage.Interface
-// that a cache does not have itself.
+// wrapped is the storage under the cache, embedded for methods without a cached version.
 type wrapped = storage.Interface
 
 var _ storage.Interface = (*Cacher)(nil)
 
-// New makes a cache and starts it, unless Config.LazyStart leaves that to its first
-// request. The cache fills in the background. The error names all invalid fields of the
-// configuration.
+// New makes a cache and, unless Config.LazyStart is set, starts it. It fills in the background. The
+// error names all invalid fields.
 func New(config Config) (*Cacher, error) {
 	config = config.withDefaults()
 	if err := config.Validate(); err != nil {
@@ -68,7 +62,7 @@ func New(config Config) (*Cacher, error) {
 	}
 	c.metrics = handles(config.GroupResource.Group, config.GroupResource.Resource)
 	if config.shadowFraction == 0 {
-		c.metrics.Mirror() // otherwise the shipped cacher counts for itself
+		c.metrics.Mirror() // otherwise the shipped cacher counts
 	}
 	if err := c.open(); err != nil {
 		c.running.stop()
@@ -78,7 +72,6 @@ func New(config Config) (*Cacher, error) {
 	return c, nil
 }
 
-// open makes the running part, and starts it unless the start is lazy.
 func (c *Cacher) open() error {
 	if c.config.LazyStart || c.config.IdleTimeout > 0 {
 		s := newSleeper(&c.config, c.metrics, &c.errors)
@@ -99,13 +92,11 @@ func (c *Cacher) open() error {
 	return nil
 }
 
-// Config returns the configuration with defaults filled in. The fields share their values
-// with the running cache: do not change them.
+// Config returns the configuration including defaults, which you must not modify.
 func (c *Cacher) Config() Config { return c.config }
 
-// Stop ends the cache: reads fail fast, watches end, and when it returns everything that
-// the cache has started has ended. It may be called more than once, and by many at a
-// time. The wrapped storage stays as it is.
+// Stop ends reads and watches, and awaits the cache's goroutines. It is idempotent, safe for
+// concurrent use, and leaves the wrapped storage running.
 func (c *Cacher) Stop() {
 	c.running.stop()
 	c.metrics.Forget()

@@ -13,7 +13,7 @@ import (
 )
 
 // condition says what the cache can vouch for. It is immutable: conditionHolder swaps it, and
-// readers load it once per decision. Its four dimensions are independent:
+// readers load it once per decision. Only its method on changes it. The dimensions are independent:
 //
 //	phase      starting ──▶ following ◀──▶ paused      starting ◀─▶ blocked ──▶ following
 //	               ▲            │             │         every phase ──▶ stopped
@@ -22,25 +22,22 @@ import (
 //	                                                   a suspected state
 //	contact    answering ──▶ unresponsive ──▶ lost     a sign of life leads back to answering
 //	silent     false ◀──▶ true
-//
-// Only the method on changes it.
 type condition struct {
 	limits *conditionLimits
 
 	phase     phase
 	integrity integrity
 	contact   contact
-	// silent is true while storage answers requests but does not report the progress of the cache's
-	// watch, although it can.
+	// silent is true while storage answers requests but reports no progress, although it can.
 	silent bool
 
-	// trustedFrom is the lowest version that we can rebuild by undoing events. Invariant: it is
-	// math.MaxUint64 unless the state is verified.
+	// trustedFrom is the lowest version that we can rebuild from events. Invariant: math.MaxUint64
+	// unless verified.
 	trustedFrom uint64
 	// lists counts the lists that replaced the state.
 	lists uint64
-	// resynced is the last list at a version of which watchers received only some events, i.e. a
-	// client's resourceVersion does not show which state the client has.
+	// resynced is the last list at a version at which the previous state lacked events, i.e.
+	// clients with this resourceVersion may have either state.
 	resynced struct {
 		rv uint64
 		at time.Duration
@@ -48,7 +45,7 @@ type condition struct {
 
 	// since is when the cache last gained or lost a state to serve from.
 	since time.Duration
-	// err is why the cache is not following, nil if unknown. The log may show it, clients may not.
+	// err is why the cache is not following, nil if unknown. Log only, clients must not see it.
 	// pausedSince is set in phase paused.
 	err         error
 	pausedSince time.Duration
@@ -60,72 +57,69 @@ type condition struct {
 
 	// cause is the first cause of the next list, RelistOther if unknown.
 	cause metrics.RelistCause
-	// ordered is true from the order of a list until the next list. One order is enough: the
-	// Reflector retries until a list succeeds.
+	// ordered is true between the order of a list and the list. We order once because the Reflector
+	// retries lists.
 	ordered bool
 	// expired is true if the arriving list already expired the watches.
 	expired bool
 	// failedLists counts consecutive list failures while storage was reachable.
 	failedLists int
 
-	// listDue is when the suspicion causes a list, 0 if it does not.
+	// listDue is when to order a list for the suspicion, or 0.
 	listDue time.Duration
 	// notBefore is the earliest follow-up of the next suspicion, listNotBefore the earliest list
-	// for one, and pause the current backoff between them. The pause doubles and never shrinks, so
-	// neither a persistent difference nor client requests keep the cache comparing or listing.
-	// Invariant: listNotBefore <= notBefore.
+	// for one, and pause their backoff. It doubles and never shrinks, so a persistent difference or
+	// client requests can't keep the cache comparing or listing. Invariant: listNotBefore <=
+	// notBefore.
 	notBefore, listNotBefore, pause time.Duration
 	// differs is true if the last comparison found difference, when lists was differsAfter.
 	differs      bool
 	difference   watchcache.Digest
 	differsAfter uint64
-	// persistent is true if the difference survived a list. Then no event is missing, and another
-	// list won't help: storage has objects under other keys than the cache.
+	// persistent is true if the difference survived a list. Another list won't help then, because
+	// storage has objects under other keys than the cache.
 	persistent bool
 
 	// changed is closed at the next change of phase or integrity.
 	changed chan struct{}
 }
 
-// phase says whether there is a state, and whether it follows storage.
 type phase uint8
 
 const (
-	starting phase = iota // no state, or a state of a history that storage lost
-	blocked               // starting, and storage can't be listed because of an object
+	starting phase = iota // no state, or one of a history that storage lost
+	blocked               // starting, and an object prevents lists
 	following
 	paused  // storage can't deliver the next change, or a list
 	stopped // final
 )
 
-// integrity says whether the state is right.
 type integrity uint8
 
 const (
 	verified  integrity = iota
-	suspected           // possibly wrong: a comparison or a list clears it
-	corrupt             // events are missing: only a list clears it
+	suspected           // may be wrong; a comparison or a list clears it
+	corrupt             // lacks events; only a list clears it
 )
 
-// contact says whether storage answers requests.
 type contact uint8
 
 const (
 	answering    contact = iota
-	unresponsive         // a request failed, and no sign of life followed
+	unresponsive         // a request failed; no sign of life since
 	lost                 // unresponsive for longer than storageTimeout
 )
 
-// conditionLimits are constants; tests use smaller ones.
+// conditionLimits are constants, smaller in tests.
 type conditionLimits struct {
-	// storageTimeout is the time after which an unresponsive storage is lost.
+	// storageTimeout turns an unresponsive storage into a lost one.
 	storageTimeout time.Duration
 	// pause and pauseMax bound condition.pause.
 	pause, pauseMax time.Duration
-	// failedLists is the number of consecutive list failures, while storage answers, after which we
-	// blame an object.
+	// failedLists consecutive failures, while storage answers, mean that an object is
+	// undeliverable.
 	failedLists int
-	// compares is true if the cache compares its state with storage.
+	// compares is false if Config disables comparisons.
 	compares bool
 }
 
@@ -143,45 +137,41 @@ func limitsOf(config *Config) *conditionLimits {
 // served reports whether there is a state to serve from.
 func (c *condition) served() bool { return c.phase == following || c.phase == paused }
 
-// ambiguous reports whether a client that resumes at rv may have a wrong state, and must list. This
-// includes clients that listed at rv after the correction, if storage stays idle during the
-// quarantine.
+// ambiguous reports whether a client that resumes at rv may have a wrong state, and must list. That
+// includes clients that listed after the correction while storage is idle.
 func (c *condition) ambiguous(rv uint64, now time.Duration) bool {
 	return c.resynced.rv != 0 && c.resynced.rv == rv && now-c.resynced.at < resyncQuarantine
 }
 
-// needsTick reports whether time alone changes the condition.
 func (c *condition) needsTick() bool { return c.contact != answering || c.listDue != 0 }
 
-// event is something that happened to a cache. Each field after now belongs to the kinds named in
-// its comment.
+// event is an input of the condition. Comments name the kinds that use a field.
 type event struct {
 	kind eventKind
 	now  time.Duration // set by handle
 
-	err error // the reason, safe to log: kinds that report a failure
+	err error // the reason, in our words: all failures
 	// cause is storage's error: requestFailed, versionFailed, watchBroke, listFailed.
 	cause error
-	// asked is when the failed request was made, and heard, set by handle, when storage last gave a
-	// sign of life: requestFailed, versionFailed.
+	// asked is when the failed request began, heard (set by handle) the last sign of life:
+	// requestFailed, versionFailed.
 	asked, heard time.Duration
-	// rv is the version of the list (listArrives, listed) or of the comparison (equal).
+	// rv is the version of the list or the comparison: listArrives, listed, equal.
 	rv uint64
 	// contradicts is true if a list differs from the state at the same version, backwards if it is
-	// older than the state, partial if watchers may have received a part of its revision:
-	// listArrives.
+	// older, partial if watchers may have received a part of its revision: listArrives.
 	contradicts, backwards, partial bool
-	// answers is true if storage answers version requests, expired if storage rejected the list's
-	// version as too old: listFailed.
+	// answers is true if storage answers version requests, expired if it compacted the list's
+	// version: listFailed.
 	answers, expired bool
 	// relist is the cause: listNeeded.
 	relist metrics.RelistCause
 	// gap is true if events were missed: changeRefused.
 	gap bool
-	// began is the condition when the comparison or the version request began: equal, differs,
+	// began is the condition at the start of a comparison or version request: equal, differs,
 	// notCompared, restored.
 	began *condition
-	// difference is the result of the comparison: differs.
+	// difference is between the digests: differs.
 	difference watchcache.Digest
 }
 
@@ -189,16 +179,16 @@ type eventKind uint8
 
 const (
 	heard         eventKind = iota // storage gave a sign of life
-	versionRead                    // heard, by an answer to a version request
+	versionRead                    // heard, with storage's version
 	requestFailed                  // a request failed or timed out
-	versionFailed                  // requestFailed, for a version request
+	versionFailed                  // a version request failed
 	tick                           // a second passed
 	listArrives                    // a list is about to replace the state
 	listed                         // a list replaced the state
 	listRefused                    // a listed object was invalid
-	listFailed                     // a list failed
-	listNeeded                     // the source is about to list again
-	watchBroke                     // storage's watch broke, and the source resumes it
+	listFailed                     // storage could not be listed
+	listNeeded                     // the source is about to list
+	watchBroke                     // the source resumes a broken watch
 	undeliverable                  // storage answers but can't deliver the next change
 	changeRefused                  // the state refused a change
 	restored                       // storage went back to an earlier version
@@ -211,31 +201,31 @@ const (
 	stop
 )
 
-// effects are what the engine must do for an event. execute performs them in this order.
+// effects are what the engine must do for an event, in this order.
 type effects uint16
 
 const (
-	// Readers don't see the new condition before publish.
+	// Before readers see the new condition:
 
-	expireWatches effects = 1 << iota // 410 to the open watches: their state was wrong
-	endBackfills                      // the history before the list may be another one
-	dropKept                          // kept bytes and versions belong to the state before the list
-	resumeWatches                     // new watches don't get the error of a pause or an expiry
-	reachList                         // wake reads: the state is at the list's version
-	countList                         // metrics of the list, before waiters see it
+	expireWatches effects = 1 << iota // with 410, since their state was wrong
+	endBackfills                      // they may be of another history
+	dropKept                          // kept bytes and versions
+	resumeWatches                     // new ones don't get the error of a pause or an expiry
+	reachList                         // wakes reads up to the list's version
+	countList                         // the metrics of the list, before its waiters return
 	setGauges
 	publish // store the condition, and wake its waiters
-	// After publish, a client that is turned away and retries finds the new condition.
+	// After publish, a rejected client that retries finds the new condition:
 
-	failWatches // an error to the open watches: storage can't deliver the next change
-	countFault  // an undeliverable object
-	orderList   // the Reflector relists
-	compareNow  // the consistency checker compares
-	endReads    // fail the reads that wait for a lost storage
-	logEvent    // after the release of the holder's mutex
+	failWatches // the open ones get an error
+	countFault  // in metrics
+	orderList
+	compareNow
+	endReads // those waiting for a lost storage
+	logEvent // after the holder's mutex is released
 )
 
-// on returns the condition after an event, and what the engine must do about it. It is pure.
+// on returns the condition after an event, and the effects. It is pure.
 func (c condition) on(ev event) (condition, effects) {
 	if c.phase == stopped {
 		return c, 0
@@ -307,7 +297,7 @@ func (c *condition) onHeard(ev event) (do effects) {
 	return do
 }
 
-// onRequestFailed ignores a failure if storage gave a sign of life after the request.
+// onRequestFailed ignores a failure if storage gave a sign of life after the request began.
 func (c *condition) onRequestFailed(ev event) {
 	err := ev.cause
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
@@ -323,8 +313,8 @@ func (c *condition) onRequestFailed(ev event) {
 	}
 }
 
-// onVersionFailed logs if version requests keep failing for storageTimeout although storage gave a
-// sign of life in the second half of it.
+// onVersionFailed logs if version requests failed for storageTimeout and storage gave a sign of
+// life in the second half of it.
 func (c *condition) onVersionFailed(ev event) effects {
 	c.onRequestFailed(ev)
 	if errors.Is(ev.cause, context.Canceled) {
@@ -354,8 +344,8 @@ func (c *condition) onTick(ev event) (do effects) {
 	return do
 }
 
-// onListArrives expires the watches of a wrong state: a client whose bookmark is above a missed
-// event must not resume there.
+// onListArrives expires the watches of a wrong state, because a client with a bookmark above a
+// missed event must not resume.
 func (c *condition) onListArrives(ev event) (do effects) {
 	if c.served() && (ev.contradicts || ev.partial) {
 		c.resynced.rv = ev.rv
@@ -401,8 +391,8 @@ func (c *condition) expire() effects {
 	return expireWatches
 }
 
-// onListFailed pauses or blocks the cache if lists fail repeatedly while storage answers. It does
-// not depend on the text of the error.
+// onListFailed pauses or blocks the cache if lists fail repeatedly while storage answers,
+// regardless of the error.
 func (c *condition) onListFailed(ev event) effects {
 	c.failedLists++
 	if !ev.answers {
@@ -422,7 +412,6 @@ func (c *condition) onListFailed(ev event) effects {
 	return countFault | logEvent
 }
 
-// startFails records why a cache without a state has none.
 func (c *condition) startFails(err error, isBlocked bool) {
 	if c.served() {
 		return
@@ -445,8 +434,8 @@ func (c *condition) onUndeliverable(ev event) effects {
 	return failWatches | countFault | logEvent
 }
 
-// onRestored ignores a version request that began before the last list: the cache's version at that
-// time may be of the previous history.
+// onRestored ignores a version request from before the last list, since its comparison may be with
+// the previous history.
 func (c *condition) onRestored(ev event) effects {
 	if ev.began.lists != c.lists {
 		return 0
@@ -471,8 +460,8 @@ func (c *condition) onSuspicion(ev event) effects {
 	return compareNow | logEvent
 }
 
-// onCompared ignores a comparison if a list replaced the state meanwhile. It keeps a suspicion
-// raised during the comparison, for which another comparison is due.
+// onCompared ignores a comparison with a replaced state, and keeps a suspicion raised meanwhile:
+// another comparison is due.
 func (c *condition) onCompared(ev event) (do effects) {
 	if ev.kind == notCompared {
 		do = logEvent
@@ -497,9 +486,9 @@ func (c *condition) onCompared(ev event) (do effects) {
 	return do
 }
 
-// onDiffers orders a list for a first difference at once, unless another suspicion just ordered
-// one, and for later ones after a pause. A persistent difference ends the suspicion: the cache
-// shows what storage lists, but can't vouch for earlier versions.
+// onDiffers orders a list for a first difference at once, unless another suspicion just did, and
+// for later ones after a pause. A persistent difference ends the suspicion, but we can't vouch for
+// earlier versions.
 func (c *condition) onDiffers(ev event, current bool) effects {
 	first := !c.differs
 	c.persistent = !first && c.difference == ev.difference && (c.persistent || c.differsAfter < c.lists)
@@ -552,7 +541,6 @@ func (c *condition) orderForSuspicion(now time.Duration) effects {
 	return c.order(metrics.RelistInconsistent)
 }
 
-// order orders a list unless one is already ordered.
 func (c *condition) order(cause metrics.RelistCause) effects {
 	c.nameCause(cause)
 	if c.ordered {

@@ -50,14 +50,13 @@ const (
 	initialEventsTimeout = time.Minute
 )
 
-// Config configures a Cacher. The fields up to Clock have the names and meanings of
-// k8s.io/apiserver's cacher.Config; the zero values of the later ones work. Durations are at most
-// 8760 h, timeouts at least 1 ms, and sizes at most 1 TiB.
+// Config configures a Cacher. The fields up to Clock are those of k8s.io/apiserver's cacher.Config;
+// the later ones are optional. Durations are at most 8760 h, timeouts at least 1 ms, and sizes at
+// most 1 TiB.
 type Config struct {
-	// Storage is the wrapped storage; package storage/capability lists its optional methods. The
-	// event types of its watches must be correct (e.g. ADDED only for a new key): the cache treats
-	// a contradiction as missed events and relists. Storage must not have another size estimator
-	// enabled.
+	// Storage is the wrapped storage; see package storage/capability for optional methods. Its
+	// watches must send correct event types (e.g. ADDED only for a new key): the cache treats a
+	// contradiction as missed events and relists. It must not have another size estimator.
 	Storage storage.Interface
 	// Versioner reads and sets resourceVersions.
 	Versioner storage.Versioner
@@ -68,111 +67,106 @@ type Config struct {
 	EventsHistoryWindow time.Duration
 	// ResourcePrefix is the key prefix of the resource's objects, "/devices" or "/devices/".
 	ResourcePrefix string
-	// KeyFunc returns an object's storage key, including ResourcePrefix. Status reports objects
-	// stored under another key, and the cache does not serve them.
+	// KeyFunc returns an object's storage key, including ResourcePrefix. Objects with other keys
+	// are not served, but reported in Status.
 	KeyFunc func(runtime.Object) (string, error)
-	// GetAttrsFunc returns an object's labels and selectable fields. The cache shares both: do not
-	// modify them.
+	// GetAttrsFunc returns an object's labels and selectable fields, which must not be modified
+	// later.
 	GetAttrsFunc func(runtime.Object) (labels.Set, fields.Set, error)
-	// IndexerFuncs are trigger functions by field name. They index watchers whose field selector
-	// requires one value of the field.
+	// IndexerFuncs are trigger functions by field name. They index watchers that select one value
+	// of the field.
 	IndexerFuncs storage.IndexerFuncs
-	// Indexers index objects for reads. The name of an index, storage.FieldIndex(field) or
-	// storage.LabelIndex(label), is the selector it serves.
+	// Indexers index objects for reads that select storage.FieldIndex(field) or
+	// storage.LabelIndex(label), the name of the index.
 	Indexers *cache.Indexers
 	// NewFunc returns an empty object, NewListFunc an empty list.
 	NewFunc     func() runtime.Object
 	NewListFunc func() runtime.Object
-	// Codec is the codec of Storage, nil if it has none. It must encode and decode the objects.
+	// Codec is the codec of Storage, nil if it has none. It must fit the objects.
 	Codec runtime.Codec
-	// Clock is the source of time. nil: the real clock.
+	// Clock is the source of time, nil for the real clock.
 	Clock clock.WithTicker
 
 	// LabelIndexes are label keys to index.
 	LabelIndexes []string
 	// AdaptiveIndexes is the number of indexes that the cache may build itself, for labels and
-	// selectable fields of which LISTs repeatedly require one value. The cache drops an index that
-	// costs more than it saves. 0: 8; negative: none.
+	// fields that LISTs often select by value, and drop if they cost more than they save. 0: 8;
+	// negative: none.
 	AdaptiveIndexes int
-	// AdaptivePercent is the memory limit of all adaptive indexes, in percent of the memory of the
-	// objects (Status.ObjectBytes). 0: 2.
+	// AdaptivePercent is their total memory limit, in percent of the memory of the objects
+	// (Status.ObjectBytes). 0: 2.
 	AdaptivePercent int
-	// WatchProgress reports whether Storage currently answers RequestWatchProgress reliably.
-	// Without it the cache serves no consistent reads or streamed lists. If nil, a
-	// capability.ProgressReporter decides itself, k8s.io/apiserver's etcd storage uses the
-	// process-wide checker of etcd's features, and any other storage counts as unreliable.
+	// WatchProgress reports whether Storage currently answers RequestWatchProgress reliably;
+	// consistent reads and streamed lists need it. If nil, a capability.ProgressReporter decides
+	// itself, k8s.io/apiserver's etcd storage uses the process-wide checker of etcd's features, and
+	// any other storage is unreliable.
 	WatchProgress func() bool
-	// WindowBytes is the memory limit of the events in the window, in bytes: decoded objects that
-	// the current state does not hold, overestimated. Undispatched events may take up to twice as
-	// much, or 16 MiB if that is more; watchers that miss events get a 410. WindowBytes also bounds
-	// the snapshots held for watchers that receive initial events: above it, the watches with the
-	// largest snapshots end with 410. 0: 128 MiB.
+	// WindowBytes is the memory limit, in bytes, of the events in the window: decoded objects
+	// beyond the current state, overestimated. Undispatched events may take twice as much, or 16
+	// MiB if that is more; watchers that miss events get a 410. It also limits the snapshots held
+	// for initial events: above it, the watches with the largest ones get a 410. 0: 128 MiB.
 	WindowBytes int64
 	// DispatchBudget is the total time per second the dispatcher may wait for slow watchers before
-	// it parks them. At most 1 s. 0: 5 ms; negative: it never waits.
+	// parking them. At most 1 s. 0: 5 ms; negative: none.
 	DispatchBudget time.Duration
-	// BookmarkInterval is the time between two bookmarks of a watcher that requested them. 0: 60 s.
+	// BookmarkInterval is the time between a watcher's bookmarks, if it requested them. 0: 60 s.
 	BookmarkInterval time.Duration
-	// FreshnessTimeout is the maximum time a read waits for the cache to reach the resourceVersion
-	// it needs. A GET waits a sixth of it and then goes to Storage. A consistent LIST waits up to
-	// five times as long while the cache advances. 0: 3 s.
+	// FreshnessTimeout limits how long a read waits for the resourceVersion it needs. A GET waits a
+	// sixth of it and then goes to Storage. A consistent LIST waits up to five times as long while
+	// the cache advances. 0: 3 s.
 	FreshnessTimeout time.Duration
-	// StorageTimeout is the time without answers from Storage after which the cache treats it as
-	// lost, and logs that. Until Storage answers again, reads that go to it end with 504. At least
-	// 1 s. 0: 10 s.
+	// StorageTimeout is the time without answers after which the cache logs that Storage is lost.
+	// Until Storage is back, reads that go to it end with 504. At least 1 s. 0: 10 s.
 	StorageTimeout time.Duration
-	// MaxFallbackLists limits the consistent LISTs that go to Storage if the cache does not become
-	// fresh in time or is unverified, both concurrently and per FreshnessTimeout. The others get a
-	// 429 with Retry-After. GETs are not limited. At most 10,000. 0: 10; negative: none.
+	// MaxFallbackLists limits the consistent LISTs that go to Storage because the cache is not
+	// fresh in time or unverified, both concurrently and per FreshnessTimeout. Others get a 429
+	// with Retry-After. GETs have no limit. At most 10,000. 0: 10; negative: none.
 	MaxFallbackLists int
 	// ConsistentGetFromStorage sends GETs without a resourceVersion to Storage.
 	ConsistentGetFromStorage bool
-	// WatchBuffer is the capacity of a watcher's channel, in events. A full channel makes the
-	// watcher slow. At most 65,536. 0: 16.
+	// WatchBuffer is the capacity of a watcher's channel, in events. A watcher is slow if it is
+	// full. At most 65,536. 0: 16.
 	WatchBuffer int
-	// EncodingBytes is the memory limit, in bytes, of the serializations shared by watchers and,
-	// with Lists, by lists. Half of it is for live events, half for initial events and lists; each
-	// may borrow what the other does not use, for up to a second after the other needs it. 0: 32
-	// MiB, or 15 % of the memory of the objects (Status.ObjectBytes) if that is more, up to 1 GiB;
-	// negative: none are kept.
+	// EncodingBytes is the memory limit, in bytes, of serializations shared by watchers and, with
+	// Lists, lists. Live events get half, initial events and lists the other half; each may borrow
+	// unused memory of the other, and returns it within a second. 0: 32 MiB, or 15 % of the memory
+	// of the objects (Status.ObjectBytes) up to 1 GiB, whichever is more; negative: none.
 	EncodingBytes int64
-	// ConsistencyCheckInterval is the minimum time between two comparisons of the cache with
-	// Storage, which read all its keys; we add up to half of it at random. If they differ, the
-	// cache relists; until then consistent reads and reads at an exact resourceVersion go to
-	// Storage. At least 1 s. 0: 5 min; negative: none.
+	// ConsistencyCheckInterval is the time between comparisons of the cache with all keys of
+	// Storage, plus up to 50 % at random. After a difference the cache relists; until then
+	// consistent reads and those of exact resourceVersions go to Storage. At least 1 s. 0: 5 min;
+	// negative: none.
 	ConsistencyCheckInterval time.Duration
-	// LazyStart delays the start of the cache until the first GET, LIST, WATCH or Wait. Until then
-	// it has no goroutine, no state and no watch of Storage. While it loads the state, Storage
-	// answers GETs and LISTs with a limit and no selector; other requests wait up to
-	// FreshnessTimeout.
+	// LazyStart delays the start until the first GET, LIST, WATCH or Wait. Until then the cache has
+	// no goroutine, state or watch. While it loads, Storage answers GETs and LISTs with a limit and
+	// no selector; other requests wait up to FreshnessTimeout.
 	LazyStart bool
-	// IdleTimeout is the time without use after which the cache sleeps, i.e. returns to the state
-	// before a lazy start. It may take twice as long. An open watch is a use, a write is not. A
-	// client that resumes from before the sleep gets a 410. At least 1 s. 0: never.
+	// IdleTimeout is the time without use after which the cache sleeps, as before a lazy start. It
+	// may take twice as long. An open watch is a use, a write is not. Clients that resume from
+	// before the sleep get a 410. At least 1 s. 0: never.
 	IdleTimeout time.Duration
-	// DisableSizeEstimation disables Storage's estimator of object sizes, which Stats reports. The
-	// estimator reads the cache's keys.
+	// DisableSizeEstimation disables Storage's estimator of object sizes for Stats, which reads the
+	// cache's keys.
 	DisableSizeEstimation bool
-	// Lists shares serializations of lists and initial events among the requests to a server.
-	// server.Install sets it. nil: each request encodes its own.
+	// Lists shares serializations of lists and initial events between requests, as server.Install
+	// sets it up. nil: no sharing.
 	Lists Encoder
-	// Metrics are the counters of the cache. nil: none.
+	// Metrics are the counters of the cache, nil for none.
 	Metrics *metrics.Metrics
 
-	// encodingFollows is true if EncodingBytes was not set: its limit follows the memory of the
-	// objects.
+	// encodingFollows is true if EncodingBytes depends on the memory of the objects.
 	encodingFollows bool
 	// shadowFraction is the fraction of requests compared against another storage, which then
 	// serves (InShadow). 0: the cache serves.
 	shadowFraction float64
-	// encrypts is true if values may become unreadable in storage after the cache read them.
+	// encrypts is true if a cached value may become unreadable in storage.
 	encrypts bool
-	// initialTimeout is initialEventsTimeout, and initialBytes is WindowBytes, except in tests.
+	// initialTimeout and initialBytes differ from initialEventsTimeout and WindowBytes in tests
+	// only.
 	initialTimeout time.Duration
 	initialBytes   int64
 }
 
-// withDefaults replaces zeros with the defaults.
 func (c Config) withDefaults() Config {
 	c.EventsHistoryWindow = cmp.Or(c.EventsHistoryWindow, DefaultEventsHistoryWindow)
 	c.encodingFollows = c.encodingFollows || c.EncodingBytes == 0
@@ -198,10 +192,10 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// problems are the errors in a configuration or in options, in the order of the checks.
+// problems are errors in a configuration or in options.
 type problems []error
 
-// field adds an error about a field of Config. want says which values are valid.
+// field adds an error about a field of Config. want describes valid values.
 func (p *problems) field(name string, value any, want string) {
 	*p = append(*p, fmt.Errorf("cacher.Config.%s is %v: %s", name, value, want))
 }
@@ -216,7 +210,7 @@ func (p *problems) option(name, format string, args ...any) {
 	*p = append(*p, fmt.Errorf("cacher.%s "+format, append([]any{name}, args...)...))
 }
 
-// Validate returns an error that names every invalid field and its value, or nil.
+// Validate returns an error that names every invalid field, or nil.
 func (c Config) Validate() error {
 	var p problems
 	p.required("Storage", c.Storage == nil)
@@ -237,7 +231,6 @@ func (c Config) Validate() error {
 	return errors.Join(p...)
 }
 
-// validateTuning validates the fields independent of the resource.
 func (c Config) validateTuning(p *problems) {
 	checkRange(p, "EventsHistoryWindow", c.EventsHistoryWindow, 0, maxDuration, false)
 	checkRange(p, "WindowBytes", c.WindowBytes, 0, maxBytes, false)
@@ -265,15 +258,14 @@ func (c Config) validateTuning(p *problems) {
 }
 
 const (
-	// maxDuration and maxBytes exceed every useful value, and their sums and multiples don't
+	// maxDuration and maxBytes exceed every useful value. Sums and multiples of them don't
 	// overflow.
 	maxDuration = 365 * 24 * time.Hour
 	maxBytes    = 1 << 40
 )
 
-// checkRange adds an error if value is out of range. If negative is true, a negative value removes
-// the bound that the field sets. A positive duration below least is probably a number without a
-// unit.
+// checkRange adds an error if value is out of range. If negative is true, negative values mean no
+// bound. A positive duration below least probably lacks a unit.
 func checkRange[T int | int64 | time.Duration](p *problems, name string, value, least, most T, negative bool) {
 	switch {
 	case value < 0 && !negative:

@@ -14,13 +14,12 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// checkPageSize is the page size of a comparison's lists, if storage can't return versions
-// alone. One page is in memory at a time.
+// checkPageSize is the page size of a comparison's lists, if storage can't return versions alone.
+// We hold one page at a time.
 const checkPageSize = 500
 
-// followConsistency compares the cache with storage periodically, and when the condition
-// requires it, until the context is done. Jitter keeps caches started together from sending
-// their requests together.
+// followConsistency compares the cache with storage periodically, and whenever the condition
+// requires it. Jitter spreads the requests of caches that started together.
 func (e *engine) followConsistency(ctx context.Context) {
 	if e.config.ConsistencyCheckInterval < 0 {
 		return
@@ -36,8 +35,8 @@ func (e *engine) followConsistency(ctx context.Context) {
 	}
 }
 
-// compare compares the latest snapshot with storage at the same resourceVersion. If they
-// differ, events were missed unnoticed (KEP-4988).
+// compare compares the latest snapshot with storage at the same resourceVersion. A difference means
+// that the cache missed events (KEP-4988).
 func (e *engine) compare(ctx context.Context) {
 	began := e.condition.load()
 	if !began.served() {
@@ -65,8 +64,8 @@ func (e *engine) compare(ctx context.Context) {
 	e.handle(event{kind: differs, began: began, difference: difference, err: err})
 }
 
-// storedVersions calls visit for each of the resource's keys in storage as of rv, with the
-// resourceVersion of its last write.
+// storedVersions calls visit with each of the resource's keys in storage at rv and the version of
+// its last write.
 func (e *engine) storedVersions(ctx context.Context, rv uint64, visit func(key string, rv uint64) error) error {
 	if s, ok := e.config.Storage.(capability.VersionLister); ok {
 		return s.Versions(ctx, e.config.ResourcePrefix, rv, visit)
@@ -84,17 +83,17 @@ func (e *engine) storedVersions(ctx context.Context, rv uint64, visit func(key s
 	})
 }
 
-// comparison compares a snapshot with the keys of storage, in their order.
+// comparison compares a snapshot with storage's keys, in their order.
 type comparison struct {
 	latest *watchcache.Snapshot
-	cached []*watchcache.Element // the rest of the snapshot
+	cached []*watchcache.Element // not visited yet
 	stored watchcache.Digest     // of the visited keys
-	first  string                // the first difference, "" if there is none yet
+	first  string                // the first difference, or ""
 }
 
 func (c *comparison) visit(key string, rv uint64) error {
-	// Of several objects with one key the state takes the newest. If storage has only an older
-	// one, the digest lacks the cached one.
+	// Of several objects with one key the state keeps the newest, so skip older ones. If storage
+	// has no newer one, the digests differ.
 	if cached := c.latest.Get(key); cached == nil || cached.RV <= rv {
 		c.stored.Toggle(key, rv)
 	}
@@ -110,7 +109,6 @@ func (c *comparison) visit(key string, rv uint64) error {
 	return nil
 }
 
-// difference describes the first difference.
 func (c *comparison) difference() string {
 	if c.first == "" && len(c.cached) > 0 {
 		return fmt.Sprintf("which has nothing where the cache has %q at %d", c.cached[0].Key, c.cached[0].RV)

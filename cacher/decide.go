@@ -8,16 +8,15 @@ import (
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
-// The ways to answer a read.
 const (
-	// readLatest reads the latest snapshot, once it is at rv or later.
+	// readLatest reads the latest snapshot, once it reaches rv.
 	readLatest = metrics.DecisionLatest
-	// readConsistent reads the latest snapshot, once it is at least as new as storage was when the
-	// read arrived.
+	// readConsistent reads the latest snapshot, once it is as new as storage was after the read
+	// arrived.
 	readConsistent = metrics.DecisionConsistent
-	// readExact reads the snapshot at exactly rv.
+	// readExact reads the snapshot at rv.
 	readExact = metrics.DecisionExact
-	// readContinue continues a list in the snapshot at the token's rv, from its key.
+	// readContinue continues a list in the snapshot of its token, from the token's key.
 	readContinue = metrics.DecisionContinue
 	// readDelegate leaves the read to storage.
 	readDelegate = metrics.DecisionDelegate
@@ -31,45 +30,42 @@ type readOptions struct {
 	list bool
 	// recursive is true if a list is of a prefix.
 	recursive bool
-	// fromStorage is Config.ConsistentGetFromStorage; it is set for GETs only.
+	// fromStorage is Config.ConsistentGetFromStorage, for GETs.
 	fromStorage bool
-	// unset is true if the resourceVersion is "", and rv its value otherwise.
+	// unset is true if the resourceVersion is "", and rv is its value otherwise.
 	unset bool
 	rv    uint64
 	match metav1.ResourceVersionMatch
 	// limit is the page size, 0 for none. selective is true if there is a selector.
 	limit     int64
 	selective bool
-	// continues is true if the list continues another one, after continueKey at continueRV, or at
-	// the latest version if continueRV is negative.
+	// continues is true for a list after continueKey at continueRV, or at the latest version if
+	// that is negative.
 	continues   bool
 	continueKey string
 	continueRV  int64
 }
 
-// limited reports whether the limit counts. At resourceVersion "0" it does only for an exact match:
-// otherwise clients would mistake a page for the answer of a server without a watch cache.
+// limited reports whether the limit counts. At resourceVersion "0" it needs Exact: clients would
+// mistake a page for the answer of a server without a watch cache.
 func (o *readOptions) limited() bool {
 	return o.limit > 0 && (o.unset || o.rv > 0 || o.match == metav1.ResourceVersionMatchExact)
 }
 
-// readState is the part of the cache's state that decide depends on.
+// readState is the input of decide from the cache.
 type readState struct {
 	condition *condition
 	// reports is true if storage should report the progress of the cache's watch.
 	reports bool
-	// rv is the cache's version. The cache can show versions from oldest, and storage those from
-	// compacted.
+	// rv is the cache's version. The cache has versions from oldest, storage from compacted.
 	rv, oldest, compacted uint64
-	// kept reports whether a continue token pins the snapshot at a version below oldest. It may be
-	// nil.
+	// kept reports whether a continue token pins a snapshot below oldest. It may be nil.
 	kept func(rv uint64) bool
 }
 
 // progress reports whether the cache receives progress reports.
 func (s *readState) progress() bool { return s.reports && !s.condition.silent }
 
-// shows reports whether the cache can show the version.
 func (s *readState) shows(rv uint64) bool {
 	return rv >= s.oldest || (s.kept != nil && s.kept(rv))
 }
@@ -80,18 +76,16 @@ type decision struct {
 	from string
 	// limited is true if there is a limit that counts.
 	limited bool
-	// needsAdmission is true if the cache can't shield storage from these LISTs: we admit a few at
-	// a time to storage and refuse the others.
+	// needsAdmission is true for LISTs of which we admit only a few at a time to storage.
 	needsAdmission bool
-	// afterWait is true if storage answers a GET that timed out waiting for the cache.
+	// afterWait is true for a GET that timed out waiting for the cache.
 	afterWait bool
 }
 
 func (d decision) served() bool { return d.kind != readDelegate && d.kind != readRefuse }
 
-// decide is the whole policy of reads: "Semantics for get and list" of the Kubernetes API concepts
-// and, while the cache is not ready, KEP-4568: reads cheap for storage go there, and we refuse the
-// others.
+// decide is the whole policy of reads: "Semantics for get and list" of the Kubernetes API concepts.
+// While the cache is not ready, reads cheap for storage go there and others are refused (KEP-4568).
 func decide(o *readOptions, s *readState) decision {
 	if s.condition.phase == stopped {
 		return decision{kind: readRefuse}
@@ -106,7 +100,7 @@ func decide(o *readOptions, s *readState) decision {
 	return decision{kind: readRefuse}
 }
 
-// decideReady is decide for a cache that is ready.
+// decideReady is decide for a ready cache.
 func decideReady(o *readOptions, s *readState) decision {
 	limited := o.limited()
 	switch {
@@ -139,9 +133,9 @@ func decideConsistent(o *readOptions, s *readState, from string, served bool) de
 	return decision{kind: readConsistent, from: from, limited: o.limited()}
 }
 
-// delegateUnlessShown delegates a read at one version to storage if the cache does not have the
-// version, can't vouch for it, or storage would reject it. The cache waits for a future version
-// only if progress reports can announce it.
+// delegateUnlessShown delegates a read at one version to storage if the cache does not have it or
+// can't vouch for it, or storage would reject it. For a future version the cache needs progress
+// reports.
 func (d decision) delegateUnlessShown(s *readState) decision {
 	if d.rv == 0 || s.condition.integrity != verified || d.rv < s.condition.trustedFrom || !s.shows(d.rv) || d.rv < s.compacted || (d.rv > s.rv && !s.progress()) {
 		return decision{kind: readDelegate}

@@ -18,18 +18,15 @@ import (
 	"github.com/kube-watchcache/watchcache/storage/capability"
 )
 
-// Decorator takes the place of genericregistry.StorageWithCacher: every
-// storage it makes is a Cacher over a raw storage. Feature gates are read when
-// it is called.
+// Decorator replaces genericregistry.StorageWithCacher: its storages are Cachers over raw storages.
+// It reads feature gates when called.
 //
-// Two requests that declare the same thing get one cache over one raw storage, e.g. those
-// of a server with a store for each version that it serves and one codec. A codec or a
-// function equals only itself: stores with codecs of their own, as those of a storage
-// factory or of two versions of a custom resource, get a cache each.
+// Requests that declare the same resource share one cache, e.g. the stores that a server with one
+// codec opens per served version. Codecs and functions must be identical, so stores with their own
+// codecs, e.g. of a storage factory or of two versions of a custom resource, get a cache each.
 //
-// The returned destroy function stops the cache and then the storage under it,
-// unless others use them; it may be called more than once, as a registry does
-// for subresources.
+// The last call of the destroy functions stops the cache and the storage under it. Each is
+// idempotent, since registries call it for subresources.
 func Decorator(opts ...Option) generic.StorageDecorator {
 	o := optionsOf(opts)
 	d := &decorator{
@@ -40,10 +37,9 @@ func Decorator(opts ...Option) generic.StorageDecorator {
 	return decoration.Decorator(d.decorate)
 }
 
-// decorator makes the storages of one Decorator.
 type decorator struct {
 	options        *options
-	wrong          error // with the options
+	wrong          error // in the options
 	sizeEstimation bool
 	caches         shared.Map[identity, storage.Interface]
 }
@@ -64,7 +60,7 @@ func (d *decorator) decorate(r decoration.Request) (storage.Interface, factory.D
 func (d *decorator) raw(r decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
 	open := d.options.rawStorage
 	if open == nil {
-		open = generic.NewRawStorage // of k8s.io/apiserver, over etcd
+		open = generic.NewRawStorage // over etcd
 	}
 	raw, destroy, err := decoration.Open(decoration.Raw(open), r)
 	if err != nil {
@@ -73,7 +69,7 @@ func (d *decorator) raw(r decoration.Request) (storage.Interface, factory.Destro
 	return raw, sync.OnceFunc(destroy), nil
 }
 
-// open returns a cache, and a function that closes it and the storage under it.
+// open returns a cache, and a function that stops it and the storage under it.
 func (d *decorator) open(r decoration.Request) (storage.Interface, func(), error) {
 	raw, destroyRaw, err := d.raw(r)
 	if err != nil {
@@ -109,19 +105,16 @@ func (d *decorator) open(r decoration.Request) (storage.Interface, func(), error
 	}, nil
 }
 
-// CacheDelegator is the Cacher. Decorators that were written by hand for the cacher of
-// k8s.io/apiserver move over by changing an import.
+// CacheDelegator is the Cacher: decorators for k8s.io/apiserver's cacher only need another import.
 type CacheDelegator = Cacher
 
 // NewCacherFromConfig is New.
 func NewCacherFromConfig(config Config) (*Cacher, error) { return New(config) }
 
-// NewCacheDelegator returns the cache, which delegates to storage by itself. Stop may be
-// called on both.
+// NewCacheDelegator returns the cache, which delegates to storage itself. You may stop both.
 func NewCacheDelegator(cache *Cacher, _ storage.Interface) *CacheDelegator { return cache }
 
-// CacheOf returns the cache behind a storage made by a Decorator: the storage itself, or
-// the cache in its shadow (InShadow). It returns nil if there is none.
+// CacheOf returns the cache of a storage made by a Decorator, even InShadow, or nil.
 func CacheOf(s storage.Interface) *Cacher {
 	if front, ok := s.(interface{ Shadow() storage.Interface }); ok {
 		s = front.Shadow()

@@ -19,7 +19,7 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// elementBuilder makes the state's elements from objects. It is for one goroutine at a time.
+// elementBuilder makes elements. It is for one goroutine at a time.
 type elementBuilder struct {
 	config *Config
 	state  *watchcache.State
@@ -27,7 +27,7 @@ type elementBuilder struct {
 	names  watchcache.FieldNames
 }
 
-// timedObject is an object from a storage's watch with the time at which storage decoded it:
+// timedObject is an object with the time at which storage decoded it, i.e.
 // storage.WatchEventWithRecordTime of k8s.io/apiserver since v0.37.
 type timedObject interface {
 	apiruntime.Object
@@ -35,7 +35,7 @@ type timedObject interface {
 	Unwrap() apiruntime.Object
 }
 
-// key returns an object from storage's watch or list, and its key.
+// key returns an object's key, and the object without wrappers.
 func (b *elementBuilder) key(obj any) (key string, object apiruntime.Object, err error) {
 	if timed, ok := obj.(timedObject); ok {
 		obj = timed.Unwrap()
@@ -53,15 +53,13 @@ func (b *elementBuilder) key(obj any) (key string, object apiruntime.Object, err
 		return "", nil, faultf(err, "the key of a %T", object)
 	}
 	if prefix := b.config.ResourcePrefix; !strings.HasPrefix(key, prefix) {
-		// We keep the object so that we can apply its changes, but requests for the
-		// resource's keys don't reach it.
+		// We keep the object to apply its changes. Requests don't reach its key.
 		b.warn("stray", "An object has a key outside of the resource's prefix. The watch cache does not serve it",
 			faultf(keyFaultf(nil, "the key is %q, ResourcePrefix is %q", key, prefix), "KeyFunc gives an object of %s a key outside of ResourcePrefix: it can't be read or watched", b.config.GroupResource), "let KeyFunc and ResourcePrefix fit each other, or look at how the object got its name")
 	}
 	return key, object, nil
 }
 
-// element returns the state's element for an object with a key.
 func (b *elementBuilder) element(key string, object apiruntime.Object) (*watchcache.Element, error) {
 	config := b.config
 	rv, err := config.Versioner.ObjectResourceVersion(object)
@@ -81,8 +79,8 @@ func (b *elementBuilder) element(key string, object apiruntime.Object) (*watchca
 	}, nil
 }
 
-// lastElement returns the element of a deletion at resourceVersion rv, from the cached
-// object. If there is none the state refuses the deletion, unless it is a repetition.
+// lastElement returns the element of a deletion at rv, built from the cached object. Without one,
+// the state refuses the deletion unless it is repeated.
 func (b *elementBuilder) lastElement(lost capability.UnreadObject, rv uint64) (*watchcache.Element, error) {
 	key, lastRV := lost.LastState()
 	last, _ := b.state.Get(key)
@@ -100,7 +98,6 @@ func (b *elementBuilder) lastElement(lost capability.UnreadObject, rv uint64) (*
 	return &watchcache.Element{Key: key, RV: rv, Object: object, Labels: last.Labels, Fields: last.Fields, Size: last.Size}, nil
 }
 
-// elementOf returns the element for an object from storage's watch or list.
 func (b *elementBuilder) elementOf(obj any) (*watchcache.Element, error) {
 	key, object, err := b.key(obj)
 	if err != nil {
@@ -109,41 +106,39 @@ func (b *elementBuilder) elementOf(obj any) (*watchcache.Element, error) {
 	return b.element(key, object)
 }
 
-// sizeOf estimates the memory of a decoded object and its labels in bytes. Shared strings
-// count each time, so the estimate is an upper bound.
+// sizeOf estimates the memory of a decoded object and its labels, in bytes. It is an upper bound,
+// since shared strings count each time.
 func sizeOf(object apiruntime.Object, labelSet labels.Set) int64 {
 	size := heapsize.Of(object)
 	if _, ok := object.(apiruntime.Unstructured); ok {
-		// Such an object has no map[string]string of labels; labelSet is a copy.
+		// labelSet is a copy, as these objects have no map[string]string.
 		size += heapsize.Of(labelSet)
 	}
 	return size
 }
 
-// loader builds elements of the objects of a list while storage sends more. It gives a
-// batch to another goroutine if one is free and otherwise builds it itself, so nothing
-// waits. One goroutine calls Add, and after that elements, once.
+// loader builds the elements of a list while storage sends more. Another goroutine builds a batch
+// if one is free, otherwise the caller's. Call Add, then elements once, on one goroutine.
 type loader struct {
 	tasks *tasks.Group
-	// own belongs to the goroutine that calls Add, spare has the builders of the others.
+	// own is for the caller's goroutine, spare for the others.
 	own   *elementBuilder
 	spare chan *elementBuilder
 
-	open    []apiruntime.Object // the objects of the next batch
+	open    []apiruntime.Object
 	batches []*batch
-	total   int            // the objects in batches
-	working sync.WaitGroup // the batches of other goroutines
+	total   int            // in batches
+	working sync.WaitGroup // on other goroutines
 }
 
-// batch is some objects, and once built their elements in the same order.
+// batch is some objects of a list, then their elements in the same order.
 type batch struct {
 	objects  []apiruntime.Object
 	elements []*watchcache.Element
 	err      error
 }
 
-// batchSize is the number of objects in a batch. Building one takes much longer than
-// starting a goroutine.
+// batchSize is in objects. A batch takes much longer than starting a goroutine.
 const batchSize = 256
 
 func newLoader(tasks *tasks.Group, newBuilder func() *elementBuilder) *loader {
@@ -189,7 +184,7 @@ func (l *loader) buildOpen() {
 	l.own.build(next)
 }
 
-// build builds the elements of a batch, up to the first error.
+// build builds a batch up to the first error.
 func (b *elementBuilder) build(next *batch) {
 	elements := make([]*watchcache.Element, 0, len(next.objects))
 	for _, object := range next.objects {
@@ -204,7 +199,7 @@ func (b *elementBuilder) build(next *batch) {
 	next.elements = elements
 }
 
-// elements returns the elements in the order of their keys.
+// elements returns the elements ordered by key.
 func (l *loader) elements() ([]*watchcache.Element, error) {
 	if len(l.open) > 0 {
 		l.buildOpen()

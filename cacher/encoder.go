@@ -14,45 +14,38 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Encoder lets requests to a server share the serializations of lists and of initial events.
-// Its methods are safe for concurrent use.
+// Encoder shares serializations of lists and initial events between requests. It is safe for
+// concurrent use.
 type Encoder interface {
 	// NewStore returns an empty store for the cache of a resource.
 	NewStore(schema.GroupResource) EncodingStore
-	// Probe returns the watch that Cacher.Watch returns for a request that opens no watch,
-	// but examines whether a registry returns the watch of a cache unchanged. Probe returns
-	// nil for every other request.
+	// Probe returns Cacher.Watch's result for a request that tests whether a registry returns a
+	// cache's watch unchanged, nil for others.
 	Probe(context.Context) watch.Interface
 }
 
-// EncodingStore keeps serializations of the elements of one cache. Its methods are safe for
-// concurrent use.
+// EncodingStore keeps serializations of one cache's elements. It is safe for concurrent use.
 type EncodingStore interface {
-	// Begin is called before the items of a list that is read from the cache are filled in.
-	// If admitted is false, the server has no memory for the answer. If omit is true, the
-	// list is filled in without items.
+	// Begin prepares a list before the cache copies elements to it. If not admitted, the server has
+	// no memory for the response. If omit, the caller leaves the list empty.
 	Begin(ctx context.Context, list runtime.Object, elements []*watchcache.Element) (omit, admitted bool)
-	// Listed is called once a list is complete except for items that Begin omitted, with
-	// the elements of its items; nil for a list from storage. The caller must then add
-	// the omitted items if Listed returns false.
+	// Listed completes a list. elements is nil if it is from storage. If it
+	// returns false, the caller must add the omitted items.
 	Listed(ctx context.Context, list runtime.Object, elements []*watchcache.Element) bool
-	// Watch returns the encoder of the initial events of a new watch; nil if the reader of
-	// the watch must get private copies.
+	// Watch returns the encoder of a watch's initial events, nil if it needs private copies.
 	Watch(ctx context.Context) WatchEncoder
-	// Keep keeps the serialization of an event until drop. add receives the change in bytes
-	// when the store needs more or less memory for it.
+	// Keep keeps the serialization of an event until drop. It calls add when the store's memory for
+	// it changes.
 	Keep(event []byte, add func(bytes int64)) (drop func())
-	// SetLimit sets the maximum of Bytes; negative: nothing is kept.
+	// SetLimit sets the maximum of Bytes. Negative: keep nothing.
 	SetLimit(bytes int64)
 	Bytes() int64
-	// Clear drops everything: the cache was filled with new elements.
+	// Clear drops everything after a list.
 	Clear()
-	// Age drops what was not used for long. It is called once a second with the time of a
-	// monotonic clock.
+	// Age drops unused serializations. The cache calls it every second, with a monotonic time.
 	Age(now time.Duration)
 }
 
-// WatchEncoder encodes the initial events of one watch.
 type WatchEncoder = dispatch.WatchEncoder
 
 // EventRun is consecutive initial events of one watch.
@@ -65,7 +58,6 @@ func (c *Config) encoder() Encoder {
 	return c.Lists
 }
 
-// noEncoder is the Encoder and EncodingStore of a cache without Config.Lists.
 type noEncoder struct{}
 
 func (noEncoder) NewStore(schema.GroupResource) EncodingStore { return noEncoder{} }

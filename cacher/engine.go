@@ -22,21 +22,19 @@ import (
 )
 
 const (
-	// minWindowEvents is the minimum number of events in the window at any age, so that clients of
-	// a quiet resource resume instead of listing.
+	// minWindowEvents is the minimum number of events in the window, at any age, so that clients of
+	// a quiet resource can resume.
 	minWindowEvents = 128
-	// floorValues is the maximum number of floors of namespaces, and of each index. A floor takes
-	// some 100 bytes.
+	// floorValues limits the floors of namespaces, and of each index. One takes some 100 bytes.
 	floorValues = 16_384
-	// minWindowCeiling is the lowest hard limit of the window, in bytes. The limit keeps a stuck
-	// dispatcher from using up the memory.
+	// minWindowCeiling is the least hard limit of the window, in bytes, against a stuck dispatcher.
 	minWindowCeiling = 16 << 20
-	// listPageSize is the page size of the lists that fill the cache.
+	// listPageSize is for the lists that fill the cache.
 	listPageSize = 5_000
 )
 
 // engine is a running cache: the state, and the parts that fill it from storage, serve reads and
-// feed watchers. The parts have locks and goroutines of their own; the engine has neither.
+// feed watchers. They have locks and goroutines; the engine itself has neither.
 type engine struct {
 	wrapped
 	config  Config
@@ -56,11 +54,11 @@ type engine struct {
 	fanout    *dispatch.Fanout
 	encodings EncodingStore // of Config.Lists
 	source    *source.Source
-	errors    *errorLog // owned by the Cacher
+	errors    *errorLog // the Cacher's
 	// compareNow wakes the consistency checker.
 	compareNow chan struct{}
-	// failedIndex is the first failure of an indexer in this second, and progressFault that of the
-	// last progress request.
+	// failedIndex is an indexer's first failure in this second, progressFault that of the last
+	// progress request.
 	failedIndex, progressFault atomic.Pointer[error]
 	// adapting and probing are true while adapt or probe run.
 	adapting, probing atomic.Bool
@@ -73,11 +71,11 @@ type engine struct {
 	listBegan atomic.Int64
 
 	tasks  tasks.Group
-	ctx    context.Context // done when the engine stops
+	ctx    context.Context
 	cancel context.CancelFunc
 }
 
-// assemble wires an engine, but starts nothing.
+// assemble wires an engine without starting it.
 func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 	var reportDelay time.Duration
 	if slow, ok := config.Storage.(capability.SlowReporter); ok {
@@ -101,8 +99,7 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 	e.versions = freshness.NewVersionRequests(ctx, config.Clock, &e.tasks, e.metrics, config.FreshnessTimeout,
 		freshness.GetTimeout(config.FreshnessTimeout), e.askVersion)
 	e.waiting = freshness.NewWaitingReads(config.Clock, config.FreshnessTimeout, e.metrics, e.condition, ctx.Done())
-	// A reader waits for FreshnessTimeout before it needs admission. Since the period is the same,
-	// we always admit its retry.
+	// With the same period as a reader's wait before admission, we always admit its retry.
 	e.admission = freshness.NewAdmission(config.Clock, config.MaxFallbackLists, config.FreshnessTimeout)
 	e.fanout = dispatch.New(dispatch.Config{
 		Warn: e.warn, State: e.state, Indexes: e.indexes,
@@ -125,8 +122,7 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 	return e
 }
 
-// indexesOf returns the configured indexes. They call failed for each failure of an indexer, with
-// the state's lock held.
+// indexesOf returns the configured indexes, which call failed with the state's lock held.
 func indexesOf(config *Config, failed func(index, key string, err error)) *match.Indexes {
 	indexed := match.Config{
 		Prefix: config.ResourcePrefix, Triggers: config.IndexerFuncs, Labels: config.LabelIndexes, Failed: failed,
@@ -153,7 +149,7 @@ func (e *engine) Wait(ctx context.Context) error {
 // Done implements running.
 func (e *engine) Done() <-chan struct{} { return e.ctx.Done() }
 
-// start starts the goroutines of the engine, which end with e.ctx. stop awaits them.
+// start starts the engine's goroutines, which end with e.ctx. stop awaits them.
 func (e *engine) start() {
 	e.metrics.DeclareIndexes(e.indexes.Names()...)
 	e.metrics.FollowSilence(e.silence)
@@ -172,12 +168,12 @@ func (e *engine) start() {
 	}
 }
 
-// newBuilder returns a builder for use by one goroutine.
+// newBuilder returns a builder for one goroutine.
 func (e *engine) newBuilder() *elementBuilder {
 	return &elementBuilder{config: &e.config, state: e.state, warn: e.warn}
 }
 
-// The dispatcher calls everySecond once a second.
+// The dispatcher calls everySecond.
 func (e *engine) everySecond() {
 	e.encodings.Age(e.time.Now())
 	e.measure()
@@ -194,8 +190,7 @@ func (e *engine) everySecond() {
 	}
 }
 
-// runExclusive runs f in a goroutine, as it is too slow for the dispatcher, unless the previous run
-// is still active.
+// runExclusive runs f, too slow for the dispatcher, in a goroutine unless its last run is active.
 func (e *engine) runExclusive(running *atomic.Bool, f func()) {
 	if running.CompareAndSwap(false, true) {
 		e.tasks.Run(func() {
@@ -205,8 +200,8 @@ func (e *engine) runExclusive(running *atomic.Bool, f func()) {
 	}
 }
 
-// adapt builds and drops adaptive indexes. It also adds our counts to the shipped cacher's metrics,
-// one call per LIST.
+// adapt builds and drops adaptive indexes. It also adds to the shipped cacher's metrics, one call
+// per LIST.
 func (e *engine) adapt() {
 	e.metrics.PassOn()
 	for _, change := range e.indexes.Adapt(e.state, e.time.Now()) {
@@ -231,13 +226,13 @@ func (e *engine) measure() {
 }
 
 const (
-	// encodingPercent is the limit of serializations in percent of the memory of the objects, up to
-	// maxFollowing bytes, unless Config.EncodingBytes is set.
+	// encodingPercent limits serializations in percent of the memory of the objects, and
+	// maxFollowing in bytes, unless Config.EncodingBytes is set.
 	encodingPercent = 15
 	maxFollowing    = 1 << 30
 )
 
-// encodingLimit returns the limit of serializations, given the size of all objects, in bytes.
+// encodingLimit returns the limit of serializations, given the memory of the objects.
 func encodingLimit(config *Config, objects int64) int64 {
 	if !config.encodingFollows {
 		return config.EncodingBytes
@@ -245,8 +240,7 @@ func encodingLimit(config *Config, objects int64) int64 {
 	return max(config.EncodingBytes, min(objects/100*encodingPercent, maxFollowing))
 }
 
-// limitEncodings gives events and lists half the limit each, plus the part that the other does not
-// use.
+// limitEncodings gives events and lists half the limit each, and the other's unused part.
 func (e *engine) limitEncodings(objects int64) {
 	all := encodingLimit(&e.config, objects)
 	events := max(all/2, all-e.encodings.Bytes())
@@ -261,7 +255,7 @@ func (e *engine) limitEncodings(objects int64) {
 
 func (e *engine) encodingBytes() int64 { return e.fanout.EncodingBytes() + e.encodings.Bytes() }
 
-// stop stops the engine and awaits its goroutines. It is idempotent and safe for concurrent use.
+// stop awaits the engine's goroutines. It is idempotent and safe for concurrent use.
 func (e *engine) stop() {
 	e.handle(event{kind: stop})
 	e.cancel()

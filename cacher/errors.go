@@ -26,15 +26,15 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// An error of storage, or of a function of the resource, may quote an object. A secret of one
-// namespace must not reach clients of another, or the log. Such errors leave the cache only through
-// this file; other packages write client texts from fixed words and numbers.
-// TestNothingOfObjectsLeaves checks all of them.
+// Errors of storage, or of a function of the resource, may quote an object, and a secret of one
+// namespace must not reach clients of another, or the log. They leave the cache only through this
+// file; other packages write client texts from fixed words and numbers. TestNothingOfObjectsLeaves
+// checks that.
 //
-//   - Clients, Status, the page and metrics get fixed words, numbers and the reason of an
-//     error (publicText, reasonOf).
-//   - The log also gets keys of objects, and foreign errors up to the first part that may be
-//     an object's (withoutContent).
+//   - Clients, Status, the page and metrics get fixed words, numbers and an error's reason
+//     (publicText, reasonOf).
+//   - The log also gets keys, and foreign errors up to the first part that may be an
+//     object's (withoutContent).
 
 var (
 	// errDoubtful refuses a read or a watch that needs a verified state.
@@ -43,33 +43,32 @@ var (
 	errSilent = own("three consecutive watches received no events or progress although storage is at a newer version")
 	// errInconsistent ends the watches of a wrong state.
 	errInconsistent = own("the cache differs from storage")
-	// errNoProgress refuses a streamed list that can't be fresh. Clients fall back to a list on any
-	// error.
+	// errNoProgress refuses a streamed list. Clients fall back to a list.
 	errNoProgress = own("storage does not report the progress of its watch, so the initial state can't be streamed; list and watch instead")
-	// errStatsUnknown is returned by a sleeping cache that never computed its stats. Priority and
-	// fairness would treat lists of 0 objects as free.
+	// errStatsUnknown is returned by a sleeping cache without stats. After 0 objects, priority and
+	// fairness would treat lists as free.
 	errStatsUnknown = own("the watch cache sleeps and has not counted its objects yet")
 	// errNotCaughtUp refuses a watch for now.
 	errNotCaughtUp = own("the watch cache did not reach storage's version in time: watch again")
-	// errNotTaken is returned to the Reflector. The log has the details.
+	// errNotTaken is returned to the Reflector; the log has the details.
 	errNotTaken = own("the listed objects could not be used")
-	// errNoAnswer replaces the error of a request that timed out.
+	// errNoAnswer replaces a timeout.
 	errNoAnswer = own("requests get no answer")
 	// errAway ends a read on a lost storage.
 	errAway = own("storage has not answered")
 	// errOwnTime ends a read shortly before its deadline.
 	errOwnTime = own("storage has not answered before the deadline of this request")
-	// errNoVersion is shared by all reads that waited for a version request, as its own error may
-	// contain another read's key.
+	// errNoVersion replaces the error of a version request, which may contain the key of another of
+	// its readers.
 	errNoVersion = own("storage returned no resourceVersion")
 )
 
-// fault is an error in our own words, perhaps with a cause.
+// fault is an error in our own words.
 type fault struct {
 	words string
-	// private is true if the words contain an object's key and are for the log only.
+	// private is true if the words contain a key, and are for the log only.
 	private bool
-	// cause is another fault, an error of storage or of a function of the resource, or nil.
+	// cause is another fault, a foreign error, or nil.
 	cause error
 }
 
@@ -94,17 +93,16 @@ func (f *fault) Error() string {
 
 func (f *fault) Unwrap() error { return f.cause }
 
-// showable are errors of our other packages with fixed texts.
 var showable = []error{
 	tasks.ErrStopped, watchcache.ErrGap, watchcache.ErrBackwards, watchcache.ErrExpired, watchcache.ErrCompacted, watchcache.ErrFuture,
 }
 
-// publicText returns the public words of an error, followed by the text of a connection error or
-// the reason of any other.
+// publicText returns an error's public words, followed by the text of a connection error or the
+// reason of any other.
 func publicText(err error) string { return textOf(err, false, foreignText) }
 
-// textOf joins the words of the faults, including private ones if private, and foreign's text for
-// their cause.
+// textOf joins the words of faults, with private ones if private, and foreign's text for their
+// cause.
 func textOf(err error, private bool, foreign func(error) string) string {
 	var texts []string
 	for err != nil {
@@ -133,7 +131,7 @@ func foreignText(err error) string {
 	return fmt.Sprintf("%s (details in the server log)", reasonOf(err))
 }
 
-// reasonOf returns the kind of an error without its text.
+// reasonOf returns the kind of an error, without its text.
 func reasonOf(err error) string {
 	switch {
 	case storage.IsNotFound(err):
@@ -149,8 +147,8 @@ func reasonOf(err error) string {
 	return "Error"
 }
 
-// withoutContent returns the error for the log: our own words, and a foreign error up to the first
-// part that may be an object's. Keys under the prefix stay.
+// withoutContent returns the error for the log: our own words, and a foreign text up to the first
+// part that may be an object's. Keys under prefix stay.
 func withoutContent(err error, prefix string) error {
 	return errors.New(inLine(textOf(err, true, func(err error) string { return loggedText(err, prefix) }), 512))
 }
@@ -170,7 +168,7 @@ func loggedText(err error, prefix string) string {
 	case ofConnection(err):
 		return withoutCredentials(err.Error())
 	case slices.ContainsFunc(showable, func(known error) bool { return errors.Is(err, known) }):
-		return err.Error() // of our packages: numbers and keys
+		return err.Error() // from our packages: numbers and keys
 	}
 	return cutContent(err.Error(), prefix)
 }
@@ -183,10 +181,10 @@ var (
 // harmless are words that decoders quote.
 var harmless = map[string]bool{"Kind": true, "apiVersion": true, "kind": true}
 
-// cutContent cuts text before the first part that may be an object's: structured data, unprintable
-// characters, or a quoted string other than a key under the prefix.
+// cutContent cuts text before the first part that may be an object's, i.e. structured data,
+// unprintable characters, or a quoted string other than a key under prefix.
 func cutContent(text, prefix string) string {
-	letter := false // before i; the ' in "can't" is no quote
+	letter := false // before i; excludes the ' in "can't"
 	for i := 0; i < len(text); {
 		r, size := utf8.DecodeRuneInString(text[i:])
 		switch {
@@ -208,8 +206,8 @@ func cutContent(text, prefix string) string {
 
 func withoutCredentials(text string) string { return userinfo.ReplaceAllString(text, "//") }
 
-// ofConnection reports whether an error is about the connection to storage or storage's load. Such
-// a text contains nothing of objects.
+// ofConnection reports whether an error is about the connection to storage or its load. The texts
+// contain nothing of objects.
 func ofConnection(err error) bool {
 	if errors.Is(err, errNoAnswer) {
 		return true
@@ -218,7 +216,7 @@ func ofConnection(err error) bool {
 	return slices.ContainsFunc(connectionErrors, func(known string) bool { return strings.HasPrefix(text, known) })
 }
 
-// connectionErrors are prefixes of the errors of gRPC, etcd's client and the network.
+// connectionErrors are prefixes of errors of gRPC, etcd's client and the network.
 var connectionErrors = []string{
 	"rpc error: code = Unavailable desc = ",
 	"rpc error: code = DeadlineExceeded desc = ",
@@ -235,7 +233,7 @@ var connectionErrors = []string{
 	"x509: ",
 }
 
-// API statuses. An invalid request gets the error that storage would return.
+// API statuses. An invalid request gets storage's error.
 
 func (e *engine) notFoundError(key string, at uint64) error {
 	if s, ok := e.config.Storage.(capability.PathPrefixer); ok {
@@ -244,7 +242,7 @@ func (e *engine) notFoundError(key string, at uint64) error {
 	return storage.NewKeyNotFoundError(key, int64(at))
 }
 
-// expiredError (410) rejects a resourceVersion that is too old.
+// expiredError (410) rejects a resourceVersion as too old.
 func expiredError(err error) error {
 	return apierrors.NewResourceExpired("too old resource version: " + err.Error())
 }
@@ -254,11 +252,10 @@ func tooLargeError(rv, current uint64) error {
 	return storage.NewTooLargeResourceVersionError(rv, current, freshness.RetrySeconds)
 }
 
-// refusedError (429) rejects a request for now. why must be free of foreign text, retry is in
-// seconds.
+// refusedError (429) rejects a request for retry seconds. why must contain no foreign text.
 func refusedError(why string, retry int) error { return apierrors.NewTooManyRequests(why, retry) }
 
-// selectorRefusal returns the status (400) for an excessive selector. We evaluate selectors for
+// selectorRefusal returns the status (400) for an excessive selector, since we evaluate it for
 // every object and event.
 func selectorRefusal(p *storage.SelectionPredicate) error {
 	if n := match.Requirements(p); n > match.MaxRequirements {
@@ -272,13 +269,13 @@ func awayStatus(why error) error {
 	return apierrors.NewTimeoutError(why.Error(), freshness.RetrySeconds) // errAway
 }
 
-// overStatus (504) rejects a watch whose deadline has passed, e.g. after a negative timeoutSeconds.
+// overStatus (504) rejects a watch past its deadline, e.g. because timeoutSeconds is negative.
 func overStatus() error {
 	return apierrors.NewTimeoutError("watch timed out before it started: timeoutSeconds is negative, too large, or already elapsed", freshness.RetrySeconds)
 }
 
-// undeliverableStatus (500) ends the watches of a paused cache. For the deletion of an object that
-// storage can't read, it has the reason and the words of storage's own watch.
+// undeliverableStatus (500) ends the watches of a paused cache. If storage can't read a deleted
+// object, it is like that of storage's own watch.
 func undeliverableStatus(why error) error {
 	if apierrors.ReasonForError(why) == metav1.StatusReasonStoreReadError {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
@@ -289,7 +286,7 @@ func undeliverableStatus(why error) error {
 	return apierrors.NewInternalError(errors.New("storage cannot deliver the next change; new watches are refused until it can"))
 }
 
-// retryAfter returns a Retry-After of 1 s to 30 s, doubling every 12 s of downtime (KEP-4568).
+// retryAfter returns 1 s to 30 s, doubling every 12 s of downtime (KEP-4568).
 func retryAfter(downtime time.Duration) int {
 	return int(math.Min(30, math.Exp2(downtime.Seconds()/12)))
 }

@@ -11,18 +11,16 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// feed is the store that the Reflector writes to. It computes the key and the attributes of each
-// object once, applies the change to the state, and never waits for a watcher. It runs on the
-// Reflector's goroutine; only loader uses others.
-//
-// We must not skip a change that we can't apply: the feed then ignores all changes and orders a
-// relist.
+// feed is the store that the Reflector writes to. It computes an object's key and attributes once,
+// applies the change to the state, and never waits for a watcher. It runs on the Reflector's
+// goroutine; only loader uses others. It must not skip a change: after one that it can't apply, it
+// ignores all changes and orders a relist.
 type feed struct {
 	*engine
 	builder *elementBuilder
-	// applied counts the changes; we measure one in measuredEvery.
+	// applied counts changes; we measure one in measuredEvery.
 	applied uint
-	// broken is true after a change that could not be applied, until the next Replace.
+	// broken is true from a change that can't be applied until the next Replace.
 	broken bool
 }
 
@@ -49,8 +47,7 @@ var eventTypes = [...]metrics.EventType{
 	watchcache.Deleted:  metrics.EventDeleted,
 }
 
-// measuredEvery keeps the cost of reading the clock down: for each change it is a tenth of the time
-// measured.
+// measuredEvery limits the cost of reading the clock, a tenth of the time measured.
 const measuredEvery = 16
 
 func (f *feed) apply(typ watchcache.EventType, obj any) error {
@@ -75,7 +72,7 @@ func (f *feed) apply(typ watchcache.EventType, obj any) error {
 		f.fail(err)
 		return nil
 	case applied.Event == nil:
-		return nil // a resumed watch repeats incomplete revisions
+		return nil // repeated by a resumed watch
 	}
 	f.metrics.Event(eventTypes[typ])
 	f.metrics.WindowCut(applied.Cut)
@@ -93,8 +90,8 @@ func (f *feed) apply(typ watchcache.EventType, obj any) error {
 	return nil
 }
 
-// Bookmark implements cache.ReflectorBookmarkStore: the watch has delivered all events up to the
-// version.
+// Bookmark implements cache.ReflectorBookmarkStore. It reports that the watch delivered all events
+// up to the version.
 func (f *feed) Bookmark(resourceVersion string) error {
 	f.heard()
 	if f.broken {
@@ -116,8 +113,7 @@ func (f *feed) Bookmark(resourceVersion string) error {
 	return nil
 }
 
-// Replace implements cache.ReflectorStore. The list has no items: the source passed them to a
-// loader.
+// Replace implements cache.ReflectorStore. The source passed the list's items to a loader.
 func (f *feed) Replace(_ []any, resourceVersion string) error {
 	f.heard()
 	loaded, ok := f.source.TakeInitialState().(*loader)
@@ -131,7 +127,7 @@ func (f *feed) Replace(_ []any, resourceVersion string) error {
 	elements, err := loaded.elements()
 	if err != nil {
 		f.handle(event{kind: listRefused, err: err})
-		return errNotTaken // the Reflector logs it
+		return errNotTaken // for the Reflector's log
 	}
 	f.handle(event{
 		kind: listArrives, rv: rv, contradicts: f.contradicts(elements, rv),
@@ -155,7 +151,7 @@ func (f *feed) contradicts(elements []*watchcache.Element, rv uint64) bool {
 		return false
 	}
 	var listed watchcache.Digest
-	newest := uint64(0) // of the elements with this key; the state keeps the newest
+	newest := uint64(0) // of this key's elements, the one that the state keeps
 	for i, e := range elements {
 		newest = max(newest, e.RV)
 		if i+1 == len(elements) || elements[i+1].Key != e.Key {
@@ -166,8 +162,8 @@ func (f *feed) contradicts(elements []*watchcache.Element, rv uint64) bool {
 	return listed != latest.Digest()
 }
 
-// fail refuses a change and everything after it until the next list. We return no error to the
-// Reflector, which would log the object and continue.
+// fail refuses all changes until the next list. We return no error to the Reflector, which would
+// only log the object.
 func (f *feed) fail(err error) {
 	f.broken = true
 	f.handle(event{

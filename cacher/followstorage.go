@@ -22,20 +22,19 @@ import (
 )
 
 const (
-	// historyInterval is the maximum time between two version requests, which reveal a
-	// storage restored from a backup.
+	// historyInterval is the maximum time between two version requests, which detect a restored
+	// backup.
 	historyInterval = time.Minute
-	// quietTimeouts times StorageTimeout is the silence after which the cache requests
-	// storage's version. A server has many quiet caches.
+	// quietTimeouts times StorageTimeout is the silence after which the cache requests storage's
+	// version. Servers have many quiet caches.
 	quietTimeouts = 3
-	// probeDelay is the maximum time from a failed request to the first probe, and
-	// probeInterval the time between two probes.
+	// probeDelay is the maximum time from a failed request to the first probe, probeInterval that
+	// between probes.
 	probeDelay    = 5 * time.Second
 	probeInterval = 2 * time.Second
 )
 
-// reflect lists and watches storage, again and again with growing pauses,
-// until the context is done.
+// reflect lists and watches storage, with growing pauses after failures.
 func (e *engine) reflect(ctx context.Context, reflector *cache.Reflector) {
 	pause := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 7, Cap: 5 * time.Second}
 	_ = pause.DelayWithReset(e.config.Clock, time.Minute).Until(ctx, true, true, func(ctx context.Context) (bool, error) {
@@ -46,9 +45,9 @@ func (e *engine) reflect(ctx context.Context, reflector *cache.Reflector) {
 	})
 }
 
-// mustProbe reports whether storage's version must be requested now. The answer reveals a
-// restored backup, and an outage: etcd's client does not end a watch when the connection is
-// lost. A short outage costs no request. The dispatcher calls mustProbe once a second.
+// mustProbe reports whether to request storage's version now, to detect a restored backup or an
+// outage: etcd's client does not end a watch when it loses the connection. Called once a second by
+// the dispatcher.
 func (e *engine) mustProbe() bool {
 	c := e.condition.load()
 	now := e.time.Now()
@@ -66,14 +65,14 @@ func (e *engine) mustProbe() bool {
 	return true
 }
 
-// probe requests storage's version. askVersion notes the outcome.
+// probe requests storage's version. askVersion handles the result.
 func (e *engine) probe() {
 	ctx, cancel := context.WithTimeout(e.ctx, probeInterval)
 	defer cancel()
 	if _, err := e.askVersion(ctx, nil); err == nil {
 		return
 	}
-	// A request without an answer does not say why.
+	// A timeout does not show the cause.
 	if s, ok := e.config.Storage.(capability.ConnectionChecker); ok {
 		ctx, cancel := context.WithTimeout(e.ctx, probeInterval)
 		defer cancel()
@@ -83,17 +82,17 @@ func (e *engine) probe() {
 	}
 }
 
-// currentVersion returns storage's version at some time after the call.
+// currentVersion returns storage's version after the call.
 func (e *engine) currentVersion(ctx context.Context) (uint64, error) {
 	version, err := e.versions.Current(ctx)
 	return version.Current, err
 }
 
-// watchProgress reports whether storage reports the progress of the cache's watch now.
+// watchProgress reports whether storage currently reports progress.
 func (e *engine) watchProgress() bool { return e.ReportsProgress() && !e.condition.load().silent }
 
-// ReportsProgress reports whether storage says that it reports progress. The process's
-// checker of etcd's features is asked for etcd's own storage alone.
+// ReportsProgress reports whether storage should report progress. We only use the process-wide
+// checker of etcd's features for k8s.io/apiserver's etcd storage.
 func (e *engine) ReportsProgress() bool {
 	if e.config.WatchProgress != nil {
 		return e.config.WatchProgress()
@@ -104,8 +103,7 @@ func (e *engine) ReportsProgress() bool {
 	return isEtcds(e.config.Storage) && etcdfeature.DefaultFeatureSupportChecker.Supports(storage.RequestWatchProgress)
 }
 
-// isEtcds reports whether a storage is k8s.io/apiserver's for etcd, whose type is not
-// exported.
+// isEtcds recognizes k8s.io/apiserver's etcd storage, whose type is not exported.
 func isEtcds(s storage.Interface) bool {
 	t := reflect.TypeOf(s)
 	if t.Kind() == reflect.Pointer {
@@ -114,7 +112,6 @@ func isEtcds(s storage.Interface) bool {
 	return strings.HasPrefix(t.PkgPath(), "k8s.io/apiserver/pkg/storage/etcd3")
 }
 
-// CurrentWatch implements freshness.Storage.
 func (e *engine) CurrentWatch() freshness.Watch {
 	if w := e.source.Current(); w != nil {
 		return w
@@ -122,8 +119,7 @@ func (e *engine) CurrentWatch() freshness.Watch {
 	return nil
 }
 
-// indexFailed notes the failure of an indexer for the element with the key, for everySecond
-// to log: the state's lock is held.
+// indexFailed records an indexer's failure, for everySecond to log. Caller holds the state's lock.
 func (e *engine) indexFailed(name, key string, err error) {
 	if e.failedIndex.Load() == nil {
 		err = faultf(keyFaultf(err, "%q", key), "the index %q", name)
@@ -131,24 +127,19 @@ func (e *engine) indexFailed(name, key string, err error) {
 	}
 }
 
-// ListStarts implements source.Owner.
 func (e *engine) ListStarts() source.InitialState {
 	e.listBegan.Store(int64(e.time.Now()))
 	return newLoader(&e.tasks, e.newBuilder)
 }
 
-// Undeliverable implements source.Owner: storage answers and can't deliver the next change,
-// most likely because an object can't be decoded. Only the log shows storage's error: its
-// text may quote the object, which watchers of other namespaces must not read.
+// Undeliverable implements source.Owner. Most likely storage can't decode an object, which the
+// error may quote, so clients must not see it.
 func (e *engine) Undeliverable(err error) { e.handle(event{kind: undeliverable, err: err}) }
 
-// WatchLost implements source.Owner.
 func (e *engine) WatchLost(cause metrics.RelistCause) {
 	e.handle(event{kind: listNeeded, relist: cause})
 }
 
-// listFailed notes that storage could not be listed: it is away, or has an object that can't
-// be read.
 func (e *engine) listFailed(ctx context.Context, cause error) {
 	e.metrics.FillFailed()
 	failed := e.time.Now()
@@ -162,22 +153,19 @@ func (e *engine) listFailed(ctx context.Context, cause error) {
 	})
 }
 
-// WatchFailed implements source.Owner.
 func (e *engine) WatchFailed(cause error, down bool) {
 	e.metrics.WatchBroken()
 	e.handle(event{
 		kind: watchBroke, err: faultf(cause, "watching the storage of %s", e.config.GroupResource), cause: cause,
 		asked: e.time.Now(),
 	})
-	if down && e.condition.load().contact != lost { // otherwise the log shows it
+	if down && e.condition.load().contact != lost { // an outage has its own line
 		e.warn("watch", "Storage cannot be watched. The watch cache keeps its state and retries", cause, remedyStorage)
 	}
 }
 
-// ProbeProgress implements freshness.Storage.
 func (e *engine) ProbeProgress(ctx context.Context) bool { return e.source.Reports(ctx) }
 
-// WatchHung implements freshness.Storage.
 func (e *engine) WatchHung(after time.Duration) {
 	if suppressed, ok := e.errors.due("hangs", e.config.Clock.Now()); ok {
 		klog.InfoS("The storage watch hangs: it is behind storage and delivers nothing. The watch cache opens another one",
@@ -185,7 +173,6 @@ func (e *engine) WatchHung(after time.Duration) {
 	}
 }
 
-// RequestProgress implements freshness.Storage.
 func (e *engine) RequestProgress(ctx context.Context) error {
 	err := e.source.RequestProgress(ctx)
 	e.progressFault.Store(nil)
@@ -195,21 +182,21 @@ func (e *engine) RequestProgress(ctx context.Context) error {
 	return err
 }
 
-// outages records the caches that are awake, by server, and which of them have lost it. The
-// first cache to lose a server and the last one to reach it again log that.
+// outages records each server's awake caches, and which of them lost it. We log the first loss and
+// the last recovery.
 var outages = struct {
 	sync.Mutex
 	servers map[any]*outage
 }{servers: make(map[any]*outage)}
 
-// outage is the caches on one server: whether each has lost it, and how many have.
+// outage is a server's caches, true if they lost it, and the number of those.
 type outage struct {
 	caches map[*engine]bool
 	lost   int
 }
 
-// noteOutage counts the cache among those of its server. It returns how many caches are on
-// the same server, and how many of them have lost it.
+// noteOutage updates outages. It returns the number of caches on the same server, and how many lost
+// it.
 func (e *engine) noteOutage() (caches, away int) {
 	key := any(e)
 	if s, ok := e.config.Storage.(capability.ServerSharer); ok {

@@ -19,8 +19,8 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Get implements storage.Interface. Without a resourceVersion, into is a private copy; with one, it
-// shares everything below its top level with the cache.
+// Get implements storage.Interface. A consistent GET returns a private copy; otherwise everything
+// below the top level of into is shared with the cache.
 func (e *engine) Get(ctx context.Context, key string, opts storage.GetOptions, into runtime.Object) error {
 	prepared, err := storage.PrepareKey(e.config.ResourcePrefix, key, false)
 	if err != nil {
@@ -36,7 +36,7 @@ func (e *engine) Get(ctx context.Context, key string, opts storage.GetOptions, i
 	}
 	o := &readOptions{unset: opts.ResourceVersion == "", rv: rv, fromStorage: e.config.ConsistentGetFromStorage}
 	var seen observation
-	// Observe GETs that may wait or have a trace, and a sample of the others.
+	// Observe GETs that may wait or have a trace, and a sample of others.
 	if o.unset || o.rv > 0 || rand.Uint32()%timedOf == 0 || trace.SpanFromContext(ctx).IsRecording() {
 		e.observe(&seen)
 	}
@@ -61,7 +61,7 @@ func (e *engine) answerGet(ctx context.Context, o *readOptions, key string, get 
 		return e.getElsewhere(ctx, o, d, why, get)
 	}
 	if d.rv > 0 || d.kind == readConsistent {
-		e.gotReady(seen) // any other GET did not wait
+		e.gotReady(seen) // others did not wait
 	}
 	e.metrics.Read(metrics.VerbGet, d.kind)
 	seen.evaluated = 1
@@ -75,8 +75,8 @@ func (e *engine) answerGet(ctx context.Context, o *readOptions, key string, get 
 	return d.kind, copyObject(target, element, d.kind == readConsistent)
 }
 
-// element returns the element with the key, nil if there is none, as fresh as the decision
-// requires, and the cache's resourceVersion.
+// element returns the element with the key, or nil, as fresh as d requires, and the cache's
+// resourceVersion.
 func (e *engine) element(ctx context.Context, key string, d decision) (element *watchcache.Element, at uint64, err error) {
 	if d.kind == readConsistent || (d.rv > 0 && d.rv > e.waiting.At()) {
 		var cancel context.CancelFunc
@@ -93,8 +93,8 @@ func (e *engine) element(ctx context.Context, key string, d decision) (element *
 	return element, at, err
 }
 
-// getElsewhere answers a GET that the cache does not serve. After a wait, it fails with a
-// Retry-After if storage has not reached the version either.
+// getElsewhere answers a GET that the cache does not serve. After a wait, it fails if storage has
+// not reached the version.
 func (e *engine) getElsewhere(ctx context.Context, o *readOptions, d decision, why error, get storedGet) (metrics.Decision, error) {
 	return e.elsewhere(ctx, o, d, why, func(ctx context.Context) error {
 		if d.afterWait && !o.unset {
@@ -106,8 +106,7 @@ func (e *engine) getElsewhere(ctx context.Context, o *readOptions, d decision, w
 	})
 }
 
-// storageHas returns why unless storage reached rv. We check because some storages ignore the
-// resourceVersion of a GET.
+// storageHas returns why unless storage reached rv, which some storages don't check for a GET.
 func (e *engine) storageHas(ctx context.Context, rv uint64, why error) error {
 	version, err := e.versions.Current(ctx)
 	switch {
@@ -119,8 +118,8 @@ func (e *engine) storageHas(ctx context.Context, rv uint64, why error) error {
 	return nil
 }
 
-// askVersion requests storage's version, and those of keys if storage supports that. A version
-// below one that the cache already reached means that storage was restored from a backup.
+// askVersion requests storage's version, and those of keys if possible. A version below the cache's
+// implies that storage was restored from a backup.
 func (e *engine) askVersion(ctx context.Context, keys []string) (answer freshness.Answer, err error) {
 	began := e.condition.load()
 	reached, asked := e.state.RV(), e.time.Now()
@@ -149,19 +148,19 @@ func (e *engine) askVersion(ctx context.Context, keys []string) (answer freshnes
 	}
 	err = faultf(nil, "the storage of %s is at resourceVersion %d, it was at %d before", e.config.GroupResource, answer.Current, reached)
 	if before, _ := e.handle(event{kind: restored, began: began, err: err}); before.lists != began.lists {
-		return freshness.Answer{}, errNoVersion // reached may be of the history before the list
+		return freshness.Answer{}, errNoVersion // reached may be of the previous history
 	}
 	return freshness.Answer{}, refusedError(err.Error(), freshness.RetrySeconds)
 }
 
-// consistentElement returns the element with the key, nil if there is none, as of some time after
-// the call, i.e. linearizably, and the cache's resourceVersion.
+// consistentElement returns the element with the key, or nil, as of some time after the call, and
+// the cache's resourceVersion. It is linearizable.
 //
-// If storage returns the version v of the key, v was the key's last write at a time T after the
-// call. So an element at v is the answer, whatever else the cache is missing, and so is its absence
-// if v is 0. Otherwise the cache must reach v: it then has that write and perhaps later ones, all
-// from after T. Storage returns no version for a deleted key; then, and if it returns no versions
-// of keys, the cache must reach storage's version at T.
+// If storage returns the version v of the key, v was its last write at a time T after the call. An
+// element at v is the answer, whatever else the cache is missing, and so is its absence if v is 0.
+// Otherwise the cache must reach v: it then has that write and perhaps later ones, all from after
+// T. If storage returns no v, or 0 as for a deleted key, the cache must reach storage's version at
+// T.
 func (e *engine) consistentElement(ctx context.Context, key string) (element *watchcache.Element, at uint64, err error) {
 	asked := key
 	if _, ok := e.config.Storage.(capability.KeyVersioner); !ok {
@@ -203,8 +202,8 @@ func writtenAt(e *watchcache.Element) uint64 {
 }
 
 // contradicts reports whether a cache at resourceVersion at can't have the element (nil: none) if
-// the key's last write up to current was at version. Then the cache missed an event, or storage was
-// restored from a backup and written to since.
+// the key's last write up to current was at version. If so, the cache missed an event, or storage
+// was restored from a backup and written to.
 func contradicts(e *watchcache.Element, at, version, current uint64) bool {
 	if e == nil {
 		return version != 0 && at <= current

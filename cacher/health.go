@@ -21,10 +21,9 @@ import (
 // conditionHolder holds the condition of a cache. Readers load it without a lock.
 type conditionHolder struct {
 	value atomic.Pointer[condition]
-	// heardAt is the last sign of life from storage, in nanoseconds on the timeline.
+	// heardAt is when storage last gave a sign of life, in nanoseconds on the timeline.
 	heardAt atomic.Int64
-	// mu is held while a condition changes and while execute runs, so that the effects happen in
-	// the order of the conditions.
+	// mu orders the effects like the conditions: handle holds it until execute returns.
 	mu sync.Mutex
 }
 
@@ -54,8 +53,7 @@ func (h *conditionHolder) await(ctx context.Context, fits func(*condition) bool)
 	}
 }
 
-// Follows reports whether the state can advance; otherwise waiting reads fail. changed is closed
-// when the answer may change. Follows implements freshness.Follower.
+// Follows implements freshness.Follower: waiting reads fail while the state can't advance.
 func (h *conditionHolder) Follows() (follows bool, changed <-chan struct{}) {
 	c := h.load()
 	return c.phase != paused, c.changed
@@ -82,8 +80,8 @@ func (e *engine) handle(ev event) (before, after *condition) {
 	return before, after
 }
 
-// execute performs effects in the order of their declaration. Caller must hold the condition's mu:
-// nothing here may block or handle another event.
+// execute performs effects in order of declaration. Caller must hold the condition's mu, so nothing
+// here may block or handle another event.
 func (e *engine) execute(do effects, ev event, before, after *condition) {
 	if do&expireWatches != 0 {
 		e.fanout.Fail(source.Failure(expiredError(errInconsistent)))
@@ -141,7 +139,7 @@ func (e *engine) execute(do effects, ev event, before, after *condition) {
 	}
 }
 
-// heard records a sign of life from storage: an event, a bookmark, a list or an answer.
+// heard records a sign of life from storage, i.e. an event, a bookmark, a list or an answer.
 func (e *engine) heard() {
 	e.condition.heardAt.Store(int64(e.time.Now()))
 	if e.condition.load().contact != answering {
@@ -153,7 +151,7 @@ func (e *engine) silence() time.Duration {
 	return max(0, e.time.Now()-time.Duration(e.condition.heardAt.Load()))
 }
 
-// why returns the reason that the cache is not ready, nil if it is ready or the reason is unknown.
+// why returns why the cache is not ready, nil if it is or the reason is unknown.
 func (c *condition) why() error {
 	switch {
 	case c.phase == stopped:
@@ -164,7 +162,7 @@ func (c *condition) why() error {
 	return c.err
 }
 
-// refusal returns the error (429) for a request that a cache without a state rejects.
+// refusal returns a 429 for a request that needs a state.
 func (c *condition) refusal(now time.Duration) error {
 	why := "storage is (re)initializing"
 	switch c.phase {
@@ -177,7 +175,7 @@ func (c *condition) refusal(now time.Duration) error {
 }
 
 // retryAfter returns the Retry-After, in seconds, for a request that neither the cache nor storage
-// should serve now. It grows with the downtime.
+// should serve now.
 func (c *condition) retryAfter(now time.Duration) int {
 	switch c.phase {
 	case following:
@@ -191,7 +189,7 @@ func (c *condition) retryAfter(now time.Duration) int {
 func (e *engine) refusal() error { return e.condition.load().refusal(e.time.Now()) }
 
 // awaitVerified waits at most timeout for a verified state. relisted reports whether a list
-// replaced the state during the wait.
+// replaced the state meanwhile.
 func (h *conditionHolder) awaitVerified(ctx context.Context, timeout time.Duration) (relisted bool, err error) {
 	before := h.load()
 	if before.integrity == verified {
@@ -229,7 +227,7 @@ func (r *boundedReads) end(now, grace, outage time.Duration) {
 	}
 }
 
-// begin adds a read. Caller must call done when the read ends.
+// begin adds a read. Caller must call done after it.
 func (r *boundedReads) begin(now time.Duration, cancel context.CancelCauseFunc) (done func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

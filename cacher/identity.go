@@ -18,13 +18,13 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/funcvalue"
 )
 
-// identity identifies requests that one cache can serve: the same objects under the same
-// keys of the same servers, read, written and described alike. Codecs and functions must
-// be the same values, because nothing shows what they do (docs/decisions/0027).
+// identity is equal for requests that one cache can serve: the same objects and keys on the same
+// servers, with identical codecs and functions, whose behavior we can't compare
+// (docs/decisions/0027).
 //
-// A registry makes some values again for each store of a resource, so these are equal:
+// Since registries recreate some values for each store of a resource, these are equal:
 //   - constructors of objects of one Go type and kind;
-//   - transformers that are pointers to equal values;
+//   - transformers that point to equal values;
 //   - key functions with the same code that return the same key.
 type identity struct {
 	resource                  schema.GroupResource
@@ -77,8 +77,8 @@ func kindOf(newObject func() runtime.Object) kind {
 	return kind{reflect.TypeOf(object), object.GetObjectKind().GroupVersionKind()}
 }
 
-// sampleKey returns the key of an object with a namespace and a name. A key function that
-// needs more of an object equals only itself.
+// sampleKey returns the key of a sample object. A key function that panics on it equals only
+// itself.
 func sampleKey(r decoration.Request) (key string) {
 	if r.NewFunc == nil || r.KeyFunc == nil {
 		return ""
@@ -97,7 +97,6 @@ func sampleKey(r decoration.Request) (key string) {
 	return fmt.Sprintf("%q %v", key, err)
 }
 
-// functionsOf describes functions by name.
 func functionsOf[F any](functions map[string]F) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(functions)) {
@@ -106,8 +105,8 @@ func functionsOf[F any](functions map[string]F) string {
 	return b.String()
 }
 
-// comparableValue dereferences a pointer to a comparable value: transformers are often
-// made for each request, of the same parts.
+// comparableValue dereferences pointers to comparable values, e.g. transformers, which registries
+// often recreate.
 func comparableValue(v any) any {
 	if p := reflect.ValueOf(v); p.Kind() == reflect.Pointer && !p.IsNil() && p.Elem().Comparable() {
 		return p.Elem().Interface()
@@ -115,8 +114,7 @@ func comparableValue(v any) any {
 	return comparableOrUnique(v)
 }
 
-// comparableOrUnique returns v if it can be compared, and otherwise a value that
-// equals nothing.
+// comparableOrUnique returns v if it is comparable, otherwise a value that equals nothing.
 func comparableOrUnique(v any) any {
 	if v != nil && !reflect.ValueOf(v).Comparable() {
 		return new(byte)

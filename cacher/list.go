@@ -21,8 +21,8 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// GetList implements storage.Interface. The items share everything below their top level with the
-// cache.
+// GetList implements storage.Interface. Everything below the top level of the items is shared with
+// the cache.
 func (e *engine) GetList(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
 	return e.list(ctx, key, opts, into)
 }
@@ -52,8 +52,8 @@ func (e *engine) list(ctx context.Context, key string, opts storage.ListOptions,
 }
 
 // continuedKey returns the key that a LIST's continue token is relative to. If a field selector
-// requires one namespace, a registry narrows a LIST of all namespaces to that namespace's key, but
-// only for the first page: a token without a namespace is from such a page (regression 139).
+// requires one namespace, a registry narrows the first page of a LIST of all namespaces to that
+// namespace's key, so a token without a namespace is relative to it (regression 139).
 func (e *engine) continuedKey(key string, opts storage.ListOptions) string {
 	if opts.Predicate.Continue == "" || opts.Predicate.Field == nil || !opts.Recursive ||
 		strings.TrimSuffix(key, "/")+"/" != e.config.ResourcePrefix {
@@ -70,7 +70,7 @@ func (e *engine) continuedKey(key string, opts storage.ListOptions) string {
 	return e.config.ResourcePrefix + namespace
 }
 
-// hasKeyForNamespace reports whether keys are the resource's prefix, the namespace and the name.
+// hasKeyForNamespace reports whether keys begin with the resource's prefix and the namespace.
 func (e *engine) hasKeyForNamespace(namespace string) bool {
 	if len(validation.ValidateNamespaceName(namespace, false)) > 0 {
 		return false
@@ -86,7 +86,7 @@ func (e *engine) hasKeyForNamespace(namespace string) bool {
 	return err == nil && key == e.config.ResourcePrefix+namespace+"/name"
 }
 
-// storedList is a LIST: the cache's key, and the arguments for storage.
+// storedList holds a LIST's arguments for storage, the prepared key and the items.
 type storedList struct {
 	prepared, key string
 	opts          storage.ListOptions
@@ -180,13 +180,13 @@ func (e *engine) listSnapshot(ctx context.Context, snapshot *watchcache.Snapshot
 type page struct {
 	from     string
 	limit    int64           // 0: no limit
-	ended    <-chan struct{} // stops the scan of a heavy query, nil for others
+	ended    <-chan struct{} // stops a heavy scan, nil for other queries
 	elements []*watchcache.Element
-	// more is true if the page is full and keys follow, selected or not, as in etcd's storage.
+	// more is true if keys follow a full page, selected or not, as in etcd's storage.
 	more bool
 }
 
-// collect fills the page. Other readers may share p.elements.
+// collect fills the page. p.elements may be shared with other readers.
 func (p *page) collect(indexes *match.Indexes, snapshot *watchcache.Snapshot, q *match.Query) match.Scanned {
 	room := int64(firstElements)
 	if q.Everything() {
@@ -221,9 +221,8 @@ func (p *page) full() bool {
 	}
 }
 
-// continuation returns the continue token for the next page, "" after the last one, and the number
-// of remaining items unless there is a selector. The token is byte-identical to the shipped
-// cacher's.
+// continuation returns the continue token for the next page, or "", and the number of remaining
+// items unless there is a selector. The token has the same bytes as the shipped cacher's.
 func (p *page) continuation(snapshot *watchcache.Snapshot, q *match.Query, l storedList) (token string, remaining *int64, err error) {
 	if !p.more {
 		return "", nil, nil
@@ -236,7 +235,7 @@ func (p *page) continuation(snapshot *watchcache.Snapshot, q *match.Query, l sto
 	return storage.PrepareContinueToken(last, l.key, int64(snapshot.RV()), count, true, l.opts)
 }
 
-// itemsOf returns a list's items. It fails unless they are a slice.
+// itemsOf returns a list's items, if they are a slice.
 func itemsOf(list runtime.Object) (reflect.Value, error) {
 	pointer, err := meta.GetItemsPtr(list)
 	if err != nil {

@@ -16,12 +16,11 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher/status"
 )
 
-// lifecycleLevel is the log level of changes in the life of a cache. Kubernetes recommends running
-// servers at level 2. We use level 0 only for errors that need a person, since a server may have
-// hundreds of caches.
+// lifecycleLevel is the log level of a cache's life. Kubernetes recommends level 2 for servers.
+// Level 0 is only for errors that need a person, since a server may have hundreds of caches.
 const lifecycleLevel = 2
 
-// logEvent logs an event that changed the condition or that operators need to see.
+// logEvent logs a change of the condition or an event that operators must see.
 func (e *engine) logEvent(ev event, before, after *condition) {
 	switch ev.kind {
 	case heard, versionRead:
@@ -94,8 +93,7 @@ func (e *engine) logListFailed(ev event, after *condition) {
 	}
 }
 
-// logNotCompared logs a failed comparison, unless storage compacted the version. An outage has a
-// line of its own.
+// logNotCompared logs a failed comparison. Compactions are normal, and an outage has its own line.
 func (e *engine) logNotCompared(err error, after *condition) {
 	const message = "The watch cache could not be compared with storage. It retries after the interval"
 	switch {
@@ -117,7 +115,7 @@ func (e *engine) logSilence() {
 	e.warn("silent", "Storage answers requests, but does not report the progress of its watch. The watch cache sends consistent reads to storage, and retries after 5 s to 5 min", err, remedy)
 }
 
-// logLost logs an outage, once for all caches on a server.
+// logLost logs an outage once for all caches on a server.
 func (e *engine) logLost(silence time.Duration, err error) {
 	goesOn := "the watch cache has no state yet and refuses most requests"
 	if e.condition.load().served() {
@@ -130,7 +128,7 @@ func (e *engine) logLost(silence time.Duration, err error) {
 	}
 }
 
-// logBack logs the end of an outage, once for all caches on a server.
+// logBack logs the end of an outage once for all caches on a server.
 func (e *engine) logBack(silence time.Duration) {
 	if caches, away := e.noteOutage(); away == 0 && caches > 0 {
 		e.log.Info("Storage answers again", "silence", silence.Round(time.Second).String(), "resources", caches, "resourceVersion", e.state.RV())
@@ -160,10 +158,10 @@ func (e *engine) logIndex(change match.Adapted) {
 	}
 }
 
-// clientText is the maximum length of a client's text in a line, e.g. its user agent.
+// clientText is the maximum length of a client's text in a line.
 const clientText = 256
 
-// Advice to operators for errors that the cache recovers from.
+// Advice to operators.
 const (
 	remedyObject     = "repair or delete the object that the error names, or the latest changed ones if it names none; the cache then recovers by itself"
 	remedyStorage    = "check storage's health; the cache then recovers by itself"
@@ -184,7 +182,6 @@ const (
 	summaryLost   = "Storage does not answer"
 )
 
-// loggerOf returns the logger of a resource's cache.
 func loggerOf(resource schema.GroupResource) klog.Logger {
 	return klog.LoggerWithValues(klog.LoggerWithName(klog.Background(), "watchcache"), "resource", resource.String())
 }
@@ -207,30 +204,29 @@ func (e *engine) noteError(message string, err error) {
 }
 
 const (
-	// errorsKept is the number of distinct errors that a cache remembers, errorText the maximum
-	// bytes of each.
+	// errorsKept is the number of errors that a cache remembers, errorText their maximum size in
+	// bytes.
 	errorsKept, errorText = 16, 1 << 10
 	// lineInterval is the minimum time between two lines of one kind.
 	lineInterval = time.Minute
 )
 
-// errorLog holds the latest errors of a cache. They survive sleep.
+// errorLog holds the latest errors of a cache, across sleep.
 type errorLog struct {
 	mu struct {
 		sync.Mutex
-		latest []status.Error // oldest first, with distinct texts
+		latest []status.Error // distinct, oldest first
 		kinds  map[string]linesOfKind
 	}
 }
 
-// linesOfKind is the time of a kind's last line, and the number of lines suppressed since.
+// linesOfKind is the time of a kind's last line and the number suppressed since.
 type linesOfKind struct {
 	last       time.Time
 	suppressed int
 }
 
-// due reports whether to log another line of a kind, and how many lines were suppressed since the
-// last one.
+// due reports whether to log another line of a kind, and how many were suppressed since the last.
 func (l *errorLog) due(kind string, now time.Time) (suppressed int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -247,7 +243,7 @@ func (l *errorLog) due(kind string, now time.Time) (suppressed int, ok bool) {
 	return suppressed, ok
 }
 
-// add records an error by its public text, or counts its repetition.
+// add records an error by its public text, or counts it again.
 func (l *errorLog) add(summary, message string, now time.Time) {
 	e := status.Error{Summary: summary, Message: inLine(message, errorText), Time: now, Times: 1}
 	l.mu.Lock()

@@ -12,11 +12,11 @@ import (
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
-// Option changes the caches that a Decorator makes. One error names all invalid
-// options: server.Install returns it at once, a Decorator with the first storage.
+// Option changes the caches of a Decorator. An error names all invalid options: server.Install
+// returns it at once, a Decorator with its first storage.
 type Option func(*options)
 
-// options are the collected Options of a Decorator, and the errors in them.
+// options are collected Options, and the errors in them.
 type options struct {
 	rawStorage RawStorageFunc // nil means etcd
 	configure  []func(*Config)
@@ -24,21 +24,19 @@ type options struct {
 	only       [][]schema.GroupResource
 	except     []schema.GroupResource
 	leftOut    []func(schema.GroupResource) error
-	named      []schema.GroupResource // by LeaveOut
-	shadow     inShadow               // of InShadow
+	named      []schema.GroupResource // of LeaveOut
+	shadow     inShadow
 	problems   problems
 }
 
-// resourceSettings are settings of the cache of one resource.
 type resourceSettings struct {
 	resource schema.GroupResource
 	set      func(*Config)
 }
 
-// Configure sets optional fields of Config, those after Clock and EventsHistoryWindow,
-// for all caches. Of two functions that set one field, the later one counts; ForResource
-// counts more than Configure. To check the values, set is also called on an empty Config
-// when the Decorator is made.
+// Configure sets optional fields of Config after Clock, or EventsHistoryWindow, for all caches.
+// Later functions override earlier ones, ForResource overrides Configure. To validate values,
+// Decorator also calls set on an empty Config.
 func Configure(set func(*Config)) Option {
 	return func(o *options) {
 		if set == nil {
@@ -69,8 +67,7 @@ func WithMetrics(m *metrics.Metrics) Option {
 	return Configure(func(c *Config) { c.Metrics = m })
 }
 
-// WithRawStorage puts another storage under the caches than that of
-// generic.NewRawStorage, which opens a client of etcd for each resource.
+// WithRawStorage replaces generic.NewRawStorage, which opens an etcd client per resource.
 func WithRawStorage(open RawStorageFunc) Option {
 	return func(o *options) {
 		if open == nil {
@@ -81,9 +78,8 @@ func WithRawStorage(open RawStorageFunc) Option {
 	}
 }
 
-// Only leaves all resources but these uncached: Decorator returns their raw
-// storage, and server.Install does not change them. Of several, each must
-// name a resource for it to be cached.
+// Only leaves other resources uncached: Decorator returns their raw storage, and server.Install
+// does not change them. Several calls cache the resources common to all.
 func Only(resources ...schema.GroupResource) Option {
 	return func(o *options) {
 		o.only = append(o.only, resources)
@@ -91,7 +87,7 @@ func Only(resources ...schema.GroupResource) Option {
 	}
 }
 
-// Except leaves these resources uncached, as Only does all others.
+// Except leaves these resources uncached.
 func Except(resources ...schema.GroupResource) Option {
 	return func(o *options) {
 		o.except = append(o.except, resources...)
@@ -99,7 +95,6 @@ func Except(resources ...schema.GroupResource) Option {
 	}
 }
 
-// checkResources reports an error in the resources that an option names.
 func checkResources(p *problems, option string, resources []schema.GroupResource) {
 	if len(resources) == 0 {
 		p.option(option, "names no resource")
@@ -111,8 +106,8 @@ func checkResources(p *problems, option string, resources []schema.GroupResource
 	}
 }
 
-// Group is one option for all that collect returns when a Decorator or server.Install
-// is called. An error of collect is reported like that of an invalid option.
+// Group is the options that collect returns when Decorator or server.Install is called. Its error
+// counts as an invalid option.
 func Group(collect func() ([]Option, error)) Option {
 	return func(o *options) {
 		all, err := collect()
@@ -125,9 +120,9 @@ func Group(collect func() ([]Option, error)) Option {
 	}
 }
 
-// LeaveOut leaves each resource for which reason returns an error to another cache:
-// server.Install leaves them as they were, and a Decorator returns the error. named are
-// the resources that an operator has named.
+// LeaveOut leaves a resource for which reason returns an error to another cache: server.Install
+// does not change it, and a Decorator returns the error. named are the resources named by an
+// operator.
 func LeaveOut(named []schema.GroupResource, reason func(schema.GroupResource) error) Option {
 	return func(o *options) {
 		o.named = append(o.named, named...)
@@ -135,18 +130,17 @@ func LeaveOut(named []schema.GroupResource, reason func(schema.GroupResource) er
 	}
 }
 
-// Selection is what options select. It is for server.Install.
+// Selection is the effect of options, for server.Install.
 type Selection struct {
 	// Cached reports whether a resource has a cache.
 	Cached func(schema.GroupResource) bool
 	// Named are all resources that the options name.
 	Named []schema.GroupResource
-	// InShadow, RawStorage and LeaveOut report whether the options of these names are
-	// present.
+	// InShadow, RawStorage and LeaveOut report which options are present.
 	InShadow, RawStorage, LeaveOut bool
 }
 
-// Select returns what options select. The error names every invalid option.
+// Select evaluates options. The error names every invalid option.
 func Select(opts ...Option) (Selection, error) {
 	o := optionsOf(opts)
 	named := slices.Concat(append(slices.Clone(o.only), o.except)...)
@@ -162,7 +156,7 @@ func Select(opts ...Option) (Selection, error) {
 	}, errors.Join(o.problems...)
 }
 
-// otherCache returns why a resource is left to another cache, nil if it is not.
+// otherCache returns why another cache serves the resource, or nil.
 func (o *options) otherCache(gr schema.GroupResource) error {
 	for _, reason := range o.leftOut {
 		if err := reason(gr); err != nil {
@@ -172,7 +166,6 @@ func (o *options) otherCache(gr schema.GroupResource) error {
 	return nil
 }
 
-// includes reports whether a resource is cached.
 func (o *options) includes(resource schema.GroupResource) bool {
 	for _, only := range o.only {
 		if !slices.Contains(only, resource) {
@@ -182,7 +175,6 @@ func (o *options) includes(resource schema.GroupResource) bool {
 	return !slices.Contains(o.except, resource)
 }
 
-// optionsOf collects options, and the errors in any of them.
 func optionsOf(opts []Option) *options {
 	o := &options{}
 	for i, option := range opts {
@@ -196,7 +188,7 @@ func optionsOf(opts []Option) *options {
 	return o
 }
 
-// checkSettings reports invalid values.
+// checkSettings adds the errors in fields set by options.
 func (o *options) checkSettings() {
 	var all Config
 	for _, set := range o.configure {
@@ -218,8 +210,7 @@ func (o *options) checkSettings() {
 	}
 }
 
-// apply sets the fields of the cache of config.GroupResource: those for all
-// resources, then those for this one.
+// apply sets fields: those for all resources, then those for config.GroupResource.
 func (o *options) apply(config *Config) {
 	for _, set := range o.configure {
 		set(config)

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 )
 
-// RawStorageFunc opens the storage under a cache. The signature is that of
-// generic.NewRawStorage.
+// RawStorageFunc opens the storage under a cache, as generic.NewRawStorage does.
 type RawStorageFunc func(config *storagebackend.ConfigForResource, newFunc, newListFunc func() runtime.Object,
 	resourcePrefix string) (storage.Interface, factory.DestroyFunc, error)

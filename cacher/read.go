@@ -39,13 +39,13 @@ func (e *engine) decide(o *readOptions) decision {
 	return decide(o, &s)
 }
 
-// route decides how to answer a GET or LIST. why is the error for the client if neither the cache
-// nor storage answers.
+// route decides how to answer a GET or LIST. If neither the cache nor storage answers, why is the
+// client's error.
 func (e *engine) route(o *readOptions) (d decision, why error) {
 	d = e.decide(o)
 	switch {
 	case d.kind == readRefuse && o.list && e.condition.load().phase == blocked:
-		// An object can't be listed, perhaps outside of this LIST.
+		// The unlistable object may be outside of this LIST.
 		return decision{kind: readDelegate, needsAdmission: true}, e.refusal()
 	case d.kind == readRefuse:
 		return d, e.refusal()
@@ -55,9 +55,8 @@ func (e *engine) route(o *readOptions) (d decision, why error) {
 	return d, nil
 }
 
-// reroute decides again after the cache failed with err. An unchanged decision means that the read
-// fails. Storage answers if the version was just evicted, and GETs and a few consistent LISTs that
-// timed out waiting for the cache.
+// reroute decides again after the cache failed with err; if nothing changes, the read fails.
+// Evicted versions, GETs that timed out and a few consistent LISTs that timed out go to storage.
 func (e *engine) reroute(ctx context.Context, o *readOptions, d decision, err error) (again decision, why error) {
 	switch {
 	case errors.Is(err, tasks.ErrStopped):
@@ -65,12 +64,12 @@ func (e *engine) reroute(ctx context.Context, o *readOptions, d decision, err er
 	case errors.Is(err, watchcache.ErrExpired), errors.Is(err, watchcache.ErrCompacted):
 		return decision{kind: readDelegate}, err
 	case errors.Is(err, watchcache.ErrFuture):
-		// A restored history replaced the one with this version.
+		// A restored history does not have this version.
 		return d, tooLargeError(d.rv, e.state.RV())
 	case ctx.Err() != nil:
 		return d, err
 	case errors.Is(err, context.DeadlineExceeded) && d.kind == readConsistent:
-		return d, awayStatus(errOwnTime) // the deadline of freshness.BeforeDeadline: the client still waits
+		return d, awayStatus(errOwnTime) // the client still waits, see freshness.BeforeDeadline
 	case errors.Is(err, context.DeadlineExceeded):
 		return d, tooLargeError(d.rv, e.waiting.At()) // as above
 	case !o.list:
@@ -81,8 +80,8 @@ func (e *engine) reroute(ctx context.Context, o *readOptions, d decision, err er
 	return d, err
 }
 
-// elsewhere answers and counts a read that the cache does not serve: from storage, or with why. It
-// returns how it answered, which may differ from the decision.
+// elsewhere answers a read from storage or with why, and counts it. It returns how it answered,
+// which may differ from d.
 func (e *engine) elsewhere(ctx context.Context, o *readOptions, d decision, why error, fromStorage func(context.Context) error) (metrics.Decision, error) {
 	if isCacheOnly(ctx) {
 		return d.kind, errNotCached
@@ -113,7 +112,7 @@ func (o *readOptions) verb() metrics.Verb {
 	return metrics.VerbGet
 }
 
-// fresh waits until the cache is as fresh as the decision requires.
+// fresh waits until the cache is as fresh as d requires.
 func (e *engine) fresh(ctx context.Context, d decision) error {
 	if d.kind != readConsistent && d.rv <= e.waiting.At() {
 		return nil
@@ -135,15 +134,14 @@ func (e *engine) fresh(ctx context.Context, d decision) error {
 // revisionTimeout limits endOfRevision.
 const revisionTimeout = 50 * time.Millisecond
 
-// endOfRevision waits briefly for the end of the open revision: a client that received one of its
-// events expects to read it.
+// endOfRevision waits briefly for the end of an open revision, because a client that received one
+// of its events expects to read it.
 func (e *engine) endOfRevision(ctx context.Context, quiet bool) {
 	if rv := e.state.Unfinished(); rv != 0 {
 		_ = e.waiting.WaitFor(ctx, rv, freshness.Limit{Timeout: revisionTimeout, Quiet: quiet})
 	}
 }
 
-// snapshot returns the snapshot for a read that the cache serves.
 func (e *engine) snapshot(ctx context.Context, d decision) (*watchcache.Snapshot, error) {
 	if err := e.fresh(ctx, d); err != nil {
 		return nil, err
@@ -161,11 +159,10 @@ func (e *engine) snapshot(ctx context.Context, d decision) (*watchcache.Snapshot
 	return e.state.Latest(), nil
 }
 
-// Callers get a copy of the top level of each object: of the struct, including its metadata, or of
-// the content and metadata maps of an unstructured object.
+// Callers get a copy of each object's top level, i.e. its struct including metadata, or the content
+// and metadata maps of an unstructured object.
 
-// copyObject copies the element's object to into, which must be settable. If private, the copy is
-// deep.
+// copyObject sets into to a copy of the element's object, deep if private.
 func copyObject(into reflect.Value, e *watchcache.Element, private bool) error {
 	want := reflect.PointerTo(into.Type())
 	object := e.Object
@@ -181,12 +178,12 @@ func copyObject(into reflect.Value, e *watchcache.Element, private bool) error {
 	return nil
 }
 
-// copyChunk is the number of objects that copyItems looks up before it copies them: their memory
-// reads then overlap.
+// copyChunk is the number of objects that copyItems looks up before it copies them, to overlap
+// memory reads.
 const copyChunk = 32
 
-// copyItems sets items to copies of the elements' objects. It is never nil, so that an empty list
-// encodes as one.
+// copyItems sets items to copies of the elements' objects. An empty list is not nil, for its
+// encoding.
 func copyItems(items reflect.Value, elements []*watchcache.Element) error {
 	slice := reflect.MakeSlice(items.Type(), len(elements), len(elements))
 	if len(elements) == 0 {
@@ -234,26 +231,24 @@ func shallowCopy(object runtime.Object) runtime.Object {
 }
 
 const (
-	// slowRead is the minimum time of a logged read, as in k8s.io/apiserver's handlers.
+	// slowRead is the threshold for logging a read, as in k8s.io/apiserver's handlers.
 	slowRead = 500 * time.Millisecond
-	// stepRead is the minimum time of a read that adds a step to its request's trace, which the
-	// handlers log for a slow request.
+	// stepRead is the threshold for a step in the request's trace, which the handlers log if slow.
 	stepRead = 10 * time.Millisecond
-	// timedOf is the number of GETs without a wait of which we time one. Timing takes half as long
-	// as such a GET.
+	// timedOf is the number of GETs of which we time one, unless they wait. Timing takes half as
+	// long as such a GET.
 	timedOf = 64
 )
 
-// observation is the data of one read for metrics, its request's trace and the log. It holds
-// nothing of objects or selectors.
+// observation is the data of one read for metrics, trace and log, without data of objects or
+// selectors.
 type observation struct {
-	// began is on the engine's timeline, which is cheaper to read than the time of day. 0: the read
-	// is not timed.
+	// began is on the engine's timeline, which is cheaper to read than the time of day. 0: untimed.
 	began time.Duration
-	// index is the name of the index used, "" for a range of keys.
+	// index is the name of the index, "" for a range of keys.
 	index               string
 	evaluated, returned int
-	// waited is the time until there was a state to read from.
+	// waited is the time spent waiting for a state.
 	waited time.Duration
 }
 
@@ -266,8 +261,7 @@ func (e *engine) observe(o *observation) {
 
 func (e *engine) gotReady(o *observation) { o.waited = e.time.Now() - o.began }
 
-// observed ends an observation: it adds an event to the request's span and trace, and logs a slow
-// read.
+// observed records the observation in metrics and the request's trace, and logs a slow read.
 func (e *engine) observed(ctx context.Context, o *observation, read *readOptions, decision metrics.Decision, err error) {
 	took := e.time.Now() - o.began
 	e.metrics.ReadTook(read.verb(), decision, took)

@@ -13,7 +13,7 @@ import (
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
-// Shadowed is a cache in the shadow of another storage.
+// Shadowed is a cache behind another storage, which serves.
 type Shadowed struct {
 	Cache *Cacher
 	// Declared is the configuration of the resource's registry, before options.
@@ -22,29 +22,27 @@ type Shadowed struct {
 	Context context.Context
 	// Metrics are those of Cache.
 	Metrics *metrics.Resource
-	// Report adds a difference to Status.Errors. Once a minute it logs the summary with
-	// the values.
+	// Report adds a difference to Status.Errors, and logs the summary and values at most once a
+	// minute.
 	Report func(summary, difference string, values ...any)
 }
 
-// InShadow makes a Decorator return, in place of each cache, the storage that open puts
-// in front of it, which answers all requests. open also returns a function that stops
-// the storage. The storage must have a method Shadow() storage.Interface that returns
-// the cache, for CacheOf. fraction is what Status.Shadow shows.
+// InShadow makes a Decorator return, for each cache, the storage front that open puts before it,
+// and that answers all requests. front needs a method Shadow() storage.Interface that returns the
+// cache, for CacheOf. fraction is for Status.Shadow.
 //
-// The cache shares no serializations, estimates no sizes, does not count for the shipped
-// cacher's metrics, starts at once and does not sleep.
+// The cache shares no serializations, estimates no sizes, does not add to the shipped cacher's
+// metrics, starts at once and does not sleep.
 func InShadow(fraction float64, open func(Shadowed) (front storage.Interface, stop func(), err error)) Option {
 	return func(o *options) { o.shadow = inShadow{fraction, open} }
 }
 
-// inShadow is what InShadow sets. The zero value makes caches serve.
+// inShadow holds the parameters of InShadow, zero if absent.
 type inShadow struct {
 	fraction float64
 	open     func(Shadowed) (storage.Interface, func(), error)
 }
 
-// apply changes the configuration of a cache that does not serve.
 func (s inShadow) apply(config *Config) {
 	if s.open == nil {
 		return
@@ -56,7 +54,7 @@ func (s inShadow) apply(config *Config) {
 	config.IdleTimeout = 0
 }
 
-// inFrontOf returns the storage that serves in place of c, or c.
+// inFrontOf returns the storage that serves: front, or c without InShadow.
 func (s inShadow) inFrontOf(c *Cacher, declared Config) (front storage.Interface, stop func(), err error) {
 	if s.open == nil {
 		return c, func() {}, nil
@@ -75,13 +73,13 @@ func (c *Cacher) reportDifference(summary, difference string, values ...any) {
 	}
 }
 
-// errNotCached is the error of a request with cacheOnly that the cache can't answer.
+// errNotCached fails a cacheOnly request.
 var errNotCached = errors.New("the cache can't answer from its memory")
 
-// cacheOnly is the key of contexts whose requests must not go to storage.
+// cacheOnly is the context key of requests that must not go to storage.
 type cacheOnly struct{}
 
 func isCacheOnly(ctx context.Context) bool { return ctx.Value(cacheOnly{}) != nil }
 
-// shadowUser is the user of watches in the shadow, for Status.
+// shadowUser is the user of shadowed watches in Status.
 const shadowUser = "watch-cache-shadow"

@@ -18,43 +18,37 @@ import (
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
-// asleep is the number of users of a sleeper that has no engine, or is about to end it.
+// asleep is the value of users without an engine, or while it ends.
 const asleep = -1
 
-// sleeper is a cache with Config.LazyStart or Config.IdleTimeout: a request that needs an
-// engine starts one, and the sleeper ends an engine that was idle for the idle timeout.
-// Each request acquires the engine and releases it. Writes and counting don't wake.
-//
-// Only the holder of turn starts or ends an engine, so there is at most one at a time. A
-// request waits for the turn until its context is done.
+// sleeper is a cache with Config.LazyStart or Config.IdleTimeout. A request acquires and releases
+// the engine, and starts one if necessary. The sleeper stops an engine that is idle for
+// IdleTimeout. Writes and counts don't wake it. Only the holder of turn starts or stops an engine,
+// so at most one runs.
 type sleeper struct {
 	wrapped
 	config  *Config
 	metrics *metrics.Resource
 	errors  *errorLog
-	ctx     context.Context // ends with stop
+	ctx     context.Context // done after stop
 	cancel  context.CancelFunc
-	tasks   tasks.Group // followUse
+	tasks   tasks.Group
 
-	// awake is nil while the cache sleeps. After stop it is the last engine, which
-	// refuses every request.
+	// awake is nil while the cache sleeps, and after stop the last engine, which refuses requests.
 	awake atomic.Pointer[awakened]
-	// users is the number of calls that use the engine, or asleep. It means nothing
-	// without an idle timeout. Only the holder of turn may set it to or from asleep.
+	// users counts the calls that use the engine, or is asleep. Unused without IdleTimeout. Only
+	// the holder of turn may set it to or from asleep.
 	users atomic.Int64
-	// used reports whether a user came or went since followUse last looked. It is set
-	// before users changes.
+	// used is true if users changed after followUse last looked. Set it before users changes.
 	used atomic.Bool
 	turn *semaphore.Weighted // of weight 1
 
-	// estimates reports whether storage estimates sizes, and stats are its last ones,
-	// for while the cache sleeps.
+	// estimates is true if storage estimates sizes, and stats are its last ones.
 	estimates atomic.Bool
 	stats     atomic.Pointer[storage.Stats]
 }
 
-// awakened is an engine, and the deadline until which requests wait for its state because
-// a request started it.
+// awakened is an engine. Requests wait for its state until warmUntil.
 type awakened struct {
 	*engine
 	warmUntil time.Time
@@ -67,8 +61,7 @@ func newSleeper(config *Config, m *metrics.Resource, errors *errorLog) *sleeper 
 	return s
 }
 
-// start starts the first engine of a cache that does not start lazily. Caller must not
-// have passed on the sleeper yet.
+// start starts the first engine of a cache without LazyStart.
 func (s *sleeper) start() error {
 	if err := s.estimateSizes(); err != nil {
 		return err
@@ -79,18 +72,17 @@ func (s *sleeper) start() error {
 	return nil
 }
 
-// run starts an engine, and followUse if the cache may fall asleep. Caller must have the
-// turn.
+// run starts an engine. Caller must hold turn.
 func (s *sleeper) run(e *awakened) {
 	e.start()
 	if s.config.IdleTimeout != 0 {
-		s.tasks.Run(func() { s.followUse(e) }) // ends with the engine, and stop awaits it
+		s.tasks.Run(func() { s.followUse(e) }) // ends with the engine; stop awaits it
 	}
 	s.awake.Store(e)
 }
 
-// acquire returns the engine, after starting one if there is none. The engine stays
-// until release. If ctx ends first, acquire returns nil and the caller must not release.
+// acquire returns the engine, after starting it if necessary. It runs until release. If ctx is done
+// first, acquire returns nil and the caller must not call release.
 func (s *sleeper) acquire(ctx context.Context) *awakened {
 	if s.config.IdleTimeout == 0 {
 		if e := s.awake.Load(); e != nil {
@@ -110,7 +102,7 @@ func (s *sleeper) acquire(ctx context.Context) *awakened {
 	}
 }
 
-// release ends the use of an engine. The idle timeout counts from here.
+// release ends a use of the engine. IdleTimeout starts here.
 func (s *sleeper) release() {
 	if s.config.IdleTimeout != 0 {
 		s.use()
@@ -118,14 +110,14 @@ func (s *sleeper) release() {
 	}
 }
 
-// use notes that the cache is used. Many goroutines read the note, so it is written once.
+// use sets used. It reads first because goroutines share the cache line.
 func (s *sleeper) use() {
 	if !s.used.Load() {
 		s.used.Store(true)
 	}
 }
 
-// wake returns the engine as acquire does.
+// wake is acquire for a sleeping cache.
 func (s *sleeper) wake(ctx context.Context) *awakened {
 	if s.turn.Acquire(ctx, 1) != nil {
 		return nil
@@ -158,7 +150,6 @@ func (s *sleeper) woken(ctx context.Context, e *awakened) {
 	}
 }
 
-// warm waits for the state of an engine that a request just started.
 func (s *sleeper) warm(ctx context.Context, e *awakened) {
 	if e.Ready() {
 		return
@@ -168,7 +159,6 @@ func (s *sleeper) warm(ctx context.Context, e *awakened) {
 	_ = e.Wait(ctx)
 }
 
-// followUse ends the engine once it was idle for the idle timeout.
 func (s *sleeper) followUse(e *awakened) {
 	for {
 		select {
@@ -186,7 +176,7 @@ func (s *sleeper) followUse(e *awakened) {
 	}
 }
 
-// busy reports whether the cache is in use, or was since busy was last called.
+// busy reports whether the cache is in use, or was since the last call.
 func (s *sleeper) busy(e *awakened) bool {
 	used := s.used.Swap(false)
 	if e.fanout.Watched() {
@@ -196,15 +186,15 @@ func (s *sleeper) busy(e *awakened) bool {
 	return used || s.users.Load() > 0
 }
 
-// endIdle ends the engine if it has no users, and reports whether it did.
+// endIdle stops the engine if it has no users, and reports whether it did.
 func (s *sleeper) endIdle(e *awakened) bool {
 	_ = s.turn.Acquire(context.Background(), 1)
 	defer s.turn.Release(1)
 	if s.ctx.Err() != nil || !s.users.CompareAndSwap(0, asleep) {
 		return false
 	}
-	// Requests can't acquire the engine now. Those that came since the cache was found
-	// idle have opened a watch, or are gone; both is a use.
+	// No request can acquire the engine now. Requests after busy ended or left a watch, which is a
+	// use.
 	if s.used.Load() || e.fanout.Watched() {
 		s.users.Store(0)
 		return false
@@ -217,7 +207,7 @@ func (s *sleeper) endIdle(e *awakened) bool {
 	return true
 }
 
-// stop is final. It ends the engine and followUse, and awaits them.
+// stop is final. It awaits the engine and followUse.
 func (s *sleeper) stop() {
 	s.cancel()
 	_ = s.turn.Acquire(context.Background(), 1)
@@ -229,10 +219,10 @@ func (s *sleeper) stop() {
 	s.tasks.Close()
 }
 
-// Done is closed by stop.
+// Done implements running.
 func (s *sleeper) Done() <-chan struct{} { return s.ctx.Done() }
 
-// Get implements storage.Interface. Storage answers while the state is not there.
+// Get implements storage.Interface.
 func (s *sleeper) Get(ctx context.Context, key string, opts storage.GetOptions, into runtime.Object) error {
 	e := s.acquire(ctx)
 	if e == nil {
@@ -242,8 +232,7 @@ func (s *sleeper) Get(ctx context.Context, key string, opts storage.GetOptions, 
 	return e.Get(ctx, key, opts, into)
 }
 
-// GetList implements storage.Interface. Storage answers LISTs with a limit and no selector
-// while the state is not there.
+// GetList implements storage.Interface. LISTs that storage may answer don't wait.
 func (s *sleeper) GetList(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
 	e := s.acquire(ctx)
 	if e == nil {
@@ -277,7 +266,7 @@ func (s *sleeper) GuaranteedUpdate(ctx context.Context, key string, out runtime.
 	return target.GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions, update, suggestion)
 }
 
-// Wait waits for the state, and wakes the cache.
+// Wait implements running.
 func (s *sleeper) Wait(ctx context.Context) error {
 	e := s.acquire(ctx)
 	if e == nil {
@@ -287,7 +276,7 @@ func (s *sleeper) Wait(ctx context.Context) error {
 	return e.Wait(ctx)
 }
 
-// Ready is true while the cache sleeps: a request will wake it.
+// Ready implements running. It is true while the cache sleeps.
 func (s *sleeper) Ready() bool { return s.ReadinessCheck() == nil }
 
 // ReadinessCheck implements storage.Interface.
@@ -301,7 +290,7 @@ func (s *sleeper) ReadinessCheck() error {
 	return nil
 }
 
-// Bookmark sends nothing while the cache sleeps.
+// Bookmark implements running. It does nothing while the cache sleeps.
 func (s *sleeper) Bookmark(ctx context.Context) error {
 	if e := s.awake.Load(); e != nil {
 		return e.Bookmark(ctx)
@@ -316,8 +305,8 @@ func (s *sleeper) status(q status.Query) Status {
 	return Status{Asleep: true, Ready: s.Ready(), Watchers: []status.Watcher{}}
 }
 
-// Stats implements storage.Interface. A server calls it periodically, so a sleeping
-// cache returns the last known stats.
+// Stats implements storage.Interface. As servers call it periodically, it returns the last known
+// stats instead of waking the cache.
 func (s *sleeper) Stats(ctx context.Context) (storage.Stats, error) {
 	if s.awake.Load() == nil && s.ctx.Err() == nil && s.estimates.Load() {
 		if last := s.stats.Load(); last != nil {
@@ -332,15 +321,13 @@ func (s *sleeper) Stats(ctx context.Context) (storage.Stats, error) {
 	return stats, err
 }
 
-// rememberStats updates the stats before the cache falls asleep. If storage fails, the
-// last ones stay.
+// rememberStats updates stats before the cache sleeps.
 func (s *sleeper) rememberStats() {
 	ctx, cancel := context.WithTimeout(s.ctx, s.config.FreshnessTimeout)
 	defer cancel()
 	_, _ = s.Stats(ctx)
 }
 
-// estimateSizes calls the function of the same name once.
 func (s *sleeper) estimateSizes() error {
 	if s.config.DisableSizeEstimation || s.estimates.Swap(true) {
 		return nil
@@ -348,7 +335,6 @@ func (s *sleeper) estimateSizes() error {
 	return estimateSizes(s.config, s.keys)
 }
 
-// keys returns none while the cache sleeps.
 func (s *sleeper) keys(ctx context.Context) ([]string, error) {
 	if e := s.awake.Load(); e != nil {
 		return e.keys(ctx)

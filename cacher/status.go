@@ -14,15 +14,14 @@ import (
 // Status describes a cache at one time.
 type Status = status.Cache
 
-// Status describes the cache as it is now, with all its watchers. It holds
-// locks only while it copies, and wakes no cache that sleeps.
+// Status returns the current status with all watchers. It locks only to copy, and wakes no sleeping
+// cache.
 func (c *Cacher) Status() Status {
 	s, _ := c.StatusPage(status.Query{Limit: -1})
 	return s
 }
 
-// StatusPage is Status with the watchers of one page. The error names the field
-// of the query that is invalid.
+// StatusPage is Status with one page of watchers. The error names an invalid field of the query.
 func (c *Cacher) StatusPage(q status.Query) (Status, error) {
 	if err := q.Validate(); err != nil {
 		return Status{}, err
@@ -80,15 +79,12 @@ func (e *engine) status(q status.Query) Status {
 
 type clientKey struct{}
 
-// WithClient returns a context whose watches Status shows as those of the
-// client, in full. Without it, Status shows the user that the context has for an
-// API server's registry, and no more. server.Install gives each watch of a server
-// its client.
+// WithClient returns a context for whose watches Status shows client, instead of just the context's
+// user. server.Install sets it.
 func WithClient(ctx context.Context, client status.Client) context.Context {
 	return context.WithValue(ctx, clientKey{}, client)
 }
 
-// clientOf returns whose request a context is.
 func clientOf(ctx context.Context) status.Client {
 	if client, ok := ctx.Value(clientKey{}).(status.Client); ok {
 		return client

@@ -83,9 +83,9 @@ func (e *engine) Watch(ctx context.Context, key string, opts storage.ListOptions
 	return w, nil
 }
 
-// refusedWatch returns the status (429) for a watch that may succeed later, nil otherwise.
-// client-go retries a watch after 429; after any other failure before the first event it lists at
-// resourceVersion 0 (regression 156).
+// refusedWatch returns a 429 for a watch that may succeed later, or nil. client-go retries a watch
+// after a 429; after any other failure before the first event it lists at resourceVersion 0
+// (regression 156).
 func (e *engine) refusedWatch(err error, opts storage.ListOptions) error {
 	switch {
 	case errors.Is(err, tasks.ErrStopped):
@@ -126,15 +126,14 @@ func (e *engine) reachCurrent(ctx context.Context) error {
 	return e.waiting.Wait(ctx, rv)
 }
 
-// watchStart returns where a watch begins, by the semantics of watch in the Kubernetes API
-// concepts:
+// watchStart returns where a watch begins, according to the Kubernetes API concepts:
 //
 //	sendInitialEvents  rv ""               rv "0"          rv N
 //	not set            state, most recent  state, any      after N
 //	true               state, most recent  state, any      state, not older than N
 //	false              most recent         any             after N
 func (e *engine) watchStart(ctx context.Context, query *match.Query, rv uint64, opts storage.ListOptions) (dispatch.Start, error) {
-	// Don't show a state that is known to be wrong.
+	// Don't show a wrong state.
 	reached := e.state.RV()
 	relisted, err := e.condition.awaitVerified(ctx, e.config.FreshnessTimeout)
 	if err != nil {
@@ -168,15 +167,15 @@ func (e *engine) watchRequires(ctx context.Context, rv uint64, opts storage.List
 	case opts.ResourceVersion == "" && progress:
 		return e.currentVersion(ctx)
 	case opts.ResourceVersion == "" && opts.SendInitialEvents == nil:
-		return 0, nil // as k8s.io/apiserver's cacher always does
+		return 0, nil // as in k8s.io/apiserver's cacher
 	case rv > e.state.RV() && !progress, opts.ResourceVersion == "":
 		return 0, errNoProgress
 	}
 	return rv, nil
 }
 
-// watchAfter returns where a watch without initial state begins. If the window evicted some events
-// after rv, the watch can still begin if none of them match it.
+// watchAfter returns where a watch without initial state begins. It may begin before the window if
+// it matches none of the evicted events.
 func (e *engine) watchAfter(ctx context.Context, query *match.Query, rv uint64, mostRecent bool) (dispatch.Start, error) {
 	if mostRecent {
 		current, err := e.currentVersion(ctx)
@@ -194,10 +193,10 @@ func (e *engine) watchAfter(ctx context.Context, query *match.Query, rv uint64, 
 	}
 	interest := e.indexes.Interest(query)
 	position, beyond, err := e.state.PositionFor(rv, interest)
-	// The first piece may not reach far enough back.
+	// The first piece may be from before this call, and too short.
 	for tries := 2; err != nil && tries > 0 && e.awaitBackfill(ctx, rv); tries-- {
 		if e.ctx.Err() != nil {
-			return dispatch.Start{}, tasks.ErrStopped // not an error that makes the client list
+			return dispatch.Start{}, tasks.ErrStopped // unlike an expiry, does not make the client list
 		}
 		position, beyond, err = e.state.PositionFor(rv, interest)
 	}
@@ -213,7 +212,7 @@ func (e *engine) watchAfter(ctx context.Context, query *match.Query, rv uint64, 
 	return dispatch.Start{Position: position, After: rv, Shown: rv}, nil
 }
 
-// endedWatch returns a watch that delivers the events and ends.
+// endedWatch returns a watch that ends after the events.
 func endedWatch(events ...watch.Event) watch.Interface {
 	ended := make(chan watch.Event, len(events))
 	for _, event := range events {
@@ -223,8 +222,8 @@ func endedWatch(events ...watch.Event) watch.Interface {
 	return watch.NewProxyWatcher(ended)
 }
 
-// foreign returns an error for a watch after a resourceVersion that storage has not reached. The
-// version is of a lost history: the watch would silently skip everything up to rv.
+// foreign returns an error for a watch after a version that storage has not reached. It is of a
+// lost history, and the watch would silently skip everything up to rv.
 func (e *engine) foreign(ctx context.Context, rv uint64) error {
 	if rv <= e.state.RV() || !e.watchProgress() {
 		return nil

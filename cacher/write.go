@@ -14,12 +14,11 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Writes are the wrapped storage's. Updates pass the cached object on as a suggestion of
-// the current state, which saves storage a read. Storage does not rely on it: on a
-// conflict, a failed precondition or an error of the caller's function, it reads the live
-// object and tries again. Deletions pass nothing on: storage must refuse to delete an
-// object that it can't decrypt or decode any more, and so must a storage that encrypts
-// refuse to update one.
+// Writes go to the wrapped storage. Updates suggest the cached object as the current state, to save
+// storage a read. On a conflict, a failed precondition or an error of the caller's function,
+// storage reads the live object and retries. Deletions, and updates in a storage that encrypts,
+// suggest nothing, because storage must refuse them for an object that it can no longer decrypt or
+// decode.
 
 // GuaranteedUpdate implements storage.Interface.
 func (e *engine) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool,
@@ -27,8 +26,7 @@ func (e *engine) GuaranteedUpdate(ctx context.Context, key string, out runtime.O
 	return e.config.Storage.GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions, update, e.suggestion(key, suggestion))
 }
 
-// suggestion returns a copy of the cached object, since storage writes to it while it
-// serializes it, or the caller's suggestion if the cache has none.
+// suggestion returns a copy of the cached object, because storage writes to it, or callers.
 func (e *engine) suggestion(key string, callers runtime.Object) runtime.Object {
 	if !e.condition.load().served() || e.config.encrypts {
 		return callers
@@ -42,8 +40,7 @@ func (e *engine) suggestion(key string, callers runtime.Object) runtime.Object {
 // Versioner implements storage.Interface.
 func (c *Cacher) Versioner() storage.Versioner { return c.config.Versioner }
 
-// ReadinessCheck implements storage.Interface. While the cache can't serve, the error
-// wraps storage.ErrStorageNotReady.
+// ReadinessCheck implements storage.Interface. The error wraps storage.ErrStorageNotReady.
 func (e *engine) ReadinessCheck() error {
 	now := e.condition.load()
 	if now.served() {
@@ -55,7 +52,6 @@ func (e *engine) ReadinessCheck() error {
 	return storage.ErrStorageNotReady
 }
 
-// estimateSizes makes storage estimate the sizes of objects by the keys that keys returns.
 func estimateSizes(config *Config, keys storage.KeysFunc) error {
 	if err := config.Storage.EnableResourceSizeEstimation(keys); err != nil {
 		return faultf(err, "cacher.Config.Storage is %T: its size estimation can't be enabled", config.Storage)
@@ -63,8 +59,8 @@ func estimateSizes(config *Config, keys storage.KeysFunc) error {
 	return nil
 }
 
-// keys returns the keys whose sizes storage remembers: those of all objects, at least as
-// new as the call. It retries until ctx ends, because storage logs each failure.
+// keys returns the keys of all objects, at least as new as the call, for storage's size estimator.
+// It retries because storage logs each failure.
 func (e *engine) keys(ctx context.Context) ([]string, error) {
 	var err error
 	_ = wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
