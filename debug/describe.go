@@ -11,7 +11,7 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher/status"
 )
 
-// description turns the status of one cache into the response to a request.
+// description converts the status of one cache to a response.
 type description struct {
 	id      string // as Cache.ID
 	status  cacher.Status
@@ -85,7 +85,7 @@ func (d *description) state() (state string, since *time.Time, reason string) {
 	return "not ready", since, d.text(summary, s.NotReady)
 }
 
-// text is a summary, with the details if values are shown.
+// text returns the summary, with the details if values are shown.
 func (d *description) text(summary, details string) string {
 	switch {
 	case d.values != "shown" || details == "":
@@ -96,7 +96,7 @@ func (d *description) text(summary, details string) string {
 	return summary + ": " + details
 }
 
-// problem returns an error without its message unless values are shown.
+// problem returns an error, without its message unless values are shown.
 func (d *description) problem(e status.Error) status.Error {
 	if d.values != "shown" {
 		e.Message = ""
@@ -116,7 +116,6 @@ func freshness(s *cacher.Status) Freshness {
 	return f
 }
 
-// version returns a resourceVersion, empty if there is none.
 func version(rv uint64) string {
 	if rv == 0 {
 		return ""
@@ -137,5 +136,5 @@ func (d *description) watchers() Watchers {
 	return w
 }
 
-// seconds returns the time from a to b in seconds, 0 if b is before a.
+// seconds returns the time from a to b in seconds, at least 0.
 func seconds(a, b time.Time) float64 { return max(0, b.Sub(a).Seconds()) }

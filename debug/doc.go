@@ -1,32 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package debug shows the watch caches of an API server at work: which client is slow,
-// how far behind it is, and the cost. [Handler] serves that as JSON for programs and as a
-// page for people, at one path.
+// Package debug shows the watch caches of an API server at work, e.g. which client is slow, how far
+// behind it is, and the cost. [Handler] serves JSON for programs and a page for people at one path.
 //
 // # Requests
 //
-// GET and HEAD only; a request changes nothing and wakes no cache that sleeps.
-// JSON is the answer to ?format=json, or to an Accept header with application/json and
-// neither text/html nor */*; else the answer is the page. The parameters below are for
-// JSON. An invalid value is a 400, a Status of the API whose message names the parameter.
+// Only GET and HEAD are allowed; a request changes nothing and wakes no cache. The response is JSON
+// if the request has ?format=json, or accepts application/json but neither text/html nor */*.
+// Otherwise it is the page. The following parameters are for JSON. An invalid value returns 400
+// with a Status that names the parameter.
 //
-//	resource=  one cache, as its field "id" or "resource" names it, with details
-//	sort=      the order of watchers, slowest first by default; a leading "-"
-//	           turns it round: see status.Orders
-//	limit=     how many watchers of each cache, 20 by default, 1,000 at most
-//	offset=    how many watchers of each cache to pass over
-//	values=    true: with keys, selectors' values and messages of errors, where
+//	resource=  one cache, by its field "id" or "resource", with details
+//	sort=      the order of watchers, see status.Orders, slowest first by default;
+//	           a leading "-" reverses it
+//	limit=     the number of watchers per cache, 20 by default, at most 1,000
+//	offset=    the number of watchers to skip per cache
+//	values=    true: include keys, values of selectors and error messages, if
 //	           the user may list the resource in all namespaces
 //
 // # Access
 //
-// The server's own authentication and authorization decide who sees the page: the
-// non-resource URL /debug/watchcache. Each reader of the page sees the names of users,
-// their user agents and addresses. Names and namespaces of objects, labels'
-// values and messages of errors are left out unless they are asked for and the
-// user may list the resource.
+// The server's authentication and authorization for the non-resource URL /debug/watchcache decide
+// who sees the page, including users' names, user agents and addresses. Names and namespaces of
+// objects, values of labels and error messages are only included on request, for users who may list
+// the resource.
 //
-// The JSON types of this package are the schema. Fields may be added; a change
-// of meaning changes [SchemaVersion].
+// The JSON types of this package are the schema. Fields may be added; a change of meaning changes
+// [SchemaVersion].
 package debug

@@ -21,21 +21,21 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher"
 )
 
-// Path is where a server has the page.
+// Path is the path of the page on a server.
 const Path = "/debug/watchcache"
 
 // Config configures a Handler.
 type Config struct {
-	// Caches returns the server's caches, each once, in the order in which they
-	// were made. Caches is called for each request. Required.
+	// Caches returns the server's caches without duplicates, oldest first. The handler calls it for
+	// each request. Required.
 	Caches func() []*cacher.Cacher
-	// Authorizer decides whether a user may list a resource and so see the names
-	// of its objects. nil: the server authorizes nothing, and every user may.
+	// Authorizer decides whether a user may list a resource and hence see the names of its objects.
+	// If nil, every user may.
 	Authorizer authorizer.Authorizer
 }
 
-// The page in three parts, which are one document when it is served: a client
-// that may see Path may see nothing below it.
+// The page is served as one document, because a client authorized for Path may not be authorized
+// for paths below it.
 var (
 	//go:embed page.html
 	pageHTML string
@@ -45,12 +45,11 @@ var (
 	pageJS string
 )
 
-// Handler serves the page and its JSON. The handler authenticates nobody, and
-// must be behind a server's own authentication and authorization. The handler
-// is safe for concurrent use.
+// Handler serves the page and its JSON. It must be behind a server's authentication and
+// authorization. It is safe for concurrent use.
 type Handler struct {
 	config Config
-	// policy allows only the page's own script and style, and requests to its own server.
+	// policy allows only the page's script and style, and requests to its server.
 	page, policy string
 }
 
@@ -64,7 +63,7 @@ func New(config Config) *Handler {
 	}
 }
 
-// hash returns the source expression for an inline script or style.
+// hash returns the CSP source expression for an inline script or style.
 func hash(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
@@ -78,7 +77,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("X-Frame-Options", "DENY")
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Vary", "Accept")
-	// Any answer but the page loads nothing and stands in no frame.
+	// Responses other than the page load nothing and can't be framed.
 	header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		header.Set("Allow", "GET, HEAD")
@@ -92,7 +91,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !wantsJSON(r):
 		header.Set("Content-Type", "text/html; charset=utf-8")
 		header.Set("Content-Security-Policy", h.policy)
-		_, _ = io.WriteString(w, h.page) // a client that is gone needs no page
+		_, _ = io.WriteString(w, h.page) // the client may be gone
 	default:
 		if report := h.report(r.Context(), q); q.resource == "" || len(report.Caches) > 0 {
 			answer(w, http.StatusOK, report)
@@ -102,7 +101,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuse answers with a Status of the API, whose message kubectl shows.
+// refuse responds with a Status, whose message kubectl shows.
 func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {
 	answer(w, code, metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
@@ -113,10 +112,9 @@ func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message
 func answer(w http.ResponseWriter, code int, value any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(value) // a client that is gone needs no answer
+	_ = json.NewEncoder(w).Encode(value) // the client may be gone
 }
 
-// report describes the caches that a query names.
 func (h *Handler) report(ctx context.Context, q query) Report {
 	report := Report{Schema: SchemaVersion, Time: time.Now(), Caches: []Cache{}}
 	seen := map[string]int{}
@@ -128,7 +126,7 @@ func (h *Handler) report(ctx context.Context, q query) Report {
 		if q.resource != "" && q.resource != id {
 			continue
 		}
-		status, _ := c.StatusPage(q.watchers) // parseQuery has checked the query
+		status, _ := c.StatusPage(q.watchers) // parseQuery validated the query
 		d := description{
 			id: id, status: status, now: report.Time, prefix: c.Config().ResourcePrefix,
 			details: q.resource != "", values: "hidden",
@@ -144,8 +142,8 @@ func (h *Handler) report(ctx context.Context, q query) Report {
 	return report
 }
 
-// mayList reports whether the user of a request may list the cache's resource in
-// all namespaces and versions.
+// mayList reports whether the request's user may list the cache's resource in all namespaces and
+// versions.
 func (h *Handler) mayList(ctx context.Context, c *cacher.Cacher) bool {
 	if h.config.Authorizer == nil {
 		return true
@@ -161,8 +159,8 @@ func (h *Handler) mayList(ctx context.Context, c *cacher.Cacher) bool {
 	return err == nil && decision == authorizer.DecisionAllow
 }
 
-// wantsJSON reports whether the answer is JSON: the parameter says so, or the client
-// accepts JSON and neither HTML nor anything.
+// wantsJSON reports whether the response is JSON, by the parameter or, without it, if the client
+// accepts JSON but neither HTML nor everything.
 func wantsJSON(r *http.Request) bool {
 	if format := r.URL.Query().Get("format"); format != "" {
 		return format == "json"

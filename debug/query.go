@@ -15,18 +15,16 @@ import (
 const (
 	defaultLimit = 20
 	maxLimit     = 1000
-	maxOffset    = 1 << 30 // beyond any number of watchers
+	maxOffset    = 1 << 30 // more than any number of watchers
 )
 
-// query holds the parameters of a request for JSON.
 type query struct {
 	resource string // "" is all
 	watchers status.Query
 	values   bool
 }
 
-// parseQuery reads the parameters of a request. The error names the invalid one and its
-// value.
+// parseQuery parses the parameters. An error names the invalid parameter and its value.
 func parseQuery(in url.Values) (query, error) {
 	q := query{watchers: status.Query{Limit: defaultLimit}}
 	for name, values := range in {
@@ -48,7 +46,7 @@ func parseQuery(in url.Values) (query, error) {
 		case "values":
 			q.values = value == "true"
 			must, ok = "true or false", q.values || value == "false"
-		case "timeout": // kubectl's --request-timeout: the server's own filter of deadlines reads it
+		case "timeout": // kubectl's --request-timeout, read by the server's deadline filter
 		default:
 			return query{}, fmt.Errorf("the parameter %q is none of format, resource, sort, limit, offset, values, timeout", name)
 		}

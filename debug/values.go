@@ -10,10 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// hidden stands for a value that is not shown.
+// hidden replaces a value.
 const hidden = "…"
 
-// selection describes the selection of a watch.
 func (d *description) selection(key, label, field string) Selection {
 	s := Selection{Scope: scopeOf(d.prefix, key, field), Labels: hideLabels(label), Fields: hideFields(field)}
 	if d.values == "shown" {
@@ -22,7 +21,7 @@ func (d *description) selection(key, label, field string) Selection {
 	return s
 }
 
-// scopeOf says how much of a resource a key covers. A key prefix ends with "/".
+// scopeOf returns the scope of a key. A key prefix ends with "/".
 func scopeOf(prefix, key, field string) string {
 	rest := strings.Trim(strings.TrimPrefix(key, strings.TrimSuffix(prefix, "/")), "/")
 	switch {
@@ -34,7 +33,7 @@ func scopeOf(prefix, key, field string) string {
 	return "namespace"
 }
 
-// hideLabels returns a label selector with its keys and operators, and without its values.
+// hideLabels returns a label selector without its values.
 func hideLabels(selector string) string {
 	requirements, err := labels.ParseToRequirements(selector)
 	if err != nil {
@@ -54,8 +53,7 @@ func hideLabels(selector string) string {
 	return strings.Join(parts, ",")
 }
 
-// hideFields returns a field selector with its fields and operators, and without its
-// values.
+// hideFields returns a field selector without its values.
 func hideFields(selector string) string {
 	parsed, err := fields.ParseSelector(selector)
 	if err != nil {

@@ -1,82 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package informer gives the controllers of an API server client-go's informers
-// of the server's own caches: in the same process, without HTTP and without
-// encoding, in place of a loopback client.
+// Package informer provides client-go informers over an API server's own caches, for controllers in
+// the same process. They replace a loopback client, without HTTP and encoding.
 //
 // # Use
 //
-// To make an informer, here of one namespace and one label selector:
+// To create an informer, here of one namespace and one label selector:
 //
 //	devices := informer.New(c, 0, nil, informer.InNamespace("osaka"),
 //		informer.WithTweak(func(o *metav1.ListOptions) { o.LabelSelector = "tier=edge" }))
 //	devices.AddEventHandler(handler)
 //	go devices.RunWithContext(ctx)
 //
-// The cache c is one that cacher.New has made, or that of a server's resource:
-// [For] returns the cache of a genericregistry.Store, if the server caches the
-// resource.
+// The cache c is the result of cacher.New, or of [For], which returns the cache of a
+// genericregistry.Store if the server caches the resource:
 //
 //	c, ok := informer.For(store.Storage.Storage)
 //
-// The informer lists and watches through a [ListerWatcher]. Use one directly
-// for a Reflector, a Controller or an informer with other settings, or to list
-// and watch by hand. A ListerWatcher supports all of metav1.ListOptions, and
-// answers as the API server does over HTTP, with these notes:
+// The informer lists and watches through a [ListerWatcher]. Use one directly for a Reflector, a
+// Controller, an informer with other settings, or your own lists and watches. It supports all of
+// metav1.ListOptions with the semantics of the API server, except:
 //
-//   - Selectors, resourceVersion, resourceVersionMatch, limit, continue,
-//     sendInitialEvents, bookmarks and timeoutSeconds mean what the Kubernetes
-//     API concepts say. client-go streams the initial state (KEP-3157) where
-//     its feature gate WatchListClient is on and the storage reports progress,
-//     and lists in pages otherwise.
-//   - Options that do not parse or do not fit together are a BadRequest (400)
-//     that names the option and its value. An API server returns Invalid (422)
-//     if options do not fit together.
-//   - A watch without timeoutSeconds ends only with its context; an API server
-//     ends such a watch after one to two times its --min-request-timeout.
-//   - There is no authorization, no priority and fairness, and no audit: code
-//     that has the cache may read it.
-//   - Field selectors name the fields that cacher.Config.GetAttrsFunc returns,
-//     which are those of the internal version. Other fields are a BadRequest,
-//     if GetAttrsFunc returns the fields of an empty object.
+//   - client-go streams the initial state (KEP-3157) if its feature gate WatchListClient is on and
+//     the storage reports progress. Otherwise it lists in pages.
+//   - Options that do not parse or contradict each other return a BadRequest (400) with the option
+//     and its value. An API server returns Invalid (422) for contradictions.
+//   - A watch without timeoutSeconds ends only with its context. An API server ends it after one to
+//     two times --min-request-timeout.
+//   - There is no authorization, priority and fairness, or audit. Code with a reference to the
+//     cache may read it.
+//   - Field selectors name fields of the internal version, as returned by
+//     cacher.Config.GetAttrsFunc. If GetAttrsFunc supports an empty object, other fields are a
+//     BadRequest.
 //
 // # Objects
 //
-// Objects have the type that the cache holds, which in an API server is usually
-// the internal version. They are not converted to a served version, and not
-// changed by the Decorator of a registry's Store. Their TypeMeta is as stored:
-// empty for internal types, set for unstructured objects.
+// Objects have the type that the cache holds, in an API server usually the internal version. They
+// are not converted to a served version, nor changed by the Decorator of a registry's Store.
+// TypeMeta is as stored: empty for internal types, set for unstructured objects.
 //
-// Lists and watches return deep copies, which the caller may keep and write to.
-// The objects in an informer are shared by its handlers and listers, as always
-// with client-go, and must not be written to; but even a write would not reach
-// the cache, other informers or the server's clients.
+// Lists and watches return deep copies, which the caller may modify. As always with client-go, do
+// not modify the objects of an informer: its handlers and listers share them. Even then the cache,
+// other informers and the server's clients are not affected.
 //
 // # Cost
 //
-// An event costs its receiver one deep copy of the object and a hand-over
-// between goroutines, about 0.3 µs; a listed object costs one deep copy beyond
-// cacher.GetList. The copy is made on the watch's own goroutine, its only one, up to 16
-// events ahead: neither the dispatcher nor other watchers wait. An informer holds a second
-// copy of all objects that it selects; for occasional reads, a list or the cache's own Get
-// takes less memory.
+// An event costs one deep copy and one handover between goroutines, about 0.3 µs. A listed object
+// costs one deep copy more than cacher.GetList. The watch's single goroutine copies up to 16 events
+// ahead; neither the dispatcher nor other watchers wait. An informer holds a second copy of all
+// selected objects; for occasional reads, a list or the cache's own Get takes less memory.
 //
-// # When something goes wrong
+// # Failures
 //
-//   - A watch reaches its timeoutSeconds: client-go resumes it at its last
-//     resourceVersion, which bookmarks keep recent.
-//   - The resourceVersion is older than the cache's window, or the cache had to
-//     list its storage again: 410, and client-go lists or streams all objects
-//     again. Handlers are called for the differences; for an object whose
-//     deletion was missed, with a cache.DeletedFinalStateUnknown.
-//   - A handler is slow: the informer buffers events for it. A slow receiver of
-//     a watch made with ListerWatcher is parked by the cache: it catches up, or
-//     gets a 410 when it has fallen behind the window.
-//   - The cache is not ready: 429, and client-go tries again, with pauses of
-//     0.8 s to 30 s and more. No event is lost, but waiting for the cache
-//     (Cacher.Wait) before an informer is run is quicker.
-//   - The cache stops: all watches end, and everything after that is 429. End informers
-//     before the cache: one that pauses between two tries ends only after the pause.
-//   - The cache has an idle timeout: a list or a watch starts it again, and an
-//     open watch, and therefore a running informer, keeps it running.
+//   - timeoutSeconds of a watch elapse: client-go resumes at its last resourceVersion, which
+//     bookmarks keep recent.
+//   - The resourceVersion is older than the cache's window, or the cache relisted: the watch gets
+//     410, and client-go relists or streams all objects. Handlers see the differences; a missed
+//     deletion is a cache.DeletedFinalStateUnknown.
+//   - A handler is slow: the informer buffers its events. A slow receiver of a ListerWatcher's
+//     watch is parked by the cache: it catches up, or gets 410 after it falls behind the window.
+//   - The cache is not ready: requests get 429, and client-go retries with a backoff of 0.8 s to 30
+//     s and more. No event is lost, but calling Cacher.Wait before running the informer is faster.
+//   - The cache stops: all watches end, and later requests get 429. Stop informers before the
+//     cache: an informer in backoff stops only after it.
+//   - The cache has an idle timeout: a list or watch wakes it, and an open watch, hence a running
+//     informer, keeps it awake.
 package informer

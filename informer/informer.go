@@ -16,16 +16,12 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher"
 )
 
-// New returns an informer of the objects that c caches, which lists and watches
-// through a [ListerWatcher]. No goroutine runs until Run or RunWithContext is
-// called. [For] returns the cache of a store; with a nil c, the informer never
-// syncs, and logs the reason.
+// New returns an informer of the objects of c, over a [ListerWatcher]. It starts no goroutine
+// before Run or RunWithContext. If c is nil, the informer never syncs and logs the reason.
 //
-// resync is the interval at which handlers are called again for all objects, 0
-// for never; indexers are the indexes of the informer's store and may be nil.
-// The informer publishes no client-go metrics, which would need a name that is
-// unique in the process: for metrics, pass a ListerWatcher to
-// cache.NewSharedIndexInformerWithOptions.
+// resync is the interval at which handlers are called for all objects, 0 for never. indexers may be
+// nil. The informer publishes no client-go metrics, which require a name unique in the process; for
+// metrics, pass a ListerWatcher to cache.NewSharedIndexInformerWithOptions.
 func New(c *cacher.Cacher, resync time.Duration, indexers cache.Indexers, options ...Option) cache.SharedIndexInformer {
 	source := ListerWatcher(c, options...)
 	config := source.config
@@ -35,7 +31,7 @@ func New(c *cacher.Cacher, resync time.Duration, indexers cache.Indexers, option
 		example = config.NewFunc()
 		version = example.GetObjectKind().GroupVersionKind().Version
 	}
-	// The informer adds to its indexers, so that it needs its own map.
+	// The informer adds to its indexers, so it needs its own map.
 	own := cache.Indexers{}
 	maps.Copy(own, indexers)
 	var unnamed *cache.InformerName // names the resource in traces of slow handlers
@@ -48,39 +44,32 @@ func New(c *cacher.Cacher, resync time.Duration, indexers cache.Indexers, option
 }
 
 // For returns store as a *cacher.Cacher, and reports whether it is one. For a
-// genericregistry.Store, pass Store.Storage.Storage once the store is
-// completed.
+// genericregistry.Store, pass Store.Storage.Storage after the store is completed.
 //
-// A server's operator decides whether a resource is cached: with
-// --watch-cache=false or --watch-cache-sizes=RESOURCE.GROUP#0 the storage is
-// etcd's own; if cacher.Only or cacher.Except leave a resource out, or with
-// --watch-cache-implementation=shipped or --watch-cache-shipped=RESOURCE.GROUP,
-// the storage is the cache that k8s.io/apiserver ships, and so it is with
-// --watch-cache-shadow. Use an informer over the loopback client then.
+// It isn't one if the server's operator or code chose another cache or none: --watch-cache=false
+// and --watch-cache-sizes=RESOURCE.GROUP#0 read from etcd; cacher.Only, cacher.Except,
+// --watch-cache-implementation, --watch-cache-shipped and --watch-cache-shadow select the cacher of
+// k8s.io/apiserver. Use an informer over the loopback client then.
 func For(store storage.Interface) (*cacher.Cacher, bool) {
 	c, ok := store.(*cacher.Cacher)
 	return c, ok && c != nil
 }
 
-// errNoCache is the error of lists and watches of a ListWatch without a cache.
+// errNoCache is returned by lists and watches of a ListWatch without a cache.
 var errNoCache = apierrors.NewInternalError(errors.New("the *cacher.Cacher that this informer or ListWatch was made with is nil: check the second result of informer.For, and use an informer over the loopback client if the store is not cached"))
 
-// Option changes the requests of a ListWatch or an informer. If two options set
-// the same, the later one counts.
+// Option changes the requests of a ListWatch or an informer. Later options override earlier ones.
 type Option func(*ListWatch)
 
-// InNamespace restricts requests to one namespace, as a request below
-// /namespaces/NAME does. "" means all namespaces. The key prefix is that of the
-// keys that cacher.Config.KeyFunc returns for objects in the namespace. If the
-// resource has no namespaces, or its keys do not begin with the namespace,
-// lists and watches fail with a BadRequest.
+// InNamespace restricts requests to one namespace, or "" for all. The key prefix is derived from
+// cacher.Config.KeyFunc. Lists and watches fail with a BadRequest if the resource has no
+// namespaces, or its keys don't begin with the namespace.
 func InNamespace(namespace string) Option {
 	return func(l *ListWatch) { l.namespace = namespace }
 }
 
-// WithTweak calls tweak with the options of every list and watch before they
-// are checked, usually to set a selector. Several tweaks are called in the
-// order given. They must be safe for concurrent use.
+// WithTweak calls tweak with the options of every list and watch before validation, e.g. to set a
+// selector. Tweaks run in the given order and must be safe for concurrent use.
 func WithTweak(tweak func(*metav1.ListOptions)) Option {
 	return func(l *ListWatch) { l.tweaks = append(l.tweaks, tweak) }
 }

@@ -18,12 +18,11 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher"
 )
 
-// ListWatch lists and watches a cache in the same process. A ListWatch
-// implements the interfaces that client-go's Reflector, and everything that is
-// built on it, accepts, has no goroutine and needs no closing; all its methods
-// are safe for concurrent use.
+// ListWatch lists and watches a cache in the same process. It implements the interfaces of
+// client-go's Reflector, has no goroutine and needs no closing. Its methods are safe for concurrent
+// use.
 type ListWatch struct {
-	cache  *cacher.Cacher // nil: every request is an error
+	cache  *cacher.Cacher // if nil, every request fails
 	config cacher.Config
 
 	namespace string
@@ -32,9 +31,8 @@ type ListWatch struct {
 
 var _ cache.ListerWatcherWithContext = (*ListWatch)(nil)
 
-// ListerWatcher returns a ListWatch of c; [For] returns the cache of a store.
-// If c is nil or the options can't be used, every list and watch returns an
-// error that says so.
+// ListerWatcher returns a ListWatch of c. If c is nil or the options are invalid, every list and
+// watch returns an error with the reason.
 func ListerWatcher(c *cacher.Cacher, options ...Option) *ListWatch {
 	l := &ListWatch{cache: c}
 	for _, option := range options {
@@ -46,16 +44,13 @@ func ListerWatcher(c *cacher.Cacher, options ...Option) *ListWatch {
 	return l
 }
 
-// ListWithContext answers as GET of the collection does, with a list of the
-// type that cacher.Config.NewListFunc returns. The caller may write to the list
-// and everything in it.
+// ListWithContext lists like a GET of the collection, with a list of the type of
+// cacher.Config.NewListFunc. The caller may modify the list and its items.
 //
-// The errors are API statuses: BadRequest (400) for options that do not parse
-// or do not fit together; Expired (410) for a resourceVersion or a continue
-// token that is too old; Timeout (504) with the cause ResourceVersionTooLarge
-// for a resourceVersion that the cache has not reached; TooManyRequests (429)
-// while the cache is not ready, and when it is stopped; Timeout after
-// TimeoutSeconds. If ctx ends, the error is that of ctx.
+// Errors are API statuses: BadRequest (400) for invalid options; Expired (410) for an old
+// resourceVersion or continue token; Timeout (504) with cause ResourceVersionTooLarge for a
+// resourceVersion that the cache has not reached; TooManyRequests (429) while the cache isn't ready
+// or after it stops; Timeout after TimeoutSeconds. If ctx ends, the error is ctx's.
 func (l *ListWatch) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	r, err := l.request(options, false)
 	if err != nil {
@@ -73,19 +68,16 @@ func (l *ListWatch) ListWithContext(ctx context.Context, options metav1.ListOpti
 	return list.DeepCopyObject(), nil
 }
 
-// WatchWithContext answers as GET of the collection with watch=true does. The
-// objects of all events are plain objects, which the receiver may write to.
+// WatchWithContext watches like a GET of the collection with watch=true. Event objects are plain
+// objects that the receiver may modify.
 //
-// The errors are BadRequest (400) for options that do not parse or do not fit
-// together, and TooManyRequests (429) while the cache is not ready, and when it
-// is stopped. If the resourceVersion is too old, at the beginning or later,
-// because a slow receiver has fallen behind the window, the watch ends with an
-// ERROR event that has a *metav1.Status, Expired (410).
+// Errors are BadRequest (400) for invalid options, and TooManyRequests (429) while the cache isn't
+// ready or after it stops. If the resourceVersion is or becomes too old, because a slow receiver
+// falls behind the window, the watch ends with an ERROR event of a *metav1.Status, Expired (410).
 //
-// The watch ends without an ERROR event with Stop, with ctx, after
-// TimeoutSeconds (never, if not set or 0), when the cache stops, and when the
-// cache has to list its storage again. A watch that asked for bookmarks gets
-// one 2 s before TimeoutSeconds are over.
+// The watch ends without an ERROR event on Stop, with ctx, after TimeoutSeconds (0 means never),
+// when the cache stops, and when the cache relists. A watch that allows bookmarks gets one 2 s
+// before TimeoutSeconds elapse.
 func (l *ListWatch) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	r, err := l.request(options, true)
 	if err != nil {
@@ -112,11 +104,11 @@ func (l *ListWatch) Watch(options metav1.ListOptions) (watch.Interface, error) {
 	return l.WatchWithContext(context.Background(), options)
 }
 
-// IsWatchListSemanticsUnSupported tells client-go that a watch may begin with
-// the initial state (KEP-3157). The spelling is client-go's.
+// IsWatchListSemanticsUnSupported returns false, so client-go requests the initial state
+// (KEP-3157). The spelling is client-go's.
 func (l *ListWatch) IsWatchListSemanticsUnSupported() bool { return false }
 
-// within returns ctx with a timeout; 0 means none.
+// within adds a timeout to ctx, unless it is 0.
 func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	if timeout == 0 {
 		return context.WithCancel(ctx)
@@ -124,8 +116,8 @@ func within(ctx context.Context, timeout time.Duration) (context.Context, contex
 	return context.WithTimeout(ctx, timeout)
 }
 
-// statusOf turns an error into the API status that a client of an API server
-// would get. The error of an ended context is returned unchanged.
+// statusOf converts an error to the API status that an API server returns. It returns the error of
+// an ended context unchanged.
 func (l *ListWatch) statusOf(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -138,18 +130,16 @@ func (l *ListWatch) statusOf(err error) error {
 	return apierrors.NewInternalError(err)
 }
 
-// ahead is the number of events that are copied before the receiver takes them,
-// so that copying and handling overlap.
+// ahead is the number of events copied before the receiver reads them, so that copying and handling
+// overlap.
 const ahead = 16
 
-// privateWatch passes on the events of a cache's watch with deep copies of
-// their objects. A slow receiver delays only its own watch, which the cache
-// parks like any other.
+// privateWatch forwards the events of a cache's watch with deep copies of their objects. A slow
+// receiver delays only its own watch, which the cache parks like any other.
 //
-// The one goroutine of a privateWatch, started by WatchWithContext, is the only
-// one to send on result and to close it. The goroutine ends when the cache's
-// watch has ended and the receiver has all its events; when the context ends;
-// and when the cache stops while the receiver takes nothing.
+// WatchWithContext starts its one goroutine, which alone sends on result and closes it. It ends
+// after all events of an ended watch are received; with the context; or when the cache stops while
+// the receiver isn't reading.
 type privateWatch struct {
 	shared watch.Interface
 	cancel context.CancelFunc // ends the context of shared and of the goroutine
@@ -159,7 +149,7 @@ type privateWatch struct {
 // ResultChan implements watch.Interface.
 func (w *privateWatch) ResultChan() <-chan watch.Event { return w.result }
 
-// Stop implements watch.Interface. Stop may be called more than once.
+// Stop implements watch.Interface. It may be called more than once.
 func (w *privateWatch) Stop() {
 	w.shared.Stop()
 	w.cancel()
@@ -172,8 +162,7 @@ func (w *privateWatch) run(ctx context.Context, stopped <-chan struct{}) {
 		if ctx.Err() != nil {
 			return
 		}
-		// An object that watches share is a runtime.CacheableObject, and any other is
-		// this watch's own already.
+		// A CacheableObject is shared by watches; any other object is already our own.
 		if shared, ok := event.Object.(runtime.CacheableObject); ok {
 			event.Object = shared.GetObject()
 		}
@@ -182,8 +171,7 @@ func (w *privateWatch) run(ctx context.Context, stopped <-chan struct{}) {
 		case <-ctx.Done():
 			return
 		case <-stopped:
-			// The end of the cache's watch would come only after the events
-			// that the receiver does not take.
+			// The cache closes its watch only after all events are received.
 			return
 		}
 	}

@@ -26,21 +26,20 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// request is a list or a watch in the form that the cache takes.
+// request is a list or a watch in terms of storage.Interface.
 type request struct {
 	key     string
 	options storage.ListOptions
-	timeout time.Duration // 0: none
+	timeout time.Duration // 0 means none
 }
 
-// request turns a client's options into those of storage, as an API server does
-// between its HTTP handler and its storage. Options that do not parse, or do
-// not fit together, are a BadRequest that names the option and its value.
+// request converts a client's options to storage options, like an API server between its HTTP
+// handler and storage. Invalid options are a BadRequest with the option and its value.
 func (l *ListWatch) request(o metav1.ListOptions, watch bool) (request, error) {
 	if l.cache == nil {
 		return request{}, errNoCache
 	}
-	o.Watch = watch // tweaks may look at it
+	o.Watch = watch // tweaks may read it
 	for _, tweak := range l.tweaks {
 		tweak(&o)
 	}
@@ -68,7 +67,7 @@ func (l *ListWatch) request(o metav1.ListOptions, watch bool) (request, error) {
 	} else if s != nil && *s <= int64(math.MaxInt64/time.Second) {
 		r.timeout = time.Duration(*s) * time.Second
 	}
-	// As in an API server, shard selectors (KEP-5866) need their feature gate.
+	// Shard selectors (KEP-5866) need their feature gate, as in an API server.
 	if o.ShardSelector != "" && utilfeature.DefaultFeatureGate.Enabled(features.ShardedListAndWatch) {
 		if r.options.Predicate.ShardSelector, err = sharding.Parse(o.ShardSelector); err != nil {
 			return request{}, wrong("shardSelector", o.ShardSelector, err)
@@ -77,8 +76,7 @@ func (l *ListWatch) request(o metav1.ListOptions, watch bool) (request, error) {
 	return r, l.narrow(&r)
 }
 
-// parse parses the selectors, sets the defaults that the API server sets, and
-// checks that the options fit together.
+// parse parses the selectors, sets the API server's defaults, and validates the combination.
 func (l *ListWatch) parse(o *metav1.ListOptions) (*internalversion.ListOptions, error) {
 	label, err := labels.Parse(o.LabelSelector)
 	if err != nil {
@@ -115,9 +113,8 @@ func wrong(option, value string, why error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("ListOptions.%s is %q: %v", option, value, why))
 }
 
-// narrow chooses the narrowest key or key prefix that the namespace and the
-// field selector allow. The selector itself stays: for an object in another
-// namespace than the key prefix's it selects nothing.
+// narrow sets the narrowest key or prefix that the namespace and field selector allow. The selector
+// stays, since it may select nothing within this prefix.
 func (l *ListWatch) narrow(r *request) error {
 	r.key = l.config.ResourcePrefix
 	namespace := l.namespace
@@ -145,8 +142,8 @@ const (
 	namespaceField = "metadata.namespace"
 )
 
-// fields returns the fields that field selectors can use, which are those of an empty
-// object; nil if the resource's GetAttrsFunc panics or fails with such an object.
+// fields returns the fields of an empty object, i.e. those that selectors can use, or nil if the
+// resource's GetAttrsFunc panics or fails.
 func (l *ListWatch) fields() (set fields.Set) {
 	defer func() { _ = recover() }()
 	if _, known, err := l.config.GetAttrsFunc(l.config.NewFunc()); err == nil {
@@ -155,9 +152,8 @@ func (l *ListWatch) fields() (set fields.Set) {
 	return set
 }
 
-// checkFields returns an error for a field that no object of the cache has, as
-// an API server refuses a field that its scheme does not have. Otherwise, a
-// misspelt field would select nothing, without an error.
+// checkFields returns an error for a field unknown to the resource, as an API server does.
+// Otherwise a misspelt field would silently select nothing.
 func (l *ListWatch) checkFields(selector fields.Selector) error {
 	for _, r := range selector.Requirements() {
 		if r.Field == nameField || r.Field == namespaceField {
@@ -171,7 +167,7 @@ func (l *ListWatch) checkFields(selector fields.Selector) error {
 	return nil
 }
 
-// keyOf returns the key of the object of that name.
+// keyOf returns the key of the named object.
 func (l *ListWatch) keyOf(namespace, name string) (string, error) {
 	object := l.config.NewFunc()
 	accessor, err := meta.Accessor(object)
@@ -220,8 +216,8 @@ func (l *ListWatch) prefixOf(namespace string) (string, error) {
 	return prefix, nil
 }
 
-// single returns the key of the only object that can have the name; false if
-// there may be several, or none.
+// single returns the key of the only object that can have the name. It returns false if there may
+// be several or none.
 func (l *ListWatch) single(namespace, name string) (string, bool) {
 	if name == "" || len(content.IsPathSegmentName(name)) > 0 {
 		return "", false

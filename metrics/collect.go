@@ -13,8 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// maxExact is the highest number such that a float64, the type of every metric, can
-// hold each whole number up to it.
+// maxExact bounds the whole numbers that a float64, the type of every metric, represents exactly.
 const maxExact = 1 << 53
 
 // descs are the collectors' descriptions, in the order of specs.
@@ -34,7 +33,7 @@ func (s *spec) labelNames() []string {
 	return names
 }
 
-// labelValues returns the values of all labels for an index of the metric's cells.
+// labelValues returns the values of all labels for the index of a cell.
 func (s *spec) labelValues(id schema.GroupResource, index int) []string {
 	values := make([]string, 2+len(s.about.Labels))
 	for i := len(s.about.Labels) - 1; i >= 0; i-- {
@@ -53,15 +52,14 @@ func (c collector) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// view is a user as Collect reads it. The series are nil while all caches sleep.
+// view is what Collect reads of a user. The series are nil while all caches sleep.
 type view struct {
 	*series
 	id      schema.GroupResource
 	wokenUp uint64
 }
 
-// Collect implements prometheus.Collector. The metrics are made here, of what was
-// counted.
+// Collect implements prometheus.Collector. It creates the metrics from the counts.
 func (c collector) Collect(out chan<- prometheus.Metric) {
 	c.mu.Lock()
 	views := make([]view, 0, len(c.mu.users))
@@ -78,8 +76,8 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// collect exports the series of one metric and one resource. A counter with labels is
-// left out until it has counted something, and so is everything that is labelled other.
+// collect exports the series of one metric and resource, except for zero counters with labels and
+// zero gauges labelled other.
 func (s *spec) collect(v view, desc *prometheus.Desc, out chan<- prometheus.Metric) {
 	kind := prometheus.CounterValue
 	if s.kind == Gauge {
@@ -113,7 +111,7 @@ func (s *spec) collect(v view, desc *prometheus.Desc, out chan<- prometheus.Metr
 	}
 }
 
-// exact returns a whole number, nil while it is 0 or a float64 can't hold it.
+// exact returns a whole number, or nil if it is 0 or a float64 can't represent it.
 func exact(c *cell) any {
 	if n := c.Load(); n > 0 && n <= maxExact {
 		return float64(n)
@@ -121,7 +119,6 @@ func exact(c *cell) any {
 	return nil
 }
 
-// silent returns how long the storage has been silent, if that is known.
 func (s *series) silent() any {
 	if silence := s.silence.Load(); silence != nil {
 		return (*silence)().Seconds()
@@ -130,18 +127,16 @@ func (s *series) silent() any {
 }
 
 const (
-	// nativeFactor bounds how much longer each native bucket is than the one
-	// below, and nativeBuckets how many of them a histogram keeps: with more, it
-	// makes them coarser. The bounds are small because each series has them.
+	// nativeFactor bounds the growth of native buckets, nativeBuckets their number, beyond which a
+	// histogram makes them coarser. Both are small because each series has buckets.
 	nativeFactor  = 1.3
 	nativeBuckets = 48
 )
 
-// lazyHistogram is a histogram that is made with its first observation: one
-// takes more memory than all counters of a cache.
+// lazyHistogram is a histogram created with its first observation, because it takes more memory
+// than all counters of a cache.
 type lazyHistogram = atomic.Pointer[prometheus.Histogram]
 
-// observe records a time in the histogram for a value of the metric's labels.
 func observe[V ~uint8](s *series, metric Name, all []lazyHistogram, value V, d time.Duration) {
 	index := 0
 	if int(value) < len(all) {
@@ -157,7 +152,6 @@ func observe[V ~uint8](s *series, metric Name, all []lazyHistogram, value V, d t
 	(*h).Observe(d.Seconds())
 }
 
-// newHistogram returns a histogram for an index of the metric's label values.
 func (s *series) newHistogram(metric Name, index int) *prometheus.Histogram {
 	spec := &specs[slices.IndexFunc(specs, func(spec spec) bool { return spec.name == metric })]
 	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{

@@ -10,37 +10,36 @@ type Name string
 // Kind is the Prometheus type of a metric.
 type Kind string
 
-// The kinds of metrics. A histogram has classic buckets, and native ones for a
-// Prometheus that asks for them.
+// The kinds of metrics. A histogram has classic buckets, and native ones for a Prometheus that
+// requests them.
 const (
 	Counter   Kind = "counter"
 	Gauge     Kind = "gauge"
 	Histogram Kind = "histogram"
 )
 
-// Label is a label beyond group and resource, which every metric has.
+// Label is a label in addition to group and resource.
 type Label struct {
 	Name string
-	// Values are all values that the label can have. There are none where the
-	// values come from the configuration of the cache.
+	// Values are all possible values. It is empty if they depend on the cache's configuration.
 	Values []string
 }
 
-// Description describes one metric. Collectors, documentation, dashboards and
-// alert rules are generated from List.
+// Description describes a metric. Collectors, documentation, dashboards and alert rules are
+// generated from List.
 type Description struct {
 	Name   Name
 	Kind   Kind
 	Help   string
 	Labels []Label
-	// Buckets are the upper bounds of a histogram's classic buckets.
+	// Buckets are the upper bounds of the classic buckets.
 	Buckets []float64
-	// Asleep reports whether a cache has the metric also while it sleeps.
+	// Asleep is true if a sleeping cache exports the metric.
 	Asleep bool
 }
 
-// List returns the descriptions of all metrics, in the order of the
-// documentation. The caller owns the result.
+// List returns the descriptions of all metrics, in the order of the documentation. The caller owns
+// the result.
 func List() []Description {
 	out := make([]Description, len(specs))
 	for i, s := range specs {
@@ -58,9 +57,8 @@ func List() []Description {
 type spec struct {
 	name Name
 	kind Kind
-	// values returns where the values are: []cell or []lazyHistogram, those of all
-	// combinations of label values (see series), *namedCounters by the values of the one
-	// label, or the value itself, a float64, nil if it is not known.
+	// values returns the metric's values: a []cell or []lazyHistogram indexed by all label values
+	// (see series), *namedCounters by the value of the only label, or a float64, nil if unknown.
 	values func(view) any
 	about  Description // without Name and Kind
 }
@@ -73,7 +71,7 @@ var (
 	readBuckets    = []float64{0.00001, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 3, 10}
 )
 
-// The names of the metrics: of a cache's state, events and watchers, reads, and the storage.
+// Names of metrics, grouped by state, events and watchers, reads, and storage.
 const (
 	NameReady                  Name = "watchcache_ready"
 	NamePaused                 Name = "watchcache_paused"

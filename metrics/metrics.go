@@ -1,22 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics holds the Prometheus metrics of the watch cache.
+// Package metrics provides the Prometheus metrics of the watch cache.
 //
-// [New] registers the collectors on a registry that the caller chooses;
-// nothing is registered on a global one. [Metrics.For] returns the handles of
-// one cache, labelled with its group and resource. All handles may be nil. Those
-// of a nil *Metrics count for [Resource.Totals] and export nothing, so that
-// callers need not ask whether metrics are on.
+// [New] registers the collectors on the given registry, never on a global one. [Metrics.For]
+// returns the handles of one cache, labelled with its group and resource. All handles may be nil.
+// Handles of a nil *Metrics count for [Resource.Totals] only, so callers need not check whether
+// metrics are enabled.
 //
-// [Resource.Mirror] has the counts passed on to the metrics of the cacher that
-// k8s.io/apiserver ships as well, which a server registers.
+// [Resource.Mirror] also counts in the metrics of k8s.io/apiserver's cacher, registered by a
+// server.
 //
-// Every metric is an entry of one list ([List]). To add one, add it to the specs,
-// give [Resource] a method for it, and a row in the test that proves that the
-// method changes its own metric and no other.
+// [List] describes every metric. To add one, add a spec, a method of [Resource], and a row in the
+// test that proves that the method changes this metric only.
 //
-// A series of a counter or histogram with labels appears when it is first
-// counted; unlabelled counters and gauges are there while the cache is awake.
+// A series of a labelled counter or histogram appears with its first count. Other counters and
+// gauges exist while the cache is awake.
 package metrics
 
 import (
@@ -28,8 +26,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Metrics is the set of the watch cache's collectors on one registry. Its
-// methods may be called from any goroutine, and on nil.
+// Metrics is the watch cache's collectors on one registry. Its methods are safe for concurrent use,
+// also on nil.
 type Metrics struct {
 	mu struct {
 		sync.Mutex
@@ -37,14 +35,12 @@ type Metrics struct {
 	}
 }
 
-// collector registers all metrics together or not at all, and a second New on the
-// registry finds them together with their users.
+// collector registers all metrics or none. A second New on the registry finds it with its users.
 type collector struct{ *Metrics }
 
-// New registers the collectors on reg. On a registry that has them already
-// New returns a Metrics that shares them. If a collector that is not ours holds
-// one of the names, New registers nothing and returns an error that has the
-// name in it.
+// New registers the collectors on reg, or returns the Metrics already registered there. If a
+// foreign collector uses one of the names, New registers nothing and returns an error with the
+// name.
 func New(reg prometheus.Registerer) (*Metrics, error) {
 	if reg == nil {
 		return nil, errors.New("metrics: registerer: must not be nil")
@@ -65,18 +61,16 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
-// For returns the handles of the cache of one resource; group is "" for the
-// core group. Its series are exported from now on, until [Resource.Forget].
-// Caches of the same group and resource share the series: their counts add up,
-// and a gauge shows the last value set.
+// For returns the handles of one resource's cache, with group "" for the core group, and exports
+// its series until [Resource.Forget]. Caches of the same group and resource share the series:
+// counts add up, a gauge shows the last value.
 func (m *Metrics) For(group, resource string) *Resource {
 	r := m.ForAsleep(group, resource)
 	r.awake()
 	return r
 }
 
-// ForAsleep is For for a cache that sleeps: the handles count nothing before
-// WokenUp.
+// ForAsleep is For for a sleeping cache: the handles count nothing until WokenUp.
 func (m *Metrics) ForAsleep(group, resource string) *Resource {
 	if m == nil {
 		m = newMetrics() // on no registry
@@ -93,9 +87,8 @@ func (m *Metrics) ForAsleep(group, resource string) *Resource {
 	return &Resource{metrics: m, user: u}
 }
 
-// user is shared by the handles of one resource. It counts them, so that a cache that is
-// replaced does not take the series from its successor; and how many of them are of
-// caches that are awake. All but wokenUp is guarded by Metrics.mu.
+// user is shared by the handles of one resource and counts them, so that a replaced cache doesn't
+// drop its successor's series. Except for wokenUp, it is guarded by Metrics.mu.
 type user struct {
 	id             schema.GroupResource
 	handles, awake int
@@ -109,9 +102,8 @@ func newMetrics() *Metrics {
 	return m
 }
 
-// count changes how many handles a user has, and how many of them are awake. The series
-// come with the first one that is awake and go with the last; with the last handle
-// everything of the resource goes.
+// count adds to a user's handles, total and awake. The user exists while it has handles, its series
+// while one is awake.
 func (m *Metrics) count(u *user, handles, awake int) *series {
 	m.mu.Lock()
 	defer m.mu.Unlock()

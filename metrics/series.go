@@ -13,13 +13,11 @@ import (
 // cell is the value of one series: a count, or the bits of a gauge's float64.
 type cell = atomic.Uint64
 
-// set makes v the value of a gauge.
 func set(c *cell, v float64) { c.Store(math.Float64bits(v)) }
 
-// series holds the counts of one resource while it is awake. The methods of
-// Resource write to the fields without a lock, and the collectors read them when
-// they are asked. The cells of a metric with labels lie in the order of the labels'
-// values, the last label's closest together.
+// series holds the counts of one resource while it is awake. Resource writes to the fields without
+// a lock, and collectors read them during a scrape. A metric's cells are indexed by its label
+// values, the last label varying fastest.
 type series struct {
 	id schema.GroupResource
 
@@ -53,11 +51,10 @@ type series struct {
 	consistency                    [len(checkResults)]cell
 	shadowCompared, shadowDiffered [len(shadowKinds)]cell
 	shadowSkipped                  [len(shadowSkips)]cell
-	// silence returns how long the storage has been silent; nil: not known.
+	// silence returns the time since storage's last sign of life. It is nil if unknown.
 	silence atomic.Pointer[func() time.Duration]
 
-	// These are counted for the metrics of the shipped cacher alone, as far as
-	// mirrored says so.
+	// The following are for the shipped cacher's metrics only, if mirrored is true.
 	mirrored                           atomic.Bool
 	mirror                             mirror
 	processed, dispatched, fillsFailed cell
@@ -65,8 +62,7 @@ type series struct {
 	slots                              atomic.Int64
 }
 
-// pick returns the one of the cells or histograms for a label value, or that for
-// other.
+// pick returns the element for a label value, or for other.
 func pick[T any, V ~uint8](all []T, v V) *T {
 	if int(v) >= len(all) {
 		v = 0
@@ -74,7 +70,7 @@ func pick[T any, V ~uint8](all []T, v V) *T {
 	return &all[v]
 }
 
-// readAs is the label value of a read: its verb and its decision.
+// readAs returns the label index of a read's verb and decision.
 func readAs(verb Verb, decision Decision) uint8 {
 	if verb == 0 || int(verb) >= len(verbs) || decision == 0 || int(decision) >= len(decisions) {
 		return 0
@@ -82,13 +78,12 @@ func readAs(verb Verb, decision Decision) uint8 {
 	return uint8(verb)*uint8(len(decisions)) + uint8(decision)
 }
 
-// namedCounters are counters by names that are declared first, from the
-// configuration of a cache. The map that is published is not written again.
+// namedCounters are counters by names from a cache's configuration. The published map is read-only.
 type namedCounters struct {
 	byName atomic.Pointer[map[string]*namedCounter]
 }
 
-// namedCounter counts reads by one index, and the objects that they looked at.
+// namedCounter counts reads by one index and their evaluated objects.
 type namedCounter struct{ reads, evaluated cell }
 
 func (n *namedCounters) all() map[string]*namedCounter {
@@ -101,66 +96,65 @@ func (n *namedCounters) all() map[string]*namedCounter {
 // each calls yield for each counter that is not 0.
 func (n *namedCounters) each(yield func(name string, count listed)) {
 	for name, c := range n.all() {
-		if lists := c.reads.Load(); lists > 0 { // first: the objects of each are then counted
+		if lists := c.reads.Load(); lists > 0 { // before evaluated, which then includes the objects of these reads
 			yield(name, listed{lists, c.evaluated.Load()})
 		}
 	}
 }
 
-// Totals are the counters of one cache since it started or last woke up. Maps are by
-// label value, without entries of zero.
+// Totals are the counters of one cache since it started or last woke up. Maps are by label value,
+// without zero entries.
 type Totals struct {
-	// Events came from storage, by type.
+	// Events are events received from storage, by type.
 	Events map[string]uint64 `json:"events"`
-	// Reads were answered, by verb and decision.
+	// Reads are answered reads, by verb and decision.
 	Reads map[string]map[string]uint64 `json:"reads"`
-	// ReadsByIndex are LISTs that the cache has served, by the index read.
+	// ReadsByIndex are LISTs served from the cache, by the index read.
 	ReadsByIndex  map[string]uint64 `json:"readsByIndex"`
 	FallbackReads map[string]uint64 `json:"staleReads"`
-	// EvaluatedObjects were looked at by LISTs, and ReturnedObjects returned.
+	// EvaluatedObjects and ReturnedObjects are those of LISTs served from the cache.
 	EvaluatedObjects uint64 `json:"evaluatedObjects"`
 	ReturnedObjects  uint64 `json:"returnedObjects"`
-	// Delivered and Initial are events sent to watchers, once for each watcher.
+	// Delivered and Initial are events sent, once per watcher.
 	Delivered uint64 `json:"delivered"`
 	Initial   uint64 `json:"initial"`
-	// Candidates are watchers that the index named for an event, and Matches the
-	// ones that received it.
+	// Candidates are watchers selected by the index for an event; Matches are watchers that
+	// received it.
 	Candidates       uint64 `json:"candidates"`
 	Matches          uint64 `json:"matches"`
 	Evaluations      uint64 `json:"evaluations"`
 	EvaluationsSaved uint64 `json:"evaluationsSaved"`
 	Encodings        uint64 `json:"encodings"`
 	EncodingsShared  uint64 `json:"encodingsShared"`
-	// Parked, Resumed and Expired count watchers, each time.
+	// Parked, Resumed and Expired count changes of watchers' states.
 	Parked  uint64 `json:"parked"`
 	Resumed uint64 `json:"resumed"`
 	Expired uint64 `json:"expired"`
-	// BeyondWindow counts the watches that went on although events after their
-	// positions had left the window, each time: none of the events was for them.
+	// BeyondWindow counts watches that continued although events after their position left the
+	// window, because none of these events matched.
 	BeyondWindow uint64 `json:"beyondWindow"`
-	// Ended are watches that ended, by reason.
+	// Ended are ended watches, by reason.
 	Ended map[string]uint64 `json:"ended"`
-	// VersionRequests were sent to the storage, for VersionRequestReads reads.
+	// VersionRequests were sent to storage for VersionRequestReads reads.
 	VersionRequests     uint64 `json:"versionRequests"`
 	VersionRequestReads uint64 `json:"versionRequestReads"`
-	// Relists are successful lists of the storage, by cause.
+	// Relists are successful lists of storage, by cause.
 	Relists           map[string]uint64 `json:"relists"`
 	WatchesBroken     uint64            `json:"watchesBroken"`
 	Undeliverable     uint64            `json:"undeliverable"`
 	ConsistencyChecks map[string]uint64 `json:"consistencyChecks"`
-	// ShadowCompared and ShadowDiffered are comparisons with the shipped cacher, by
-	// kind of request. ShadowSkipped has, by reason, how many were not made. They are
-	// empty unless the cache is a shadow.
+	// ShadowCompared and ShadowDiffered are comparisons with the shipped cacher, by kind of
+	// request; ShadowSkipped are comparisons not made, by reason. They are empty unless the cache
+	// is a shadow.
 	ShadowCompared map[string]uint64 `json:"shadowCompared,omitempty"`
 	ShadowDiffered map[string]uint64 `json:"shadowDiffered,omitempty"`
 	ShadowSkipped  map[string]uint64 `json:"shadowSkipped,omitempty"`
-	// WokenUp counts the requests that woke the cache up, and goes on while the
-	// cache sleeps.
+	// WokenUp counts the requests that woke the cache. It is kept while the cache sleeps.
 	WokenUp uint64 `json:"wokenUp"`
 }
 
-// Totals returns the counts: zero for a cache that sleeps. Handles for the same group
-// and resource on one registry share their counts.
+// Totals returns the counts, zero for a sleeping cache. Handles for the same group and resource on
+// one registry share their counts.
 func (r *Resource) Totals() Totals {
 	s := r.load()
 	if s == &nowhere {
@@ -190,7 +184,6 @@ func (r *Resource) Totals() Totals {
 	return t
 }
 
-// byValue returns the counts that are not 0, by label value.
 func byValue(cells []cell, values []string) map[string]uint64 {
 	out := map[string]uint64{}
 	for i := range cells {

@@ -10,14 +10,12 @@ import (
 	kubemetrics "k8s.io/component-base/metrics"
 )
 
-// This file passes the counts on to the metrics of the cacher that
-// k8s.io/apiserver ships, so that dashboards for that cacher go on working.
-// Those metrics belong to the process, and a server registers them. The counts
-// are passed on in differences, so that everyone who counts there adds up.
-// COMPATIBILITY.md has a row for each of them.
+// This file mirrors the counts in the metrics of k8s.io/apiserver's cacher, so that its dashboards
+// keep working. A server registers these process-wide metrics. We add differences, so that several
+// caches add up. COMPATIBILITY.md has a row for each metric.
 
-// Mirror has the counts of the handles passed on to the metrics of the shipped
-// cacher as well: by PassOn, and when the cache falls asleep or is forgotten.
+// Mirror also counts in the metrics of the shipped cacher, on PassOn and when the cache falls
+// asleep or is forgotten.
 func (r *Resource) Mirror() {
 	if r == nil {
 		return
@@ -28,32 +26,30 @@ func (r *Resource) Mirror() {
 	}
 }
 
-// PassOn adds the counts since the last call to the metrics of the shipped
-// cacher, if Mirror was called. A LIST takes about a microsecond, so PassOn is
-// called beside the work of the cache, about once a second. Unlike the other
-// methods PassOn takes locks and allocates.
+// PassOn adds the counts since its last call to the shipped cacher's metrics, if Mirror was called.
+// Call it about once a second, outside of the cache's work: it locks, allocates, and takes about a
+// microsecond per LIST.
 func (r *Resource) PassOn() {
 	if s := r.load(); s != &nowhere {
 		s.passOn()
 	}
 }
 
-// Filled records how long it took to list the storage, successfully.
+// Filled records the duration of a successful list of storage.
 func (r *Resource) Filled(d time.Duration) {
 	if s := r.load(); s.mirrored.Load() && shippedFillSeconds.IsCreated() {
 		shippedFillSeconds.WithLabelValues(s.id.Group, s.id.Resource).Observe(d.Seconds())
 	}
 }
 
-// FillFailed counts a list of the storage that failed.
+// FillFailed counts a failed list of storage.
 func (r *Resource) FillFailed() { r.load().fillsFailed.Add(1) }
 
-// Processed counts n objects and events that were looked at to bring a new
-// watcher up to date, whether they were for the watcher or not.
+// Processed counts objects and events examined to initialize a watcher, matching or not.
 func (r *Resource) Processed(n int) { r.load().processed.Add(uint64(n)) }
 
-// ConsistentListElsewhere counts a consistent LIST that the cache could not serve, by
-// the fallback and whether the client got its list.
+// ConsistentListElsewhere counts a consistent LIST that the cache could not serve, by fallback and
+// success.
 func (r *Resource) ConsistentListElsewhere(fallback ListFallback, err error) {
 	s := r.load()
 	cells := &s.listsElsewhere
@@ -63,8 +59,8 @@ func (r *Resource) ConsistentListElsewhere(fallback ListFallback, err error) {
 	pick(cells[:], fallback).Add(1)
 }
 
-// SetWindowSlots sets for how many events the window has room before it grows, which it
-// does by doubling. The slots of several caches of one resource add up.
+// SetWindowSlots sets the window's capacity, which grows by doubling. The slots of several caches
+// of one resource add up.
 func (r *Resource) SetWindowSlots(n int) {
 	s := r.load()
 	if s == &nowhere {
@@ -83,17 +79,17 @@ func (r *Resource) SetWindowSlots(n int) {
 	}
 }
 
-// passedCounter is a counter of the shipped cacher, and the count for it.
+// passedCounter is a counter of the shipped cacher and its value here.
 type passedCounter struct {
 	to     *kubemetrics.CounterVec
-	labels []string // the values of the labels after group and resource
+	labels []string // label values after group and resource
 	count  func(*series) uint64
 }
 
 var passedCounters = []passedCounter{
 	{shipped.InitCounter, nil, func(s *series) uint64 { return s.processed.Load() }},
 	{shipped.EventsReceivedCounter, nil, func(s *series) uint64 { return sum(s.events[EventAdded:EventBookmark]) }},
-	// The shipped cacher dispatches the storage's reports of progress, too.
+	// The shipped cacher also dispatches storage's progress reports.
 	{shipped.EventsCounter, nil, func(s *series) uint64 { return s.dispatched.Load() + s.events[EventBookmark].Load() }},
 	{shipped.TerminatedWatchersCounter, nil, func(s *series) uint64 {
 		return s.ended[EndExpired].Load() + s.ended[EndStalled].Load() + s.ended[EndHeavy].Load()
@@ -119,22 +115,22 @@ func sum(cells []cell) (n uint64) {
 	return n
 }
 
-// mirror holds the counts of one series that were passed on already.
+// mirror holds the counts of one series already passed on.
 type mirror struct {
 	mu struct {
 		sync.Mutex
-		counters []uint64 // by passedCounters; nil until something was passed on
+		counters []uint64 // by passedCounters; nil before the first passOn
 		lists    map[string]listed
 		returned uint64
 		over     bool
 	}
 }
 
-// listed is the LISTs by one index, and the objects that they have looked at.
+// listed is the number of LISTs by one index and of their evaluated objects.
 type listed struct{ lists, evaluated uint64 }
 
-// passOn passes on the counts since the last time. Before the shipped
-// metrics are registered they take nothing, and the counts wait.
+// passOn passes on the counts since its last call, or keeps them until a server registers the
+// shipped metrics.
 func (s *series) passOn() {
 	if !s.mirrored.Load() || !shipped.EventsReceivedCounter.IsCreated() {
 		return
@@ -155,15 +151,15 @@ func (s *series) passOn() {
 		}
 	}
 	s.passLists()
-	// The gauges are set even if unchanged, because someone may have reset them.
+	// Set even unchanged gauges, because they may have been reset.
 	shipped.WatchCacheCapacity.WithLabelValues(s.id.Group, s.id.Resource).Set(float64(s.slots.Load()))
 	if rv := s.resourceVersion.Load(); rv > 0 {
 		shipped.RecordResourceVersion(s.id, rv)
 	}
 }
 
-// endMirror passes on the rest. There is no capacity any more then, and the version is 0:
-// its series can't be removed, because it is not exported.
+// endMirror passes on the rest, deletes the capacity, and sets the version to 0, because its
+// unexported series can't be deleted.
 func (s *series) endMirror() {
 	s.passOn()
 	s.mirror.mu.Lock()
@@ -175,8 +171,8 @@ func (s *series) endMirror() {
 	}
 }
 
-// passLists passes on LISTs, one call for each, because there is no other way to
-// count them. The first of an index has the objects of all.
+// passLists passes on LISTs. The API only counts one LIST per call, so the first call for an index
+// has the objects of all.
 func (s *series) passLists() {
 	m := &s.mirror
 	s.byIndex.each(func(index string, now listed) {

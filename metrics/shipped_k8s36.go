@@ -9,12 +9,11 @@ import (
 	"k8s.io/component-base/version"
 )
 
-// The shipped cacher of Kubernetes 1.36 has no such metrics. A metric that is
-// registered nowhere takes nothing and is not shown.
+// Kubernetes 1.36 has no such metrics. An unregistered metric ignores all values.
 var (
 	shippedFillErrors  = kubemetrics.NewCounterVec(&kubemetrics.CounterOpts{Name: "fill_errors"}, nil)
 	shippedFillSeconds = kubemetrics.NewHistogramVec(&kubemetrics.HistogramOpts{Name: "fill_seconds"}, nil)
 )
 
-// With another version of Kubernetes the tag does not compile: one key is there twice.
+// Does not compile with another version of Kubernetes, due to a duplicate key.
 var _ = map[bool]struct{}{false: {}, version.DefaultKubeBinaryVersion == "1.36": {}}

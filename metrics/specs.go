@@ -2,8 +2,7 @@
 
 package metrics
 
-// specs is the list: the state of a cache, the way of events through it, its watchers, GET
-// and LIST requests, and the storage.
+// specs is the list of metrics, in the order of the documentation.
 var specs = []spec{
 	{NameReady, Gauge, func(v view) any { return v.ready[:] }, Description{
 		Help: "1 while the cache has its state and serves, otherwise 0.",

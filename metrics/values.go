@@ -2,15 +2,14 @@
 
 package metrics
 
-// This file lists the values of the labels beyond group and resource. Each
-// label has a type, so that a misspelled value does not compile. The value 0
-// and every value that is not listed here are counted as other, so that a
-// mistake is visible in the metrics and does not add series.
+// This file lists the values of labels in addition to group and resource. Each label has a type, so
+// misspelt values don't compile. The value 0 and unlisted values count as other, which makes
+// mistakes visible without adding series.
 
-// other is the label value of what no constant stands for.
+// other is the label value for everything without a constant.
 const other = "other"
 
-// EventType is the type of an event that came from storage.
+// EventType is the type of an event from storage.
 type EventType uint8
 
 const (
@@ -34,16 +33,16 @@ const (
 
 var verbs = [...]string{other, VerbGet: "get", VerbList: "list"}
 
-// Decision is how a read is answered.
+// Decision is the way in which a read is answered.
 type Decision uint8
 
 const (
 	DecisionLatest     Decision = iota + 1 // from the latest state
-	DecisionConsistent                     // as new as storage was after the read had arrived
+	DecisionConsistent                     // as new as storage after the read arrived
 	DecisionExact                          // from the state at one resourceVersion
-	DecisionContinue                       // from the state that a continue token names
+	DecisionContinue                       // from the state of a continue token
 	DecisionDelegate                       // by storage
-	DecisionRefuse                         // with an error that tells the client to retry
+	DecisionRefuse                         // with an error to retry
 )
 
 var decisions = [...]string{
@@ -53,13 +52,12 @@ var decisions = [...]string{
 
 func (d Decision) String() string { return *pick(decisions[:], d) }
 
-// FallbackAnswer is the outcome of a consistent read whose cache did not become fresh in
-// time.
+// FallbackAnswer is the outcome of a consistent read whose cache did not become fresh in time.
 type FallbackAnswer uint8
 
 const (
 	FallbackReadFromStorage FallbackAnswer = iota + 1 // storage answered the read
-	FallbackReadRefused                               // the client got an error with a Retry-After
+	FallbackReadRefused                               // with a Retry-After
 )
 
 var fallbackAnswers = [...]string{other, FallbackReadFromStorage: "storage", FallbackReadRefused: "refused"}
@@ -68,9 +66,9 @@ var fallbackAnswers = [...]string{other, FallbackReadFromStorage: "storage", Fal
 type ListFallback uint8
 
 const (
-	FallbackNone    ListFallback = iota // nothing, the LIST has failed
-	FallbackStorage                     // storage was asked
-	FallbackRefused                     // the client got an error with a Retry-After
+	FallbackNone    ListFallback = iota // nothing, the LIST failed
+	FallbackStorage                     // storage
+	FallbackRefused                     // an error with a Retry-After
 	listFallbacks                       // the number of values
 )
 
@@ -78,24 +76,24 @@ const (
 type CheckResult uint8
 
 const (
-	CheckPassed CheckResult = iota + 1 // cache and storage have the same
+	CheckPassed CheckResult = iota + 1 // cache and storage are equal
 	CheckFailed                        // cache and storage differ
-	CheckError                         // the comparison could not be made
+	CheckError                         // the comparison failed
 )
 
 var checkResults = [...]string{other, CheckPassed: "passed", CheckFailed: "failed", CheckError: "error"}
 
-// EndReason is why a watcher ended.
+// EndReason is the reason why a watcher ended.
 type EndReason uint8
 
 const (
 	EndStopped  EndReason = iota + 1 // the client stopped the watch
-	EndDeadline                      // the deadline of the watch was reached
+	EndDeadline                      // the deadline of the watch passed
 	EndExpired                       // the position of the watcher left the window
-	EndRelist                        // the cache was listed again
+	EndRelist                        // the cache relisted
 	EndFailed                        // storage could not deliver an event
-	EndStalled                       // the client did not take its initial events for too long
-	EndHeavy                         // the initial events of the watcher kept too much memory
+	EndStalled                       // the client did not read its initial events in time
+	EndHeavy                         // the initial events of the watcher took too much memory
 	EndShutdown                      // the cache was stopped
 )
 
@@ -110,11 +108,11 @@ func (r EndReason) String() string { return *pick(endReasons[:], r) }
 type BytesPart uint8
 
 const (
-	BytesObjects   BytesPart = iota + 1 // the objects, with all that they refer to
+	BytesObjects   BytesPart = iota + 1 // including all that they refer to
 	BytesWindow                         // the window, beyond the objects
-	BytesEncodings                      // the serializations that are kept
-	// BytesIndexes: the trees of keys and of index values, and what watchers that
-	// resume find their events by.
+	BytesEncodings                      // the kept serializations
+	// BytesIndexes is the trees of keys and index values, and the positions of events for resuming
+	// watchers.
 	BytesIndexes
 	BytesSnapshots // the initial events of watches, beyond the objects
 )
@@ -124,13 +122,13 @@ var bytesParts = [...]string{
 	BytesEncodings: "encodings", BytesIndexes: "indexes", BytesSnapshots: "snapshots",
 }
 
-// Stage is a part of the way of an event through the cache.
+// Stage is a stage of an event's way through the cache.
 type Stage uint8
 
 const (
-	StageFeed     Stage = iota + 1 // key and attributes are computed, and the state is changed
+	StageFeed     Stage = iota + 1 // computing key and attributes, changing the state
 	StageQueue                     // the event waits in the window for the dispatcher
-	StageDispatch                  // the watchers that the event is for are found, and sent it
+	StageDispatch                  // finding the event's watchers and sending
 )
 
 var stages = [...]string{other, StageFeed: "feed", StageQueue: "queue", StageDispatch: "dispatch"}
@@ -140,34 +138,34 @@ type WatcherState uint8
 
 const (
 	WatcherLive     WatcherState = iota + 1 // the dispatcher sends each event to the watcher
-	WatcherParked                           // the watcher was live, and replays the window
-	WatcherStarting                         // the watcher has not been live yet
+	WatcherParked                           // formerly live, replays the window
+	WatcherStarting                         // not live yet
 )
 
 var watcherStates = [...]string{other, WatcherLive: "live", WatcherParked: "parked", WatcherStarting: "starting"}
 
-// WatcherRank is the place of a watcher among all watchers by their lag.
+// WatcherRank is a rank among all watchers by lag.
 type WatcherRank uint8
 
 const (
-	WatcherWorst  WatcherRank = iota + 1 // the watcher that lags most
-	WatcherMedian                        // the watcher that half of the others lag less than
+	WatcherWorst  WatcherRank = iota + 1 // the largest lag
+	WatcherMedian                        // the median lag
 )
 
 var watcherRanks = [...]string{other, WatcherWorst: "worst", WatcherMedian: "median"}
 
-// RelistCause is why a cache listed its storage.
+// RelistCause is the reason why a cache listed its storage.
 type RelistCause uint8
 
 const (
-	RelistOther         RelistCause = iota // no cause is known
+	RelistOther         RelistCause = iota // unknown
 	RelistStart                            // the cache had no state yet
-	RelistExpired                          // storage has no events after a broken watch any more
+	RelistExpired                          // storage dropped the events after a broken watch
 	RelistBehind                           // too many versions for a watch to catch up
-	RelistInconsistent                     // the cache was found to differ from its storage
+	RelistInconsistent                     // the cache differed from its storage
 	RelistChange                           // a change could not be applied
 	RelistUndeliverable                    // the storage could not deliver a change
-	RelistRestored                         // the storage is below a version that it had before
+	RelistRestored                         // storage returned to an older version
 )
 
 var relistCauses = [...]string{
@@ -177,17 +175,16 @@ var relistCauses = [...]string{
 
 func (c RelistCause) String() string { return *pick(relistCauses[:], c) }
 
-// VersionResult is what became of a request for the storage's version.
+// VersionResult is the outcome of a request for storage's version.
 type VersionResult uint8
 
 const (
-	VersionOK         VersionResult = iota + 1 // the storage answered
-	VersionError                               // with an error, or it could not be reached
-	VersionUnanswered                          // no answer while reads waited as long as they may
-	VersionSuperseded                          // the answer to a later request came first
-	// VersionAbandoned: the request was given up, and not because of the storage: its
-	// reads were gone before they had waited for as long as they may, or an older
-	// request of theirs counts as unanswered.
+	VersionOK         VersionResult = iota + 1 // storage answered
+	VersionError                               // with an error, or storage was unreachable
+	VersionUnanswered                          // no answer within the reads' maximum wait
+	VersionSuperseded                          // a later request was answered first
+	// VersionAbandoned is a request given up for a reason other than storage: its reads ended
+	// before their maximum wait, or an older request of theirs counts as unanswered.
 	VersionAbandoned
 )
 
@@ -196,7 +193,7 @@ var versionResults = [...]string{
 	VersionUnanswered: "unanswered", VersionSuperseded: "superseded", VersionAbandoned: "abandoned",
 }
 
-// ShadowKind is a kind of request that a shadow compares.
+// ShadowKind is a kind of request compared by a shadow.
 type ShadowKind uint8
 
 const (
@@ -209,15 +206,15 @@ var shadowKinds = [...]string{other, ShadowGet: "get", ShadowList: "list", Shado
 
 func (k ShadowKind) String() string { return *pick(shadowKinds[:], k) }
 
-// ShadowSkip is why a request that was drawn for a comparison was not compared.
+// ShadowSkip is the reason why a selected request was not compared.
 type ShadowSkip uint8
 
 const (
-	ShadowNoRoom  ShadowSkip = iota + 1 // too many were under way, or kept too much memory
-	ShadowExcused                       // a side could not answer at the version of the other
+	ShadowNoRoom  ShadowSkip = iota + 1 // too many comparisons, or too much memory
+	ShadowExcused                       // one side could not answer at the other's version
 )
 
 var shadowSkips = [...]string{other, ShadowNoRoom: "room", ShadowExcused: "excused"}
 
-// ByKeys is the value of the index label for reads that use no index.
+// ByKeys is the index label's value for reads without an index.
 const ByKeys = "keys"

@@ -8,39 +8,37 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 )
 
-// InstallAPIGroup takes the place of server.InstallAPIGroup(group), and makes the
-// server answer lists of the group from kept bytes: an item is encoded when it
-// has changed, and not again for every request. Answers stay the same to the byte. The
-// rule holds for lists in JSON and protobuf, in all served versions, for
-// all namespaces, selectors and pages; for lists as PartialObjectMetadataList in
-// the same formats; and for lists as Tables, whose cells are made for every request.
-// Encoded as before are YAML and CBOR, indented JSON, Tables with includeObject=Object or
-// None or of meta.k8s.io/v1beta1, Tables and metadata that an audit log has at level
-// RequestResponse, lists that storage has answered, lists of fewer than four items or of
-// unstructured objects, and lists whose items a registry's Decorator has changed.
+// InstallAPIGroup replaces server.InstallAPIGroup(group). LISTs of the group are then written from
+// kept encodings: an item is encoded again only after it changes. Responses do not change by a
+// byte. This covers JSON and protobuf in all served versions, namespaces, selectors and pages, for
+// lists, PartialObjectMetadataLists and Tables; Table cells are computed for every request.
 //
-// Clients that accept gzip get lists over 128 KiB, but for Tables, and watches with sendInitialEvents,
-// compressed as ever, from bytes that are kept compressed: they read the same, while the
-// compressed bytes are others. Initial events are encoded once for all watches, unless a
-// registry's Decorator or a filter reads them. All this is done by the handlers that
-// Install puts into Config.BuildHandlerChainFunc: a server that replaces this function
-// afterwards, or delegates to the server of the Config, encodes each list again, and
-// compresses each watch.
+// The server still encodes YAML, CBOR and indented JSON; Tables of meta.k8s.io/v1beta1 or with
+// includeObject=Object or None; Tables and metadata audited at level RequestResponse; lists
+// answered by storage; lists of fewer than four items or of unstructured objects; and lists whose
+// items a registry's Decorator changed.
 //
-// A JSON list is encoded while it is sent, and a Table is converted some items at a time. A
-// response that its client does not read holds one batch of objects and about 150 bytes for each
-// item. A TableConvertor must make each row from its item alone. Responses that the server encodes
-// as a whole share a memory limit (docs/production.md); lists beyond it get 429.
+// If the client accepts gzip, lists over 128 KiB (except Tables) and watches with sendInitialEvents
+// are written from kept compressed bytes. Their content is the same, but not the compressed bytes.
+// All watches share one encoding of the initial events, unless a registry's Decorator or a filter
+// reads the events. Install puts the handlers for this into Config.BuildHandlerChainFunc. A server
+// that later replaces this function, or delegates to the server of the Config, encodes each list
+// and compresses each watch by itself.
 //
-// The bytes count against Config.EncodingBytes of each cache: a server gains from it as
-// far as the lists that its clients repeat fit. The first list of a kind is compared with
-// the server's own, the second one keeps its bytes.
+// A JSON list is encoded while it is sent, and a Table is converted in batches, so a response to a
+// slow client holds one batch of objects and about 150 bytes per item. A TableConvertor must
+// compute each row from its item alone. Responses encoded as a whole share a memory limit
+// (docs/production.md); lists beyond it get 429.
 //
-// The handlers also leave out protobuf for types without it, which the server's own method
-// offers, and fails to write after a DELETE: every namespace would stay Terminating.
+// Kept bytes count against Config.EncodingBytes of each cache, so the gain depends on how many of
+// the repeated lists fit. The first list of a kind is compared with the server's own encoding; the
+// second is the first to keep bytes.
 //
-// The group's NegotiatedSerializer is replaced by one that does this. The server
-// must be made of a Config that Install was called on.
+// The handlers also hide protobuf for types that don't support it. The server's own method offers
+// it, then fails to write the response of a DELETE, which leaves every namespace Terminating.
+//
+// InstallAPIGroup replaces the group's NegotiatedSerializer. The server must be built from a Config
+// passed to Install.
 func InstallAPIGroup(server *genericapiserver.GenericAPIServer, group *genericapiserver.APIGroupInfo) error {
 	return InstallAPIGroups(server, group)
 }
@@ -55,9 +53,8 @@ func InstallAPIGroups(server *genericapiserver.GenericAPIServer, groups ...*gene
 	return server.InstallAPIGroups(groups...)
 }
 
-// PrepareAPIGroup does what InstallAPIGroup does for the lists and watches of a group, and
-// leaves it to the caller to install the group afterwards: by InstallLegacyAPIGroup, for
-// example. A group is prepared once.
+// PrepareAPIGroup is InstallAPIGroup without the installation: the caller installs the group
+// afterwards, e.g. by InstallLegacyAPIGroup. Prepare a group only once.
 func PrepareAPIGroup(server *genericapiserver.GenericAPIServer, group *genericapiserver.APIGroupInfo) error {
 	switch {
 	case server == nil:

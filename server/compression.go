@@ -19,10 +19,8 @@ import (
 )
 
 // withKeptBytes serves lists and watches from kept bytes, compressed where the server would
-// compress them.
-// Watches of the groups of InstallAPIGroup share their initial events where the API's
-// handler reads the watch of a cache as it is. A registry's Decorator, or a storage that
-// filters its watches, gets private copies.
+// compress them. Watches share their initial events if the API's handler reads the cache's watch
+// directly. With a registry's Decorator or a filtering storage, each watch gets private copies.
 func (i *installation) withKeptBytes(api http.Handler) http.Handler {
 	compressed := i.lists.Serve(api, i.classify)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -33,11 +31,9 @@ func (i *installation) withKeptBytes(api http.Handler) http.Handler {
 	})
 }
 
-// classify returns the verb of a LIST or WATCH of a resource that InstallAPIGroup has installed,
-// and whether the server, of itself, would compress a long answer: whether the request
-// accepts gzip by the server's own rule, and the server's feature is on. That is
-// APIResponseCompression for a LIST, and WatchListCompression for a WATCH, which has to
-// begin with the whole state and the bookmark behind it.
+// classify returns the verb of a LIST or WATCH of a resource installed by InstallAPIGroup, and
+// whether the server would compress a long response. For a WATCH that requires initial events and
+// their bookmark.
 func (i *installation) classify(r *http.Request) (verb string, compressed bool) {
 	if _, _, served := i.servedBy(r, "list"); served != nil {
 		return "list", answersCompressed(r)
@@ -52,8 +48,8 @@ func (i *installation) classify(r *http.Request) (verb string, compressed bool) 
 	return "watch", ok && opts.SendInitialEvents != nil && *opts.SendInitialEvents && opts.AllowWatchBookmarks
 }
 
-// listOptions returns the options of a LIST or WATCH, as the API's handler reads them;
-// false if that handler refuses them.
+// listOptions returns the options of a LIST or WATCH as the API's handler parses them. ok is false
+// if that handler rejects them.
 func listOptions(r *http.Request) (opts metainternalversion.ListOptions, ok bool) {
 	if metainternalversionscheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, &opts) != nil {
 		return opts, false
@@ -62,10 +58,9 @@ func listOptions(r *http.Request) (opts metainternalversion.ListOptions, ok bool
 	return opts, true
 }
 
-// mayShare reports whether a request is for a watch with initial events which nothing
-// but the API's handler will read. The storage of the resource answers that: the cache
-// returns a watch without events for this question, and the storage must return the very
-// same. A storage that returned another one is not asked again.
+// mayShare reports whether only the API's handler reads the initial events of a watch. It opens the
+// storage's watch with a context for which the cache returns an empty one, and checks that the
+// storage returns exactly this watch. A resource whose storage doesn't is not probed again.
 func (i *installation) mayShare(r *http.Request) bool {
 	info, group, served := i.servedBy(r, "watch")
 	storage, ok := served.(rest.Watcher)
@@ -77,7 +72,7 @@ func (i *installation) mayShare(r *http.Request) bool {
 	}
 	query := r.URL.Query()
 	if rv := query.Get("resourceVersion"); rv != "" && rv != "0" && !query.Has("sendInitialEvents") {
-		return false // there are no initial events
+		return false // no initial events
 	}
 	opts, ok := listOptions(r)
 	if !ok {

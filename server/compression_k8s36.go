@@ -13,9 +13,9 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// answersCompressed reports whether the server compresses answers and the request
-// accepts gzip. The server of Kubernetes 1.36 does not export its rule, which knows
-// no weights: the first header names gzip alone between two commas.
+// answersCompressed reports whether the server compresses responses and the request accepts gzip.
+// Kubernetes 1.36 does not export its rule: an element of the first header must be exactly "gzip",
+// without a weight.
 func answersCompressed(r *http.Request) bool {
 	return utilfeature.DefaultFeatureGate.Enabled(features.APIResponseCompression) &&
 		slices.ContainsFunc(strings.Split(r.Header.Get("Accept-Encoding"), ","), func(token string) bool {

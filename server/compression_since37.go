@@ -11,8 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/features"
 )
 
-// answersCompressed reports whether the server compresses answers and the request
-// accepts gzip, by the server's own rule.
+// answersCompressed reports whether the server compresses the response to the request.
 func answersCompressed(r *http.Request) bool {
 	return responsewriters.ContentEncodingSupported(r, features.APIResponseCompression) == "gzip"
 }

@@ -21,27 +21,23 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/keptlists"
 )
 
-// CustomResources returns the getter for the custom resources of a server of
-// k8s.io/apiextensions-apiserver, ExtraConfig.CRDRESTOptionsGetter, whose caches
-// are those of Install, with its options. own is the server's own getter, from
-// NewCRDRESTOptionsGetter for example. Call CustomResources after Install on the same
-// config, and before config is copied or completed.
+// CustomResources returns the getter for ExtraConfig.CRDRESTOptionsGetter of a server of
+// k8s.io/apiextensions-apiserver. Its caches are those of Install, with the same options. own is
+// the server's own getter, e.g. from NewCRDRESTOptionsGetter. Call CustomResources after Install on
+// the same config, and before config is copied or completed.
 //
-// Lists of custom resources in compact JSON, plain or compressed, are answered from
-// kept bytes from then on, as with InstallAPIGroup: for all served versions,
-// namespaces, selectors and pages; and lists as PartialObjectMetadataList of v1, in
-// compact JSON and in protobuf. Responses stay the same to the byte. Everything else is encoded
-// as before: Tables, YAML and CBOR, indented JSON, responses that an audit log has at
-// level RequestResponse, lists from storage, lists of fewer than four items, and the
-// first list of each user.
+// LISTs of custom resources in compact JSON, and v1 PartialObjectMetadataLists in compact JSON and
+// protobuf, are then written from kept bytes as with InstallAPIGroup, compressed if requested: for
+// all served versions, namespaces, selectors and pages. Responses do not change by a byte. The
+// server still encodes Tables, YAML, CBOR and indented JSON, responses audited at level
+// RequestResponse, lists from storage, lists of fewer than four items, and each user's first list.
 //
-// The server's handler of custom resources is given a list without items, which
-// Install's handler around it adds. So the metric apiserver_response_sizes, which that
-// handler writes itself, counts these responses without items. If the config is that
-// of a delegate, its handlers are not called, and the lists are encoded as before.
+// The server's handler of custom resources receives a list without items; Install's handler around
+// it adds them. The metric apiserver_response_sizes, written by the inner handler, therefore counts
+// these responses without items. The handlers of a delegate's config are not called, so its lists
+// are encoded by the server.
 //
-// The getter is for that server alone: no handler may filter or change the lists of
-// its stores.
+// Use the getter only for that server: no handler may filter or change the lists of its stores.
 func CustomResources(config *genericapiserver.Config, own generic.RESTOptionsGetter) (generic.RESTOptionsGetter, error) {
 	switch {
 	case config == nil:
@@ -59,14 +55,14 @@ func CustomResources(config *genericapiserver.Config, own generic.RESTOptionsGet
 	return &custom, nil
 }
 
-// customResourceList returns what list a request is for, if it may be one of custom
-// resources that the server writes to the client only, in a format that is kept.
+// customResourceList describes the list of custom resources that a request may be for. ok is false
+// if kept bytes can't serve the response: it is audited, or in another format.
 func customResourceList(r *http.Request) (list keptlists.CustomList, ok bool) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || r.Method != http.MethodGet || !info.IsResourceRequest || info.Verb != "list" || info.Subresource != "" || audited(r.Context()) {
 		return list, false
 	}
-	// The codecs have the media types of those of custom resources, in their order.
+	// CRD handlers offer the media types of these codecs, in the same order.
 	codecs := apihelpers.GetMetaInternalVersionCodecs()
 	asked, media, err := negotiation.NegotiateOutputMediaType(r, codecs, customScope)
 	if err != nil || !representationOnly(asked) || !same(media.Serializer, asked.Accepted.Serializer) { // indented
@@ -83,8 +79,8 @@ func customResourceList(r *http.Request) (list keptlists.CustomList, ok bool) {
 	return list, *asked.Convert == metav1.SchemeGroupVersion.WithKind("PartialObjectMetadataList") && (isJSON || list.Protobuf)
 }
 
-// customScope has the rule by which handlers of custom resources accept media types: no
-// object of theirs has a representation in protobuf but its metadata.
+// customScope mirrors the rule by which CRD handlers accept media types: in protobuf they serve
+// only metadata.
 var customScope = &handlers.RequestScope{
 	MetaGroupVersion: metav1.SchemeGroupVersion,
 	TableConvertor:   rest.NewDefaultTableConvertor(schema.GroupResource{}),

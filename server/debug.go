@@ -15,8 +15,8 @@ import (
 	"github.com/kube-watchcache/watchcache/debug"
 )
 
-// withPage serves debug.Path beside the API, to clients that the filters of the server let
-// through, gives each watch its client, and refuses new watches of a server that ends.
+// withPage serves debug.Path to clients that pass the server's filters, adds the client to the
+// context of each watch, and rejects new watches during shutdown.
 func (i *installation) withPage(api http.Handler, c *genericapiserver.Config) http.Handler {
 	page := debug.New(debug.Config{Caches: i.all, Authorizer: c.Authorization.Authorizer})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -40,8 +40,7 @@ func (i *installation) withPage(api http.Handler, c *genericapiserver.Config) ht
 	})
 }
 
-// all returns the caches that were built and not yet destroyed, each once, by
-// resource and in the order of their creation.
+// all returns the open caches without duplicates, by resource and then by age.
 func (i *installation) all() []*cacher.Cacher {
 	i.mu.Lock()
 	entries := slices.Clone(i.mu.caches)

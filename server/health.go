@@ -22,8 +22,7 @@ import (
 	"github.com/kube-watchcache/watchcache/storage/etcd3"
 )
 
-// defaultCheckTimeout is how long a health check waits for etcd where no flag
-// says otherwise. EtcdOptions' checks have the same timeout.
+// defaultCheckTimeout is the default timeout of EtcdOptions' health checks.
 const defaultCheckTimeout = 2 * time.Second
 
 // The groups of EtcdOptions' checks.
@@ -32,24 +31,20 @@ const (
 	readinessGroup = "etcd-readiness"
 )
 
-// replaceEtcdChecks replaces the checks that EtcdOptions adds by checks that
-// ask etcd through the pool's clients. EtcdOptions' checks have a client of
-// their own, whose pauses between two attempts to connect grow with an outage:
-// they may go on failing for a minute and more after the caches' clients have
-// connected again.
+// replaceEtcdChecks replaces EtcdOptions' checks with checks through the pool's clients.
+// EtcdOptions' checks use a client of their own, whose reconnect backoff grows during an outage:
+// they may fail for more than a minute after the caches' clients are connected again.
 //
-// Liveness no longer depends on etcd: restarting its clients does not end an
-// outage of etcd, and a restart loses the caches.
+// /livez no longer depends on etcd: a restart does not end an outage of etcd, but loses the caches.
 //
-// The slices of config are replaced, not written to: copies of config share
-// them.
+// We replace the slices of config because copies of config share them.
 func replaceEtcdChecks(config *genericapiserver.Config, pool *pool) {
 	timeouts, servers := checksOf(config.RESTOptionsGetter)
 	replace := func(checks []healthz.HealthChecker) []healthz.HealthChecker {
 		replaced := slices.Clone(checks)
 		for i, check := range replaced {
 			if ours, ok := check.(*etcdCheck); ok {
-				check = ours.GroupedHealthChecker // of a Config that this one was copied from
+				check = ours.GroupedHealthChecker // config is a copy of a Config that we changed
 			}
 			if own, ok := etcdCheckOf(check); ok {
 				replaced[i] = &etcdCheck{GroupedHealthChecker: own, pool: pool, servers: servers[own.Name()], timeout: timeouts[own.GroupName()]}
@@ -65,17 +60,16 @@ func replaceEtcdChecks(config *genericapiserver.Config, pool *pool) {
 	})
 }
 
-// etcdCheckOf reports whether EtcdOptions has added a check. It adds two groups of them.
+// etcdCheckOf returns the check if EtcdOptions added it, to either of its two groups.
 func etcdCheckOf(check healthz.HealthChecker) (healthz.GroupedHealthChecker, bool) {
 	grouped, ok := check.(healthz.GroupedHealthChecker)
 	return grouped, ok && (grouped.GroupName() == healthGroup || grouped.GroupName() == readinessGroup)
 }
 
-// checksOf returns the settings of EtcdOptions' checks: how long those of a group wait for
-// etcd, and the servers that each asks, by its name. No servers are known of a getter that
-// EtcdOptions has not made. checksOf reads --etcd-healthcheck-timeout,
-// --etcd-readycheck-timeout, --etcd-servers, and each other set of servers in
-// --etcd-servers-overrides, in the order of the flags.
+// checksOf returns the settings of EtcdOptions' checks: the timeout of each group, and the etcd
+// servers of each check, both by name. There are no servers if EtcdOptions did not make the getter.
+// The flags are --etcd-healthcheck-timeout, --etcd-readycheck-timeout, --etcd-servers and
+// --etcd-servers-overrides; EtcdOptions numbers the distinct overrides in their order.
 func checksOf(getter generic.RESTOptionsGetter) (timeouts map[string]time.Duration, servers map[string]string) {
 	var options genericoptions.EtcdOptions
 	if made, ok := getter.(*genericoptions.StorageFactoryRestOptionsFactory); ok {
@@ -88,8 +82,8 @@ func checksOf(getter generic.RESTOptionsGetter) (timeouts map[string]time.Durati
 		healthGroup:    cmp.Or(config.HealthcheckTimeout, defaultCheckTimeout),
 		readinessGroup: cmp.Or(config.ReadycheckTimeout, defaultCheckTimeout),
 	}
-	overrides, _ := genericoptions.ParseEtcdServersOverrides(options.EtcdServersOverrides) // EtcdOptions has refused wrong ones
-	var known []string                                                                     // sets of servers, by which EtcdOptions counts its checks
+	overrides, _ := genericoptions.ParseEtcdServersOverrides(options.EtcdServersOverrides) // EtcdOptions rejects invalid overrides
+	var known []string                                                                     // distinct sets of servers, as EtcdOptions counts its checks
 	for _, override := range overrides {
 		set := strings.Join(slices.Sorted(slices.Values(override.Servers)), ",")
 		if slices.Contains(known, set) {
@@ -102,18 +96,17 @@ func checksOf(getter generic.RESTOptionsGetter) (timeouts map[string]time.Durati
 	return timeouts, servers
 }
 
-// etcdCheck asks etcd through the clients of the caches.
+// etcdCheck is a health check of etcd through the clients of the caches.
 type etcdCheck struct {
-	healthz.GroupedHealthChecker // the check that is replaced
+	healthz.GroupedHealthChecker // the replaced check
 	pool                         *pool
 	servers                      string // "" for all
 	timeout                      time.Duration
 }
 
-// Check implements healthz.HealthChecker. If no cache has a client of the
-// servers, because nothing is cached or the storage is the caller's own, the
-// replaced check decides. A server that delegates to this one shows these
-// checks under /livez, too: there they always pass.
+// Check implements healthz.HealthChecker. If no cache has a client of the servers (nothing is
+// cached, or the caller supplies the storage), it runs the replaced check. A server that delegates
+// to this one also lists these checks under /livez, where they always pass.
 func (c *etcdCheck) Check(r *http.Request) error {
 	ctx := context.Background()
 	if r != nil {
@@ -129,9 +122,9 @@ func (c *etcdCheck) Check(r *http.Request) error {
 	return err
 }
 
-// healthy asks the etcd servers of each open client, or of those with the given
-// servers. asked is false if there is no such client. Concurrent requests with the
-// same timeout share an answer, so that clients of /readyz can't overload etcd.
+// healthy checks the etcd servers of the open clients, or only of clients with the given servers.
+// asked is false if there is no such client. Concurrent calls with the same timeout share a result,
+// so that requests for /readyz can't overload etcd.
 func (p *pool) healthy(ctx context.Context, servers string, timeout time.Duration) (asked bool, err error) {
 	answer := p.checks.DoChan(timeout.String()+" "+servers, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -143,7 +136,7 @@ func (p *pool) healthy(ctx context.Context, servers string, timeout time.Duratio
 			asking.Go(func() { errs[n] = b.Healthy(ctx) })
 		}
 		asking.Wait()
-		errs = slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, etcd3.ErrClosed) }) // in the meantime
+		errs = slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, etcd3.ErrClosed) }) // closed since
 		return len(errs) > 0, errors.Join(errs...)
 	})
 	select {

@@ -4,35 +4,31 @@
 //
 //	import watchcache "github.com/kube-watchcache/watchcache/server"
 //	...
-//	if err := options.ApplyTo(config); err != nil { ... } // RecommendedOptions, say
+//	if err := options.ApplyTo(config); err != nil { ... } // e.g. RecommendedOptions
 //	if err := watchcache.Install(&config.Config); err != nil { ... }
 //	...
 //	generic, err := config.Complete().New("my-apiserver", genericapiserver.NewEmptyDelegate())
 //	...
 //	if err := watchcache.AddReadinessHook(generic); err != nil { ... }
 //
-// Remove the two calls, and the server is back on the cacher that
-// k8s.io/apiserver ships.
+// Without the two calls, the server uses the cacher of k8s.io/apiserver. A third call,
+// InstallAPIGroup in place of the server's own method, serves lists from kept bytes.
 //
-// With one call more, InstallAPIGroup in place of the server's own method, lists
-// are answered from kept bytes.
-//
-// With Install, a server gets:
-//   - One etcd client per set of etcd servers for all caches, and one cache for all
-//     stores of a resource with the same codec, e.g. one for each served version.
-//   - The flags --watch-cache=false and --watch-cache-sizes=resource.group#0 as
-//     before: such resources are served straight from etcd.
-//   - The metrics of package metrics in the registry that /metrics shows, and
-//     beside them those of the shipped cacher, for dashboards that were made for it.
-//   - The page /debug/watchcache of package debug, for clients that the server
-//     authorizes for this URL.
-//   - Checks of etcd that ask through the clients of the caches for /healthz and /readyz,
-//     so that they recover when reads do, and none for /livez.
-//   - Flags for operators, with Options and WithOptions: for the way back to
-//     the shipped cacher, and for comparisons with it, without a build.
-//   - Every option of package cacher: for example cacher.Only and cacher.Except, to adopt
-//     the cache resource by resource; cacher.Configure; cacher.WithRawStorage, for storage
-//     that is not etcd's.
+// Install gives a server:
+//   - One etcd client per set of etcd servers, and one cache for all stores of a resource with the
+//     same codec, e.g. one per served version.
+//   - The flags --watch-cache=false and --watch-cache-sizes=resource.group#0 as before: such
+//     resources are served straight from etcd.
+//   - The metrics of package metrics on /metrics, beside those of the shipped cacher for existing
+//     dashboards.
+//   - The page /debug/watchcache of package debug, for clients authorized for this URL.
+//   - etcd checks under /healthz and /readyz that use the clients of the caches and so recover with
+//     the reads. /livez has no etcd check.
+//   - With Options and WithOptions, flags for operators, e.g. to go back to the shipped cacher or
+//     to compare with it, without a new build.
+//   - Every option of package cacher, e.g. cacher.Only and cacher.Except to adopt the cache
+//     resource by resource, cacher.Configure, and cacher.WithRawStorage for storage other than
+//     etcd.
 package server
 
 import (
@@ -58,23 +54,19 @@ import (
 	"github.com/kube-watchcache/watchcache/storage/etcd3"
 )
 
-// ErrInstalled is returned by a second Install on one Config, which could have
-// other options than the first.
+// ErrInstalled is returned by a second Install on one Config.
 var ErrInstalled = errors.New("the watch cache is already installed on this Config")
 
-// Install makes every resource whose storage is built from
-// config.RESTOptionsGetter use a cacher.Cacher with the given options.
-// Resources that the server's flags exclude from caching stay uncached, and
-// resources that cacher.Only, cacher.Except or the flags of Options leave out
-// keep the cache that k8s.io/apiserver ships. Call Install once, after EtcdOptions.ApplyTo or
-// RecommendedOptions.ApplyTo, which set the getter, and before config is copied
-// or completed. An error names every option that can't be used, one line each,
-// or is [ErrInstalled]; config is then as it was.
+// Install makes every resource whose storage is built from config.RESTOptionsGetter use a
+// cacher.Cacher with the given options. Resources excluded from caching by the server's flags stay
+// uncached. Resources excluded by cacher.Only, cacher.Except or the flags of Options keep the cache
+// of k8s.io/apiserver. Call Install once, after EtcdOptions.ApplyTo or RecommendedOptions.ApplyTo,
+// which set the getter, and before config is copied or completed. On error config is unchanged; the
+// error is [ErrInstalled], or has one line for each invalid option.
 //
-// The caches read and write through etcd clients that are opened on first use
-// and closed with the last resource, and register their metrics in the registry
-// that a server's /metrics shows. The options cacher.WithRawStorage and
-// cacher.WithMetrics replace these defaults.
+// The caches open their etcd clients on first use, close them with the last resource, and register
+// metrics in the registry of /metrics. cacher.WithRawStorage and cacher.WithMetrics replace these
+// defaults.
 func Install(config *genericapiserver.Config, options ...cacher.Option) error {
 	if config == nil {
 		return errors.New("server.Install: config is nil")
@@ -90,7 +82,7 @@ func Install(config *genericapiserver.Config, options ...cacher.Option) error {
 		err = errors.Join(err, fmt.Errorf("cacher.WithRawStorage opens the storage of this server, and the shipped cacher reads only etcd: --%s and --%s can't be used", implementationFlag, shippedFlag))
 	}
 	if err != nil {
-		return fmt.Errorf("server.Install: %w", err) // one line for each option
+		return fmt.Errorf("server.Install: %w", err) // one line per option
 	}
 	collectors, err := metrics.New(legacyregistry.Registerer())
 	if err != nil {
@@ -115,8 +107,8 @@ func Install(config *genericapiserver.Config, options ...cacher.Option) error {
 	return nil
 }
 
-// addHandlers puts the handlers of an installation between the filters of the server and
-// the API, so that filters that log, audit, measure or delay responses see them as before.
+// addHandlers adds the handlers between the server's filters and the API, so that filters that log,
+// audit, measure or delay responses see no difference.
 func addHandlers(config *genericapiserver.Config, installed *installation) {
 	build := config.BuildHandlerChainFunc
 	if build == nil {
@@ -134,20 +126,20 @@ func addHandlers(config *genericapiserver.Config, installed *installation) {
 	}
 }
 
-// getter returns the options of inner with the decorator of the watch cache.
+// getter returns the options of inner with the watch cache's decorator.
 type getter struct {
 	inner     generic.RESTOptionsGetter
 	decorator generic.StorageDecorator
-	// custom is the decorator of the getter that CustomResources returns.
+	// custom is the decorator for custom resources.
 	custom    generic.StorageDecorator
 	installed *installation
 }
 
-// errNotInstalled is for a Config without the watch cache.
+// errNotInstalled is returned for a Config without the watch cache.
 var errNotInstalled = errors.New("the watch cache is not installed on this Config: call Install first")
 
-// GetRESTOptions opens no storage: servers also call it, without an example, to
-// identify a resource.
+// GetRESTOptions opens no storage: servers also call it, without an example, to identify a
+// resource.
 func (g *getter) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
 	options, err := g.inner.GetRESTOptions(resource, example)
 	g.installed.markKnown(resource)
@@ -157,20 +149,18 @@ func (g *getter) GetRESTOptions(resource schema.GroupResource, example runtime.O
 	return options, err
 }
 
-// isUndecorated reports whether the decorator is generic.UndecoratedStorage,
-// with which EtcdOptions' getter excludes a resource from caching.
+// isUndecorated reports whether the decorator is generic.UndecoratedStorage, by which EtcdOptions'
+// getter excludes a resource from caching.
 func isUndecorated(decorator generic.StorageDecorator) bool {
 	return funcvalue.Code(decorator) == funcvalue.Code(generic.UndecoratedStorage)
 }
 
-// etcdPatience is how long CheckEtcd waits for an answer.
+// etcdPatience is the timeout of CheckEtcd.
 const etcdPatience = 5 * time.Second
 
-// CheckEtcd returns nil if the etcd that a server's --etcd-* flags describe
-// answers, and otherwise an error of one line with the reason: no server
-// answers ([etcd3.ErrUnreachable]), or TLS does not fit ([etcd3.ErrTLS]). Call CheckEtcd
-// before building the server, which would otherwise wait for its storage. CheckEtcd takes
-// five seconds at most.
+// CheckEtcd returns nil if the etcd configured by a server's --etcd-* flags answers within five
+// seconds, and otherwise a one-line error, e.g. [etcd3.ErrUnreachable] or [etcd3.ErrTLS]. Call
+// CheckEtcd before building the server, which would block until its storage answers.
 func CheckEtcd(ctx context.Context, config storagebackend.Config) error {
 	settings, err := etcd3.ConfigFrom(config)
 	if err != nil {
@@ -187,17 +177,15 @@ func CheckEtcd(ctx context.Context, config storagebackend.Config) error {
 	return backend.Close()
 }
 
-// Share makes every resource whose storage is built from config.RESTOptionsGetter
-// use the caches of an earlier Install on installed, with its options, etcd clients,
-// metrics and page /debug/watchcache. Share is for servers that pass requests on to one
-// another, each with a Config of its own, as the three within a kube-apiserver do:
-// call Install on the Config of the server that clients reach, whose handlers are those
-// that are called, and Share for each server behind it.
+// Share makes every resource whose storage is built from config.RESTOptionsGetter use the caches of
+// an earlier Install on installed, with its options, etcd clients, metrics and debug page. Use it
+// for servers that delegate to one another, each with its own Config, e.g. the three in a
+// kube-apiserver: call Install on the Config of the outermost server, whose handlers run, and Share
+// for each server behind it.
 //
-// The Config may be a copy of installed that was made before Install or after it, and
-// whose getter was then set, as EtcdOptions.ApplyTo sets it. Call Share before config
-// is completed. An error leaves config as it was: [ErrInstalled] if config has
-// caches already.
+// The Config may be a copy of installed, made before or after Install, with its own getter set,
+// e.g. by EtcdOptions.ApplyTo. Call Share before config is completed. On error config is unchanged;
+// the error is [ErrInstalled] if config already has caches.
 func Share(installed, config *genericapiserver.Config) error {
 	switch {
 	case installed == nil:

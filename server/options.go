@@ -20,15 +20,14 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher"
 )
 
-// Options are the settings of a server's caches that depend on where the server runs
-// and not on its code, so that its operator can change them by flags.
+// Options are the settings of a server's caches that its operator can change by flags, because they
+// depend on where the server runs.
 //
-// A server has one Options: made by NewOptions, perhaps with other defaults, then
-// AddFlags, Validate when the flags are parsed, and WithOptions among the options of
-// Install or cacher.Decorator.
+// Create Options with NewOptions, change defaults, call AddFlags, call Validate after flag parsing,
+// and pass WithOptions to Install or cacher.Decorator.
 type Options struct {
-	// These are the fields of cacher.Config with the same names, for all caches. A value
-	// set before AddFlags is the default of its flag. A zero leaves the field alone.
+	// Fields of cacher.Config, applied to all caches. A value set before AddFlags is the flag's
+	// default. Zero leaves the field unchanged.
 	EventsHistoryWindow      time.Duration
 	WindowBytes              int64
 	EncodingBytes            int64
@@ -40,17 +39,17 @@ type Options struct {
 	LazyStart                bool
 	IdleTimeout              time.Duration
 
-	// LabelIndexes are labels to index, each as RESOURCE[.GROUP]#LABEL. They replace the
-	// Config.LabelIndexes of the resource.
+	// LabelIndexes are labels to index, each as RESOURCE[.GROUP]#LABEL. They replace the resource's
+	// Config.LabelIndexes.
 	LabelIndexes []string
-	// Implementation chooses the cache of all resources. It is for Install: a
-	// cacher.Decorator returns an error. "" is ImplementationWatchCache.
+	// Implementation is the cache of all resources. "" is ImplementationWatchCache.
+	// cacher.Decorator rejects any other value; only Install can switch.
 	Implementation Implementation
-	// Shipped are single resources on the shipped cacher, each as RESOURCE[.GROUP].
+	// Shipped are resources that use the shipped cacher, each as RESOURCE[.GROUP].
 	Shipped []string
-	// Shadow, if above 0 and up to 1, makes the shipped cacher answer all requests, and
-	// is the fraction of GETs, LISTs and WATCHes that the caches of this module repeat
-	// for comparison. These caches neither sleep nor start late.
+	// Shadow is the fraction of GETs, LISTs and WATCHes, from 0 to 1, that this module's caches
+	// repeat for comparison while the shipped cacher answers all requests. 0 disables comparison.
+	// Caches in shadow ignore LazyStart and IdleTimeout.
 	Shadow float64
 }
 
@@ -60,12 +59,11 @@ type Implementation string
 const (
 	// ImplementationWatchCache is the cache of this module.
 	ImplementationWatchCache Implementation = "watchcache"
-	// ImplementationShipped is the cacher of k8s.io/apiserver, which a server has
-	// without Install.
+	// ImplementationShipped is the cacher of k8s.io/apiserver.
 	ImplementationShipped Implementation = "shipped"
 )
 
-// NewOptions returns the defaults.
+// NewOptions returns Options with the default values.
 func NewOptions() *Options { return &Options{} }
 
 const (
@@ -75,7 +73,7 @@ const (
 	shadowFlag         = "watch-cache-shadow"
 )
 
-// AddFlags adds the flags. The current value of a field is the flag's default.
+// AddFlags adds the flags, with the current values as defaults.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.Var(o.duration(&o.EventsHistoryWindow, 0, false), "watch-cache-window",
 		"The minimum age of the events that a watch cache keeps for watches that resume, as far as --watch-cache-window-bytes allows. "+
@@ -115,8 +113,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 		"see the metrics watchcache_shadow_* and /debug/watchcache.")
 }
 
-// Validate returns an error for each invalid value. Flags refuse invalid numbers when
-// they are parsed.
+// Validate returns an error for each invalid value. Flag parsing already rejects invalid numbers.
 func (o *Options) Validate() (wrong []error) {
 	if err := o.checkNumbers(); err != nil {
 		wrong = append(wrong, err)
@@ -140,13 +137,13 @@ func (o *Options) Validate() (wrong []error) {
 	return wrong
 }
 
-// checkNumbers returns an error for the numbers outside their bounds.
+// checkNumbers returns an error for numbers out of bounds.
 func (o *Options) checkNumbers() error {
 	_, err := cacher.Select(cacher.Configure(o.apply))
 	return err
 }
 
-// apply sets the fields of a cache's configuration.
+// apply copies the set fields to a cache's configuration.
 func (o *Options) apply(config *cacher.Config) {
 	override(&config.EventsHistoryWindow, o.EventsHistoryWindow)
 	override(&config.WindowBytes, o.WindowBytes)
@@ -160,7 +157,7 @@ func (o *Options) apply(config *cacher.Config) {
 	override(&config.IdleTimeout, o.IdleTimeout)
 }
 
-// override sets a field unless the value is zero.
+// override sets a field unless value is zero.
 func override[T comparable](field *T, value T) { *field = cmp.Or(value, *field) }
 
 // labelIndexes returns the labels to index, by resource.
@@ -183,9 +180,8 @@ func (o *Options) labelIndexes() (byResource map[schema.GroupResource][]string, 
 	return byResource, wrong
 }
 
-// WithOptions applies the options, with the values that they have when Install or
-// cacher.Decorator is called. Pass it last: of two options for one field of
-// cacher.Config, the later one counts.
+// WithOptions applies the values that the options have when Install or cacher.Decorator is called.
+// Pass it last: the last option for a field of cacher.Config wins.
 func WithOptions(o *Options) cacher.Option {
 	return cacher.Group(func() ([]cacher.Option, error) {
 		if o == nil {
@@ -198,7 +194,7 @@ func WithOptions(o *Options) cacher.Option {
 	})
 }
 
-// asOptions returns the options for a copy of o.
+// asOptions returns the options for the current values of o.
 func (o *Options) asOptions() []cacher.Option {
 	now := *o
 	all := []cacher.Option{cacher.Configure(now.apply)}
@@ -240,8 +236,8 @@ func (i *Implementation) Set(text string) error {
 // Type implements pflag.Value.
 func (*Implementation) Type() string { return "watchcache|shipped" }
 
-// number is the flag of a field whose zero means the default. On the command line a
-// zero means none, and is an error where none is impossible.
+// number is the flag of a field whose zero means the default. On the command line zero means none,
+// and is an error unless none is true.
 type number[T int | int64 | time.Duration] struct {
 	options  *Options
 	field    *T
@@ -271,7 +267,7 @@ func parseBytes(text string) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("want a number of bytes, e.g. 134217728 or 128Mi: %w", err)
 	}
-	n := quantity.Value() // rounded, and at most what fits
+	n := quantity.Value() // rounded up, saturated at 64 bits
 	if quantity.CmpInt64(n) != 0 {
 		return 0, errors.New("want a whole number of bytes that fits into 64 bits, e.g. 134217728 or 128Mi")
 	}
@@ -280,7 +276,7 @@ func parseBytes(text string) (int64, error) {
 
 // String implements pflag.Value.
 func (n *number[T]) String() string {
-	if n.field == nil { // pflag makes a zero value to compare with
+	if n.field == nil { // pflag compares with a zero value
 		return ""
 	}
 	if value := max(0, cmp.Or(*n.field, n.fallback)); value != 0 {

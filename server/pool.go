@@ -26,11 +26,10 @@ import (
 	"github.com/kube-watchcache/watchcache/storage/etcd3"
 )
 
-// clientLog is the verbosity at which the etcd client's own log is shown.
+// clientLog is the verbosity of the etcd client's own log.
 const clientLog = 4
 
-// pool opens one etcd3.Backend per set of etcd servers and closes it with the last
-// storage on it.
+// pool opens one etcd3.Backend per set of etcd servers and closes it with its last storage.
 type pool struct {
 	backends shared.Map[poolKey, backend]
 	// open is etcd3.Open, except in tests.
@@ -39,15 +38,15 @@ type pool struct {
 	checks singleflight.Group
 }
 
-// backend is what the pool uses of an etcdBackend.
+// backend is the part of an etcdBackend that the pool uses.
 type backend interface {
 	rawStorage(r decoration.Request) (storage.Interface, factory.DestroyFunc, error)
 	Healthy(ctx context.Context) error
 	Close() error
 }
 
-// poolKey decides which resources share a backend: those with the same servers
-// (see package endpoints), credentials, egress selector and compaction interval.
+// poolKey identifies a shared backend: servers (see package endpoints), credentials, egress
+// selector and compaction interval.
 type poolKey struct {
 	servers                   string
 	certFile, keyFile, caFile string
@@ -101,16 +100,15 @@ func keyOf(config *storagebackend.ConfigForResource) poolKey {
 	}
 }
 
-// connect opens a backend, and returns it with the function that closes it.
+// connect opens a backend and returns its close function.
 func (p *pool) connect(config *storagebackend.ConfigForResource) (backend, func(), error) {
 	settings, err := etcd3.ConfigFrom(config.Config)
 	if err != nil {
 		return nil, nil, err
 	}
 	settings.Prefix = ""                           // each resource has its own
-	settings.Metrics = legacyregistry.Registerer() // where the shipped storage has grpc_client_* too
-	// The client's own logger logs each failed attempt of a request; the caches log the
-	// outcome.
+	settings.Metrics = legacyregistry.Registerer() // the registry in which the shipped storage also has grpc_client_*
+	// The client logs each failed attempt of a request. The caches log the outcome.
 	settings.Logger = klogzap.New(zap.WarnLevel, clientLog, "etcd-client")
 	opened, err := p.open(context.Background(), settings)
 	if err != nil {
@@ -123,17 +121,15 @@ func (p *pool) connect(config *storagebackend.ConfigForResource) (backend, func(
 	}, nil
 }
 
-// grpcWarnings is the verbosity at which the warnings of gRPC are shown.
+// grpcWarnings is the verbosity of gRPC warnings.
 const grpcWarnings = 2
 
-// QuietGRPC makes the gRPC library log its warnings at -v=2 instead of -v=0, and nothing
-// below warnings. gRPC warns of each attempt to connect, so that an etcd that is away for a
-// minute fills the log with lines beside the two that say what matters: that a cache has
-// lost its storage, and that the storage is back.
+// QuietGRPC makes the gRPC library log warnings at -v=2 instead of -v=0, and nothing below
+// warnings. gRPC warns of each attempt to connect, so a minute without etcd buries the two lines
+// that matter: a cache lost its storage, and the storage is back.
 //
-// gRPC's logger belongs to the process, and must be set before anything connects:
-// call QuietGRPC first in main. Install does not, because gRPC may have other users
-// in the process.
+// gRPC has one logger per process, which must be set before anything connects: call QuietGRPC first
+// in main. Install does not call it, because the process may use gRPC elsewhere.
 func QuietGRPC() {
 	logger := klogzap.New(zap.ErrorLevel, grpcWarnings, "").Named("grpc").WithOptions(zap.IncreaseLevel(zap.WarnLevel))
 	grpclog.SetLoggerV2(zapgrpc.NewLogger(logger))

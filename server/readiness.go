@@ -26,20 +26,17 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/keptlists"
 )
 
-// AddReadinessHook makes /readyz fail until all caches that were built through
-// Install are ready at the same time. From then on the check always passes: a
-// cache that lists its storage again later passes requests on to storage or
-// refuses them, and taking the whole server out of service would not help.
-// /livez and /healthz do not wait for caches, so that a slow etcd restarts no
-// server.
+// AddReadinessHook makes /readyz fail until all caches built through Install are ready at the same
+// time. After that the check always passes: a cache that relists later forwards requests to storage
+// or rejects them, so taking the server out of service would not help. /livez and /healthz do not
+// wait for caches, so a slow etcd does not restart servers.
 //
-// When the server shuts down, each open watch that has asked for bookmarks is sent a
-// last one before the server ends it: see [cacher.Cacher.Bookmark]. New watches get 429 from
-// then on, unless the server has a ShutdownDelayDuration, for which it goes on serving.
+// At shutdown, each open watch that allows bookmarks receives a last one before the server ends it:
+// see [cacher.Cacher.Bookmark]. New watches then get 429, unless the server keeps serving for a
+// ShutdownDelayDuration.
 //
-// The server must be made of a Config that Install was called on. Call
-// AddReadinessHook once per server and before PrepareRun; resources may be
-// installed before or after. Anything else is an error.
+// The server must be built from a Config passed to Install. Call AddReadinessHook once per server,
+// before PrepareRun and before or after resources are installed. Anything else is an error.
 func AddReadinessHook(server *genericapiserver.GenericAPIServer) error {
 	if server == nil {
 		return errors.New("server.AddReadinessHook: server is nil")
@@ -54,10 +51,10 @@ func AddReadinessHook(server *genericapiserver.GenericAPIServer) error {
 	if err := server.AddReadyzChecks(healthz.NamedCheck("watchcache", i.check)); err != nil {
 		return fmt.Errorf("server.AddReadinessHook: %w", err)
 	}
-	// A server also has the hooks of the servers that it delegates to.
+	// A server inherits the hooks of the servers that it delegates to.
 	name := fmt.Sprintf("watchcache-bookmarks-%d", len(server.PreShutdownHooks()))
 	if err := server.AddPreShutdownHook(name, func() error {
-		i.ending.Store(server.ShutdownDelayDuration == 0) // otherwise the server goes on serving
+		i.ending.Store(server.ShutdownDelayDuration == 0) // otherwise the server keeps serving
 		return i.bookmark()
 	}); err != nil {
 		return fmt.Errorf("server.AddReadinessHook: %w", err)
@@ -65,10 +62,9 @@ func AddReadinessHook(server *genericapiserver.GenericAPIServer) error {
 	return nil
 }
 
-// Readiness returns nil once the check that AddReadinessHook adds has passed,
-// and before that an error that names the caches that are not ready, each with
-// the reason. /readyz does not show reasons to its clients; a server may log
-// them. For a server without the watch cache, Readiness returns nil.
+// Readiness returns nil once the check of AddReadinessHook has passed, and until then an error with
+// the name and reason of each cache that isn't ready. A server may log the reasons; /readyz does
+// not show them to clients. Readiness returns nil for a server without the watch cache.
 func Readiness(server *genericapiserver.GenericAPIServer) error {
 	if server == nil {
 		return errors.New("server.Readiness: server is nil")
@@ -79,8 +75,7 @@ func Readiness(server *genericapiserver.GenericAPIServer) error {
 	return nil
 }
 
-// installationOf returns the installation of the server's Config, nil if there
-// is none.
+// installationOf returns the installation of the server's Config, or nil.
 func installationOf(server *genericapiserver.GenericAPIServer) *installation {
 	for _, check := range server.HealthzChecks() {
 		if m, ok := check.(marker); ok {
@@ -90,35 +85,31 @@ func installationOf(server *genericapiserver.GenericAPIServer) *installation {
 	return nil
 }
 
-// installation keeps track of the caches of one Install.
+// installation is the state of one Install.
 type installation struct {
 	// cached reports whether a resource is cached.
 	cached func(schema.GroupResource) bool
-	// inShadow: the shipped cacher answers, and the caches are in its shadow.
+	// inShadow is true if the shipped cacher answers and the caches are only compared with it.
 	inShadow bool
 	pool     *pool
-	// lists is that of the groups that InstallAPIGroup has installed, and of their
-	// caches; customLists is that of the caches of custom resources alone.
+	// lists encodes for groups installed by InstallAPIGroup, customLists for custom resources.
 	lists, customLists keptlists.Encoder
-	// groups are the versions of the groups that InstallAPIGroup has installed, as
-	// schema.GroupVersion to *servedGroup.
+	// groups maps the schema.GroupVersion of each installed group to its *servedGroup.
 	groups sync.Map
-	// withoutProtobuf are the schema.GroupVersionResource of these groups, subresources too.
+	// withoutProtobuf holds schema.GroupVersionResources of these groups, including subresources.
 	withoutProtobuf sync.Map
-	// hooked are the servers whose /readyz asks this installation.
+	// hooked holds the servers whose /readyz checks this installation.
 	hooked sync.Map
-	// ending: the server is about to end all watches. client-go lists again after a watch that
-	// ends within a second and has brought nothing.
+	// ending is true if the server is about to end all watches. client-go relists after a watch
+	// that ends within a second without an event.
 	ending atomic.Bool
 	mu     struct {
 		sync.Mutex
-		// caches were built and not yet destroyed, the oldest first.
+		// caches are the open caches, oldest first. Copied on write.
 		caches []*entry
-		// warm is true once all caches were ready at the same time, and there was at
-		// least one.
+		// warm is true once all caches, at least one, were ready at the same time.
 		warm bool
-		// unknown are the resources that options name and that nobody has asked for yet:
-		// most likely their names are misspelt.
+		// unknown are resources named in options but not yet requested, most likely misspelt.
 		unknown []schema.GroupResource
 	}
 }
@@ -128,8 +119,8 @@ type entry struct {
 	storage  storage.Interface
 }
 
-// observe wraps the decorator, so that the installation has an entry for every
-// cache from its creation to its destruction.
+// observe wraps the decorator so that the installation has an entry for each cache from its
+// creation to its destruction.
 func (i *installation) observe(decorate generic.StorageDecorator) generic.StorageDecorator {
 	return decoration.Decorator(func(r decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
 		cached, destroy, err := decoration.Call(decorate, r)
@@ -149,26 +140,24 @@ func (i *installation) observe(decorate generic.StorageDecorator) generic.Storag
 	})
 }
 
-// bookmarkTime is how long a server that shuts down waits for clients to take their
-// last bookmark.
+// bookmarkTime bounds the wait for clients to receive their last bookmark at shutdown.
 const bookmarkTime = 2 * time.Second
 
-// bookmark sends each live watch that has asked for bookmarks a last one, before the server
-// ends the watches: other servers then have all that the clients still need.
+// bookmark sends each live watch that allows bookmarks a last one, so that clients resume at
+// another server from a version within its history.
 func (i *installation) bookmark() error {
 	ctx, cancel := context.WithTimeout(context.Background(), bookmarkTime)
 	defer cancel()
 	var sending sync.WaitGroup
 	for _, c := range i.all() {
-		sending.Go(func() { _ = c.Bookmark(ctx) }) // the server shuts down in any case
+		sending.Go(func() { _ = c.Bookmark(ctx) }) // best effort during shutdown
 	}
 	sending.Wait()
 	return nil
 }
 
-// check returns an error that names the caches that are not ready; once it has
-// returned nil, it always does. The caches' locks are taken without holding the
-// installation's.
+// check returns an error that names the caches that aren't ready. Once it returns nil, it always
+// does. It calls the caches, which lock, without holding i.mu.
 func (i *installation) check(*http.Request) error {
 	i.mu.Lock()
 	warm, caches := i.mu.warm, i.mu.caches
@@ -188,7 +177,7 @@ func (i *installation) check(*http.Request) error {
 	}
 	i.mu.Lock()
 	first, unknown := len(names) > 0 && !i.mu.warm, i.mu.unknown
-	i.mu.warm, i.mu.unknown = i.mu.warm || first, nil // unknown names are logged once
+	i.mu.warm, i.mu.unknown = i.mu.warm || first, nil // log unknown names once
 	i.mu.Unlock()
 	if first {
 		klog.InfoS("All watch caches of the server have their state", "resources", sets.List(sets.New(names...)))
@@ -199,15 +188,15 @@ func (i *installation) check(*http.Request) error {
 	return nil
 }
 
-// markKnown records that a resource's options were asked for.
+// markKnown removes the resource from unknown.
 func (i *installation) markKnown(resource schema.GroupResource) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.mu.unknown = slices.DeleteFunc(i.mu.unknown, func(r schema.GroupResource) bool { return r == resource })
 }
 
-// mark makes servers of config known as those of the installation. The slice is
-// replaced, not written to: copies of config share it.
+// mark associates the servers of config with the installation. We replace the slice because copies
+// of config share it.
 func (i *installation) mark(config *genericapiserver.Config) {
 	others := slices.DeleteFunc(slices.Clone(config.HealthzChecks), func(check healthz.HealthChecker) bool {
 		_, ok := check.(marker)
@@ -216,9 +205,8 @@ func (i *installation) mark(config *genericapiserver.Config) {
 	config.HealthzChecks = append(others, marker{i})
 }
 
-// marker is a health check that always passes. A Config passes it on to the
-// server made of it, so that the server's installation can be found: the server
-// keeps nothing else that Install changes.
+// marker is a health check that always passes. installationOf finds it in a server: health checks
+// are all that a server keeps of what Install changes in its Config.
 type marker struct {
 	*installation
 }

@@ -29,27 +29,25 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/keptlists"
 )
 
-// servedGroup is what InstallAPIGroup has installed of one version of a group.
+// servedGroup is one version of a group installed by InstallAPIGroup.
 type servedGroup struct {
 	serializer runtime.NegotiatedSerializer
-	// scope has the server's own rule by which handlers of the group accept media types.
+	// scope holds the server's rule by which handlers of the group accept media types.
 	scope    *handlers.RequestScope
 	storages map[string]rest.Storage // by resource
-	// plain are the resources whose lists are not those of a cache, so that only the
-	// server itself can bring them into another representation.
+	// plain holds resources whose lists don't come from a cache; only the server can convert them.
 	plain sync.Map
-	// private are the resources whose watches are not those of a cache, or are read by
-	// a registry's Decorator or a filter.
+	// private holds resources whose watches don't come from a cache directly, because a registry's
+	// Decorator or a filter reads them.
 	private sync.Map
 }
 
-// serve gives a group the serializer that writes kept bytes, and records the group, so that
-// its lists are written from them in the representations that clients request. Nothing is done
-// for resources that this cache does not answer for.
+// serve sets the group's serializer to one that writes kept bytes, and records the group for
+// withRepresentations. It skips resources that this cache does not serve.
 func (i *installation) serve(group *genericapiserver.APIGroupInfo) {
 	scope := &handlers.RequestScope{
 		MetaGroupVersion: *cmp.Or(group.MetaGroupVersion, &metav1.SchemeGroupVersion),
-		TableConvertor:   rest.NewDefaultTableConvertor(schema.GroupResource{}), // only asked for whether there is one
+		TableConvertor:   rest.NewDefaultTableConvertor(schema.GroupResource{}), // only its presence matters
 	}
 	stock := group.NegotiatedSerializer
 	for _, gv := range group.PrioritizedVersions {
@@ -70,8 +68,8 @@ func (i *installation) serve(group *genericapiserver.APIGroupInfo) {
 	}
 }
 
-// lacksProtobuf reports whether protobuf can't encode the objects of a storage as a version
-// serves them. Connecters encode their responses themselves.
+// lacksProtobuf reports whether the objects of a storage, in the served version, have no protobuf
+// encoding. Connecters encode their own responses.
 func lacksProtobuf(scheme *runtime.Scheme, gv schema.GroupVersion, storage rest.Storage) bool {
 	kinds, _, err := scheme.ObjectKinds(storage.New())
 	if _, connects := storage.(rest.Connecter); connects || err != nil {
@@ -82,9 +80,9 @@ func lacksProtobuf(scheme *runtime.Scheme, gv schema.GroupVersion, storage rest.
 	return err == nil && !encodes
 }
 
-// withoutProtobufOfObjects keeps the server from choosing protobuf for such objects, which
-// would fail once they are created or deleted. Metadata has protobuf: of two parameters "as"
-// the last one counts, and the server passes over a clause with an unknown one.
+// withoutProtobufOfObjects prevents the server from choosing protobuf for such objects, which fails
+// after they are created or deleted. Metadata stays available: of two "as" parameters the last one
+// counts, and the server skips a clause with an unknown one.
 func (i *installation) withoutProtobufOfObjects(api http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
@@ -99,8 +97,8 @@ func (i *installation) withoutProtobufOfObjects(api http.Handler) http.Handler {
 	})
 }
 
-// servedBy returns the info of a GET with the verb, list or watch, and the group and the
-// storage of its resource, nil unless InstallAPIGroup has put the resource on this cache.
+// servedBy returns the request info of a GET with the verb, list or watch, with the group and
+// storage of its resource. They are nil unless InstallAPIGroup put the resource on this cache.
 func (i *installation) servedBy(r *http.Request, verb string) (*request.RequestInfo, *servedGroup, rest.Storage) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || r.Method != http.MethodGet || !info.IsResourceRequest || info.Verb != verb || info.Subresource != "" {
@@ -114,14 +112,13 @@ func (i *installation) servedBy(r *http.Request, verb string) (*request.RequestI
 	return info, group, group.storages[info.Resource]
 }
 
-// withRepresentations answers lists as Tables and as metadata from kept bytes, for the groups
-// that InstallAPIGroup installs.
+// withRepresentations answers lists as Tables and as metadata from kept bytes, for groups of
+// InstallAPIGroup.
 //
-// The server converts a list before it encodes, and encodes what comes of that with a serializer
-// that can't be replaced. So the request is passed on as one for the list itself, in the same
-// format, and the encoder of the list writes the representation. Only the header Accept tells
-// the API's handler which one is wanted. The rewritten header is one that errors are not
-// encoded by.
+// The server converts a list before it encodes it, with a serializer that we can't replace. So we
+// forward a request for the unconverted list, in the same format, and the list's encoder writes the
+// representation. Only the Accept header selects the representation in the API's handler. The
+// rewritten header does not change the format of errors.
 func (i *installation) withRepresentations(api http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !i.serveRepresentation(api, w, r) {
@@ -130,8 +127,8 @@ func (i *installation) withRepresentations(api http.Handler) http.Handler {
 	})
 }
 
-// serveRepresentation answers a request for a list in another representation, and returns
-// false, with nothing written, if the request is left to the server.
+// serveRepresentation answers a list in another representation. It returns false, with nothing
+// written, if the server must handle the request.
 func (i *installation) serveRepresentation(api http.Handler, w http.ResponseWriter, r *http.Request) bool {
 	if !strings.Contains(r.Header.Get("Accept"), "as=") {
 		return false
@@ -156,12 +153,12 @@ func (i *installation) serveRepresentation(api http.Handler, w http.ResponseWrit
 	held := &heldResponse{ResponseWriter: w, before: w.Header().Clone(), wanted: wanted}
 	api.ServeHTTP(responsewriter.WrapForHTTP1Or2(held), inner)
 	if held.passed || (!held.withheld && wanted.Unused()) {
-		return true // and nothing was written if nothing was to be
+		return true // or nothing had to be written
 	}
 	if wanted.Unused() {
 		group.plain.Store(info.Resource, struct{}{})
 	}
-	// The warnings stay: the recorder of the request adds each of them once.
+	// Keep warnings: the request's recorder adds each only once.
 	warnings := w.Header().Values("Warning")
 	clear(w.Header())
 	maps.Copy(w.Header(), held.before)
@@ -171,22 +168,21 @@ func (i *installation) serveRepresentation(api http.Handler, w http.ResponseWrit
 	return false
 }
 
-// listerWithTables is a storage that lists, and makes Tables of lists.
+// listerWithTables is a storage that lists and converts lists to Tables.
 type listerWithTables interface {
 	rest.Lister
 	rest.TableConvertor
 }
 
-// audited reports whether the answer to a request goes to the audit log, which
-// has it as the client gets it.
+// audited reports whether the audit log records the response as the client receives it.
 func audited(ctx context.Context) bool {
 	ac := audit.AuditContextFrom(ctx)
 	return ac != nil && ac.Enabled() && !ac.GetEventLevel().Less(auditinternal.LevelRequestResponse)
 }
 
-// representationOf returns the representation that a request asks for, and the header Accept
-// by which the server chooses the same format for the list itself; false if there is no such
-// representation, or the server has to make it itself.
+// representationOf returns the requested representation, and the Accept header with which the
+// server chooses the same format for the list itself. It returns false if there is no such
+// representation or only the server can produce it.
 func (g *servedGroup) representationOf(r *http.Request, storage listerWithTables) (*keptlists.Representation, string, bool) {
 	asked, info, err := negotiation.NegotiateOutputMediaType(r, g.serializer, g.scope)
 	if err != nil || !representationOnly(asked) || asked.Convert == nil || asked.Convert.GroupVersion() != metav1.SchemeGroupVersion ||
@@ -213,8 +209,8 @@ func (g *servedGroup) representationOf(r *http.Request, storage listerWithTables
 	}
 	rewritten := r.WithContext(r.Context())
 	rewritten.Header = r.Header.Clone()
-	// A server's version is not accepted where errors are encoded, so that errors
-	// have the format that they have without this clause.
+	// Error encoding does not accept "sv", so errors get the format that they have without this
+	// clause.
 	accept := fmt.Sprintf("%s;sv=%s,%s", info.MediaType, g.scope.MetaGroupVersion.Version, r.Header.Get("Accept"))
 	rewritten.Header.Set("Accept", accept)
 	again, plain, err := negotiation.NegotiateOutputMediaType(rewritten, g.serializer, g.scope)
@@ -224,42 +220,39 @@ func (g *servedGroup) representationOf(r *http.Request, storage listerWithTables
 	return wanted, accept, true
 }
 
-// encodedWhole reports whether a request is a LIST that the server, of itself, encodes as a whole
-// before it writes: all but compact JSON and protobuf of the list itself.
+// encodedWhole reports whether the server, by default, encodes the response to a LIST as a whole
+// before it writes: any but the list itself in compact JSON or protobuf.
 func encodedWhole(r *http.Request) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || !info.IsResourceRequest || info.Verb != "list" {
 		return false
 	}
-	// An object in protobuf is refused by this scope, and is not asked for whole.
+	// This scope rejects objects in protobuf, so those are not counted as whole.
 	asked, media, err := negotiation.NegotiateOutputMediaType(r, apihelpers.GetMetaInternalVersionCodecs(), customScope)
 	return err == nil && (asked.Convert != nil || !representationOnly(asked) || media.MediaType != runtime.ContentTypeJSON || !same(media.Serializer, asked.Accepted.Serializer))
 }
 
-// representationOnly reports whether the options of a media type are those of a representation that
-// this package knows. With others, like drop=metadata.managedFields of KEP-5958, the server makes
-// the list.
+// representationOnly reports whether this package knows all options of a media type. With others,
+// e.g. drop=metadata.managedFields (KEP-5958), the server produces the list.
 func representationOnly(asked negotiation.MediaTypeOptions) bool {
 	known := negotiation.MediaTypeOptions{Convert: asked.Convert, UseServerVersion: asked.UseServerVersion, Stream: asked.Stream, Pretty: asked.Pretty}
 	asked.Accepted = known.Accepted
 	return reflect.DeepEqual(asked, known)
 }
 
-// sameErrors reports whether errors have one format in the answers to two
-// requests.
+// sameErrors reports whether errors in the responses to two requests have the same format.
 func sameErrors(a, b *http.Request, s runtime.NegotiatedSerializer) bool {
 	_, ofA, errA := negotiation.NegotiateOutputMediaType(a, s, negotiation.DefaultEndpointRestrictions)
 	_, ofB, errB := negotiation.NegotiateOutputMediaType(b, s, negotiation.DefaultEndpointRestrictions)
 	return (errA == nil) == (errB == nil) && (errA != nil || same(ofA.Serializer, ofB.Serializer))
 }
 
-// same reports whether two serializers are one.
+// same reports whether two serializers are identical.
 func same(a, b runtime.Serializer) bool {
 	return a != nil && b != nil && reflect.TypeOf(a).Comparable() && a == b
 }
 
-// heldResponse lets an answer pass that is in the wanted representation, or an error.
-// Anything else is dropped.
+// heldResponse forwards errors and responses in the wanted representation, and drops others.
 type heldResponse struct {
 	http.ResponseWriter
 	before           http.Header
@@ -287,7 +280,7 @@ func (h *heldResponse) Write(p []byte) (int, error) {
 	return h.ResponseWriter.Write(p)
 }
 
-// Flush implements http.Flusher: a response that is held back stays so.
+// Flush implements http.Flusher. It does not flush a withheld response.
 func (h *heldResponse) Flush() {
 	h.WriteHeader(http.StatusOK)
 	if flusher, ok := h.ResponseWriter.(http.Flusher); ok && h.passed {

@@ -13,10 +13,10 @@ import (
 	"github.com/kube-watchcache/watchcache/server/internal/shadow"
 )
 
-// shadowOption puts the shipped cacher in front of each cache of a Decorator, and
-// compares a fraction of its answers with the cache's.
+// shadowOption serves from the shipped cacher, in front of each cache of a Decorator, and compares
+// a fraction of its responses with the cache's.
 func shadowOption(fraction float64) cacher.Option {
-	room := &shadow.Room{} // of all shadows of the Decorator
+	room := &shadow.Room{} // shared by all shadows of the Decorator
 	return cacher.InShadow(fraction, func(s cacher.Shadowed) (storage.Interface, func(), error) {
 		c := s.Declared
 		err := errors.New("its storage needs a Codec")

@@ -13,18 +13,18 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// answers counts the memory of the lists under way that the server encodes as a whole before it
-// writes. A list that is put together here takes little of its own, and is not counted.
+// answers bounds the memory of lists that the server encodes as a whole before it writes. Lists
+// assembled here need little memory and are not counted.
 type answers struct {
 	mu struct {
 		sync.Mutex
 		held  int64
-		bound int64 // the largest that a cache's room for kept bytes allows
+		bound int64 // the largest seen; depends on a cache's limit of kept bytes
 		users map[string]int64
 	}
 }
 
-// answer is one such list. The goroutine of the request owns it.
+// answer is one such list, owned by the request's goroutine.
 type answer struct {
 	of    *answers
 	user  string
@@ -33,11 +33,12 @@ type answer struct {
 
 type answerKey struct{}
 
-// smallAnswer is which part of the bound an answer takes at most that always has room.
+// smallAnswer is the fraction of the bound, as a divisor, below which a user's only answer is
+// always admitted.
 const smallAnswer = 64
 
-// Bound returns a handler within which Admit counts the lists of some requests: whole reports
-// whether the server, of itself, encodes the whole list before it writes.
+// Bound returns a handler in which Admit counts the requests selected by whole, i.e. those whose
+// list the server would encode as a whole.
 func (l *Encoder) Bound(next http.Handler, whole func(*http.Request) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if whole(r) {
@@ -52,8 +53,8 @@ func (l *Encoder) Bound(next http.Handler, whole func(*http.Request) bool) http.
 	})
 }
 
-// Admit reports whether there is memory for the answer to a LIST with these elements, about four
-// times their objects, which the answer has until its request ends.
+// Admit reports whether there is memory for the response to a LIST of these elements, estimated at
+// four times their size. The memory is reserved until the request ends.
 func (l *Encoder) Admit(ctx context.Context, elements []*watchcache.Element, store *Store) bool {
 	a, ok := ctx.Value(answerKey{}).(*answer)
 	if r, _ := ctx.Value(requestKey{}).(*listRequest); !ok || r != nil && r.wanted != nil && !store.off() {
@@ -63,14 +64,13 @@ func (l *Encoder) Admit(ctx context.Context, elements []*watchcache.Element, sto
 	for _, e := range elements {
 		bytes += 4 * e.Size
 	}
-	// Eight times the room for kept bytes, and a quarter of the process's memory at most.
+	// Eight times the limit of kept bytes, at most a quarter of the process's memory limit.
 	return a.take(bytes, min(8*max(store.limit.Load(), 32<<20), debug.SetMemoryLimit(-1)/4))
 }
 
-// take replaces the bytes of the answer, and reports whether the bound allows that. Below the
-// bound a user who holds nothing may have an answer of any size, and others half of the bound:
-// clients who do not read turn away their own user first. A small answer of a user who holds
-// nothing always has room.
+// take replaces the bytes of the answer if the bound allows that. Below the bound, a user's first
+// answer may have any size, and the user's further answers may reach half of the bound in total:
+// clients who don't read block their own user first. A small first answer is always admitted.
 func (a *answer) take(bytes, bound int64) bool {
 	mu := &a.of.mu
 	mu.Lock()

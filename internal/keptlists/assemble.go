@@ -12,31 +12,31 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// errFrame: the server's own encoder does not write the same frame around all items.
+// errFrame is returned if an encoder's output is not a frame around separated items.
 var errFrame = errors.New("the encoder does not put items next to each other as expected")
 
-// errRoom: most of a list in protobuf would be encoded for this one request, and be in memory
-// as a whole.
+// errRoom is returned for a protobuf list if most items would be encoded for this request only, in
+// memory as a whole.
 var errRoom = errors.New("there is no room for the bytes of a list")
 
-// assembly is a list about to be written: its frame, and the chunks with its items.
+// assembly is a list about to be written: its frame and the chunks of its items.
 type assembly struct {
 	format   *format
 	store    *Store
 	response *compressedWriter
 	frame    *frame
 	parts    []part
-	// items encodes the items that no chunk has.
+	// items encodes items without a chunk.
 	items *templateEncoder
-	// compressed: the list is likely to be sent compressed. long: it is longer than
-	// compressedFrom. sending: it is written to the client, and not just compared.
+	// compressed is true if the response may be compressed, long if the list exceeds
+	// compressedFrom, sending if it is written to a client and not only compared.
 	compressed, long, sending bool
 }
 
-// encodeTo writes one list.
+// encodeTo writes a list.
 type encodeTo = func(io.Writer) error
 
-// assemble returns the encoding of a list, nil if the server's own encoder must encode it.
+// assemble returns the encoding of a list, or nil if the server's encoder must encode it.
 func (e *listEncoder) assemble(list runtime.Object, noted *listing, stock encode) *assembly {
 	items, ok := itemsOf(list)
 	if !ok || items.Len() < minItems {
@@ -53,8 +53,7 @@ func (e *listEncoder) assemble(list runtime.Object, noted *listing, stock encode
 	return a
 }
 
-// assemble returns the encoding of a list whose items are those of the note, nil if the
-// server's own encoder must encode it.
+// assemble returns the encoding of the noted list, or nil if the server's encoder must encode it.
 func (f *format) assemble(noted *listing, t *templateEncoder) *assembly {
 	if f.refused.Load() {
 		return nil
@@ -64,7 +63,7 @@ func (f *format) assemble(noted *listing, t *templateEncoder) *assembly {
 	case errors.Is(err, errFrame):
 		f.refuse(err)
 		return nil
-	case err != nil: // and the encoder says so itself, unless there is no room
+	case err != nil: // the server's encoder will return the error
 		return nil
 	case !f.prove(a.writePlain, t.whole(len(noted.elements))):
 		return nil
@@ -72,7 +71,7 @@ func (f *format) assemble(noted *listing, t *templateEncoder) *assembly {
 	return a
 }
 
-// begin returns the list with the chunks that are there.
+// begin returns an assembly with the chunks found in the store.
 func (f *format) begin(noted *listing, t *templateEncoder) *assembly {
 	a := &assembly{
 		format: f, store: noted.store, response: noted.response, compressed: noted.compressed,
@@ -82,10 +81,9 @@ func (f *format) begin(noted *listing, t *templateEncoder) *assembly {
 	return a
 }
 
-// prepare learns the frame, and makes the chunks that must be there before the list is
-// written: all of them in protobuf, where the length stands before the items; in JSON, those
-// of a list that may be too short to be compressed. The others are made while the list is
-// written, so that only a batch is in memory.
+// prepare learns the frame and makes the chunks needed before writing. For protobuf these are all
+// chunks, since the length precedes the items. For JSON, they are those needed to see that the list
+// exceeds compressedFrom; the rest is made in batches while the list is written.
 func (a *assembly) prepare() (err error) {
 	if a.futile() {
 		return errRoom
@@ -113,8 +111,8 @@ func (a *assembly) prepare() (err error) {
 	return nil
 }
 
-// futile reports whether the list is left to the server's own encoder: in protobuf, if most
-// of its items must be encoded, and are not kept.
+// futile reports whether the server's encoder should encode the list, i.e. in protobuf if most
+// items must be encoded and won't be kept.
 func (a *assembly) futile() bool {
 	items, passing := 0, 0
 	for i := range a.parts {
@@ -134,8 +132,8 @@ func (f *format) refuse(why error) {
 	}
 }
 
-// prove compares the first assembled list with the output of the server's own encoder, and
-// refuses the format if they differ. One list is compared at a time, and others wait.
+// prove compares the first assembled list with the output of the server's encoder and refuses the
+// format if they differ. Concurrent lists wait for the comparison.
 func (f *format) prove(kept, whole encodeTo) bool {
 	if f.proven.Load() && !checkEach {
 		return true
@@ -164,17 +162,16 @@ func (f *format) proveLocked(kept, whole encodeTo) bool {
 	return same
 }
 
-// newHash returns a hash by which lists are compared: a list may be too large to be held.
-// Nobody can foresee its seed.
+// newHash returns a hash to compare lists without holding them. Its seed is random, so clients
+// can't construct collisions.
 func newHash() *maphash.Hash {
 	h := &maphash.Hash{}
 	h.SetSeed(seed)
 	return h
 }
 
-// streamingWrite is the size of the first write of k8s.io/apimachinery's streaming encoders
-// at most, in bytes. After so short a write the server's response writer waits for more
-// before it compresses or not.
+// streamingWrite bounds the first write, in bytes, of apimachinery's streaming encoders. After a
+// write this short, the server's response writer waits for more before it decides on compression.
 const streamingWrite = 4
 
 // beginning returns the bytes before the items.
@@ -188,14 +185,14 @@ func (a *assembly) beginning() []byte {
 	return a.frame.beginning(items)
 }
 
-// write writes the list, compressed if the response to w must be.
+// write writes the list, compressed if possible when long.
 func (a *assembly) write(w io.Writer) error {
 	a.sending = true
 	return a.response.write(w, a.beginning(), a.long, a)
 }
 
-// writePlain writes the list. The first write is that of a streaming encoder, so
-// that the response is compressed exactly if the encoder's own would be.
+// writePlain writes the list uncompressed. Its first write is as short as that of a streaming
+// encoder, so the server decides on compression as it would for its own encoder.
 func (a *assembly) writePlain(w io.Writer) error {
 	begin := a.beginning()
 	first := min(streamingWrite, len(begin))
@@ -229,8 +226,8 @@ func (a *assembly) writeItems(w io.Writer) error {
 	return err
 }
 
-// release releases a part that was written: a client may take long to read the rest. What
-// was compared and is not kept is made again for the client.
+// release drops a written part, because a client may read the rest slowly. A compared part that
+// isn't kept is made again for the client.
 func (a *assembly) release(i int) {
 	switch p := &a.parts[i]; {
 	case a.sending:
@@ -240,7 +237,7 @@ func (a *assembly) release(i int) {
 	}
 }
 
-// chunk returns the chunk of a part, which is made if there is none.
+// chunk returns the chunk of a part, making it if needed.
 func (a *assembly) chunk(i int) (*chunk, error) {
 	if a.parts[i].chunk == nil {
 		if err := a.batch(i); err != nil {
@@ -253,7 +250,7 @@ func (a *assembly) chunk(i int) (*chunk, error) {
 	return a.parts[i].chunk, nil
 }
 
-// plain returns the plain bytes of a part, and keeps them if they were given up.
+// plain returns the plain bytes of a part, and keeps them again if they were evicted.
 func (a *assembly) plain(i int) ([]byte, error) {
 	c, err := a.chunk(i)
 	if err != nil {
@@ -269,8 +266,8 @@ func (a *assembly) plain(i int) ([]byte, error) {
 	return plain, err
 }
 
-// deflated returns the chunk of a part without its last separator, compressed, keeps that
-// form, and releases the part.
+// deflated returns the compressed chunk of a part, without its last separator, keeps this form, and
+// releases the part.
 func (a *assembly) deflated(i int) (*deflated, error) {
 	c, err := a.chunk(i)
 	if err != nil {

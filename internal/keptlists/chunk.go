@@ -15,20 +15,19 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// The size of chunks. One in chunkItems keys begins a chunk.
+// Sizes of chunks. On average one in chunkItems keys begins a chunk.
 const (
 	chunkItems    = 16
 	maxChunkItems = 64
-	// bigElement is the size in memory, in bytes, of an element that begins a
-	// chunk whatever its key.
+	// bigElement is the size in memory, in bytes, above which an element always begins a chunk.
 	bigElement = 256 << 10
 )
 
-// seed makes hashes of keys that no client can foresee.
+// seed is random, so that clients can't predict hashes of keys.
 var seed = maphash.MakeSeed()
 
-// identity identifies an element without a reference to it. The address alone would not do,
-// because a later element may have it.
+// identity identifies an element without a reference to it. Addresses are reused, so it also has
+// the key and revision.
 type identity struct {
 	address  uintptr
 	key      uint64
@@ -40,25 +39,24 @@ const identityBytes = 24
 
 func addressOf(e *watchcache.Element) uintptr { return reflect.ValueOf(e).Pointer() }
 
-// part is a run of a list's elements that have a chunk, or get one.
+// part is a run of a list's elements that share a chunk.
 type part struct {
 	elements []*watchcache.Element
 	ids      []identity
 	first    int // the position of the first element in the list
-	// chunk has the bytes of exactly these elements, nil if there are none yet.
+	// chunk holds the bytes of exactly these elements, or is nil.
 	chunk *chunk
-	// previous has the bytes of other elements from the same key on; it may be nil.
+	// previous is a chunk of other elements that begins at the same key, or nil.
 	previous *chunk
-	// from has for each element its position in previous, or -1; it is nil without
-	// previous. lacks is how many items must be encoded.
+	// from maps each element to its position in previous, or -1; nil without previous. lacks is the
+	// number of items to encode.
 	from  []int
 	lacks int
-	// keep: the chunk is kept, or is worth keeping once it is made.
+	// keep is true if the chunk is kept or will be.
 	keep bool
 }
 
-// compare finds the items that a part without a chunk shares with a previous chunk, nil if
-// there is none.
+// compare sets previous, which may be nil, and finds the items that the part shares with it.
 func (p *part) compare(previous *chunk) {
 	p.previous, p.from, p.lacks = previous, nil, len(p.elements)
 	if previous == nil {
@@ -72,13 +70,13 @@ func (p *part) compare(previous *chunk) {
 			next = at + 1
 			p.lacks--
 		} else {
-			next++ // an object that has changed is where it was
+			next++ // a changed object keeps its position
 		}
 	}
 }
 
-// isOther reports whether a part has so little in common with the chunk at its place that
-// encoding all of it costs less than a new chunk. The limits were measured.
+// isOther reports whether encoding the whole part costs less than a new chunk, because it shares
+// too little with previous. The limits are measured.
 func (p *part) isOther(s syntax) bool {
 	limit := len(p.elements) / 3
 	if s == protobufSyntax {
@@ -97,9 +95,8 @@ func (p *part) hash() uint64 {
 	return h
 }
 
-// cut divides the elements of a list into parts. The key of an element decides whether a part
-// begins at it, so that elements which come and go move no other boundary, and lists that
-// overlap have parts in common.
+// cut divides the elements of a list into parts. Boundaries depend on keys, so that other elements
+// don't move them and overlapping lists share parts.
 func cut(elements []*watchcache.Element) []part {
 	ids := make([]identity, len(elements))
 	parts := make([]part, 0, len(elements)/chunkItems*5/4+1)
@@ -122,60 +119,54 @@ func identityOf(e *watchcache.Element) identity {
 	return identity{address: addressOf(e), key: maphash.String(seed, e.Key), revision: e.RV}
 }
 
-// begins reports whether a part begins at an element that follows a part of the
-// given length.
+// begins reports whether a new part begins at an element, given the length of the current part.
 func begins(id identity, e *watchcache.Element, length int) bool {
 	return id.key%chunkItems == 0 || e.Size > bigElement || length == maxChunkItems
 }
 
-// sameKeys reports whether two parts have elements of the same keys.
+// sameKeys reports whether two parts have elements with the same keys.
 func sameKeys(a, b []identity) bool {
 	return slices.EqualFunc(a, b, func(x, y identity) bool { return x.key == y.key })
 }
 
-// chunk is the serializations of consecutive items in one format. A chunk always
-// stands for the same items.
+// chunk is the serialization of consecutive items in one format. Its items never change.
 type chunk struct {
 	at  place
 	ids []identity
-	// ends has where each item ends in the plain bytes, separator included.
+	// ends has the end of each item in the plain bytes, separator included.
 	ends []int
-	// changes: the chunk has taken the place of one with other items, so that it may
-	// change again and its plain bytes be needed then.
+	// changes is true if the chunk replaced one with other items. The next change will then need
+	// its plain bytes.
 	changes bool
-	// content has the items. Once the chunk is kept, it is replaced under Store.mu only.
+	// content holds the items. Once the chunk is kept, only a holder of Store.mu replaces it.
 	content atomic.Pointer[content]
-	// compressing is held while the compressed form of initial events is made.
+	// compressing is held while initial events are compressed.
 	compressing sync.Mutex
 
-	// used is the Store's count of lists when the chunk was last used, usedPlain is that
-	// when a list was last made of its plain bytes.
+	// used is the value of Store.lists at the last use of the chunk, usedPlain at the last use of
+	// its plain bytes.
 	used, usedPlain atomic.Int64
 
-	// useful: a list has used items of the chunk. misses is how many lists have found nearly
-	// all items changed; at patience, the chunk is replaced. Store.mu guards misses and
-	// patience.
+	// useful is true once a list used items of the chunk. misses counts lists that found nearly all
+	// items changed; when it reaches patience, the chunk is replaced. misses and patience are
+	// guarded by Store.mu.
 	useful           atomic.Bool
 	misses, patience int
 
-	// queued is the chunk's place in the eviction queue, nil if the chunk is not kept.
-	// Store.mu guards it.
+	// queued is the chunk's place in the eviction queue, nil if it isn't kept. Guarded by Store.mu.
 	queued *list.Element
 }
 
-// content is the items of a chunk: plain, compressed, or both. A content never changes.
+// content is the items of a chunk, plain, compressed or both. It is immutable.
 type content struct {
-	// plain has the items, each followed by the format's separator; deflated has
-	// the same without the last separator.
+	// plain has a separator after each item; deflated lacks the last one.
 	plain    []byte
 	deflated *deflated
-	// rows are those of the last Table that was sent compressed, if the items are metadata.
+	// rows are those of the last compressed Table, if the items are metadata.
 	rows *keptRows
 }
 
-// minPatience and maxPatience bound how many lists may find nearly all items of a chunk
-// changed before it is replaced. The successor of a chunk that was of no use is replaced
-// half as soon.
+// minPatience and maxPatience bound chunk.patience, which doubles when a chunk is replaced unused.
 const (
 	minPatience = 2
 	maxPatience = 64
@@ -187,7 +178,7 @@ func emptyChunk(at place, ids []identity) *chunk {
 	return c
 }
 
-// inherit takes over the statistics of the chunk that this one replaces.
+// inherit copies the statistics of the replaced chunk.
 func (c *chunk) inherit(previous *chunk) {
 	c.changes = true
 	if !previous.useful.Load() {
@@ -196,17 +187,17 @@ func (c *chunk) inherit(previous *chunk) {
 	c.usedPlain.Store(previous.usedPlain.Load())
 }
 
-// length is how many plain bytes the chunk has.
+// length returns the number of plain bytes.
 func (c *chunk) length() int { return c.ends[len(c.ends)-1] }
 
-// place is where a chunk begins: a key, in a format.
+// place is the key at which a chunk begins, in a format.
 type place struct {
 	format *format
 	key    string
 }
 
-// chunkOverhead is the memory of a chunk beyond its bytes, identities and ends:
-// the struct, its entry in the index and in the queue, in bytes.
+// chunkOverhead is the memory of a chunk beyond its bytes, identities and ends: the struct and its
+// index and queue entries, in bytes.
 const chunkOverhead = 256
 
 func (c *chunk) size(has *content) int64 {
@@ -215,7 +206,7 @@ func (c *chunk) size(has *content) int64 {
 
 func (c *content) size() int64 { return int64(cap(c.plain)) + c.deflated.size() + c.rows.size() }
 
-// with returns the content together with the forms that other has.
+// with merges two contents. The plain and compressed bytes of c take precedence.
 func (c *content) with(other content) content {
 	if c.plain != nil {
 		other.plain = c.plain
@@ -229,8 +220,7 @@ func (c *content) with(other content) content {
 	return other
 }
 
-// plain returns the items, each followed by the separator, and whether they had to
-// be made of the compressed ones.
+// plain returns the items, a separator after each. made is true if it decompressed them.
 func (c *chunk) plain() (plain []byte, made bool, err error) {
 	has := c.content.Load()
 	if has.plain != nil {
@@ -244,12 +234,12 @@ func (c *chunk) plain() (plain []byte, made bool, err error) {
 	return append(plain, separator...), true, err
 }
 
-// deflate compresses the chunk's plain bytes, without the last separator.
+// deflate compresses plain without its last separator.
 func (c *chunk) deflate(plain []byte) *deflated {
 	return deflate(plain[:len(plain)-len(c.at.format.syntax.separator())])
 }
 
-// itemLength is the length of an item, separator included.
+// itemLength returns the length of an item, separator included.
 func (c *chunk) itemLength(i int) int {
 	if i > 0 {
 		return c.ends[i] - c.ends[i-1]
@@ -257,7 +247,7 @@ func (c *chunk) itemLength(i int) int {
 	return c.ends[0]
 }
 
-// item returns the item at a position, separator included, of the plain bytes.
+// item returns an item of the plain bytes, separator included.
 func (c *chunk) item(plain []byte, i int) []byte {
 	begin := 0
 	if i > 0 {
@@ -266,8 +256,8 @@ func (c *chunk) item(plain []byte, i int) []byte {
 	return plain[begin:c.ends[i]]
 }
 
-// position returns where the chunk has the element, -1 if it does not have it.
-// Positions are usually near from.
+// position returns the position of the element in the chunk, or -1. It searches from the given
+// position first.
 func (c *chunk) position(id identity, from int) int {
 	from = min(from, len(c.ids))
 	if i := slices.Index(c.ids[from:], id); i >= 0 {
@@ -276,8 +266,7 @@ func (c *chunk) position(id identity, from int) int {
 	return slices.Index(c.ids[:from], id)
 }
 
-// newChunk makes the chunk of a part from the items of the previous chunk, and from those
-// that encode adds.
+// newChunk makes the chunk of a part from items of the previous chunk and items added by encode.
 func newChunk(f *format, p *part, encode func(*watchcache.Element, *pieces) error) (*chunk, error) {
 	made := emptyChunk(place{f, p.elements[0].Key}, p.ids)
 	var previous []byte
@@ -299,11 +288,11 @@ func newChunk(f *format, p *part, encode func(*watchcache.Element, *pieces) erro
 		}
 		made.ends[i] = plain.length
 	}
-	made.content.Store(&content{plain: bytes.Join(plain.all, nil)}) // which clears no memory before it is written
+	made.content.Store(&content{plain: bytes.Join(plain.all, nil)}) // does not zero the memory first
 	return made, nil
 }
 
-// pieces are bytes that will be joined.
+// pieces collects bytes to join.
 type pieces struct {
 	all    [][]byte
 	length int

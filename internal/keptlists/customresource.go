@@ -19,32 +19,30 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// The serializer of custom resources is private to k8s.io/apiextensions-apiserver, so
-// no encoder of this package is given their lists. Instead the cache leaves the items
-// out, the server writes the list without them, and a handler around the server adds
-// the items from kept bytes (customresponse.go).
+// The serializer of custom resources is private to k8s.io/apiextensions-apiserver, so we can't wrap
+// it. Instead, the cache omits the items, the server writes an empty list, and a handler around the
+// server inserts the items from kept bytes (customresponse.go).
 
-// CustomList is a request for a list of custom resources that a handler of
-// Encoder.CustomResources may answer.
+// CustomList is a request for a list of custom resources that a handler of Encoder.CustomResources
+// may answer.
 type CustomList struct {
 	Resource schema.GroupVersionResource
-	// Gzip: the API server, of itself, compresses a long response.
+	// Gzip is true if the API server would compress a long response.
 	Gzip bool
-	// Metadata is the API server's own encoder, of compact JSON or protobuf, if the client
-	// asks for a PartialObjectMetadataList of v1. Without it, the response is the list
-	// itself in compact JSON.
+	// Metadata is the API server's encoder, of compact JSON or protobuf, if the client requests a
+	// v1 PartialObjectMetadataList. If nil, the response is the list itself in compact JSON.
 	Metadata runtime.Encoder
 	Protobuf bool
 }
 
-// customRequest is one request on its way from the handler to the cache. The
-// goroutine that serves the request fills the list.
+// customRequest carries a request from the handler to the cache. It is used by the request's
+// goroutine.
 type customRequest struct {
 	CustomList
 	listings *Encoder
-	user     string      // everything that a filter may know of the user
+	user     string      // identifies all that a filter can see of the user
 	filled   atomic.Bool // a list was filled for the request
-	filling  *CustomFill // that list
+	filling  *CustomFill // this list
 	made     atomic.Pointer[CustomFill]
 }
 
@@ -53,14 +51,14 @@ type customKey struct{}
 // customFormat is a format of the lists of custom resources.
 type customFormat struct {
 	*format
-	// users are those for whom the server has written a list as it is assembled here.
+	// users are those for whom a list assembled here matched the server's.
 	users *lru.Cache
 }
 
 // maxUsers bounds the users of one format.
 const maxUsers = 1 << 12
 
-// customFormat returns the format of a list; a cache has one version of the resource.
+// customFormat returns the format of a list. A cache holds only one version of the resource.
 func (s *Store) customFormat(l CustomList) *customFormat {
 	id, syntax := formatID{encoder: "custom:list", list: reflect.TypeFor[unstructured.UnstructuredList]()}, jsonSyntax
 	switch {
@@ -72,7 +70,7 @@ func (s *Store) customFormat(l CustomList) *customFormat {
 	return loaded(&s.formats, id, func() *customFormat { return &customFormat{newFormat(id, syntax), lru.New(maxUsers)} })
 }
 
-// userOf returns a key of everything that a filter can see of a request's user.
+// userOf returns a key of everything that a filter can see of the request's user.
 func userOf(ctx context.Context) string {
 	u, ok := endpoints.UserFrom(ctx)
 	if !ok {
@@ -87,16 +85,15 @@ type CustomFill struct {
 	list    *unstructured.UnstructuredList
 	store   *Store
 	format  *customFormat
-	// Omit: the list is filled without items, and Complete accounts for them.
+	// Omit is true if the cache must omit the items, which Complete provides.
 	Omit bool
-	// whole is the list. With Omit, the server writes it without items, which must
-	// equal empty.
+	// whole is the list. With Omit, the server's list without items must equal empty.
 	whole *assembly
 	empty []byte
 }
 
-// Custom returns how to fill a list that a cache of the resource reads for a request
-// of CustomResources; nil for any other list.
+// Custom returns the CustomFill if list, read by a cache of the resource, answers a request of
+// CustomResources. It returns nil otherwise.
 func (l *Encoder) Custom(ctx context.Context, resource schema.GroupResource, list runtime.Object, store *Store) *CustomFill {
 	if !l.custom.Load() || store.off() {
 		return nil
@@ -118,7 +115,7 @@ func (l *Encoder) Custom(ctx context.Context, resource schema.GroupResource, lis
 	return r.filling
 }
 
-// filling returns the fill of a list that Custom returned; nil if there is none.
+// filling returns the CustomFill of a list, or nil.
 func filling(ctx context.Context, list runtime.Object) *CustomFill {
 	r, ok := ctx.Value(customKey{}).(*customRequest)
 	if !ok || r.filling == nil || runtime.Object(r.filling.list) != list {
@@ -127,13 +124,13 @@ func filling(ctx context.Context, list runtime.Object) *CustomFill {
 	return r.filling
 }
 
-// Complete assembles the response, once the list has everything but its items. If
-// Complete returns false, the cache must fill in the items.
+// Complete assembles the response when the list lacks only its items. If it returns false, the
+// cache must add the items.
 func (f *CustomFill) Complete(elements []*watchcache.Element) bool {
 	if len(elements) < minItems {
 		return false
 	}
-	// A copy, because the server may convert the list before all items are encoded.
+	// Copy, because the server may convert the list before all items are encoded.
 	own := (&unstructured.UnstructuredList{Object: f.list.Object}).DeepCopy()
 	t, none := customItems(own, elements), runtime.Object(own)
 	if f.request.Metadata != nil {
@@ -154,7 +151,7 @@ func (f *CustomFill) Complete(elements []*watchcache.Element) bool {
 	return true
 }
 
-// customJSON writes lists and objects as the server does for custom resources.
+// customJSON encodes as the server does for custom resources.
 var customJSON = json.NewSerializerWithOptions(json.DefaultMetaFactory, nil, nil, json.SerializerOptions{StreamingCollectionsEncoding: true})
 
 // customItems returns the encoder of a list of custom resources.

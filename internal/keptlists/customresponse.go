@@ -15,14 +15,13 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 )
 
-// CustomResources wraps next in a handler that answers lists of custom resources from
-// kept bytes. asks reports whether next would answer a request with such a list, in the
-// representation that it returns, and whether nobody else, such as an audit log, reads
-// that list. Put the handler inside everything that looks at the response.
+// CustomResources wraps next, the server of k8s.io/apiextensions-apiserver, and answers lists of
+// custom resources from kept bytes. asks returns the list that next would answer a request with,
+// and false if anything else reads the response, e.g. an audit log. Wrap the handler in everything
+// that reads the response. No handler may filter or change the items.
 //
-// For each user, next writes the first list in each representation, which is compared.
-// After a difference, next writes all lists. No handler may filter or change the items
-// of these lists: next must be the server of k8s.io/apiextensions-apiserver.
+// For each user, next writes the first list in each representation, and we compare it. After a
+// difference, next writes all lists.
 func (l *Encoder) CustomResources(next http.Handler, asks func(*http.Request) (CustomList, bool)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !l.custom.Load() {
@@ -42,8 +41,8 @@ func (l *Encoder) CustomResources(next http.Handler, asks func(*http.Request) (C
 		if held.end() {
 			return
 		}
-		// Nothing was written. The server writes this list itself, and all later ones.
-		// The warnings stay: the recorder of the request adds each of them once.
+		// Nothing was written, so the server writes this list and all later ones. Keep warnings:
+		// the request's recorder adds each only once.
 		warnings := w.Header().Values("Warning")
 		clear(w.Header())
 		maps.Copy(w.Header(), before)
@@ -54,7 +53,7 @@ func (l *Encoder) CustomResources(next http.Handler, asks func(*http.Request) (C
 	})
 }
 
-// EnableCustomResources makes the handlers of CustomResources do something.
+// EnableCustomResources enables the handlers of CustomResources.
 func (l *Encoder) EnableCustomResources() { l.custom.Store(true) }
 
 // customWriter is the response to a request that a cache may have answered.
@@ -63,17 +62,15 @@ type customWriter struct {
 	request *customRequest
 
 	begun bool
-	made  *CustomFill // nil if the server writes the response as ever
-	// broken: the server's bytes differ from the expected ones. answered: the list with its
-	// items was sent in place of the empty list. got is how many bytes of the empty list
-	// the server has written.
+	made  *CustomFill // nil if the server writes the response
+	// broken is true if the server's bytes differ from the expected empty list, answered if the
+	// list with its items was sent instead. got counts the bytes received of the empty list.
 	broken, answered bool
 	got              int
-	// compared hashes the list, if the server writes the whole. wrote has the server's
-	// output, if it is compressed.
+	// compared hashes the list if the server writes all of it. wrote buffers a compressed one.
 	compared *maphash.Hash
 	wrote    *bytes.Buffer
-	failed   bool // the request has ended early, so nothing can be compared
+	failed   bool // the request ended early, so we can't compare
 }
 
 var _ responsewriter.UserProvidedDecorator = (*customWriter)(nil)
@@ -81,7 +78,7 @@ var _ responsewriter.UserProvidedDecorator = (*customWriter)(nil)
 // Unwrap implements responsewriter.UserProvidedDecorator.
 func (w *customWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// maxProof is the length of the longest compressed list that is compared.
+// maxProof is the maximum length of a compressed list that we compare.
 const maxProof = 64 << 20
 
 func (w *customWriter) held() bool { return w.made != nil && w.made.Omit }
@@ -130,8 +127,8 @@ func (w *customWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// hold receives the list that the server writes without items. Once that is complete
-// and as expected, the list with its items is sent in its place.
+// hold receives the server's list without items, and once it is complete and as expected, sends the
+// list with items.
 func (w *customWriter) hold(p []byte) (int, error) {
 	rest := w.made.empty[w.got:]
 	if w.broken || w.answered || !bytes.HasPrefix(rest, p) {
@@ -149,7 +146,7 @@ func (w *customWriter) hold(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// send sends the list to the client, compressed where the server would compress it.
+// send sends the list to the client, compressed if the server would compress it.
 func (w *customWriter) send() error {
 	list := w.made.whole
 	list.sending = true
@@ -174,7 +171,7 @@ func (w *customWriter) Flush() {
 	}
 }
 
-// end ends the response, and returns false if the client has received nothing.
+// end ends the response. It returns false if nothing was sent to the client.
 func (w *customWriter) end() bool {
 	switch {
 	case w.held():
@@ -190,7 +187,7 @@ func (w *customWriter) end() bool {
 	return true
 }
 
-// prove records whether the server has written the list as it is assembled here.
+// prove records whether the server's list equals the one assembled here.
 func (w *customWriter) prove() {
 	if w.compared == nil || w.failed {
 		return

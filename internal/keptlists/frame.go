@@ -9,19 +9,19 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// syntax is how a format puts the items of a list together.
+// syntax is the way in which a format joins the items of a list.
 type syntax int
 
 const (
 	jsonSyntax syntax = iota
 	protobufSyntax
-	eventSyntax // of watch events, which follow each other
+	eventSyntax // for watch events, concatenated
 )
 
 var comma = []byte{','}
 
-// separator returns the bytes between two items. Where an encoder writes others, the
-// comparison of its first list shows that.
+// separator returns the bytes between two items. If an encoder uses others, the comparison of its
+// first list fails.
 func (s syntax) separator() []byte {
 	if s == jsonSyntax {
 		return comma
@@ -32,13 +32,13 @@ func (s syntax) separator() []byte {
 // frame holds the bytes that an encoder writes around the items of one list.
 type frame struct {
 	syntax syntax
-	// head is before the items, tail after them. In protobuf, the items end a field:
-	// envelope is before the length of that field, and head begins the field's content.
+	// head precedes the items, tail follows them. In protobuf the items end a field: envelope
+	// precedes the field's length, head begins its content.
 	envelope, head, tail []byte
 }
 
-// newFrame returns the frame of a list from the list's encodings without items and with
-// one; false if these do not look like that.
+// newFrame returns the frame of a list from its encodings with no item and with one. ok is false if
+// these have an unexpected form.
 func newFrame(s syntax, empty, one []byte) (f *frame, ok bool) {
 	if s == protobufSyntax {
 		envelope, head, tail, ok := openEnvelope(empty)
@@ -48,8 +48,8 @@ func newFrame(s syntax, empty, one []byte) (f *frame, ok bool) {
 		f = &frame{syntax: s, envelope: envelope, head: head, tail: tail}
 	} else {
 		at := commonPrefix(empty, one)
-		// An item and the end of the items differ in their first byte, so that what
-		// is common ends where the items begin.
+		// An item and the end of the items differ in their first byte, so the common prefix ends
+		// where the items begin.
 		if at == len(empty) || empty[at] != ']' {
 			return nil, false
 		}
@@ -59,8 +59,7 @@ func newFrame(s syntax, empty, one []byte) (f *frame, ok bool) {
 	return f, ok && len(item) > 0
 }
 
-// items returns the bytes within the frame in the encoding of a list, false if the
-// encoding has another frame.
+// items returns the items in the encoding of a list, and false if it has another frame.
 func (f *frame) items(encoded []byte) ([]byte, bool) {
 	if f.syntax == protobufSyntax {
 		envelope, content, tail, ok := openEnvelope(encoded)
@@ -76,7 +75,7 @@ func (f *frame) items(encoded []byte) ([]byte, bool) {
 	return bytes.CutSuffix(rest, f.tail)
 }
 
-// beginning returns the bytes before items with the given total length.
+// beginning returns the bytes before items of the given total length.
 func (f *frame) beginning(length int) []byte {
 	if f.syntax != protobufSyntax {
 		return f.head
@@ -87,14 +86,14 @@ func (f *frame) beginning(length int) []byte {
 	return append(made, f.head...)
 }
 
-// The envelope of a Kubernetes object in protobuf: four bytes, and a
-// runtime.Unknown, whose field 2 is the object.
+// A Kubernetes object in protobuf is four bytes followed by a runtime.Unknown, whose field 2 is the
+// object.
 var envelopeMagic = []byte("k8s\x00")
 
 const envelopeContent = 2
 
-// openEnvelope returns the object in an envelope, the bytes before the object's length,
-// and the bytes after the object.
+// openEnvelope returns the object in an envelope, the bytes before its length, and the bytes after
+// it.
 func openEnvelope(encoded []byte) (before, content, after []byte, ok bool) {
 	rest, ok := bytes.CutPrefix(encoded, envelopeMagic)
 	for ok && len(rest) > 0 {
@@ -129,13 +128,13 @@ func commonPrefix(a, b []byte) int {
 	return n
 }
 
-// cutter takes the items of a list apart, one after the other.
+// cutter splits encoded items one by one.
 type cutter struct {
 	syntax syntax
-	rest   []byte // the items that were not taken yet, with separators between them
+	rest   []byte // remaining items, with separators between them
 }
 
-// next returns the bytes of the next item, false if there is none.
+// next returns the next item, and false if there is none.
 func (c *cutter) next() (item []byte, ok bool) {
 	length := 0
 	if c.syntax == protobufSyntax {
@@ -149,14 +148,14 @@ func (c *cutter) next() (item []byte, ok bool) {
 	item, c.rest = c.rest[:length], c.rest[length:]
 	if len(c.rest) > 0 {
 		c.rest, ok = bytes.CutPrefix(c.rest, c.syntax.separator())
-		// Nothing may follow the last item, its separator least of all.
+		// A separator must not follow the last item.
 		return item, ok && len(c.rest) > 0
 	}
 	return item, true
 }
 
-// lengthOfField returns the length of the protobuf field at the beginning of b, 0 or less
-// if there is none.
+// lengthOfField returns the length of the protobuf field at the beginning of b, or at most 0 if
+// there is none.
 func lengthOfField(b []byte) int {
 	_, kind, length := protowire.ConsumeField(b)
 	if kind != protowire.BytesType {
@@ -165,8 +164,8 @@ func lengthOfField(b []byte) int {
 	return length
 }
 
-// lengthOfJSON returns how long the JSON object is that b begins with, and 0 if there is
-// none. An encoder wrote it, so only its end is looked for.
+// lengthOfJSON returns the length of the JSON object at the beginning of b, or 0 if there is none.
+// The object is well-formed, so we only look for its end.
 func lengthOfJSON(b []byte) int {
 	if len(b) == 0 || b[0] != '{' {
 		return 0

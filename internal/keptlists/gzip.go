@@ -15,22 +15,21 @@ import (
 	"sync"
 )
 
-// deflated is bytes as DEFLATE blocks (RFC 1951) that end at a byte, refer to nothing before
-// them, and are not the last: they can be put together in any order. It never changes.
+// deflated is a sequence of DEFLATE blocks (RFC 1951) that ends at a byte boundary, refers to
+// nothing before it, and has no final block, so sequences can be concatenated. It is immutable.
 type deflated struct {
 	blocks []byte
-	// length is the number of bytes that the blocks stand for, checksum their
-	// crc32.IEEE, and shift is byteShift(length).
+	// length and checksum (crc32.IEEE) are those of the uncompressed bytes. shift is
+	// byteShift(length).
 	length, checksum, shift uint32
-	// framed: each item has its length in front of it, in four bytes, as the events
-	// of a watch in protobuf have.
+	// framed is true if a four-byte length precedes each item, as in a protobuf watch.
 	framed bool
 }
 
-// deflateLevel is the level that k8s.io/apiserver compresses responses with.
+// deflateLevel is the level of k8s.io/apiserver's compressed responses.
 const deflateLevel = flate.BestSpeed
 
-// deflater makes deflated. Its memory is much more than that of a chunk.
+// deflater makes deflateds. It is pooled because it is much larger than a chunk.
 type deflater struct {
 	compressor *flate.Writer
 	blocks     bytes.Buffer
@@ -40,7 +39,7 @@ var deflaters = sync.Pool{New: func() any {
 	d := &deflater{}
 	var err error
 	if d.compressor, err = flate.NewWriter(&d.blocks, deflateLevel); err != nil {
-		panic(err) // the level is not one
+		panic(err) // invalid level
 	}
 	return d
 }}
@@ -51,7 +50,7 @@ func deflate(p []byte) *deflated {
 	defer deflaters.Put(d)
 	d.blocks.Reset()
 	d.compressor.Reset(&d.blocks)
-	// Writes to a buffer do not fail. Flush ends the blocks at a byte with an empty one.
+	// Writes to a buffer don't fail. Flush ends the blocks at a byte boundary with an empty block.
 	if _, err := d.compressor.Write(p); err != nil {
 		panic(err)
 	}
@@ -67,7 +66,7 @@ func deflate(p []byte) *deflated {
 // deflatedOverhead is the size of a deflated without its blocks, in bytes.
 const deflatedOverhead = 40
 
-// size is the memory that d takes, in bytes.
+// size returns the memory of d in bytes.
 func (d *deflated) size() int64 {
 	if d == nil {
 		return 0
@@ -77,7 +76,7 @@ func (d *deflated) size() int64 {
 
 var inflaters = sync.Pool{New: func() any { return flate.NewReader(bytes.NewReader(nil)) }}
 
-// inflate returns the bytes that d was made of, in a slice with room for more.
+// inflate returns the uncompressed bytes, with capacity for more.
 func (d *deflated) inflate(more int) ([]byte, error) {
 	r := inflaters.Get().(io.Reader)
 	defer inflaters.Put(r)
@@ -91,10 +90,10 @@ func (d *deflated) inflate(more int) ([]byte, error) {
 	return p, nil
 }
 
-// maxStored is the most bytes that a stored block has.
+// maxStored is the maximum length of a stored block.
 const maxStored = 1<<16 - 1
 
-// appendStored appends p as stored blocks. If final, the last one ends the stream.
+// appendStored appends p as stored blocks. If final, the last block ends the stream.
 func appendStored(to, p []byte, final bool) []byte {
 	for {
 		n := min(len(p), maxStored)
@@ -112,11 +111,11 @@ func appendStored(to, p []byte, final bool) []byte {
 	}
 }
 
-// gzipHeader is that of k8s.io/apiserver's responses: no name, no time, the level
-// that is fastest, an unknown system (RFC 1952).
+// gzipHeader is the header of k8s.io/apiserver's responses: no name, no time, fastest level,
+// unknown system (RFC 1952).
 var gzipHeader = [10]byte{0: 0x1f, 1: 0x8b, 2: 8, 8: 4, 9: 255}
 
-// beginGzip begins a compressed response with the header, and begin as it is.
+// beginGzip begins a compressed response with the header and begin, stored.
 func beginGzip(w http.ResponseWriter, begin []byte) error {
 	w.Header().Set("Content-Encoding", "gzip")
 	w.Header().Add("Vary", "Accept-Encoding")
@@ -125,10 +124,9 @@ func beginGzip(w http.ResponseWriter, begin []byte) error {
 	return err
 }
 
-// The checksum of a list is combined from those of its chunks. Appending n bytes
-// multiplies the checksum by x^8n and adds the checksum of the n bytes, modulo the
-// polynomial of crc32.IEEE. Polynomials are written as hash/crc32 writes them: bit 31 is
-// the coefficient of x^0.
+// A list's checksum is combined from those of its chunks. Appending n bytes multiplies the checksum
+// by x^8n and adds the checksum of the n bytes, modulo the polynomial of crc32.IEEE. As in
+// hash/crc32, bit 31 is the coefficient of x^0.
 
 // one is the polynomial 1.
 const one = 1 << 31
@@ -157,7 +155,7 @@ func product(a, b uint32) (sum uint32) {
 	return sum
 }
 
-// byteShift returns x^8n, for n that is not negative.
+// byteShift returns x^8n for n >= 0.
 func byteShift(n int) uint32 {
 	shift := uint32(one)
 	for k := 0; n>>k != 0; k++ {
@@ -168,41 +166,40 @@ func byteShift(n int) uint32 {
 	return shift
 }
 
-// appendedChecksum returns the checksum of some bytes and others after them,
-// from the checksum of each, and byteShift of the length of the others.
+// appendedChecksum returns the checksum of two byte strings from the checksum of each and byteShift
+// of the length of the second.
 func appendedChecksum(checksum, others, shift uint32) uint32 {
 	return product(checksum, shift) ^ others
 }
 
-// member is the body of a response as one member of gzip (RFC 1952), because many clients
-// stop after the first. Its blocks were made for any number of responses; its checksum is
-// combined from those of its parts.
+// member is the body of a response as a single gzip member (RFC 1952), because many clients stop
+// after the first. It combines blocks and checksums shared by many responses.
 type member struct {
 	out      collected
 	checksum uint32
 	length   int
 }
 
-// stored adds p as it is.
+// stored adds p uncompressed.
 func (m *member) stored(p []byte) error {
 	m.count(p)
 	return m.out.add(appendStored(nil, p, false))
 }
 
-// count counts bytes that were written already.
+// count accounts for bytes already written.
 func (m *member) count(p []byte) {
 	m.checksum = crc32.Update(m.checksum, crc32.IEEETable, p)
 	m.length += len(p)
 }
 
-// add adds bytes that are compressed.
+// add adds compressed bytes.
 func (m *member) add(d *deflated) error {
 	m.checksum = appendedChecksum(m.checksum, d.checksum, d.shift)
 	m.length += int(d.length)
 	return m.out.add(d.blocks)
 }
 
-// end adds the last bytes, and sends everything.
+// end adds the last bytes and sends everything.
 func (m *member) end(last []byte) error {
 	m.count(last)
 	end := appendStored(nil, last, true)
@@ -214,14 +211,14 @@ func (m *member) end(last []byte) error {
 	return m.out.send()
 }
 
-// collectedBytes is the size of writes in bytes, which HTTP/2 cuts into frames of
-// 16 KiB: small writes would each wake up the goroutine of the connection.
+// collectedBytes is the size of writes in bytes. HTTP/2 splits them into 16 KiB frames; small
+// writes would each wake the connection's goroutine.
 const collectedBytes = 64 << 10
 
-// collected is a buffer in front of a response.
+// collected buffers writes to a response.
 type collected struct {
 	to     io.Writer
-	buffer *[]byte // nil if there is nothing
+	buffer *[]byte // nil if empty
 	err    error   // of the last send
 }
 
@@ -233,7 +230,7 @@ var collectedBuffers = sync.Pool{New: func() any {
 // add writes p, now or with later bytes.
 func (c *collected) add(p []byte) error {
 	if c.buffer != nil && len(*c.buffer)+len(p) > collectedBytes {
-		_ = c.send() // which is the error of everything that follows
+		_ = c.send() // sets c.err
 	}
 	if c.err != nil {
 		return c.err
@@ -249,9 +246,8 @@ func (c *collected) add(p []byte) error {
 	return nil
 }
 
-// send writes the collected bytes. After a failed write all writes fail, and the buffer
-// is not used again, because HTTP/2 may still be reading it: another response in it would
-// be sent there.
+// send writes the collected bytes. After a failed write all writes fail, and the buffer is not
+// reused because HTTP/2 may still read it, which would leak another response.
 func (c *collected) send() error {
 	if c.buffer == nil || c.err != nil {
 		return c.err
@@ -266,9 +262,8 @@ func (c *collected) send() error {
 	return nil
 }
 
-// writeMember writes a list of parts after its beginning, compressed. What beginGzip has
-// written, and this, are one member: separators are stored blocks, parts are the blocks that
-// are kept of them, and the last block has the end of the frame.
+// writeMember writes the compressed parts of a list and ends the gzip member begun by beginGzip.
+// Separators are stored blocks.
 func (f *frame) writeMember(w io.Writer, begin []byte, parts int, deflated func(i int) (*deflated, error)) error {
 	m := member{out: collected{to: w}}
 	m.count(begin)

@@ -16,13 +16,13 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Initial divides the initial events of one watch into runs, at the keys at which lists
-// are divided, and where their objects take more than bigElement: an event that a client
-// leaves unread holds its run. A run is encoded to a chunk of the Store, which watches that
-// begin with nearly the same state share. Add and End are for one goroutine.
+// Initial divides the initial events of a watch into runs, at the keys that divide lists and when
+// the objects exceed bigElement, because a client that doesn't read holds a run in memory. Each run
+// is encoded to a chunk of the Store, which watches with similar initial state share. Initial is
+// not safe for concurrent use.
 type Initial struct {
 	store *Store
-	// stream is the response that every event comes to, in order; nil if there is none.
+	// stream is the response if it receives every event in order, or nil.
 	stream *Stream
 
 	elements []*watchcache.Element
@@ -30,9 +30,8 @@ type Initial struct {
 	size     int64 // of the elements
 }
 
-// Watch implements cacher.EncodingStore. Initial events are shared unless a registry's
-// Decorator, which changes objects, could read them. Servers of custom resources have no
-// Decorator.
+// Watch implements cacher.EncodingStore. Initial events are shared unless a registry's Decorator,
+// which changes objects, may read them. Servers of custom resources have no Decorator.
 func (s *Store) Watch(ctx context.Context) cacher.WatchEncoder {
 	if !s.encoder.custom.Load() && ctx.Value(sharedKey{}) == nil {
 		return nil
@@ -49,8 +48,7 @@ func (s *Store) initial(ctx context.Context) *Initial {
 	return i
 }
 
-// Add adds an element behind the others, and returns the run of those before it if
-// another one begins at it; otherwise nil.
+// Add adds an element. If it begins a new run, Add returns the previous one, otherwise nil.
 func (i *Initial) Add(e *watchcache.Element) (before cacher.EventRun) {
 	id := identityOf(e)
 	if n := len(i.elements); n > 0 && (begins(id, e, n) || i.size+e.Size > bigElement) {
@@ -61,7 +59,7 @@ func (i *Initial) Add(e *watchcache.Element) (before cacher.EventRun) {
 	return before
 }
 
-// End returns the run of the last elements, nil if there are none.
+// End returns the last run, nil if empty.
 func (i *Initial) End() cacher.EventRun {
 	if len(i.elements) == 0 {
 		return nil
@@ -72,34 +70,33 @@ func (i *Initial) End() cacher.EventRun {
 	return r
 }
 
-// Run is consecutive initial events of one watch.
+// Run is a run of consecutive initial events of one watch.
 type Run struct {
 	of   *Initial
 	part part
 
 	mu struct {
 		sync.Mutex
-		// id is the format that chunk is of, as the reader of the watch has it.
+		// id is the format of chunk.
 		id    string
 		chunk *chunk
-		// made is the part if the chunk was made for this run, and says which of its
-		// events were encoded; otherwise nil.
+		// made is the part for which chunk was made, if it was made for this run, otherwise nil. It
+		// records which events were encoded.
 		made *part
-		// plain has the events of chunk, nil until they are needed.
+		// plain has the events of chunk, loaded on demand.
 		plain []byte
 	}
 }
 
-// Elements returns the elements of the run's events. Nobody may write to the slice.
+// Elements returns the elements of the run's events. Callers must not modify the slice.
 func (r *Run) Elements() []*watchcache.Element { return r.part.elements }
 
 // eventEncoder writes the event of an element.
 type eventEncoder = func(*watchcache.Element, io.Writer) error
 
-// Write writes one of the run's events in the format that id names, in one call of
-// w.Write, as framers need it: the bytes of encode, which must not depend on earlier events.
-// known: the event was not encoded for this run. ok is false, with nothing written, if the
-// events can't be shared.
+// Write writes an event of the run in the format id with a single w.Write, as framers require.
+// encode must not depend on earlier events. known is true if this run did not encode the event. ok
+// is false, with nothing written, if the events can't be shared.
 func (r *Run) Write(at int, id string, encode eventEncoder, w io.Writer) (known, ok bool, err error) {
 	if len(r.part.elements) < minItems || r.of.store.off() {
 		return false, false, nil
@@ -119,8 +116,8 @@ func (r *Run) Write(at int, id string, encode eventEncoder, w io.Writer) (known,
 	return known, true, stream.event(r, c, at, w)
 }
 
-// find returns the chunk of the run in a format, nil if it can't be made, and whether
-// one of its events was not encoded for this run.
+// find returns the run's chunk in a format, or nil if encoding fails. known is true if this run did
+// not encode the event.
 func (r *Run) find(at int, id string, encode eventEncoder) (c *chunk, known bool) {
 	r.mu.Lock()
 	c, made := r.mu.chunk, r.mu.made
@@ -129,7 +126,7 @@ func (r *Run) find(at int, id string, encode eventEncoder) (c *chunk, known bool
 	if !found {
 		var err error
 		if c, made, err = r.of.store.chunkOf(id, r.part, encode); err != nil {
-			return nil, false // and the encoder says so itself
+			return nil, false // the server's encoder will return the error
 		}
 		r.mu.Lock()
 		r.mu.id, r.mu.chunk, r.mu.made, r.mu.plain = id, c, made, nil
@@ -138,7 +135,7 @@ func (r *Run) find(at int, id string, encode eventEncoder) (c *chunk, known bool
 	return c, made == nil || (made.from != nil && made.from[at] >= 0)
 }
 
-// event returns one of the events of the run's chunk.
+// event returns one event of the run's chunk.
 func (r *Run) event(c *chunk, at int) ([]byte, error) {
 	r.mu.Lock()
 	plain := r.mu.plain
@@ -155,16 +152,14 @@ func (r *Run) event(c *chunk, at int) ([]byte, error) {
 	return c.item(plain, at), nil
 }
 
-// making is a chunk of initial events that is being made, once for all watches that need it
-// at the same time.
+// making is a chunk of initial events in progress, made once for all concurrent watches.
 type making struct {
 	ids   []identity
 	chunk func() (*chunk, error)
 }
 
-// chunkOf returns the chunk with the events of a part, and keeps it if there is
-// room. made is the part if the chunk was made for it, and says which of its
-// events were encoded; otherwise nil.
+// chunkOf returns the chunk of a part's events and keeps it if there is room. made is the part if
+// this call encoded the chunk, otherwise nil.
 func (s *Store) chunkOf(id string, p part, encode eventEncoder) (c *chunk, made *part, err error) {
 	of := formatID{encoder: runtime.Identifier(id)}
 	f := loaded(&s.formats, of, func() *format { return newFormat(of, eventSyntax) })
@@ -198,7 +193,7 @@ func (s *Store) chunkOf(id string, p part, encode eventEncoder) (c *chunk, made 
 	return c, made, err
 }
 
-// made ends the making of a chunk.
+// made removes m from Store.mu.making.
 func (s *Store) made(at place, m *making) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,7 +202,7 @@ func (s *Store) made(at place, m *making) {
 	}
 }
 
-// plainOf returns the events of a chunk.
+// plainOf returns the plain events of a chunk.
 func (s *Store) plainOf(c *chunk) ([]byte, error) {
 	plain, made, err := c.plain()
 	if err != nil {
@@ -220,8 +215,8 @@ func (s *Store) plainOf(c *chunk) ([]byte, error) {
 	return plain, nil
 }
 
-// deflatedOf returns the events of a chunk, compressed, each with its length in
-// front if framed: once for all who ask at the same time, and kept if there is room.
+// deflatedOf returns the compressed events of a chunk, each after its length if framed. It
+// compresses once for concurrent callers, and keeps the result if there is room.
 func (s *Store) deflatedOf(c *chunk, framed bool) (*deflated, error) {
 	c.compressing.Lock()
 	defer c.compressing.Unlock()
@@ -240,13 +235,13 @@ func (s *Store) deflatedOf(c *chunk, framed bool) (*deflated, error) {
 	made.framed = framed
 	if has == nil {
 		s.mu.Lock()
-		s.put(c, content{deflated: made}) // also a chunk without room for its plain bytes
+		s.put(c, content{deflated: made}) // even without room for the chunk's plain bytes
 		s.mu.Unlock()
 	}
 	return made, nil
 }
 
-// withLengths returns items with the length of each in front of it.
+// withLengths inserts the length before each item.
 func (c *chunk) withLengths(plain []byte) []byte {
 	framed := make([]byte, 0, len(plain)+lengthBytes*len(c.ends))
 	for i := range c.ends {
@@ -256,7 +251,7 @@ func (c *chunk) withLengths(plain []byte) []byte {
 	return framed
 }
 
-// withoutLengths undoes withLengths, in place.
+// withoutLengths undoes withLengths in place.
 func (c *chunk) withoutLengths(framed []byte) []byte {
 	plain := framed[:0]
 	for i := range c.ends {
@@ -267,30 +262,27 @@ func (c *chunk) withoutLengths(framed []byte) []byte {
 	return plain
 }
 
-// sharedKey marks the context of a watch whose reader takes the events as they are.
+// sharedKey marks the context of a watch whose reader does not change events.
 type sharedKey struct{}
 
-// ShareInitialEvents returns a context for a watch whose reader changes none of its
-// events and, within Stream, writes all of them to the response, in order. These events
-// are encoded once for all such watches; others get private copies, since a registry's
-// Decorator may read them.
+// ShareInitialEvents returns a context for a watch whose reader changes no event and, within a
+// Stream, writes all of them to the response in order. Such watches share encoded events. Others
+// get private copies, because a registry's Decorator may read them.
 func ShareInitialEvents(ctx context.Context) context.Context {
 	return context.WithValue(ctx, sharedKey{}, true)
 }
 
-// Probe is a watch without events, which a cache returns to a caller whose context has it.
-// A caller that gets this very watch back from a registry knows that nothing in between
-// changes or filters events.
+// Probe is an empty watch that a cache returns if the context contains it. A caller that receives
+// this very watch from a registry knows that nothing between changes or filters events.
 type Probe struct{ ended chan watch.Event }
 
 var _ watch.Interface = (*Probe)(nil)
 
 type probeKey struct{}
 
-// ReturnsWatches reports whether open, which opens a watch of a registry, returns the
-// watch of a cache as it is, without a Decorator or a filter around it. No watch is
-// opened for it. other: open returned another watch, which was stopped. open is called
-// once, and does not wait for the cache.
+// ReturnsWatches reports whether open, which opens a watch of a registry, returns the cache's watch
+// without a Decorator or filter around it. other is true if open returned another watch, which is
+// stopped. It calls open once; the cache opens no watch and open does not wait for it.
 func (l *Encoder) ReturnsWatches(ctx context.Context, open func(context.Context) (watch.Interface, error)) (same, other bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -304,7 +296,7 @@ func (l *Encoder) ReturnsWatches(ctx context.Context, open func(context.Context)
 		return true, false
 	}
 	w.Stop()
-	go func() { // a watch.Filter ends once its events are taken
+	go func() { // a watch.Filter ends only after its events are received
 		for range w.ResultChan() {
 		}
 	}()

@@ -4,5 +4,5 @@
 
 package keptlists
 
-// checkEach: every list is compared with the output of the server's own encoder.
+// checkEach is true if every list is compared with the server's encoder.
 const checkEach = false

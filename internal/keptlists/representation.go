@@ -16,35 +16,34 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Representation is how a client asks for one list, if not as the list itself: as the
-// metadata of its objects, or as a Table of rows with metadata, of meta.k8s.io/v1.
+// Representation is the requested form of a list other than the list itself: metadata, or a Table
+// of rows with metadata, of meta.k8s.io/v1.
 type Representation struct {
-	// Encoder is the API server's own for such representations, of the media type in
-	// which the list is written.
+	// Encoder is the API server's encoder of such representations in the response's media type.
 	Encoder runtime.Encoder
-	// Table makes the Table, whose rows refer to the items of the list. Without Table,
-	// the client asks for a PartialObjectMetadataList.
+	// Table returns the Table, whose rows refer to the items of the list. If nil, the client
+	// requests a PartialObjectMetadataList.
 	Table func(ctx context.Context, list runtime.Object) (*metav1.Table, error)
 
 	ctx     context.Context // of the request
 	outcome atomic.Int32
 }
 
-// The outcomes of a Representation so far.
+// The outcomes of a Representation.
 const (
 	unused  int32 = iota
-	written       // an encoder has begun to write the list in the representation
-	refused       // an encoder was given the list, and has written nothing
+	written       // an encoder began to write the representation
+	refused       // an encoder received the list and wrote nothing
 )
 
-// Unused reports whether the encoder was given no list that was filled for the request.
+// Unused reports whether no encoder received a list filled for the request.
 func (r *Representation) Unused() bool { return r.outcome.Load() == unused }
 
-// Written reports whether an encoder has begun to write the list in the representation.
+// Written reports whether an encoder began to write the representation.
 func (r *Representation) Written() bool { return r.outcome.Load() == written }
 
-// Represent returns a context for a LIST that the encoders of Encoder write in a
-// representation, and that nobody else encodes. Call end after the response.
+// Represent returns a context for a LIST that only this Encoder's encoders encode, in a
+// representation. Call end after the response.
 func (l *Encoder) Represent(ctx context.Context, wanted *Representation) (with context.Context, end func()) {
 	outer := l.requestOf(ctx)
 	with, r := l.begin(ctx)
@@ -55,11 +54,10 @@ func (l *Encoder) Represent(ctx context.Context, wanted *Representation) (with c
 	return with, r.end
 }
 
-// errRepresentation is why a representation is left to the server.
+// errRepresentation is returned if the server must produce the representation.
 var errRepresentation = errors.New("the representation is left to the server")
 
-// representationWriter writes a list in a representation, and records that with the
-// first write.
+// representationWriter writes to the response and records the first write.
 type representationWriter struct {
 	wanted *Representation
 	to     io.Writer
@@ -71,8 +69,8 @@ func (w representationWriter) Write(p []byte) (int, error) {
 	return w.to.Write(p)
 }
 
-// represent writes a list in the representation that the client asks for. If that is
-// not possible, represent writes nothing and refuses; the request is then made again.
+// represent writes a list in the requested representation. If it can't, it writes nothing and
+// records that; the server then repeats the request.
 func (e *listEncoder) represent(noted *listing, list runtime.Object, w io.Writer) error {
 	wanted := noted.wanted
 	made := &representer{listEncoder: e, wanted: wanted, noted: noted, list: list}
@@ -98,10 +96,10 @@ type representer struct {
 	list   runtime.Object
 }
 
-// isLong reports whether a list that a cache has filled is long.
+// isLong reports whether a cache filled the list with more than a batch of items.
 func (m *representer) isLong() bool { return len(m.noted.elements) > batchItems }
 
-// stock encodes with the server's own encoder.
+// stock encodes with the server's encoder.
 func (m *representer) stock(object runtime.Object, w io.Writer) error {
 	allocating, ok := m.wanted.Encoder.(runtime.EncoderWithAllocator)
 	if !ok {
@@ -125,7 +123,7 @@ func (m *representer) metadata(w io.Writer) error {
 		}
 	}
 	if m.isLong() {
-		return errRepresentation // whose memory the server must have
+		return errRepresentation // the server accounts for its memory
 	}
 	list := emptyMetadata(own)
 	err := meta.EachListItem(m.list, func(object runtime.Object) error {
@@ -141,7 +139,7 @@ func (m *representer) metadata(w io.Writer) error {
 	return m.stock(list, w)
 }
 
-// items returns the items of the list; false unless a cache has put them in.
+// items returns the items of the list, and false unless they are the cache's, unchanged.
 func (m *representer) items() (reflect.Value, bool) {
 	items, ok := itemsOf(m.list)
 	if !ok || items.Len() < minItems || !unchanged(items, m.noted.elements) {
@@ -150,14 +148,13 @@ func (m *representer) items() (reflect.Value, bool) {
 	return items, true
 }
 
-// metadataFormat returns the format of the metadata of objects. All served
-// versions have the same, and rows of Tables have it too.
+// metadataFormat returns the format of objects' metadata, which all served versions and rows of
+// Tables share.
 func (m *representer) metadataFormat() *format {
 	return m.serializer.format(formatID{encoder: "metadata:" + m.wanted.Encoder.Identifier(), list: reflect.TypeOf(m.list)}, m.syntax)
 }
 
-// metadataItems returns the encoder of the metadata of a list's objects, which are those of
-// elements.
+// metadataItems returns the encoder of the metadata of the elements' objects.
 func metadataItems(stock encode, own metav1.ListInterface, elements []*watchcache.Element) *templateEncoder {
 	return &templateEncoder{stock: stock, subset: func(positions []int) (runtime.Object, error) {
 		list := emptyMetadata(own)
@@ -173,7 +170,7 @@ func metadataItems(stock encode, own metav1.ListInterface, elements []*watchcach
 	}}
 }
 
-// emptyMetadata returns a list of metadata without items, with the list's own metadata.
+// emptyMetadata returns a metadata list without items, with the list's own metadata.
 func emptyMetadata(own metav1.ListInterface) *metav1.PartialObjectMetadataList {
 	return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{
 		ResourceVersion: own.GetResourceVersion(), Continue: own.GetContinue(), RemainingItemCount: own.GetRemainingItemCount(),

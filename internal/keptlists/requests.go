@@ -17,50 +17,49 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// minItems is the length of the shortest list that is answered from kept bytes:
-// learning the frame costs as much as encoding one item.
+// minItems is the length of the shortest list answered from kept bytes. Learning the frame costs as
+// much as encoding one item.
 const minItems = 4
 
-// Encoder connects the caches of an API server with its encoders, so that lists are
-// encoded once and not for every request. It may serve any number of caches and groups.
-// The zero value does nothing until Serializer or EnableCustomResources was called.
+// Encoder connects the caches of an API server with its encoders, so that items are encoded once
+// and not for every request. It serves any number of caches and groups. The zero value does nothing
+// until Serializer or EnableCustomResources is called.
 type Encoder struct {
 	on, custom atomic.Bool
 	events     Events
 	answers    answers
 	mu         struct {
 		sync.RWMutex
-		// lists has the list that was last filled for each request under way, by its
-		// identity. A list stays there as long as its request lasts.
+		// lists has the last list filled for each active request, by the list's identity.
 		lists map[runtime.Object]*listing
 	}
 }
 
-// listRequest is a LIST of a client. The context of the request carries it to the cache
-// that fills the list, and the list that was filled leads the encoder to it.
+// listRequest is a client's LIST. The request's context carries it to the cache that fills the
+// list, and from the list the encoder finds it.
 type listRequest struct {
 	of *Encoder
-	// compressed is the response, if it may be compressed; otherwise nil.
+	// compressed is the response if it may be compressed, otherwise nil.
 	compressed *compressedWriter
-	// wanted is the representation that the client asks for; nil for the list itself.
+	// wanted is the requested representation, nil for the list itself.
 	wanted *Representation
-	once   bool           // only the response has the list, and no audit log
-	list   runtime.Object // the list that was last filled; guarded by Encoder.mu
+	once   bool           // only the response reads the list, not an audit log
+	list   runtime.Object // the last filled list; guarded by Encoder.mu
 }
 
-// listing is the record of a list of a request.
+// listing is the record of a filled list.
 type listing struct {
-	// elements are the list's items in the cache that has filled it; nil if none has.
+	// elements are the list's items in the cache that filled it, or nil.
 	elements   []*watchcache.Element
 	store      *Store
 	response   *compressedWriter
 	wanted     *Representation
-	compressed bool // the list is likely to be sent compressed
-	once       bool // the list is encoded once
+	compressed bool // the response may be compressed
+	once       bool // the list is encoded only once
 }
 
-// release drops the items of the list, which is about to be written from the elements: they are
-// most of the memory of an answer that nobody reads.
+// release drops the list's items, which are written from the elements. Otherwise they are most of
+// the memory of a slow response.
 func (l *listing) release(items reflect.Value) {
 	if l.once {
 		items.SetZero()
@@ -69,8 +68,7 @@ func (l *listing) release(items reflect.Value) {
 
 type requestKey struct{}
 
-// Begin returns a context for a LIST whose encoder uses kept bytes where it can. Call end
-// after the list was encoded.
+// Begin returns a context for a LIST whose encoder may use kept bytes. Call end after encoding.
 func (l *Encoder) Begin(ctx context.Context) (with context.Context, end func()) {
 	with, r := l.begin(ctx)
 	return with, r.end
@@ -88,7 +86,7 @@ func (l *Encoder) requestOf(ctx context.Context) *listRequest {
 	return nil
 }
 
-// end forgets the list of the request.
+// end removes the request's list.
 func (r *listRequest) end() {
 	r.of.mu.Lock()
 	defer r.of.mu.Unlock()
@@ -96,7 +94,7 @@ func (r *listRequest) end() {
 	r.list = nil
 }
 
-// filled records the list that was last filled for the request.
+// filled records the last list filled for the request.
 func (r *listRequest) filled(list runtime.Object, made *listing) {
 	r.of.mu.Lock()
 	defer r.of.mu.Unlock()
@@ -108,10 +106,9 @@ func (r *listRequest) filled(list runtime.Object, made *listing) {
 	r.of.mu.lists[list] = made
 }
 
-// Serve returns a handler that serves lists and watches from kept bytes. classify returns the
-// verb of a request that may be served so, list or watch, and whether next, of itself, would
-// compress a long response with gzip. Put the handler within everything that looks at the
-// response.
+// Serve returns a handler that serves lists and watches from kept bytes. classify returns the verb
+// of such a request, list or watch, and whether next would compress a long response with gzip. Wrap
+// the handler in everything that reads the response.
 func (l *Encoder) Serve(next http.Handler, classify func(*http.Request) (verb string, compressed bool)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		verb, compressed := "", false
@@ -167,9 +164,8 @@ func (s *Store) Keep(event []byte, add func(int64)) (drop func()) {
 	return s.encoder.events.Keep(event, add).Drop
 }
 
-// Note records that a list was filled for the request of the context with the objects
-// of the elements, which nobody changes from now on. The store is that of the cache
-// that has filled the list.
+// Note records that a cache with this store filled list with the elements' objects, which must not
+// change afterwards.
 func (l *Encoder) Note(ctx context.Context, list runtime.Object, elements []*watchcache.Element, store *Store) {
 	if !l.on.Load() || len(elements) < minItems || store.off() {
 		return
@@ -181,8 +177,8 @@ func (l *Encoder) Note(ctx context.Context, list runtime.Object, elements []*wat
 	}
 }
 
-// NoteRead records that a list was read for the request of the context, so that the encoder
-// can write it in another representation, whether Note was called or not.
+// NoteRead records a list read for the request, with or without Note, so that the encoder can write
+// it in another representation.
 func (l *Encoder) NoteRead(ctx context.Context, list runtime.Object) {
 	if !l.on.Load() {
 		return
@@ -192,7 +188,7 @@ func (l *Encoder) NoteRead(ctx context.Context, list runtime.Object) {
 	}
 }
 
-// find returns the record of a list, nil if there is none.
+// find returns the record of a list, or nil.
 func (l *Encoder) find(list runtime.Object) *listing {
 	if !isPointer(list) {
 		return nil

@@ -10,39 +10,37 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 )
 
-// compressedWriter is the response to a LIST that may be compressed. The list's encoder
-// does not know its writer, which may be an audit log's or one that compresses. So it
-// offers the beginning of the list here, and writes it. If exactly these bytes arrive,
-// nothing between the two has changed them: the beginning of a compressed body is sent in
-// their place, and the encoder goes on with compressed bytes. All on one goroutine.
+// compressedWriter is the response to a LIST that may be compressed. The list's encoder can't see
+// what its writer leads to, e.g. an audit log or a compressor. So it offers the list's beginning
+// here and then writes it. If exactly these bytes arrive, nothing between changes bytes:
+// compressedWriter sends the beginning of a compressed body instead, and the encoder continues with
+// compressed bytes. All on one goroutine.
 type compressedWriter struct {
 	http.ResponseWriter
-	// offered is the beginning that an encoder is writing now; nil if none is.
+	// offered is the beginning that an encoder is writing, or nil.
 	offered []byte
-	taken   bool // what was offered has arrived
-	// status is that of a header which waits for the first bytes, because a beginning
-	// is offered; 0 if none does.
+	taken   bool // the offered bytes arrived
+	// status is that of a header held until the offered bytes arrive, otherwise 0.
 	status int
 }
 
-// compressedFrom is the length, in bytes, of the longest body that k8s.io/apiserver
-// does not compress.
+// compressedFrom is the maximum length, in bytes, of bodies that k8s.io/apiserver doesn't compress.
 const compressedFrom = 128 << 10
 
-// body is a list or a Table that may be sent compressed.
+// body is a list or Table that may be sent compressed.
 type body interface {
-	// writePlain writes it as it is, and writeItems without its beginning.
+	// writePlain writes all of it uncompressed, writeItems all but its beginning.
 	writePlain(w io.Writer) error
 	writeItems(w io.Writer) error
-	// writeMember writes it compressed, behind what beginGzip has written of it.
+	// writeMember writes it compressed, after beginGzip.
 	writeMember(w io.Writer, begin []byte) error
 }
 
-// write writes a list that begins with begin to w: compressed, if the server would compress
-// it, because it is long, and w leads to the response. c may be nil.
+// write writes a list that begins with begin. It compresses if the list is long and w leads to the
+// response. c may be nil.
 func (c *compressedWriter) write(w io.Writer, begin []byte, long bool, list body) error {
-	// The server's writer holds back a first write that is as short as that of a
-	// streaming encoder, and compresses a long one itself.
+	// The server's writer delays a first write as short as a streaming encoder's, and compresses a
+	// long one itself.
 	if c == nil || !long || len(begin) <= streamingWrite || len(begin) > compressedFrom {
 		return list.writePlain(w)
 	}
@@ -73,7 +71,7 @@ func (c *compressedWriter) WriteHeader(status int) {
 	c.ResponseWriter.WriteHeader(status)
 }
 
-// sendHeader sends the header that waits.
+// sendHeader sends the held header.
 func (c *compressedWriter) sendHeader() {
 	if c.status != 0 {
 		status := c.status
@@ -92,7 +90,7 @@ func (c *compressedWriter) Write(p []byte) (int, error) {
 		c.sendHeader()
 		return c.ResponseWriter.Write(p)
 	}
-	c.status, c.taken = 0, true // of a header that says OK
+	c.status, c.taken = 0, true // for status OK
 	if err := beginGzip(c.ResponseWriter, p); err != nil {
 		return 0, err
 	}

@@ -18,10 +18,9 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Serializer wraps stock. The encoders make the same bytes as stock's, and use kept bytes
-// for lists that Note has recorded. From now on Note records. Nobody may have changed
-// anything below the top level of the items, which is shared with the cache. A serializer
-// that Serializer has returned is returned as it is.
+// Serializer wraps stock and enables Note. The encoders' output is the same as stock's, but uses
+// kept bytes for lists recorded by Note. Below the top level, items are shared with the cache and
+// must not change. Serializer returns a stock that it wrapped before unchanged.
 func (l *Encoder) Serializer(stock runtime.NegotiatedSerializer) runtime.NegotiatedSerializer {
 	if wrapped, ok := stock.(*serializer); ok && wrapped.listings == l {
 		return wrapped
@@ -50,9 +49,8 @@ func (s *serializer) EncoderForVersion(encoder runtime.Encoder, version runtime.
 	return made
 }
 
-// syntaxOf returns the syntax of an encoder's output, and false unless the encoder is the
-// serializer's own for compact JSON or for protobuf. Indented JSON, YAML and CBOR, whose
-// keys are shuffled, are left to the encoder.
+// syntaxOf returns the syntax of an encoder's output, and false unless it is the serializer's own
+// for compact JSON or protobuf. We don't support indented JSON, YAML and CBOR, which shuffles keys.
 func (s *serializer) syntaxOf(encoder runtime.Encoder) (syntax, bool) {
 	if encoder == nil || !reflect.TypeOf(encoder).Comparable() {
 		return 0, false
@@ -110,26 +108,25 @@ func (e *allocatingListEncoder) EncodeWithAllocator(object runtime.Object, w io.
 	})
 }
 
-// encode is the server's own encoder of one format and version.
+// encode is the server's encoder of one format and version.
 type encode func(runtime.Object, io.Writer) error
 
-// formatID names a format among those of one serializer: lists of one type, as
-// one encoder writes them.
+// formatID identifies a format in one serializer: lists of one type, as written by one encoder.
 type formatID struct {
 	encoder runtime.Identifier
 	list    reflect.Type
 }
 
-// format holds the properties learnt about a format.
+// format holds what we learnt about a format.
 type format struct {
 	id     formatID
 	syntax syntax
-	seed   uint64 // differs from those of other formats
-	// proven: one list had the bytes that the server's own encoder made. refused:
-	// one had not, or did not look as expected; nothing is kept from then on.
+	seed   uint64 // differs between formats
+	// proven is true once a list equaled the output of the server's encoder, refused once one
+	// differed or was not as expected. A refused format is never used again.
 	proven, refused atomic.Bool
-	// proving is held while a list is compared, and making, within it, while chunks are made
-	// to be kept: lists that come together are compared, and encoded, once.
+	// proving is held while a list is compared, making (acquired after it) while chunks to keep are
+	// made, so that concurrent lists are compared and encoded once.
 	proving sync.Mutex
 	making  sync.Mutex
 }
@@ -142,7 +139,7 @@ func (s *serializer) format(id formatID, syntax syntax) *format {
 	return loaded(&s.formats, id, func() *format { return newFormat(id, syntax) })
 }
 
-// loaded returns the value of a key, which is made if there is none.
+// loaded returns the value of a key, creating it if missing.
 func loaded[V any](m *sync.Map, key any, made func() V) V {
 	if v, ok := m.Load(key); ok {
 		return v.(V)
@@ -164,11 +161,10 @@ func itemsOf(list runtime.Object) (reflect.Value, bool) {
 	return items, true
 }
 
-// unchanged reports whether the items are the elements' objects, as a cache
-// copies them: their top level, with everything below shared. A registry that
-// has changed, added, removed or sorted items makes it false. Nobody may write
-// below the top level, which the cache shares with all readers. Unstructured objects are
-// maps, so it is false for them.
+// unchanged reports whether the items are the elements' objects, as a cache copies them: the top
+// level by value, everything below shared. It is false if a registry changed, added, removed or
+// sorted items, and for unstructured objects, which are maps. Nothing may write below the top
+// level, which all readers of the cache share.
 func unchanged(items reflect.Value, elements []*watchcache.Element) bool {
 	if items.Len() != len(elements) {
 		return false

@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	// maxVariants is how many chunks are kept that begin at one place: those of a
-	// namespace and of a page, say.
+	// maxVariants bounds the chunks kept that begin at one place, e.g. of a namespace and of a
+	// page.
 	maxVariants = 4
-	// protected is for how many lists a chunk stays kept after its last use. Lists larger
-	// than the budget would otherwise drive out each other's chunks before they are used.
+	// protected is the number of lists after its last use for which a chunk can't be evicted.
+	// Otherwise, lists larger than the limit would evict each other's chunks before they are used.
 	protected = 8
-	// maxSeen bounds how many places are remembered that only one list has requested.
+	// maxSeen bounds the number of remembered places that only one list requested.
 	maxSeen = 1 << 16
-	// agingPeriod is how often chunks are dropped that no list has used since the time before.
+	// agingPeriod is the interval at which Age drops chunks unused since the last one.
 	agingPeriod = 10 * time.Minute
-	// maxExamined is how many chunks are looked at for one that gives way.
+	// maxExamined is the number of chunks that evict examines.
 	maxExamined = 64
 )
 
@@ -34,20 +34,20 @@ const (
 type Store struct {
 	encoder  *Encoder
 	resource schema.GroupResource
-	// limit is the maximum of bytes; negative: nothing is kept.
+	// limit is the maximum of bytes. If negative, nothing is kept.
 	limit, bytes atomic.Int64
-	// lists is how many lists, and watches with initial events, have asked for chunks.
+	// lists counts lists, and watches with initial events, that looked up chunks.
 	lists   atomic.Int64
-	formats sync.Map // of events and of custom resources, by formatID
+	formats sync.Map // of events and custom resources, by formatID
 
 	mu struct {
 		sync.RWMutex
-		chunks map[place][]*chunk // the newest first
+		chunks map[place][]*chunk // newest first
 		making map[place]*making  // chunks of initial events
-		queue  *list.List         // of *chunk, about in the order of their last use
-		// seen and before are what lists have asked for, lately and before that.
+		queue  *list.List         // of *chunk, roughly least recently used first
+		// seen and before hold what lists requested, in two generations.
 		seen, before map[uint64]struct{}
-		// mark is the count of lists when chunks were last dropped for their age, at aged.
+		// mark is the count of lists at the last aging, at time aged.
 		mark int64
 		aged time.Duration
 	}
@@ -78,7 +78,7 @@ func (s *Store) off() bool { return s.limit.Load() < 0 }
 
 func (s *Store) over() bool { return s.bytes.Load() > s.limit.Load() }
 
-// Clear drops everything: the cache's elements are new ones.
+// Clear drops everything. Call it when the cache replaces its elements.
 func (s *Store) Clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,13 +96,13 @@ func (s *Store) clear() {
 	s.mu.seen, s.mu.before = map[uint64]struct{}{}, nil
 }
 
-// lookUp finds the chunks of a list's parts, and earlier chunks at the same places. It
-// decides which of the missing chunks are worth keeping:
-//   - a chunk that has much in common with the earlier one at its place;
-//   - a chunk that a list has requested before;
-//   - a chunk in place of one that had nothing in common with several lists.
+// lookUp finds the chunks of a list's parts, and earlier chunks at the same places. A missing chunk
+// is worth keeping if
+//   - it has much in common with the earlier chunk at its place,
+//   - a list requested it before, or
+//   - it replaces a chunk that several lists found to have nothing in common.
 //
-// A list that changes nearly completely each time is not worth keeping.
+// Lists that change nearly completely each time are not worth keeping.
 func (s *Store) lookUp(f *format, parts []part) {
 	s.lists.Add(1)
 	s.mu.RLock()
@@ -124,8 +124,8 @@ func (s *Store) lookUp(f *format, parts []part) {
 	}
 }
 
-// find returns the chunk of these elements at a place; if there is none, the latest chunk at
-// the place. The caller holds mu.
+// find returns the chunk of these elements at a place or, if there is none, the latest chunk at the
+// place as previous. Caller must hold mu.
 func (s *Store) find(at place, ids []identity) (c, previous *chunk) {
 	variants := s.mu.chunks[at]
 	for _, c := range variants {
@@ -177,8 +177,8 @@ func (s *Store) admit(f *format, parts []part) {
 	}
 }
 
-// keep keeps the chunks that were made for parts, as far as there is room for them, and
-// reports whether there was room for all.
+// keep keeps the chunks of parts worth keeping while there is room, and reports whether there was
+// room for all.
 func (s *Store) keep(made []*part) bool {
 	room := true
 	s.mu.Lock()
@@ -192,7 +192,7 @@ func (s *Store) keep(made []*part) bool {
 	return room
 }
 
-// complete adds a form to a chunk that is kept.
+// complete adds a form to a kept chunk.
 func (s *Store) complete(c *chunk, more content) {
 	s.mu.Lock()
 	if c.queued != nil {
@@ -201,10 +201,9 @@ func (s *Store) complete(c *chunk, more content) {
 	s.mu.Unlock()
 }
 
-// put keeps a chunk, with more forms than it has, unless one with the same items is kept. It
-// returns false if there is no room. Plain bytes are left out if there is no room for them
-// beside the compressed form, or no list has written them lately and no change has used them.
-// The caller holds mu.
+// put keeps a chunk with additional forms, unless an equal one is kept, and reports whether there
+// was room. It omits plain bytes if there is only room for the compressed form, or if no list wrote
+// them recently and no change used them. Caller must hold mu.
 func (s *Store) put(c *chunk, more content) bool {
 	if c.queued != nil {
 		s.drop(c)
@@ -212,7 +211,7 @@ func (s *Store) put(c *chunk, more content) bool {
 	variants := s.mu.chunks[c.at]
 	for _, other := range variants {
 		if slices.Equal(other.ids, c.ids) {
-			return true // another list was quicker
+			return true // another list was faster
 		}
 	}
 	for i := len(variants) - 1; i >= 0; i-- {
@@ -244,12 +243,12 @@ func (s *Store) put(c *chunk, more content) bool {
 	return true
 }
 
-// usedPlain records that a list has written the plain bytes of a chunk.
+// usedPlain records that a list wrote the plain bytes of a chunk.
 func (s *Store) usedPlain(c *chunk) { c.usedPlain.Store(s.lists.Load()) }
 
-// makeRoom makes room for so many bytes by dropping what the last lists have not used, and,
-// for a compressed form, any plain bytes that are kept compressed as well: a list whose
-// chunks are all kept in some form need not be encoded.
+// makeRoom makes room for bytes by dropping what recent lists did not use. For a compressed form it
+// also drops plain bytes of chunks kept compressed: then every chunk of a list can be kept in some
+// form, and nothing is encoded again.
 func (s *Store) makeRoom(bytes int64, compressed bool) bool {
 	for unused := s.lists.Load() - protected; s.bytes.Load()+bytes > s.limit.Load(); {
 		if !s.evict(unused, unused) && (!compressed || !s.evict(unused, math.MaxInt64)) {
@@ -259,10 +258,10 @@ func (s *Store) makeRoom(bytes int64, compressed bool) bool {
 	return true
 }
 
-// evict drops a chunk that no list after the given one has used, or plain bytes that are kept
-// compressed as well, and that no list after plainAfter has written. It examines at
-// most maxExamined chunks, and the next call continues behind them: a list that does not fit takes
-// time in proportion to its own length. It returns false if it drops nothing.
+// evict drops a chunk unused since the list count after, or the plain bytes of a compressed chunk
+// unwritten since plainAfter. It returns false if it drops nothing. It examines at most maxExamined
+// chunks, and the next call continues after them, so the time for an oversized list is proportional
+// to its length.
 func (s *Store) evict(after, plainAfter int64) bool {
 	for range min(s.mu.queue.Len(), maxExamined) {
 		c := s.mu.queue.Front().Value.(*chunk)
@@ -281,7 +280,6 @@ func (s *Store) evict(after, plainAfter int64) bool {
 	return false
 }
 
-// drop drops a chunk.
 func (s *Store) drop(c *chunk) {
 	s.mu.queue.Remove(c.queued)
 	c.queued = nil
@@ -294,7 +292,7 @@ func (s *Store) drop(c *chunk) {
 	s.mu.chunks[c.at] = variants
 }
 
-// shrink drops chunks while the limit is exceeded.
+// shrink drops chunks until the limit holds.
 func (s *Store) shrink() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -308,8 +306,7 @@ func (s *Store) shrink() {
 // Bytes returns the size of the chunks.
 func (s *Store) Bytes() int64 { return s.bytes.Load() }
 
-// Age drops chunks that no list has used for ten minutes or more. Call it from time to time,
-// with the time since some beginning.
+// Age drops chunks unused for ten minutes or more. Call it periodically, with a monotonic time.
 func (s *Store) Age(now time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

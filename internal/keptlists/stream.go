@@ -18,27 +18,26 @@ import (
 	"k8s.io/apiserver/pkg/server/routine"
 )
 
-// Stream is the response to a watch. The context of the request carries it to the cache that
-// sends the watch's events. Initial events are collected, so that the connection gets many
-// at once. The body of a watch that the server would compress is one member of gzip, of
-// blocks that were made once for all watches that are sent the same (gzip.go). A Stream is
-// for the goroutine that serves the watch.
+// Stream is the response to a watch. The request's context carries it to the cache that sends the
+// events. It collects initial events into large writes. If the server would compress the watch, the
+// body is one gzip member whose blocks are shared by all watches of the same events (gzip.go). It
+// is used by the goroutine that serves the watch.
 type Stream struct {
 	http.ResponseWriter
 	events *Events
-	// wanted: the response must be compressed if it is a watch; compressed: it is.
+	// wanted is true if a watch must be compressed, compressed if the response is.
 	wanted, compressed bool
-	// next is the initial event that is about to be written.
+	// next is the initial event about to be written.
 	next next
-	// proven is a writer that has passed an event to the response unchanged.
+	// proven is a writer that forwarded an event to the response unchanged.
 	proven io.Writer
-	// within: the event that was written last is one of a run, and not the last.
+	// within is true if the last event belongs to a run and isn't its last.
 	within bool
 	body   member
-	// plain has written bytes that are not compressed yet, for this watch alone.
+	// plain has the uncompressed bytes written for this watch alone.
 	plain []byte
-	// sent is a chunk that was sent compressed with its first event; of the others, those
-	// before at have been written. It is nil after the last one.
+	// sent is a chunk sent compressed with its first event, until its last event is written. at is
+	// the next event of it.
 	sent *chunk
 	at   int
 }
@@ -48,34 +47,32 @@ type next struct {
 	run   *Run
 	chunk *chunk
 	at    int
-	// bytes are the event, or a placeholder.
+	// bytes are the event or a placeholder.
 	bytes  []byte
 	framed bool // the event's length was written
-	// stands: bytes are a placeholder, and are written to a proven writer.
+	// stands is true if bytes are a placeholder, written to a proven writer.
 	stands bool
-	taken  bool // the event has come to the response
+	taken  bool // the event reached the response
 }
 
-// is reports whether p, which has come to the response, is the event.
+// is reports whether p, received by the response, is the event.
 func (n *next) is(p []byte) bool {
 	return len(p) == len(n.bytes) && (n.stands || bytes.Equal(p, n.bytes))
 }
 
 type streamKey struct{}
 
-// streamOf returns the Stream of the request that the context is of, nil if there
-// is none.
+// streamOf returns the Stream of the context's request, or nil.
 func streamOf(ctx context.Context) *Stream {
 	s, _ := ctx.Value(streamKey{}).(*Stream)
 	return s
 }
 
-// blank stands for events whose compressed form is sent, so that they need not be
-// decompressed. Nobody reads or writes it.
+// blank is the placeholder of events sent compressed, so that we don't decompress them. It is
+// neither read nor written.
 var blank = make([]byte, 1<<20)
 
-// errOrder ends a watch whose response has not received a placeholder, or an event that was
-// sent already.
+// errOrder ends a watch whose response did not receive a placeholder, or an event already sent.
 var errOrder = errors.New("the response to a watch has not received the events that were written to it")
 
 // event writes one of a run's events to w, which is the response or leads to it.
@@ -111,7 +108,7 @@ func (l *Encoder) serveWatch(next http.Handler, w http.ResponseWriter, r *http.R
 		inner.Header.Del("Accept-Encoding")
 	}
 	next.ServeHTTP(responsewriter.WrapForHTTP1Or2(stream), inner)
-	// The server may serve the watch once its handlers have returned.
+	// The server may serve the watch after its handlers return.
 	if !routine.AppendTask(inner.Context(), &routine.Task{Func: stream.finish}) {
 		stream.finish()
 	}
@@ -128,7 +125,7 @@ func (s *Stream) WriteHeader(status int) {
 		s.compressed = true
 		header.Set("Content-Encoding", "gzip")
 		header.Add("Vary", "Accept-Encoding")
-		_ = s.body.out.add(gzipHeader[:]) // writes nothing yet
+		_ = s.body.out.add(gzipHeader[:]) // buffered, can't fail
 	}
 	s.ResponseWriter.WriteHeader(status)
 }
@@ -174,8 +171,8 @@ func (s *Stream) write(p []byte) error {
 	return s.own(p)
 }
 
-// initial takes an event of a run. All events of the run are sent with its first one, in
-// their compressed form: the reader writes each of them (see ShareInitialEvents).
+// initial receives an event of a run. With the first event it sends the compressed form of all,
+// because the reader writes each of them (see ShareInitialEvents).
 func (s *Stream) initial(n *next) error {
 	switch {
 	case s.sent == nil && n.at == 0:
@@ -187,7 +184,7 @@ func (s *Stream) initial(n *next) error {
 			return err
 		}
 		s.sent, s.at = n.chunk, 0
-	case s.sent == nil: // the first event has not come as it was written
+	case s.sent == nil: // the first event did not arrive unchanged
 		if n.framed {
 			s.plain = binary.BigEndian.AppendUint32(s.plain, uint32(len(n.bytes)))
 		}
@@ -201,19 +198,19 @@ func (s *Stream) initial(n *next) error {
 	return nil
 }
 
-// Flush implements http.Flusher. Within a run, Flush leaves the events to the next one.
+// Flush implements http.Flusher. Within a run, it leaves flushing to the last event.
 func (s *Stream) Flush() {
 	if s.within {
 		return
 	}
 	_ = s.settle()
-	_ = s.body.out.send() // and the next Write says so
+	_ = s.body.out.send() // the next Write returns the error
 	if flusher, ok := s.ResponseWriter.(http.Flusher); ok {
 		flusher.Flush()
 	}
 }
 
-// finish ends the body. An error means that the client is gone.
+// finish ends the body. Errors mean that the client is gone.
 func (s *Stream) finish() {
 	if !s.compressed {
 		_ = s.body.out.send()
@@ -222,13 +219,13 @@ func (s *Stream) finish() {
 	}
 }
 
-// lengthBytes is the size of the length in front of each event in protobuf.
+// lengthBytes is the size of the length before each protobuf event.
 const lengthBytes = 4
 
-// storedBytes is up to how many bytes are not worth compressing.
+// storedBytes is the maximum number of bytes not worth compressing.
 const storedBytes = 32
 
-// own writes bytes that are for this watch alone.
+// own writes bytes of this watch alone.
 func (s *Stream) own(p []byte) error {
 	s.plain = append(s.plain, p...)
 	if len(s.plain) < collectedBytes {
@@ -237,7 +234,7 @@ func (s *Stream) own(p []byte) error {
 	return s.settle()
 }
 
-// shared writes events that are already compressed.
+// shared writes compressed events.
 func (s *Stream) shared(d *deflated) error {
 	if err := s.settle(); err != nil {
 		return err
@@ -245,7 +242,7 @@ func (s *Stream) shared(d *deflated) error {
 	return s.body.add(d)
 }
 
-// settle compresses the bytes that are for this watch alone.
+// settle compresses the bytes of this watch alone.
 func (s *Stream) settle() error {
 	p := s.plain
 	s.plain = nil // a watch may be idle for long
@@ -258,32 +255,31 @@ func (s *Stream) settle() error {
 	return s.body.stored(p)
 }
 
-// Events finds the compressed form of watch events by their bytes, for the responses of
-// compressed watches. The encoder of an event keeps it here ([Events.Keep]).
+// Events finds the compressed form of watch events by their plain bytes, for compressed watches.
+// The encoder of an event registers it with [Events.Keep].
 type Events struct {
-	// on: there was a watch that is compressed.
+	// on is true once a watch was compressed.
 	on atomic.Bool
 	of sync.Map // of *Event, by the hash of its bytes
 }
 
-// Event is the bytes of one watch event that several watches are sent, and their
-// compressed form once somebody has needed it.
+// Event is the bytes of a watch event sent to several watches, with their compressed form on
+// demand.
 type Event struct {
 	all   *Events
 	plain []byte
-	// add counts the bytes of the compressed form, and discounts them.
+	// add changes the count of the compressed form's bytes.
 	add func(int64)
 
 	mu struct {
 		sync.Mutex
-		deflated *deflated // nil until it is needed
+		deflated *deflated // nil until needed
 		dropped  bool
 	}
 }
 
-// Keep keeps the bytes of an event until Drop. add is called, with no lock held, with the
-// difference when the event takes more or less memory. Keep returns nil as long as no watch
-// is compressed.
+// Keep keeps the bytes of an event until Drop. It calls add, without holding locks, with each
+// change of the event's memory. It returns nil until a watch is compressed.
 func (e *Events) Keep(plain []byte, add func(int64)) *Event {
 	if !e.on.Load() || len(plain) == 0 {
 		return nil
@@ -293,7 +289,7 @@ func (e *Events) Keep(plain []byte, add func(int64)) *Event {
 	return event
 }
 
-// Drop forgets the event. It does nothing on nil.
+// Drop removes the event. A nil Event is valid.
 func (e *Event) Drop() {
 	if e == nil {
 		return
@@ -306,7 +302,7 @@ func (e *Event) Drop() {
 	e.add(-size)
 }
 
-// find returns the event that has these bytes; nil if there is none.
+// find returns the event with these bytes, or nil.
 func (e *Events) find(p []byte) *Event {
 	found, ok := e.of.Load(maphash.Bytes(seed, p))
 	if !ok || !bytes.Equal(found.(*Event).plain, p) {
@@ -315,7 +311,7 @@ func (e *Events) find(p []byte) *Event {
 	return found.(*Event)
 }
 
-// compressed returns the event, compressed: once for all who ask.
+// compressed returns the compressed event. It compresses only once.
 func (e *Event) compressed() *deflated {
 	e.mu.Lock()
 	made := e.mu.deflated == nil

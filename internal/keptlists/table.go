@@ -14,9 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// table returns a function that writes the Table of the list. Cells depend on the time, an
-// age for example, so they are made and encoded for every request; the metadata, which is most
-// of a row, is kept.
+// table returns a function that writes the Table of the list. Cells may depend on the time, e.g. an
+// age, so they are made for every request. Metadata, most of a row, is kept.
 func (m *representer) table() (func(io.Writer) error, error) {
 	if m.syntax != jsonSyntax {
 		return nil, errRepresentation
@@ -36,19 +35,19 @@ func (m *representer) table() (func(io.Writer) error, error) {
 		whole = whole || f.refused.Load()
 	}
 	if !whole {
-		return nil, errRepresentation // whose memory the server must have
+		return nil, errRepresentation // the server accounts for its memory
 	}
 	return func(w io.Writer) error {
 		table, err := m.convert(m.list)
-		if err != nil { // which says so itself
+		if err != nil { // ConvertToTable's own error
 			return err
 		}
 		return m.wholeTable(table, w)
 	}, nil
 }
 
-// provenTable is keptTable for a format whose first Table was compared with the server's. Both
-// are made of the same rows, whose cells depend on the time.
+// provenTable is keptTable, but compares the first Table of a format with the server's. Both use
+// the same rows, since cells depend on the time.
 func (m *representer) provenTable(f *format) (*keptTable, error) {
 	if !f.proven.Load() || checkEach {
 		f.proving.Lock()
@@ -71,7 +70,6 @@ func (m *representer) provenTable(f *format) (*keptTable, error) {
 	return made, nil
 }
 
-// convert returns the Table of a list.
 func (m *representer) convert(list runtime.Object) (*metav1.Table, error) {
 	table, err := m.wanted.Table(m.wanted.ctx, list)
 	if err == nil && table == nil {
@@ -80,7 +78,7 @@ func (m *representer) convert(list runtime.Object) (*metav1.Table, error) {
 	return table, err
 }
 
-// wholeTable writes the Table of the list as the server does.
+// wholeTable writes the Table as the server does.
 func (m *representer) wholeTable(table *metav1.Table, w io.Writer) error {
 	for i := range table.Rows {
 		item, err := metadataOf(table.Rows[i].Object.Object)
@@ -92,25 +90,23 @@ func (m *representer) wholeTable(table *metav1.Table, w io.Writer) error {
 	return m.stock(table, w)
 }
 
-// keptTable is a Table about to be written: its frame, cells, and the chunks with the
-// metadata.
+// keptTable is a Table about to be written: frame, cells, and chunks with the metadata.
 type keptTable struct {
 	frame *frame
-	// cells has the rows up to where the object is, next to each other; ends has
-	// where each of them ends.
+	// cells has the concatenated rows, each up to its object; ends has the end of each.
 	cells    []byte
 	ends     []int
 	metadata *assembly
 	rows     bytes.Buffer // reused for each chunk
 }
 
-// noObject is how a row ends that has no object.
+// noObject ends an encoded row without an object.
 const noObject = `"object":null}`
 
-// keptTable returns the Table of the list with metadata from chunks. Rows are made of a batch
-// of objects at a time, and metadata while the Table is written: the server's own encoder of a
-// Table needs several times the memory of the whole. If the Table of the list is given, the rows
-// are its. keptTable returns nil if the Table, or its metadata, can't be put together.
+// keptTable returns the Table of the list with metadata from chunks. It makes rows in batches of
+// objects, and metadata while the Table is written, because the server's encoder needs several
+// times the memory of the whole Table. If of is given, it provides the rows. keptTable returns nil
+// if it can't assemble the Table.
 func (m *representer) keptTable(f *format, of *metav1.Table) (*keptTable, error) {
 	own, ok := m.list.(metav1.ListInterface)
 	metadata := m.metadataFormat()
@@ -146,18 +142,18 @@ func (m *representer) keptTable(f *format, of *metav1.Table) (*keptTable, error)
 	return made, made.encodeCells(len(m.noted.elements), some)
 }
 
-// withoutObjects returns some rows of the Table of a list, without their objects.
+// withoutObjects returns some rows of a list's Table, without their objects.
 func withoutObjects(table *metav1.Table, list runtime.Object, positions []int) (runtime.Object, error) {
 	items, ok := itemsOf(list)
 	if !ok || len(table.Rows) != items.Len() {
 		return nil, errRepresentation
 	}
 	some := *table
-	some.Rows = make([]metav1.TableRow, len(positions)) // an empty list is not null
+	some.Rows = make([]metav1.TableRow, len(positions)) // must not be null if empty
 	for i, at := range positions {
 		row := table.Rows[at]
 		if row.Object.Raw != nil || row.Object.Object != items.Index(at).Addr().Interface() {
-			return nil, errRepresentation // not the items, in their order
+			return nil, errRepresentation // not the items in order
 		}
 		row.Object.Object = nil
 		some.Rows[i] = row
@@ -165,8 +161,7 @@ func withoutObjects(table *metav1.Table, list runtime.Object, positions []int) (
 	return &some, nil
 }
 
-// encodeCells encodes the rows without their objects. An error is found before
-// anything was written.
+// encodeCells encodes the rows without their objects, all before anything is written.
 func (t *keptTable) encodeCells(rows int, some func(positions []int) (runtime.Object, error)) error {
 	buffer := bytes.NewBuffer(make([]byte, 0, 128*rows))
 	t.ends = make([]int, 0, rows)
@@ -188,15 +183,15 @@ func (t *keptTable) encodeCells(rows int, some func(positions []int) (runtime.Ob
 			t.ends = append(t.ends, buffer.Len())
 		}
 	}
-	t.cells = bytes.Clone(buffer.Bytes()) // without the room for more
+	t.cells = bytes.Clone(buffer.Bytes()) // trims the capacity
 	return nil
 }
 
-// tableBuffer is about how much of a Table is written at once, in bytes.
+// tableBuffer is the approximate size of writes, in bytes.
 const tableBuffer = 64 << 10
 
-// write writes the table, compressed if the response to w must be. Only chunks that are there
-// count for that: until metadata is kept, the server compresses.
+// write writes the table, compressed if long and possible. Only existing chunks count towards its
+// length: until metadata is kept, the server compresses.
 func (t *keptTable) write(w io.Writer) error {
 	length := len(t.cells)
 	for i := range t.metadata.parts {
@@ -207,8 +202,8 @@ func (t *keptTable) write(w io.Writer) error {
 	return t.metadata.response.write(w, t.frame.head, length > compressedFrom, t)
 }
 
-// writePlain writes the table. The first write is as short as that of a streaming
-// encoder (streamingWrite), so that the server compresses the response if it is long.
+// writePlain writes the table uncompressed. Its first write is as short as a streaming encoder's
+// (streamingWrite), so the server compresses a long response.
 func (t *keptTable) writePlain(w io.Writer) error {
 	head := t.frame.head
 	first := min(1, len(head))
@@ -220,7 +215,7 @@ func (t *keptTable) writePlain(w io.Writer) error {
 
 func (t *keptTable) writeItems(w io.Writer) error { return t.writeRows(w, nil) }
 
-// writeRows writes the rows and the end of the table, after the rest of the beginning.
+// writeRows writes before, the rows, and the end of the table.
 func (t *keptTable) writeRows(w io.Writer, before []byte) error {
 	buffer := bytes.NewBuffer(make([]byte, 0, tableBuffer+tableBuffer/4))
 	buffer.Write(before)
@@ -249,11 +244,9 @@ func (t *keptTable) writeRows(w io.Writer, before []byte) error {
 	return err
 }
 
-// endOfRow follows the object of a row.
 const endOfRow = "}"
 
-// appendRow appends a row: its cells, and the metadata of the item at a position
-// of a part, whose chunk has the plain bytes.
+// appendRow appends the cells of a row and the metadata of item at of the part.
 func (t *keptTable) appendRow(to *bytes.Buffer, p *part, at int, plain []byte) {
 	begin := 0
 	if row := p.first + at; row > 0 {
@@ -265,12 +258,12 @@ func (t *keptTable) appendRow(to *bytes.Buffer, p *part, at int, plain []byte) {
 	to.WriteString(endOfRow)
 }
 
-// keptRows is the compressed rows of a Table, with the metadata of one chunk. The cells of a
-// list hardly ever differ from those of the list before: an age of hours changes once an hour.
-// The rows are used only for equal cells, so that nothing can be stale. A keptRows never changes.
+// keptRows is the compressed rows of a Table for one chunk of metadata. Cells rarely change between
+// lists, e.g. an age of hours changes once an hour. Rows are used only if the cells are equal, so
+// they can't be stale. Immutable.
 type keptRows struct {
-	// cells has the rows up to where their objects are, next to each other. Where a row ends
-	// follows from it: "object" is the last member of each.
+	// cells has the concatenated rows, each up to its object. As "object" is a row's last member,
+	// this determines the row boundaries.
 	cells []byte
 	// deflated has the rows with separators between them.
 	deflated *deflated
@@ -279,7 +272,7 @@ type keptRows struct {
 // rowsOverhead is the size of a keptRows without its bytes.
 const rowsOverhead = 32
 
-// size is the memory that r takes, in bytes.
+// size returns the memory of r in bytes.
 func (r *keptRows) size() int64 {
 	if r == nil {
 		return 0
@@ -291,7 +284,7 @@ func (t *keptTable) writeMember(w io.Writer, begin []byte) error {
 	return t.frame.writeMember(w, begin, len(t.metadata.parts), t.deflated)
 }
 
-// deflated returns the rows of a part, compressed, and keeps them with its chunk.
+// deflated returns the compressed rows of a part, and keeps them with its chunk.
 func (t *keptTable) deflated(i int) (*deflated, error) {
 	c, err := t.metadata.chunk(i)
 	if err != nil {

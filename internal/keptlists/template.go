@@ -13,15 +13,14 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// A batch of missing items, which are encoded at once, has at most so many, but for its
-// last part.
+// Limits of a batch, i.e. of missing items encoded at once. Its last part may exceed them.
 const (
 	batchItems = 128
 	batchBytes = 128 << 10 // of the objects, in memory
 )
 
-// templateEncoder gets the frame and the missing items of a list, in batches, from the
-// server's own encoder.
+// templateEncoder obtains the frame and the missing items of a list, in batches, from the server's
+// encoder.
 type templateEncoder struct {
 	stock encode
 	// subset returns the list with only the items at the given positions.
@@ -29,7 +28,7 @@ type templateEncoder struct {
 	buffer bytes.Buffer // reused for each batch
 }
 
-// subsetOf returns the subset of a list whose items are those of elements.
+// subsetOf returns the subset function of a list whose items are the elements.
 func subsetOf(list runtime.Object, elements []*watchcache.Element) func([]int) (runtime.Object, error) {
 	whole := reflect.ValueOf(list)
 	return func(positions []int) (runtime.Object, error) {
@@ -49,7 +48,7 @@ func subsetOf(list runtime.Object, elements []*watchcache.Element) func([]int) (
 	}
 }
 
-// upTo returns the positions of so many items.
+// upTo returns the positions 0 to items-1.
 func upTo(items int) []int {
 	all := make([]int, items)
 	for i := range all {
@@ -58,7 +57,7 @@ func upTo(items int) []int {
 	return all
 }
 
-// whole returns the server's own encoder of the list with all its items.
+// whole returns the server's encoding of the list with all items.
 func (t *templateEncoder) whole(items int) encodeTo {
 	return func(w io.Writer) error {
 		list, err := t.subset(upTo(items))
@@ -69,8 +68,7 @@ func (t *templateEncoder) whole(items int) encodeTo {
 	}
 }
 
-// encoded returns the encoding of the list with these of its items only. The
-// encoding is valid until the next call.
+// encoded returns the encoding of the list with only these items, valid until the next call.
 func (t *templateEncoder) encoded(positions ...int) ([]byte, error) {
 	list, err := t.subset(positions)
 	if err != nil {
@@ -101,8 +99,8 @@ func (t *templateEncoder) learn(s syntax) (*frame, error) {
 	return frame, nil
 }
 
-// batch makes the chunks that are missing from a part on, as many as are encoded at
-// once, and keeps those that are worth it and find room.
+// batch makes the missing chunks of one batch, beginning at a part, and keeps those worth keeping
+// while there is room.
 func (a *assembly) batch(begin int) error {
 	var missing []*part
 	var positions []int
@@ -133,7 +131,7 @@ func (a *assembly) batch(begin int) error {
 		return err
 	}
 	if !a.store.keep(missing) {
-		// Others that nobody has would find no room either.
+		// There is no room for further new chunks either.
 		for i := range a.parts[end:] {
 			if p := &a.parts[end+i]; p.previous == nil && p.chunk == nil {
 				p.keep = false
@@ -143,7 +141,7 @@ func (a *assembly) batch(begin int) error {
 	return nil
 }
 
-// make makes the chunks of parts. At the positions are the items that must be encoded.
+// make makes the chunks of parts from the items encoded at positions.
 func (a *assembly) make(parts []*part, positions []int) error {
 	cutter := cutter{syntax: a.format.syntax}
 	if len(positions) > 0 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command generate writes docs/metrics.md, the page of all metrics, from the list
-// that package metrics has. Its argument is the path of the page.
+// Command generate writes docs/metrics.md from the list in package metrics. Its argument is the
+// path of the page.
 package main
 
 import (

@@ -8,7 +8,7 @@ import "github.com/kube-watchcache/watchcache/metrics"
 type text struct {
 	purpose string // why to look at the metric, unless Help says so
 	normal  string // the usual values
-	high    string // what to do if it is high, or for a gauge that should be 1, if it is not
+	high    string // what to do if it is high, or if a gauge that should be 1 isn't
 }
 
 var texts = map[metrics.Name]text{

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package shadow runs a cache in the shadow of another one. A [Storage] answers every
-// request from the serving storage, where writes go as well. A share of the GETs, LISTs and
-// WATCHes is then asked of the shadow, too, and compared at the same version, in goroutines
-// and contexts of the Storage's own. Clients may change their objects, so copies are made
-// before: of the object of a GET; of names and versions of a LIST, and at most 15 objects at
-// random; of names and versions of events, and the object of one in 16.
+// Package shadow compares a cache, the shadow, with the storage that serves. A [Storage] forwards
+// every request and write to the serving storage. It repeats a fraction of the GETs, LISTs and
+// WATCHes on the shadow, in its own goroutines and contexts, and compares at the same version.
+// Because clients may change their objects, it first copies the object of a GET; the names and
+// versions of a LIST, with at most 15 random objects; the names and versions of events, with every
+// 16th object.
 //
 // Comparisons:
-//   - GET: whether there is an object, its version and content. The shadow is asked for the
-//     version of the answer or a later one. If the two differ, a write may have come in
-//     between: the shadow's answer is compared with the serving storage at its version.
-//   - LIST: items in order, the meaning of the continue token, the remaining count, content.
-//     The shadow is asked for exactly the version that the answer shows. A token that only
-//     one side has must lead nowhere, and only under a selector.
-//   - WATCH: events in order, without bookmarks. A watch after a version begins there on
-//     both sides, another one at a version that is not below its initial state. A state that
-//     a bookmark ends is compared with the shadow's list at the bookmark's version.
+//   - GET: existence, version and content. The shadow reads at the version of the response or
+//     later. If the two differ, a write may lie between, so the shadow's response is compared with
+//     the serving storage at the shadow's version.
+//   - LIST: ordered items, meaning of the continue token, remaining count, content. The shadow
+//     reads at exactly the response's version. A token on one side only is allowed under a
+//     selector, if nothing follows it.
+//   - WATCH: ordered events without bookmarks. Both sides start at the requested version or,
+//     without one, at a version not below the initial state. An initial state ended by a bookmark
+//     is compared with the shadow's list at the bookmark's version.
 //
-// A panic of the shadow is a difference. Excused, and counted apart, are:
-//   - requests that the serving storage refuses, except for NotFound;
-//   - requests that the shadow can't answer from memory: it is not ready, late, has ended the
-//     watch, or no longer has the version (410), since the windows of both sides differ;
-//   - pages that COMPATIBILITY.md has a row for: tokens without a version, with a
-//     resourceVersion or a match, or under a selector of one namespace;
+// A panic of the shadow is a difference. The following are excused and counted separately:
+//   - errors of the serving storage, except NotFound;
+//   - requests that the shadow can't answer from memory, because it isn't ready, is late, ended the
+//     watch, or dropped the version (410), since the windows differ;
+//   - pages listed in COMPATIBILITY.md, i.e. tokens without a version, with a resourceVersion or a
+//     match, or under a selector of one namespace;
 //   - requests that find no [Room].
 package shadow
 
@@ -51,13 +51,12 @@ import (
 )
 
 const (
-	// patience is how long the comparison of a response may take, and how much later than
-	// the serving storage's an event of the shadow may come.
+	// patience bounds the comparison of a response, and the lag of the shadow's events.
 	patience = 10 * time.Second
-	// A Room has so many comparisons, with one goroutine for a read and two for a watch,
-	// of so many objects in lists and initial states: 80 bytes, and in a list the struct.
+	// Limits of a Room. A read uses one goroutine, a watch two; an object of a list or initial
+	// state takes 80 bytes, in a list also the struct.
 	mostReads, mostWatches, mostObjects = 16, 128, 100_000
-	mostNotes                           = 512 // of a watch's events wait for the shadow's
+	mostNotes                           = 512 // events of a watch queued for comparison
 	differentContent, differentToken    = "content of an object", "continue token"
 )
 
@@ -67,49 +66,48 @@ var (
 	errLate    = errors.New("no event has come in time")
 )
 
-// Room bounds the comparisons of all Storages that share it. The zero value is ready.
+// Room bounds the comparisons of all Storages that share it. The zero value is usable.
 type Room struct{ reads, watches, objects atomic.Int64 }
 
 // Config configures a Storage. All fields are required.
 type Config struct {
-	// Serving answers every request. Shadow gets a Fraction of them, with Context.
+	// Serving answers every request. Shadow repeats a Fraction of them under Context.
 	Serving, Shadow      storage.Interface
 	Fraction             float64
 	Context              context.Context
-	NewFunc, NewListFunc func() runtime.Object // of an empty object and list
+	NewFunc, NewListFunc func() runtime.Object // return an empty object and list
 	Room                 *Room
 	Metrics              *metrics.Resource
-	Report               func(Difference) // gets each difference
+	Report               func(Difference) // called for each difference
 }
 
 // Difference is a difference between the serving storage and its shadow.
 type Difference struct {
 	Kind            metrics.ShadowKind
-	What            string // differs, in fixed words; "": nothing
-	Serving, Shadow uint64 // are the versions of both; 0: there is none
+	What            string // fixed text, "" if there is no difference
+	Serving, Shadow uint64 // versions of both, 0 if unknown
 	Stack           string // of a panic
 }
 
-// Storage is a storage.Interface that is compared with its shadow. The methods that it
-// does not define are the serving storage's.
+// Storage is a storage.Interface compared with its shadow. It embeds the serving storage.
 type Storage struct {
 	storage.Interface
 	config Config
 	ctx    context.Context
 	cancel context.CancelFunc
-	// starting guards the start of goroutines against Stop.
+	// starting serializes starting goroutines with Stop.
 	starting sync.Mutex
 	running  sync.WaitGroup
 }
 
-// New returns a Storage, to be ended by Stop. It starts nothing before a request comes.
+// New returns a Storage. Call Stop to end it. It starts goroutines only for requests.
 func New(config Config) *Storage {
 	s := &Storage{Interface: config.Serving, config: config}
 	s.ctx, s.cancel = context.WithCancel(config.Context)
 	return s
 }
 
-// Stop ends comparisons and compared watches, and awaits their goroutines.
+// Stop ends comparisons and compared watches, and waits for their goroutines.
 func (s *Storage) Stop() {
 	s.starting.Lock()
 	s.cancel()
@@ -117,8 +115,7 @@ func (s *Storage) Stop() {
 	s.running.Wait()
 }
 
-// run starts f in a goroutine that Stop awaits, and reports whether it did: it does not
-// after Stop.
+// run starts f in a goroutine that Stop awaits. It returns false after Stop.
 func (s *Storage) run(f func()) bool {
 	s.starting.Lock()
 	defer s.starting.Unlock()
@@ -161,7 +158,7 @@ func (s *Storage) GetList(ctx context.Context, key string, opts storage.ListOpti
 	return err
 }
 
-// after compares a response with so many objects in a goroutine.
+// after compares a response with the given number of objects in a goroutine.
 func (s *Storage) after(kind metrics.ShadowKind, objects int, compare func(context.Context) (Difference, error)) error {
 	leave := s.enter(&s.config.Room.reads, mostReads, objects)
 	if leave == nil {
@@ -178,7 +175,7 @@ func (s *Storage) after(kind metrics.ShadowKind, objects int, compare func(conte
 	return nil
 }
 
-// enter takes a slot and room for objects, nil: there is none.
+// enter reserves a slot and room for objects. It returns nil if there is none.
 func (s *Storage) enter(slots *atomic.Int64, most int64, objects int) (leave func()) {
 	all := &s.config.Room.objects
 	leave = func() { slots.Add(-1); all.Add(-int64(objects)) }
@@ -189,8 +186,8 @@ func (s *Storage) enter(slots *atomic.Int64, most int64, objects int) (leave fun
 	return leave
 }
 
-// try calls f. It counts an error as an excuse and a panic as a difference, and reports
-// whether there was neither.
+// try calls f, counts an error as an excuse and a panic as a difference, and reports whether f
+// returned nil.
 func (s *Storage) try(kind metrics.ShadowKind, f func() error) (ok bool) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -206,7 +203,7 @@ func (s *Storage) try(kind metrics.ShadowKind, f func() error) (ok bool) {
 	return err == nil
 }
 
-// conclude counts a comparison and reports its difference, unless it has failed with err.
+// conclude counts a comparison and reports its difference. It returns err.
 func (s *Storage) conclude(kind metrics.ShadowKind, found Difference, err error) error {
 	if err != nil {
 		return err
@@ -219,7 +216,7 @@ func (s *Storage) conclude(kind metrics.ShadowKind, found Difference, err error)
 	return nil
 }
 
-// record describes an object, whose content may be nil, or an event.
+// record describes an event, or an object with or without content.
 type record struct {
 	event   watch.EventType
 	name    types.NamespacedName
@@ -236,7 +233,7 @@ func recordOf(object, content runtime.Object) (record, error) {
 	return record{"", types.NamespacedName{Namespace: accessor.GetNamespace(), Name: accessor.GetName()}, version, content}, err
 }
 
-// difference says in what two records differ. Content is compared if both have it; nil
+// difference returns in what two records differ, or "". Content counts only if both have it; nil
 // and empty slices are equal.
 func (r record) difference(other record) string {
 	switch {
@@ -255,7 +252,7 @@ func (r record) difference(other record) string {
 // compareGet compares the answer to a GET.
 func (s *Storage) compareGet(ctx context.Context, key string, answer runtime.Object, answered error) (found Difference, err error) {
 	serving, floor, err := recordOfGet(answer, answered)
-	if err == nil && floor == 0 { // a NotFound that says no version
+	if err == nil && floor == 0 { // NotFound without a version
 		floor, err = s.GetCurrentResourceVersion(ctx)
 	}
 	if err != nil {
@@ -277,8 +274,8 @@ func (s *Storage) compareGet(ctx context.Context, key string, answer runtime.Obj
 	return Difference{What: serving.difference(shadow), Serving: serving.version, Shadow: shadow.version}, nil
 }
 
-// recordOfGet returns the record of the answer to a GET, an empty one for NotFound, and a
-// version at which it holds, 0 if none is known. It returns all other errors.
+// recordOfGet returns the record of a GET, empty for NotFound, and a version at which it holds, 0
+// if unknown. It returns all other errors.
 func recordOfGet(object runtime.Object, err error) (r record, at uint64, _ error) {
 	if missing := (*storage.StorageError)(nil); storage.IsNotFound(err) && errors.As(err, &missing) {
 		return record{}, uint64(max(0, missing.ResourceVersion)), nil
@@ -294,10 +291,10 @@ type listed struct {
 	items     []record
 	version   uint64
 	token     string
-	remaining int64 // -1: not known
+	remaining int64 // -1 if unknown
 }
 
-// listedOf describes a list, with copies of each stride-th item; 0: with all as they are.
+// listedOf describes a list. It copies every stride-th item; for stride 0 it keeps all uncopied.
 func listedOf(list runtime.Object, stride int) (*listed, error) {
 	accessor, err := meta.ListAccessor(list)
 	if err != nil {
@@ -320,7 +317,7 @@ func listedOf(list runtime.Object, stride int) (*listed, error) {
 	})
 }
 
-// list reads from a storage a list at exactly a version; 0: at that of opts.
+// list lists a storage at exactly the version, or at that of opts if version is 0.
 func (s *Storage) list(ctx context.Context, from storage.Interface, key string, opts storage.ListOptions, version uint64) (*listed, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -334,7 +331,7 @@ func (s *Storage) list(ctx context.Context, from storage.Interface, key string, 
 	return listedOf(into, 0)
 }
 
-// difference says in what two lists differ.
+// difference returns in what two lists differ, or "".
 func (l *listed) difference(other *listed) string {
 	switch {
 	case l.version != other.version:
@@ -356,7 +353,7 @@ func (l *listed) difference(other *listed) string {
 	return ""
 }
 
-// sameToken reports whether two continue tokens have the same meaning.
+// sameToken reports whether two continue tokens mean the same.
 func sameToken(a, b string) bool {
 	aKey, aVersion, aErr := storage.DecodeContinue(a, "")
 	bKey, bVersion, bErr := storage.DecodeContinue(b, "")
@@ -374,7 +371,7 @@ func (s *Storage) compareList(ctx context.Context, key string, opts storage.List
 			return found, errExcused
 		}
 	} else if opts.ResourceVersion == "0" && serving.token == "" {
-		opts.Predicate.Limit = 0 // a cache does not heed it there, etcd does
+		opts.Predicate.Limit = 0 // a cache ignores the limit there, etcd does not
 	}
 	shadow, err := s.list(ctx, s.config.Shadow, key, opts, at)
 	if err != nil {
@@ -382,8 +379,7 @@ func (s *Storage) compareList(ctx context.Context, key string, opts storage.List
 	}
 	found = Difference{What: serving.difference(shadow), Serving: serving.version, Shadow: shadow.version}
 	if found.What == differentToken && (serving.token == "" || shadow.token == "") && !opts.Predicate.Empty() {
-		// A cache that reads an index knows which match is the last one. Others give a
-		// token there.
+		// A cache that reads an index recognizes the last match. Others return a token there.
 		opts.ResourceVersion, opts.ResourceVersionMatch, opts.Predicate.Continue, opts.Predicate.Limit = "", "", serving.token+shadow.token, 1
 		var rest *listed
 		if rest, err = s.list(ctx, s.Interface, key, opts, 0); err == nil && len(rest.items) == 0 {

@@ -21,9 +21,9 @@ import (
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
-// comparedWatch passes events of a serving watch on, and compares them with the shadow's.
-// Its two goroutines end with the request, the serving watch, Stop of either watch or of
-// the Storage, which awaits them.
+// comparedWatch forwards the events of a serving watch and compares them with the shadow's. Its two
+// goroutines end with the request, the serving watch, or Stop of the comparedWatch or Storage.
+// Storage.Stop waits for them.
 type comparedWatch struct {
 	*watch.ProxyWatcher // of out
 	*Storage
@@ -31,7 +31,7 @@ type comparedWatch struct {
 	opts    storage.ListOptions
 	serving watch.Interface
 	out     chan watch.Event
-	notes   chan record // of events, and of the bookmark that ends an initial state
+	notes   chan record // events, and the bookmark that ends an initial state
 }
 
 // Watch implements storage.Interface.
@@ -53,7 +53,7 @@ func (s *Storage) Watch(ctx context.Context, key string, opts storage.ListOption
 		go w.pass()
 		s.try(metrics.ShadowWatch, w.follow)
 		leave()
-		for range w.notes { // until pass has ended
+		for range w.notes { // until pass ends
 		}
 	}) {
 		leave()
@@ -62,7 +62,7 @@ func (s *Storage) Watch(ctx context.Context, key string, opts storage.ListOption
 	return w.ProxyWatcher, nil
 }
 
-// pass passes events on, and notes them.
+// pass forwards events and notes them.
 func (w *comparedWatch) pass() {
 	defer close(w.notes)
 	defer close(w.out)
@@ -75,7 +75,7 @@ func (w *comparedWatch) pass() {
 			}
 			noting = noting && event.Type != watch.Error && w.try(metrics.ShadowWatch, func() error { return w.note(event) })
 			select {
-			case w.out <- event: // the client may change the object from now on
+			case w.out <- event: // the client may change the object after this
 			case <-w.StopChan():
 				return
 			}
@@ -85,7 +85,7 @@ func (w *comparedWatch) pass() {
 	}
 }
 
-// note notes an event.
+// note queues an event for comparison.
 func (w *comparedWatch) note(event watch.Event) error {
 	n, err := recordOf(event.Object, nil)
 	if err != nil {
@@ -107,7 +107,7 @@ func (w *comparedWatch) note(event watch.Event) error {
 	}
 }
 
-// own returns the object of an event, a copy if it is shared.
+// own returns the object of an event, copied if shared.
 func own(object runtime.Object) runtime.Object {
 	if shared, ok := object.(runtime.CacheableObject); ok {
 		return shared.GetObject()
@@ -115,7 +115,7 @@ func own(object runtime.Object) runtime.Object {
 	return object
 }
 
-// follow compares the events that the client was given with those of the shadow.
+// follow compares the client's events with the shadow's.
 func (w *comparedWatch) follow() error {
 	from, err := w.start()
 	if err != nil || from == 0 {
@@ -131,11 +131,11 @@ func (w *comparedWatch) follow() error {
 	defer shadow.Stop()
 	last := record{version: from}
 	for n := range w.notes {
-		if n.version <= from { // of the initial state
+		if n.version <= from { // part of the initial state
 			continue
 		}
 		last, err = nextEvent(shadow, patience)
-		if errors.Is(err, errLate) { // so may the whole shadow be: the list waits for it, or fails
+		if errors.Is(err, errLate) { // the whole shadow may be late: the list waits for it or fails
 			if _, err = w.listAt(n.version); err == nil {
 				last, err = nextEvent(shadow, patience)
 			}
@@ -154,7 +154,7 @@ func (w *comparedWatch) follow() error {
 	return nil
 }
 
-// start returns the version after which the two watches are compared, 0 if there is none.
+// start returns the version after which events are compared, 0 if none.
 func (w *comparedWatch) start() (uint64, error) {
 	state := w.opts.SendInitialEvents != nil && *w.opts.SendInitialEvents
 	if state && w.opts.Predicate.AllowWatchBookmarks {
@@ -168,8 +168,8 @@ func (w *comparedWatch) start() (uint64, error) {
 	return w.GetCurrentResourceVersion(ctx)
 }
 
-// compareState compares an initial state with the shadow's list at the version of the
-// bookmark that ends it, and returns that version.
+// compareState compares an initial state with the shadow's list at the version of the bookmark that
+// ends it, and returns this version.
 func (w *comparedWatch) compareState() (uint64, error) {
 	state, taken := map[types.NamespacedName]record{}, int64(0)
 	defer func() { w.config.Room.objects.Add(-taken) }()
@@ -198,7 +198,7 @@ func (w *comparedWatch) compareState() (uint64, error) {
 
 func byName(a, b record) int { return strings.Compare(a.name.String(), b.name.String()) }
 
-// listAt returns the shadow's list of the watched objects, at a version.
+// listAt returns the shadow's list of the watched objects at version.
 func (w *comparedWatch) listAt(version uint64) (*listed, error) {
 	opts := storage.ListOptions{Recursive: w.opts.Recursive, Predicate: w.opts.Predicate}
 	opts.Predicate.Limit, opts.Predicate.Continue = 0, ""
