@@ -18,30 +18,29 @@
 //	c, ok := informer.For(store.Storage.Storage)
 //
 // The informer lists and watches through a [ListerWatcher]. Use one directly for a Reflector, a
-// Controller, an informer with other settings, or your own lists and watches. It supports all of
-// metav1.ListOptions with the semantics of the API server, except:
+// Controller, or your own lists and watches. It supports all of metav1.ListOptions with the
+// semantics of the API server, except:
 //
 //   - client-go streams the initial state (KEP-3157) if its feature gate WatchListClient is on and
 //     the storage reports progress. Otherwise it lists in pages.
-//   - Options that do not parse or contradict each other return a BadRequest (400) with the option
-//     and its value. An API server returns Invalid (422) for contradictions.
+//   - Options that don't parse or fit together return a BadRequest (400) with the option and its
+//     value, where an API server may return Invalid (422).
 //   - A watch without timeoutSeconds ends only with its context. An API server ends it after one to
 //     two times --min-request-timeout.
-//   - There is no authorization, priority and fairness, or audit. Code with a reference to the
-//     cache may read it.
-//   - Field selectors name fields of the internal version, as returned by
-//     cacher.Config.GetAttrsFunc. If GetAttrsFunc supports an empty object, other fields are a
-//     BadRequest.
+//   - It does not authorize, audit or queue requests. Code with a reference to the cache may read
+//     it.
+//   - Field selectors select fields of cacher.Config.GetAttrsFunc, i.e. of the internal version. If
+//     GetAttrsFunc supports an empty object, other fields are a BadRequest.
 //
 // # Objects
 //
-// Objects have the type that the cache holds, in an API server usually the internal version. They
-// are not converted to a served version, nor changed by the Decorator of a registry's Store.
-// TypeMeta is as stored: empty for internal types, set for unstructured objects.
+// Objects have the type that the cache holds, in an API server usually the internal version,
+// neither converted to a served version nor changed by a Decorator. TypeMeta is as stored, empty
+// for internal types and set for unstructured objects.
 //
-// Lists and watches return deep copies, which the caller may modify. As always with client-go, do
-// not modify the objects of an informer: its handlers and listers share them. Even then the cache,
-// other informers and the server's clients are not affected.
+// Lists and watches return deep copies, which the caller may modify. As always with client-go,
+// don't modify the objects of an informer, which its handlers and listers share. The cache, other
+// informers and the server's clients don't share them.
 //
 // # Cost
 //
@@ -52,17 +51,18 @@
 //
 // # Failures
 //
-//   - timeoutSeconds of a watch elapse: client-go resumes at its last resourceVersion, which
+//   - After a watch's timeoutSeconds, client-go resumes at its last resourceVersion, which
 //     bookmarks keep recent.
-//   - The resourceVersion is older than the cache's window, or the cache relisted: the watch gets
-//     410, and client-go relists or streams all objects. Handlers see the differences; a missed
-//     deletion is a cache.DeletedFinalStateUnknown.
-//   - A handler is slow: the informer buffers its events. A slow receiver of a ListerWatcher's
-//     watch is parked by the cache: it catches up, or gets 410 after it falls behind the window.
-//   - The cache is not ready: requests get 429, and client-go retries with a backoff of 0.8 s to 30
-//     s and more. No event is lost, but calling Cacher.Wait before running the informer is faster.
-//   - The cache stops: all watches end, and later requests get 429. Stop informers before the
-//     cache: an informer in backoff stops only after it.
-//   - The cache has an idle timeout: a list or watch wakes it, and an open watch, hence a running
+//   - If the resourceVersion is older than the cache's window, or the cache relists, the watch gets
+//     410 and client-go relists or streams all objects. Handlers see the differences, and a
+//     cache.DeletedFinalStateUnknown for a missed deletion.
+//   - An informer buffers events for a slow handler. The cache parks the watch of another slow
+//     receiver, which catches up or, behind the window, gets 410.
+//   - While the cache isn't ready, requests get 429, and client-go retries with a backoff of 0.8 s
+//     to more than 30 s. No event is lost; call Cacher.Wait before running the informer to start
+//     faster.
+//   - When the cache stops, all watches end, and later requests get 429. Stop informers before the
+//     cache, because one in backoff stops only after it.
+//   - With an idle timeout, a list or watch wakes the cache, and an open watch, hence a running
 //     informer, keeps it awake.
 package informer

@@ -46,16 +46,15 @@ func New(c *cacher.Cacher, resync time.Duration, indexers cache.Indexers, option
 // For returns store as a *cacher.Cacher, and reports whether it is one. For a
 // genericregistry.Store, pass Store.Storage.Storage after the store is completed.
 //
-// It isn't one if the server's operator or code chose another cache or none: --watch-cache=false
-// and --watch-cache-sizes=RESOURCE.GROUP#0 read from etcd; cacher.Only, cacher.Except,
-// --watch-cache-implementation, --watch-cache-shipped and --watch-cache-shadow select the cacher of
-// k8s.io/apiserver. Use an informer over the loopback client then.
+// It isn't one if the server doesn't cache the resource (--watch-cache=false,
+// --watch-cache-sizes=RESOURCE.GROUP#0), or uses the cacher of k8s.io/apiserver (cacher.Only,
+// cacher.Except, --watch-cache-implementation, --watch-cache-shipped, --watch-cache-shadow). Use an
+// informer over the loopback client then.
 func For(store storage.Interface) (*cacher.Cacher, bool) {
 	c, ok := store.(*cacher.Cacher)
 	return c, ok && c != nil
 }
 
-// errNoCache is returned by lists and watches of a ListWatch without a cache.
 var errNoCache = apierrors.NewInternalError(errors.New("the *cacher.Cacher that this informer or ListWatch was made with is nil: check the second result of informer.For, and use an informer over the loopback client if the store is not cached"))
 
 // Option changes the requests of a ListWatch or an informer. Later options override earlier ones.

@@ -31,8 +31,8 @@ type ListWatch struct {
 
 var _ cache.ListerWatcherWithContext = (*ListWatch)(nil)
 
-// ListerWatcher returns a ListWatch of c. If c is nil or the options are invalid, every list and
-// watch returns an error with the reason.
+// ListerWatcher returns a ListWatch of c. If c is nil or an option is invalid, every list and watch
+// fails.
 func ListerWatcher(c *cacher.Cacher, options ...Option) *ListWatch {
 	l := &ListWatch{cache: c}
 	for _, option := range options {
@@ -47,10 +47,10 @@ func ListerWatcher(c *cacher.Cacher, options ...Option) *ListWatch {
 // ListWithContext lists like a GET of the collection, with a list of the type of
 // cacher.Config.NewListFunc. The caller may modify the list and its items.
 //
-// Errors are API statuses: BadRequest (400) for invalid options; Expired (410) for an old
-// resourceVersion or continue token; Timeout (504) with cause ResourceVersionTooLarge for a
-// resourceVersion that the cache has not reached; TooManyRequests (429) while the cache isn't ready
-// or after it stops; Timeout after TimeoutSeconds. If ctx ends, the error is ctx's.
+// Errors are API statuses: BadRequest (400) for invalid options, Expired (410) for an old
+// resourceVersion or continue token, Timeout (504) after TimeoutSeconds or, with cause
+// ResourceVersionTooLarge, for a resourceVersion that the cache has not reached, and
+// TooManyRequests (429) if the cache isn't ready or stopped. If ctx ends, the error is ctx's.
 func (l *ListWatch) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	r, err := l.request(options, false)
 	if err != nil {
@@ -71,13 +71,13 @@ func (l *ListWatch) ListWithContext(ctx context.Context, options metav1.ListOpti
 // WatchWithContext watches like a GET of the collection with watch=true. Event objects are plain
 // objects that the receiver may modify.
 //
-// Errors are BadRequest (400) for invalid options, and TooManyRequests (429) while the cache isn't
-// ready or after it stops. If the resourceVersion is or becomes too old, because a slow receiver
-// falls behind the window, the watch ends with an ERROR event of a *metav1.Status, Expired (410).
+// Errors are BadRequest (400) for invalid options, and TooManyRequests (429) if the cache isn't
+// ready or stopped. If the resourceVersion is or becomes too old, the latter for a slow receiver,
+// the watch ends with an ERROR event of a *metav1.Status, Expired (410).
 //
 // The watch ends without an ERROR event on Stop, with ctx, after TimeoutSeconds (0 means never),
-// when the cache stops, and when the cache relists. A watch that allows bookmarks gets one 2 s
-// before TimeoutSeconds elapse.
+// and when the cache stops or relists. A watch that allows bookmarks gets one 2 s before
+// TimeoutSeconds elapse.
 func (l *ListWatch) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	r, err := l.request(options, true)
 	if err != nil {
@@ -108,7 +108,6 @@ func (l *ListWatch) Watch(options metav1.ListOptions) (watch.Interface, error) {
 // (KEP-3157). The spelling is client-go's.
 func (l *ListWatch) IsWatchListSemanticsUnSupported() bool { return false }
 
-// within adds a timeout to ctx, unless it is 0.
 func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	if timeout == 0 {
 		return context.WithCancel(ctx)
@@ -116,8 +115,7 @@ func within(ctx context.Context, timeout time.Duration) (context.Context, contex
 	return context.WithTimeout(ctx, timeout)
 }
 
-// statusOf converts an error to the API status that an API server returns. It returns the error of
-// an ended context unchanged.
+// statusOf converts an error to an API server's status. It doesn't convert that of a context.
 func (l *ListWatch) statusOf(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -130,16 +128,14 @@ func (l *ListWatch) statusOf(err error) error {
 	return apierrors.NewInternalError(err)
 }
 
-// ahead is the number of events copied before the receiver reads them, so that copying and handling
-// overlap.
+// ahead is the number of events copied before the receiver reads them.
 const ahead = 16
 
 // privateWatch forwards the events of a cache's watch with deep copies of their objects. A slow
 // receiver delays only its own watch, which the cache parks like any other.
 //
-// WatchWithContext starts its one goroutine, which alone sends on result and closes it. It ends
-// after all events of an ended watch are received; with the context; or when the cache stops while
-// the receiver isn't reading.
+// Its one goroutine alone sends on result and closes it. It ends after the last event of an ended
+// watch, with the context, or when the cache stops while the receiver isn't reading.
 type privateWatch struct {
 	shared watch.Interface
 	cancel context.CancelFunc // ends the context of shared and of the goroutine

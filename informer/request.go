@@ -108,7 +108,6 @@ func (l *ListWatch) parse(o *metav1.ListOptions) (*internalversion.ListOptions, 
 	return in, nil
 }
 
-// wrong returns a BadRequest for an option and its value.
 func wrong(option, value string, why error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("ListOptions.%s is %q: %v", option, value, why))
 }
@@ -167,7 +166,6 @@ func (l *ListWatch) checkFields(selector fields.Selector) error {
 	return nil
 }
 
-// keyOf returns the key of the named object.
 func (l *ListWatch) keyOf(namespace, name string) (string, error) {
 	object := l.config.NewFunc()
 	accessor, err := meta.Accessor(object)

@@ -70,7 +70,7 @@ func (m *Metrics) For(group, resource string) *Resource {
 	return r
 }
 
-// ForAsleep is For for a sleeping cache: the handles count nothing until WokenUp.
+// ForAsleep is For for a sleeping cache. The handles count nothing until WokenUp.
 func (m *Metrics) ForAsleep(group, resource string) *Resource {
 	if m == nil {
 		m = newMetrics() // on no registry

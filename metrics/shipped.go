@@ -27,8 +27,8 @@ func (r *Resource) Mirror() {
 }
 
 // PassOn adds the counts since its last call to the shipped cacher's metrics, if Mirror was called.
-// Call it about once a second, outside of the cache's work: it locks, allocates, and takes about a
-// microsecond per LIST.
+// Call it about once a second, outside of the cache's work, because it locks, allocates, and takes
+// about a microsecond per LIST.
 func (r *Resource) PassOn() {
 	if s := r.load(); s != &nowhere {
 		s.passOn()

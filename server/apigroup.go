@@ -8,34 +8,31 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 )
 
-// InstallAPIGroup replaces server.InstallAPIGroup(group). LISTs of the group are then written from
-// kept encodings: an item is encoded again only after it changes. Responses do not change by a
-// byte. This covers JSON and protobuf in all served versions, namespaces, selectors and pages, for
-// lists, PartialObjectMetadataLists and Tables; Table cells are computed for every request.
+// InstallAPIGroup replaces server.InstallAPIGroup(group). It serves LISTs of the group from kept
+// encodings, byte for byte as before, so that an item is encoded only once after each change. It
+// supports JSON and protobuf, in all served versions, namespaces, selectors and pages, for lists,
+// PartialObjectMetadataLists and Tables, whose cells are computed for every request.
 //
 // The server still encodes YAML, CBOR and indented JSON; Tables of meta.k8s.io/v1beta1 or with
-// includeObject=Object or None; Tables and metadata audited at level RequestResponse; lists
-// answered by storage; lists of fewer than four items or of unstructured objects; and lists whose
-// items a registry's Decorator changed.
+// includeObject=Object or None; Tables and metadata audited at level RequestResponse; lists from
+// storage; lists of fewer than four items or of unstructured objects; and items changed by a
+// registry's Decorator.
 //
-// If the client accepts gzip, lists over 128 KiB (except Tables) and watches with sendInitialEvents
-// are written from kept compressed bytes. Their content is the same, but not the compressed bytes.
-// All watches share one encoding of the initial events, unless a registry's Decorator or a filter
-// reads the events. Install puts the handlers for this into Config.BuildHandlerChainFunc. A server
-// that later replaces this function, or delegates to the server of the Config, encodes each list
-// and compresses each watch by itself.
+// For clients that accept gzip, lists over 128 KiB (except Tables) and watches with
+// sendInitialEvents use kept compressed bytes, which differ from the server's but decompress to the
+// same. Watches share encoded initial events, unless a registry's Decorator or a filter reads them.
+// The handlers for this are in Config.BuildHandlerChainFunc; a server that replaces it afterwards,
+// or delegates to the server of the Config, encodes each list and compresses each watch.
 //
-// A JSON list is encoded while it is sent, and a Table is converted in batches, so a response to a
-// slow client holds one batch of objects and about 150 bytes per item. A TableConvertor must
-// compute each row from its item alone. Responses encoded as a whole share a memory limit
-// (docs/production.md); lists beyond it get 429.
+// Lists are encoded and Tables converted in batches, so a response to a slow client holds one batch
+// and about 150 bytes per item. A TableConvertor must compute each row from its item alone.
+// Responses encoded as a whole share a memory limit (docs/production.md); lists beyond it get 429.
 //
-// Kept bytes count against Config.EncodingBytes of each cache, so the gain depends on how many of
-// the repeated lists fit. The first list of a kind is compared with the server's own encoding; the
-// second is the first to keep bytes.
+// Kept bytes count against Config.EncodingBytes of each cache. The first list of a kind is compared
+// with the server's encoding; the second is the first to keep bytes.
 //
-// The handlers also hide protobuf for types that don't support it. The server's own method offers
-// it, then fails to write the response of a DELETE, which leaves every namespace Terminating.
+// The handlers also hide protobuf for types without it. Otherwise the server negotiates it and
+// fails to write the response of a DELETE, which leaves namespaces Terminating.
 //
 // InstallAPIGroup replaces the group's NegotiatedSerializer. The server must be built from a Config
 // passed to Install.
@@ -53,8 +50,8 @@ func InstallAPIGroups(server *genericapiserver.GenericAPIServer, groups ...*gene
 	return server.InstallAPIGroups(groups...)
 }
 
-// PrepareAPIGroup is InstallAPIGroup without the installation: the caller installs the group
-// afterwards, e.g. by InstallLegacyAPIGroup. Prepare a group only once.
+// PrepareAPIGroup is InstallAPIGroup for groups that the caller then installs otherwise, e.g. by
+// InstallLegacyAPIGroup. Prepare a group only once.
 func PrepareAPIGroup(server *genericapiserver.GenericAPIServer, group *genericapiserver.APIGroupInfo) error {
 	switch {
 	case server == nil:

@@ -18,9 +18,8 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/keptlists"
 )
 
-// withKeptBytes serves lists and watches from kept bytes, compressed where the server would
-// compress them. Watches share their initial events if the API's handler reads the cache's watch
-// directly. With a registry's Decorator or a filtering storage, each watch gets private copies.
+// withKeptBytes serves lists and watches from kept bytes. Watches share their initial events if the
+// API's handler reads the cache's watch directly, i.e. without a Decorator or filter.
 func (i *installation) withKeptBytes(api http.Handler) http.Handler {
 	compressed := i.lists.Serve(api, i.classify)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -31,9 +30,9 @@ func (i *installation) withKeptBytes(api http.Handler) http.Handler {
 	})
 }
 
-// classify returns the verb of a LIST or WATCH of a resource installed by InstallAPIGroup, and
-// whether the server would compress a long response. For a WATCH that requires initial events and
-// their bookmark.
+// classify returns the verb of a LIST or WATCH of a group of InstallAPIGroup, and whether the
+// server would compress a long response. Watches are compressed only with initial events and their
+// bookmark.
 func (i *installation) classify(r *http.Request) (verb string, compressed bool) {
 	if _, _, served := i.servedBy(r, "list"); served != nil {
 		return "list", answersCompressed(r)
@@ -48,8 +47,7 @@ func (i *installation) classify(r *http.Request) (verb string, compressed bool) 
 	return "watch", ok && opts.SendInitialEvents != nil && *opts.SendInitialEvents && opts.AllowWatchBookmarks
 }
 
-// listOptions returns the options of a LIST or WATCH as the API's handler parses them. ok is false
-// if that handler rejects them.
+// listOptions returns the options of a LIST or WATCH, and false if the API's handler rejects them.
 func listOptions(r *http.Request) (opts metainternalversion.ListOptions, ok bool) {
 	if metainternalversionscheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, &opts) != nil {
 		return opts, false
@@ -58,9 +56,9 @@ func listOptions(r *http.Request) (opts metainternalversion.ListOptions, ok bool
 	return opts, true
 }
 
-// mayShare reports whether only the API's handler reads the initial events of a watch. It opens the
-// storage's watch with a context for which the cache returns an empty one, and checks that the
-// storage returns exactly this watch. A resource whose storage doesn't is not probed again.
+// mayShare reports whether only the API's handler reads a watch's initial events. It opens a watch
+// of the storage for which the cache returns a probe, and checks that it gets this probe. It does
+// so no more after the first failure.
 func (i *installation) mayShare(r *http.Request) bool {
 	info, group, served := i.servedBy(r, "watch")
 	storage, ok := served.(rest.Watcher)

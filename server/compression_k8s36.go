@@ -13,9 +13,8 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// answersCompressed reports whether the server compresses responses and the request accepts gzip.
-// Kubernetes 1.36 does not export its rule: an element of the first header must be exactly "gzip",
-// without a weight.
+// answersCompressed reports whether the server compresses responses and the request accepts gzip,
+// by the unexported rule of Kubernetes 1.36: the first header must list "gzip" without a weight.
 func answersCompressed(r *http.Request) bool {
 	return utilfeature.DefaultFeatureGate.Enabled(features.APIResponseCompression) &&
 		slices.ContainsFunc(strings.Split(r.Header.Get("Accept-Encoding"), ","), func(token string) bool {
@@ -23,5 +22,5 @@ func answersCompressed(r *http.Request) bool {
 		})
 }
 
-// watchesCompressed reports false: the server of Kubernetes 1.36 compresses no watch.
+// watchesCompressed returns false. Kubernetes 1.36 compresses no watch.
 func watchesCompressed(*http.Request) bool { return false }

@@ -21,23 +21,21 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/keptlists"
 )
 
-// CustomResources returns the getter for ExtraConfig.CRDRESTOptionsGetter of a server of
-// k8s.io/apiextensions-apiserver. Its caches are those of Install, with the same options. own is
-// the server's own getter, e.g. from NewCRDRESTOptionsGetter. Call CustomResources after Install on
-// the same config, and before config is copied or completed.
+// CustomResources returns a getter for ExtraConfig.CRDRESTOptionsGetter of a server of
+// k8s.io/apiextensions-apiserver, with the caches and options of Install. own is the server's own
+// getter, e.g. from NewCRDRESTOptionsGetter. Call CustomResources after Install on the same config,
+// and before config is copied or completed.
 //
-// LISTs of custom resources in compact JSON, and v1 PartialObjectMetadataLists in compact JSON and
-// protobuf, are then written from kept bytes as with InstallAPIGroup, compressed if requested: for
-// all served versions, namespaces, selectors and pages. Responses do not change by a byte. The
-// server still encodes Tables, YAML, CBOR and indented JSON, responses audited at level
-// RequestResponse, lists from storage, lists of fewer than four items, and each user's first list.
+// LISTs in compact JSON, and v1 PartialObjectMetadataLists in compact JSON and protobuf, are then
+// served from kept bytes as with InstallAPIGroup. The server still encodes Tables, YAML, CBOR and
+// indented JSON, responses audited at level RequestResponse, lists from storage, lists of fewer
+// than four items, and each user's first list.
 //
-// The server's handler of custom resources receives a list without items; Install's handler around
-// it adds them. The metric apiserver_response_sizes, written by the inner handler, therefore counts
-// these responses without items. The handlers of a delegate's config are not called, so its lists
-// are encoded by the server.
+// The server's handler receives a list without items, which Install's handler around it adds.
+// Therefore, the inner handler's metric apiserver_response_sizes doesn't count items. If config is
+// a delegate's, its handlers are not called and the server encodes the lists.
 //
-// Use the getter only for that server: no handler may filter or change the lists of its stores.
+// Use the getter only for that server. No handler may filter or change the lists of its stores.
 func CustomResources(config *genericapiserver.Config, own generic.RESTOptionsGetter) (generic.RESTOptionsGetter, error) {
 	switch {
 	case config == nil:
@@ -55,8 +53,8 @@ func CustomResources(config *genericapiserver.Config, own generic.RESTOptionsGet
 	return &custom, nil
 }
 
-// customResourceList describes the list of custom resources that a request may be for. ok is false
-// if kept bytes can't serve the response: it is audited, or in another format.
+// customResourceList describes the list that a request is for, and returns false if kept bytes
+// can't serve it.
 func customResourceList(r *http.Request) (list keptlists.CustomList, ok bool) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || r.Method != http.MethodGet || !info.IsResourceRequest || info.Verb != "list" || info.Subresource != "" || audited(r.Context()) {

@@ -32,12 +32,13 @@ const (
 )
 
 // replaceEtcdChecks replaces EtcdOptions' checks with checks through the pool's clients.
-// EtcdOptions' checks use a client of their own, whose reconnect backoff grows during an outage:
-// they may fail for more than a minute after the caches' clients are connected again.
+// EtcdOptions' own client backs off during an outage, so its checks may fail for more than a minute
+// after the caches are connected again.
 //
-// /livez no longer depends on etcd: a restart does not end an outage of etcd, but loses the caches.
+// It removes etcd from /livez, because a restart does not end an outage of etcd, but loses the
+// caches.
 //
-// We replace the slices of config because copies of config share them.
+// Copies of config share the slices, so we replace them.
 func replaceEtcdChecks(config *genericapiserver.Config, pool *pool) {
 	timeouts, servers := checksOf(config.RESTOptionsGetter)
 	replace := func(checks []healthz.HealthChecker) []healthz.HealthChecker {
@@ -60,16 +61,15 @@ func replaceEtcdChecks(config *genericapiserver.Config, pool *pool) {
 	})
 }
 
-// etcdCheckOf returns the check if EtcdOptions added it, to either of its two groups.
+// etcdCheckOf returns the check if EtcdOptions added it.
 func etcdCheckOf(check healthz.HealthChecker) (healthz.GroupedHealthChecker, bool) {
 	grouped, ok := check.(healthz.GroupedHealthChecker)
 	return grouped, ok && (grouped.GroupName() == healthGroup || grouped.GroupName() == readinessGroup)
 }
 
-// checksOf returns the settings of EtcdOptions' checks: the timeout of each group, and the etcd
-// servers of each check, both by name. There are no servers if EtcdOptions did not make the getter.
-// The flags are --etcd-healthcheck-timeout, --etcd-readycheck-timeout, --etcd-servers and
-// --etcd-servers-overrides; EtcdOptions numbers the distinct overrides in their order.
+// checksOf returns the settings of EtcdOptions' checks, or defaults for other getters: timeouts by
+// group and etcd servers by check. The names follow EtcdOptions, which numbers distinct sets of
+// servers in --etcd-servers-overrides.
 func checksOf(getter generic.RESTOptionsGetter) (timeouts map[string]time.Duration, servers map[string]string) {
 	var options genericoptions.EtcdOptions
 	if made, ok := getter.(*genericoptions.StorageFactoryRestOptionsFactory); ok {
@@ -96,7 +96,7 @@ func checksOf(getter generic.RESTOptionsGetter) (timeouts map[string]time.Durati
 	return timeouts, servers
 }
 
-// etcdCheck is a health check of etcd through the clients of the caches.
+// etcdCheck checks etcd through the clients of the caches.
 type etcdCheck struct {
 	healthz.GroupedHealthChecker // the replaced check
 	pool                         *pool
@@ -104,9 +104,8 @@ type etcdCheck struct {
 	timeout                      time.Duration
 }
 
-// Check implements healthz.HealthChecker. If no cache has a client of the servers (nothing is
-// cached, or the caller supplies the storage), it runs the replaced check. A server that delegates
-// to this one also lists these checks under /livez, where they always pass.
+// Check implements healthz.HealthChecker. It runs the replaced check if no cache has a client of
+// the servers. It always passes under /livez, where a delegating server lists it.
 func (c *etcdCheck) Check(r *http.Request) error {
 	ctx := context.Background()
 	if r != nil {
@@ -122,9 +121,9 @@ func (c *etcdCheck) Check(r *http.Request) error {
 	return err
 }
 
-// healthy checks the etcd servers of the open clients, or only of clients with the given servers.
-// asked is false if there is no such client. Concurrent calls with the same timeout share a result,
-// so that requests for /readyz can't overload etcd.
+// healthy checks the etcd servers of the open clients, or only the given ones. asked is false if
+// there is no such client. Concurrent calls with the same timeout share a result, so that requests
+// for /readyz can't overload etcd.
 func (p *pool) healthy(ctx context.Context, servers string, timeout time.Duration) (asked bool, err error) {
 	answer := p.checks.DoChan(timeout.String()+" "+servers, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)

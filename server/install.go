@@ -17,18 +17,17 @@
 // Install gives a server:
 //   - One etcd client per set of etcd servers, and one cache for all stores of a resource with the
 //     same codec, e.g. one per served version.
-//   - The flags --watch-cache=false and --watch-cache-sizes=resource.group#0 as before: such
-//     resources are served straight from etcd.
-//   - The metrics of package metrics on /metrics, beside those of the shipped cacher for existing
+//   - The flags --watch-cache=false and --watch-cache-sizes=resource.group#0 as before, to read a
+//     resource straight from etcd.
+//   - The metrics of package metrics on /metrics, and those of the shipped cacher for existing
 //     dashboards.
-//   - The page /debug/watchcache of package debug, for clients authorized for this URL.
-//   - etcd checks under /healthz and /readyz that use the clients of the caches and so recover with
-//     the reads. /livez has no etcd check.
-//   - With Options and WithOptions, flags for operators, e.g. to go back to the shipped cacher or
-//     to compare with it, without a new build.
-//   - Every option of package cacher, e.g. cacher.Only and cacher.Except to adopt the cache
-//     resource by resource, cacher.Configure, and cacher.WithRawStorage for storage other than
-//     etcd.
+//   - The page /debug/watchcache of package debug, for authorized clients.
+//   - etcd checks for /healthz and /readyz that recover with the caches' clients. /livez has no
+//     etcd check.
+//   - Optional flags (Options, WithOptions), e.g. to go back to the shipped cacher or to compare
+//     with it.
+//   - The options of package cacher, e.g. cacher.Only and cacher.Except to adopt the cache resource
+//     by resource, cacher.Configure, and cacher.WithRawStorage for storage other than etcd.
 package server
 
 import (
@@ -58,15 +57,14 @@ import (
 var ErrInstalled = errors.New("the watch cache is already installed on this Config")
 
 // Install makes every resource whose storage is built from config.RESTOptionsGetter use a
-// cacher.Cacher with the given options. Resources excluded from caching by the server's flags stay
-// uncached. Resources excluded by cacher.Only, cacher.Except or the flags of Options keep the cache
-// of k8s.io/apiserver. Call Install once, after EtcdOptions.ApplyTo or RecommendedOptions.ApplyTo,
-// which set the getter, and before config is copied or completed. On error config is unchanged; the
-// error is [ErrInstalled], or has one line for each invalid option.
+// cacher.Cacher with the given options. Resources excluded by the server's flags stay uncached.
+// Resources excluded by cacher.Only, cacher.Except or Options keep the cache of k8s.io/apiserver.
+// Call Install once, after EtcdOptions.ApplyTo or RecommendedOptions.ApplyTo, which set the getter,
+// and before config is copied or completed. On error config is unchanged; the error is
+// [ErrInstalled], or has one line per invalid option.
 //
-// The caches open their etcd clients on first use, close them with the last resource, and register
-// metrics in the registry of /metrics. cacher.WithRawStorage and cacher.WithMetrics replace these
-// defaults.
+// By default, the caches open etcd clients on first use, close them with the last resource, and
+// register metrics in the registry of /metrics; see cacher.WithRawStorage and cacher.WithMetrics.
 func Install(config *genericapiserver.Config, options ...cacher.Option) error {
 	if config == nil {
 		return errors.New("server.Install: config is nil")
@@ -107,8 +105,7 @@ func Install(config *genericapiserver.Config, options ...cacher.Option) error {
 	return nil
 }
 
-// addHandlers adds the handlers between the server's filters and the API, so that filters that log,
-// audit, measure or delay responses see no difference.
+// addHandlers adds the handlers inside of the server's filters, which see no difference.
 func addHandlers(config *genericapiserver.Config, installed *installation) {
 	build := config.BuildHandlerChainFunc
 	if build == nil {
@@ -126,7 +123,6 @@ func addHandlers(config *genericapiserver.Config, installed *installation) {
 	}
 }
 
-// getter returns the options of inner with the watch cache's decorator.
 type getter struct {
 	inner     generic.RESTOptionsGetter
 	decorator generic.StorageDecorator
@@ -135,11 +131,9 @@ type getter struct {
 	installed *installation
 }
 
-// errNotInstalled is returned for a Config without the watch cache.
 var errNotInstalled = errors.New("the watch cache is not installed on this Config: call Install first")
 
-// GetRESTOptions opens no storage: servers also call it, without an example, to identify a
-// resource.
+// GetRESTOptions opens no storage: servers also call it to identify a resource.
 func (g *getter) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
 	options, err := g.inner.GetRESTOptions(resource, example)
 	g.installed.markKnown(resource)
@@ -149,8 +143,7 @@ func (g *getter) GetRESTOptions(resource schema.GroupResource, example runtime.O
 	return options, err
 }
 
-// isUndecorated reports whether the decorator is generic.UndecoratedStorage, by which EtcdOptions'
-// getter excludes a resource from caching.
+// isUndecorated reports whether EtcdOptions' getter excludes a resource from caching.
 func isUndecorated(decorator generic.StorageDecorator) bool {
 	return funcvalue.Code(decorator) == funcvalue.Code(generic.UndecoratedStorage)
 }
@@ -158,9 +151,9 @@ func isUndecorated(decorator generic.StorageDecorator) bool {
 // etcdPatience is the timeout of CheckEtcd.
 const etcdPatience = 5 * time.Second
 
-// CheckEtcd returns nil if the etcd configured by a server's --etcd-* flags answers within five
-// seconds, and otherwise a one-line error, e.g. [etcd3.ErrUnreachable] or [etcd3.ErrTLS]. Call
-// CheckEtcd before building the server, which would block until its storage answers.
+// CheckEtcd returns nil if the etcd of a server's --etcd-* flags answers within five seconds, and
+// otherwise a one-line error, e.g. [etcd3.ErrUnreachable] or [etcd3.ErrTLS]. Call it before
+// building the server, which blocks until its storage answers.
 func CheckEtcd(ctx context.Context, config storagebackend.Config) error {
 	settings, err := etcd3.ConfigFrom(config)
 	if err != nil {
@@ -178,10 +171,9 @@ func CheckEtcd(ctx context.Context, config storagebackend.Config) error {
 }
 
 // Share makes every resource whose storage is built from config.RESTOptionsGetter use the caches of
-// an earlier Install on installed, with its options, etcd clients, metrics and debug page. Use it
-// for servers that delegate to one another, each with its own Config, e.g. the three in a
-// kube-apiserver: call Install on the Config of the outermost server, whose handlers run, and Share
-// for each server behind it.
+// an earlier Install on installed, with its options, etcd clients, metrics and debug page. It is
+// for servers that delegate to one another, e.g. the three in a kube-apiserver: call Install for
+// the outermost one, whose handlers run, and Share for the others.
 //
 // The Config may be a copy of installed, made before or after Install, with its own getter set,
 // e.g. by EtcdOptions.ApplyTo. Call Share before config is completed. On error config is unchanged;

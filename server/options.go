@@ -20,11 +20,9 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher"
 )
 
-// Options are the settings of a server's caches that its operator can change by flags, because they
-// depend on where the server runs.
-//
-// Create Options with NewOptions, change defaults, call AddFlags, call Validate after flag parsing,
-// and pass WithOptions to Install or cacher.Decorator.
+// Options are the settings of a server's caches that an operator can change by flags. Create them
+// with NewOptions, change defaults, call AddFlags and, after flag parsing, Validate, and pass
+// WithOptions to Install or cacher.Decorator.
 type Options struct {
 	// Fields of cacher.Config, applied to all caches. A value set before AddFlags is the flag's
 	// default. Zero leaves the field unchanged.
@@ -39,17 +37,17 @@ type Options struct {
 	LazyStart                bool
 	IdleTimeout              time.Duration
 
-	// LabelIndexes are labels to index, each as RESOURCE[.GROUP]#LABEL. They replace the resource's
+	// LabelIndexes are labels to index, each as RESOURCE[.GROUP]#LABEL, and replace the resource's
 	// Config.LabelIndexes.
 	LabelIndexes []string
-	// Implementation is the cache of all resources. "" is ImplementationWatchCache.
-	// cacher.Decorator rejects any other value; only Install can switch.
+	// Implementation is the cache of all resources, "" for ImplementationWatchCache. Another one
+	// requires Install; cacher.Decorator returns an error.
 	Implementation Implementation
 	// Shipped are resources that use the shipped cacher, each as RESOURCE[.GROUP].
 	Shipped []string
 	// Shadow is the fraction of GETs, LISTs and WATCHes, from 0 to 1, that this module's caches
-	// repeat for comparison while the shipped cacher answers all requests. 0 disables comparison.
-	// Caches in shadow ignore LazyStart and IdleTimeout.
+	// repeat for comparison while the shipped cacher serves. Caches in shadow ignore LazyStart and
+	// IdleTimeout. 0 disables this.
 	Shadow float64
 }
 
@@ -137,13 +135,11 @@ func (o *Options) Validate() (wrong []error) {
 	return wrong
 }
 
-// checkNumbers returns an error for numbers out of bounds.
 func (o *Options) checkNumbers() error {
 	_, err := cacher.Select(cacher.Configure(o.apply))
 	return err
 }
 
-// apply copies the set fields to a cache's configuration.
 func (o *Options) apply(config *cacher.Config) {
 	override(&config.EventsHistoryWindow, o.EventsHistoryWindow)
 	override(&config.WindowBytes, o.WindowBytes)
@@ -160,7 +156,6 @@ func (o *Options) apply(config *cacher.Config) {
 // override sets a field unless value is zero.
 func override[T comparable](field *T, value T) { *field = cmp.Or(value, *field) }
 
-// labelIndexes returns the labels to index, by resource.
 func (o *Options) labelIndexes() (byResource map[schema.GroupResource][]string, wrong []error) {
 	byResource = map[schema.GroupResource][]string{}
 	for _, entry := range o.LabelIndexes {
@@ -181,7 +176,7 @@ func (o *Options) labelIndexes() (byResource map[schema.GroupResource][]string, 
 }
 
 // WithOptions applies the values that the options have when Install or cacher.Decorator is called.
-// Pass it last: the last option for a field of cacher.Config wins.
+// Pass it last, because the last option for a field of cacher.Config wins.
 func WithOptions(o *Options) cacher.Option {
 	return cacher.Group(func() ([]cacher.Option, error) {
 		if o == nil {
@@ -194,7 +189,6 @@ func WithOptions(o *Options) cacher.Option {
 	})
 }
 
-// asOptions returns the options for the current values of o.
 func (o *Options) asOptions() []cacher.Option {
 	now := *o
 	all := []cacher.Option{cacher.Configure(now.apply)}

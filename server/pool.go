@@ -38,7 +38,6 @@ type pool struct {
 	checks singleflight.Group
 }
 
-// backend is the part of an etcdBackend that the pool uses.
 type backend interface {
 	rawStorage(r decoration.Request) (storage.Interface, factory.DestroyFunc, error)
 	Healthy(ctx context.Context) error
@@ -67,7 +66,6 @@ func (b etcdBackend) rawStorage(r decoration.Request) (storage.Interface, factor
 	return decoration.Open(b.RawStorage, r)
 }
 
-// rawStorage opens the storage of a resource.
 func (p *pool) rawStorage(r decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
 	config := r.Config
 	if config.Type != storagebackend.StorageTypeUnset && config.Type != storagebackend.StorageTypeETCD3 {
@@ -100,7 +98,6 @@ func keyOf(config *storagebackend.ConfigForResource) poolKey {
 	}
 }
 
-// connect opens a backend and returns its close function.
 func (p *pool) connect(config *storagebackend.ConfigForResource) (backend, func(), error) {
 	settings, err := etcd3.ConfigFrom(config.Config)
 	if err != nil {
@@ -125,11 +122,11 @@ func (p *pool) connect(config *storagebackend.ConfigForResource) (backend, func(
 const grpcWarnings = 2
 
 // QuietGRPC makes the gRPC library log warnings at -v=2 instead of -v=0, and nothing below
-// warnings. gRPC warns of each attempt to connect, so a minute without etcd buries the two lines
-// that matter: a cache lost its storage, and the storage is back.
+// warnings. gRPC warns of each attempt to connect, which buries the two lines that matter, namely
+// that a cache lost its storage, and that it is back.
 //
-// gRPC has one logger per process, which must be set before anything connects: call QuietGRPC first
-// in main. Install does not call it, because the process may use gRPC elsewhere.
+// Call QuietGRPC first in main, because gRPC's logger must be set before anything connects. Install
+// does not call it, since the process may use gRPC elsewhere.
 func QuietGRPC() {
 	logger := klogzap.New(zap.ErrorLevel, grpcWarnings, "").Named("grpc").WithOptions(zap.IncreaseLevel(zap.WarnLevel))
 	grpclog.SetLoggerV2(zapgrpc.NewLogger(logger))

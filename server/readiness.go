@@ -27,13 +27,12 @@ import (
 )
 
 // AddReadinessHook makes /readyz fail until all caches built through Install are ready at the same
-// time. After that the check always passes: a cache that relists later forwards requests to storage
-// or rejects them, so taking the server out of service would not help. /livez and /healthz do not
-// wait for caches, so a slow etcd does not restart servers.
+// time. Afterwards the check always passes. A cache that relists forwards requests to storage or
+// rejects them, so taking the server out of service would not help. /livez and /healthz do not wait
+// for caches, so a slow etcd does not restart servers.
 //
-// At shutdown, each open watch that allows bookmarks receives a last one before the server ends it:
-// see [cacher.Cacher.Bookmark]. New watches then get 429, unless the server keeps serving for a
-// ShutdownDelayDuration.
+// At shutdown, open watches that allow bookmarks receive a last one ([cacher.Cacher.Bookmark]). New
+// watches then get 429, unless the server keeps serving for a ShutdownDelayDuration.
 //
 // The server must be built from a Config passed to Install. Call AddReadinessHook once per server,
 // before PrepareRun and before or after resources are installed. Anything else is an error.
@@ -62,9 +61,9 @@ func AddReadinessHook(server *genericapiserver.GenericAPIServer) error {
 	return nil
 }
 
-// Readiness returns nil once the check of AddReadinessHook has passed, and until then an error with
-// the name and reason of each cache that isn't ready. A server may log the reasons; /readyz does
-// not show them to clients. Readiness returns nil for a server without the watch cache.
+// Readiness returns nil once the check of AddReadinessHook passed, and until then an error with the
+// reason for each cache that isn't ready. A server may log it; /readyz does not show it. It returns
+// nil for a server without the watch cache.
 func Readiness(server *genericapiserver.GenericAPIServer) error {
 	if server == nil {
 		return errors.New("server.Readiness: server is nil")
@@ -89,19 +88,19 @@ func installationOf(server *genericapiserver.GenericAPIServer) *installation {
 type installation struct {
 	// cached reports whether a resource is cached.
 	cached func(schema.GroupResource) bool
-	// inShadow is true if the shipped cacher answers and the caches are only compared with it.
+	// inShadow is true if the shipped cacher serves and the caches are only compared.
 	inShadow bool
 	pool     *pool
 	// lists encodes for groups installed by InstallAPIGroup, customLists for custom resources.
 	lists, customLists keptlists.Encoder
-	// groups maps the schema.GroupVersion of each installed group to its *servedGroup.
+	// groups maps each installed schema.GroupVersion to its *servedGroup.
 	groups sync.Map
-	// withoutProtobuf holds schema.GroupVersionResources of these groups, including subresources.
+	// withoutProtobuf holds GroupVersionResources of these groups, including subresources.
 	withoutProtobuf sync.Map
-	// hooked holds the servers whose /readyz checks this installation.
+	// hooked holds the servers whose /readyz uses this installation.
 	hooked sync.Map
-	// ending is true if the server is about to end all watches. client-go relists after a watch
-	// that ends within a second without an event.
+	// ending is true if the server is about to end all watches. client-go would relist after
+	// watches that end within a second without an event.
 	ending atomic.Bool
 	mu     struct {
 		sync.Mutex
@@ -119,8 +118,7 @@ type entry struct {
 	storage  storage.Interface
 }
 
-// observe wraps the decorator so that the installation has an entry for each cache from its
-// creation to its destruction.
+// observe wraps the decorator to keep an entry for each open cache.
 func (i *installation) observe(decorate generic.StorageDecorator) generic.StorageDecorator {
 	return decoration.Decorator(func(r decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
 		cached, destroy, err := decoration.Call(decorate, r)
@@ -140,11 +138,10 @@ func (i *installation) observe(decorate generic.StorageDecorator) generic.Storag
 	})
 }
 
-// bookmarkTime bounds the wait for clients to receive their last bookmark at shutdown.
+// bookmarkTime bounds the wait for clients to receive their last bookmark.
 const bookmarkTime = 2 * time.Second
 
-// bookmark sends each live watch that allows bookmarks a last one, so that clients resume at
-// another server from a version within its history.
+// bookmark sends live watches a last bookmark, so that clients can resume at another server.
 func (i *installation) bookmark() error {
 	ctx, cancel := context.WithTimeout(context.Background(), bookmarkTime)
 	defer cancel()
@@ -156,8 +153,8 @@ func (i *installation) bookmark() error {
 	return nil
 }
 
-// check returns an error that names the caches that aren't ready. Once it returns nil, it always
-// does. It calls the caches, which lock, without holding i.mu.
+// check returns an error that names the caches that aren't ready, or, once ready, always nil. It
+// calls the caches, which lock, without holding i.mu.
 func (i *installation) check(*http.Request) error {
 	i.mu.Lock()
 	warm, caches := i.mu.warm, i.mu.caches
@@ -188,15 +185,14 @@ func (i *installation) check(*http.Request) error {
 	return nil
 }
 
-// markKnown removes the resource from unknown.
 func (i *installation) markKnown(resource schema.GroupResource) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.mu.unknown = slices.DeleteFunc(i.mu.unknown, func(r schema.GroupResource) bool { return r == resource })
 }
 
-// mark associates the servers of config with the installation. We replace the slice because copies
-// of config share it.
+// mark associates the servers of config with the installation. Copies of config share the slice, so
+// we replace it.
 func (i *installation) mark(config *genericapiserver.Config) {
 	others := slices.DeleteFunc(slices.Clone(config.HealthzChecks), func(check healthz.HealthChecker) bool {
 		_, ok := check.(marker)
@@ -205,8 +201,8 @@ func (i *installation) mark(config *genericapiserver.Config) {
 	config.HealthzChecks = append(others, marker{i})
 }
 
-// marker is a health check that always passes. installationOf finds it in a server: health checks
-// are all that a server keeps of what Install changes in its Config.
+// marker is a health check that always passes. installationOf finds it in a server, which keeps
+// nothing else of Install's changes to its Config.
 type marker struct {
 	*installation
 }

@@ -32,18 +32,17 @@ import (
 // servedGroup is one version of a group installed by InstallAPIGroup.
 type servedGroup struct {
 	serializer runtime.NegotiatedSerializer
-	// scope holds the server's rule by which handlers of the group accept media types.
+	// scope is the server's rule by which the group's handlers accept media types.
 	scope    *handlers.RequestScope
 	storages map[string]rest.Storage // by resource
-	// plain holds resources whose lists don't come from a cache; only the server can convert them.
+	// plain holds resources whose lists aren't a cache's.
 	plain sync.Map
-	// private holds resources whose watches don't come from a cache directly, because a registry's
-	// Decorator or a filter reads them.
+	// private holds resources whose watches a registry's Decorator or a filter reads.
 	private sync.Map
 }
 
-// serve sets the group's serializer to one that writes kept bytes, and records the group for
-// withRepresentations. It skips resources that this cache does not serve.
+// serve sets the group's serializer and records the group for withRepresentations, except for
+// resources that this cache does not serve.
 func (i *installation) serve(group *genericapiserver.APIGroupInfo) {
 	scope := &handlers.RequestScope{
 		MetaGroupVersion: *cmp.Or(group.MetaGroupVersion, &metav1.SchemeGroupVersion),
@@ -68,8 +67,8 @@ func (i *installation) serve(group *genericapiserver.APIGroupInfo) {
 	}
 }
 
-// lacksProtobuf reports whether the objects of a storage, in the served version, have no protobuf
-// encoding. Connecters encode their own responses.
+// lacksProtobuf reports whether the served objects of a storage have no protobuf encoding.
+// Connecters encode their own responses.
 func lacksProtobuf(scheme *runtime.Scheme, gv schema.GroupVersion, storage rest.Storage) bool {
 	kinds, _, err := scheme.ObjectKinds(storage.New())
 	if _, connects := storage.(rest.Connecter); connects || err != nil {
@@ -81,8 +80,8 @@ func lacksProtobuf(scheme *runtime.Scheme, gv schema.GroupVersion, storage rest.
 }
 
 // withoutProtobufOfObjects prevents the server from choosing protobuf for such objects, which fails
-// after they are created or deleted. Metadata stays available: of two "as" parameters the last one
-// counts, and the server skips a clause with an unknown one.
+// after they are created or deleted. Metadata stays available, because the last of two "as"
+// parameters counts, and the server skips a clause with an unknown one.
 func (i *installation) withoutProtobufOfObjects(api http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
@@ -97,8 +96,8 @@ func (i *installation) withoutProtobufOfObjects(api http.Handler) http.Handler {
 	})
 }
 
-// servedBy returns the request info of a GET with the verb, list or watch, with the group and
-// storage of its resource. They are nil unless InstallAPIGroup put the resource on this cache.
+// servedBy returns the request info, group and storage of a GET with the verb, list or watch. The
+// storage is nil unless InstallAPIGroup put the resource on this cache.
 func (i *installation) servedBy(r *http.Request, verb string) (*request.RequestInfo, *servedGroup, rest.Storage) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || r.Method != http.MethodGet || !info.IsResourceRequest || info.Verb != verb || info.Subresource != "" {
@@ -112,13 +111,12 @@ func (i *installation) servedBy(r *http.Request, verb string) (*request.RequestI
 	return info, group, group.storages[info.Resource]
 }
 
-// withRepresentations answers lists as Tables and as metadata from kept bytes, for groups of
-// InstallAPIGroup.
+// withRepresentations serves lists as Tables and as metadata from kept bytes.
 //
 // The server converts a list before it encodes it, with a serializer that we can't replace. So we
-// forward a request for the unconverted list, in the same format, and the list's encoder writes the
-// representation. Only the Accept header selects the representation in the API's handler. The
-// rewritten header does not change the format of errors.
+// forward a request for the list itself, in the same format, and the list's encoder writes the
+// representation. The API's handler selects it by the Accept header only. The rewritten header does
+// not change the format of errors.
 func (i *installation) withRepresentations(api http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !i.serveRepresentation(api, w, r) {
@@ -127,8 +125,7 @@ func (i *installation) withRepresentations(api http.Handler) http.Handler {
 	})
 }
 
-// serveRepresentation answers a list in another representation. It returns false, with nothing
-// written, if the server must handle the request.
+// serveRepresentation returns false, with nothing written, if the server must handle the request.
 func (i *installation) serveRepresentation(api http.Handler, w http.ResponseWriter, r *http.Request) bool {
 	if !strings.Contains(r.Header.Get("Accept"), "as=") {
 		return false
@@ -158,7 +155,7 @@ func (i *installation) serveRepresentation(api http.Handler, w http.ResponseWrit
 	if wanted.Unused() {
 		group.plain.Store(info.Resource, struct{}{})
 	}
-	// Keep warnings: the request's recorder adds each only once.
+	// Keep warnings, which the request's recorder adds only once.
 	warnings := w.Header().Values("Warning")
 	clear(w.Header())
 	maps.Copy(w.Header(), held.before)
@@ -168,21 +165,20 @@ func (i *installation) serveRepresentation(api http.Handler, w http.ResponseWrit
 	return false
 }
 
-// listerWithTables is a storage that lists and converts lists to Tables.
 type listerWithTables interface {
 	rest.Lister
 	rest.TableConvertor
 }
 
-// audited reports whether the audit log records the response as the client receives it.
+// audited reports whether the audit log records the response body.
 func audited(ctx context.Context) bool {
 	ac := audit.AuditContextFrom(ctx)
 	return ac != nil && ac.Enabled() && !ac.GetEventLevel().Less(auditinternal.LevelRequestResponse)
 }
 
 // representationOf returns the requested representation, and the Accept header with which the
-// server chooses the same format for the list itself. It returns false if there is no such
-// representation or only the server can produce it.
+// server chooses the same format for the list itself. It returns false if only the server can
+// respond.
 func (g *servedGroup) representationOf(r *http.Request, storage listerWithTables) (*keptlists.Representation, string, bool) {
 	asked, info, err := negotiation.NegotiateOutputMediaType(r, g.serializer, g.scope)
 	if err != nil || !representationOnly(asked) || asked.Convert == nil || asked.Convert.GroupVersion() != metav1.SchemeGroupVersion ||
@@ -209,8 +205,7 @@ func (g *servedGroup) representationOf(r *http.Request, storage listerWithTables
 	}
 	rewritten := r.WithContext(r.Context())
 	rewritten.Header = r.Header.Clone()
-	// Error encoding does not accept "sv", so errors get the format that they have without this
-	// clause.
+	// Error encoding does not accept "sv", so it skips this clause.
 	accept := fmt.Sprintf("%s;sv=%s,%s", info.MediaType, g.scope.MetaGroupVersion.Version, r.Header.Get("Accept"))
 	rewritten.Header.Set("Accept", accept)
 	again, plain, err := negotiation.NegotiateOutputMediaType(rewritten, g.serializer, g.scope)
@@ -220,34 +215,32 @@ func (g *servedGroup) representationOf(r *http.Request, storage listerWithTables
 	return wanted, accept, true
 }
 
-// encodedWhole reports whether the server, by default, encodes the response to a LIST as a whole
-// before it writes: any but the list itself in compact JSON or protobuf.
+// encodedWhole reports whether the server encodes the response to a LIST as a whole before it
+// writes: any but the list itself in compact JSON or protobuf.
 func encodedWhole(r *http.Request) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || !info.IsResourceRequest || info.Verb != "list" {
 		return false
 	}
-	// This scope rejects objects in protobuf, so those are not counted as whole.
+	// This scope rejects objects in protobuf, so they don't count as whole.
 	asked, media, err := negotiation.NegotiateOutputMediaType(r, apihelpers.GetMetaInternalVersionCodecs(), customScope)
 	return err == nil && (asked.Convert != nil || !representationOnly(asked) || media.MediaType != runtime.ContentTypeJSON || !same(media.Serializer, asked.Accepted.Serializer))
 }
 
-// representationOnly reports whether this package knows all options of a media type. With others,
-// e.g. drop=metadata.managedFields (KEP-5958), the server produces the list.
+// representationOnly reports whether we know all options of a media type. With others, e.g.
+// drop=metadata.managedFields (KEP-5958), the server must respond.
 func representationOnly(asked negotiation.MediaTypeOptions) bool {
 	known := negotiation.MediaTypeOptions{Convert: asked.Convert, UseServerVersion: asked.UseServerVersion, Stream: asked.Stream, Pretty: asked.Pretty}
 	asked.Accepted = known.Accepted
 	return reflect.DeepEqual(asked, known)
 }
 
-// sameErrors reports whether errors in the responses to two requests have the same format.
 func sameErrors(a, b *http.Request, s runtime.NegotiatedSerializer) bool {
 	_, ofA, errA := negotiation.NegotiateOutputMediaType(a, s, negotiation.DefaultEndpointRestrictions)
 	_, ofB, errB := negotiation.NegotiateOutputMediaType(b, s, negotiation.DefaultEndpointRestrictions)
 	return (errA == nil) == (errB == nil) && (errA != nil || same(ofA.Serializer, ofB.Serializer))
 }
 
-// same reports whether two serializers are identical.
 func same(a, b runtime.Serializer) bool {
 	return a != nil && b != nil && reflect.TypeOf(a).Comparable() && a == b
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/kube-watchcache/watchcache/server/internal/shadow"
 )
 
-// shadowOption serves from the shipped cacher, in front of each cache of a Decorator, and compares
-// a fraction of its responses with the cache's.
+// shadowOption serves from the shipped cacher and compares a fraction of its responses with the
+// cache's.
 func shadowOption(fraction float64) cacher.Option {
 	room := &shadow.Room{} // shared by all shadows of the Decorator
 	return cacher.InShadow(fraction, func(s cacher.Shadowed) (storage.Interface, func(), error) {
@@ -45,7 +45,6 @@ func shadowOption(fraction float64) cacher.Option {
 	})
 }
 
-// report records a difference and logs it.
 func report(s cacher.Shadowed, d shadow.Difference) {
 	values := []any{"kind", d.Kind.String(), "difference", d.What, "shippedVersion", d.Serving, "shadowVersion", d.Shadow,
 		"remedy", "do not switch over, and report the difference, please"}

@@ -33,12 +33,11 @@ type answer struct {
 
 type answerKey struct{}
 
-// smallAnswer is the fraction of the bound, as a divisor, below which a user's only answer is
-// always admitted.
+// A user's only answer is always admitted up to bound/smallAnswer.
 const smallAnswer = 64
 
-// Bound returns a handler in which Admit counts the requests selected by whole, i.e. those whose
-// list the server would encode as a whole.
+// Bound returns a handler in which Admit counts the requests selected by whole, for lists that the
+// server would encode as a whole.
 func (l *Encoder) Bound(next http.Handler, whole func(*http.Request) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if whole(r) {
@@ -53,8 +52,8 @@ func (l *Encoder) Bound(next http.Handler, whole func(*http.Request) bool) http.
 	})
 }
 
-// Admit reports whether there is memory for the response to a LIST of these elements, estimated at
-// four times their size. The memory is reserved until the request ends.
+// Admit reserves memory for the response to a LIST of these elements, estimated at four times their
+// size, until the request ends. It returns false if there is none.
 func (l *Encoder) Admit(ctx context.Context, elements []*watchcache.Element, store *Store) bool {
 	a, ok := ctx.Value(answerKey{}).(*answer)
 	if r, _ := ctx.Value(requestKey{}).(*listRequest); !ok || r != nil && r.wanted != nil && !store.off() {
@@ -69,8 +68,8 @@ func (l *Encoder) Admit(ctx context.Context, elements []*watchcache.Element, sto
 }
 
 // take replaces the bytes of the answer if the bound allows that. Below the bound, a user's first
-// answer may have any size, and the user's further answers may reach half of the bound in total:
-// clients who don't read block their own user first. A small first answer is always admitted.
+// answer may have any size, further ones half of the bound in total: clients who don't read block
+// their own user first. A small first answer is always admitted.
 func (a *answer) take(bytes, bound int64) bool {
 	mu := &a.of.mu
 	mu.Lock()

@@ -15,8 +15,7 @@ import (
 // errFrame is returned if an encoder's output is not a frame around separated items.
 var errFrame = errors.New("the encoder does not put items next to each other as expected")
 
-// errRoom is returned for a protobuf list if most items would be encoded for this request only, in
-// memory as a whole.
+// errRoom is returned for a protobuf list if most items would be encoded for this request only.
 var errRoom = errors.New("there is no room for the bytes of a list")
 
 // assembly is a list about to be written: its frame and the chunks of its items.
@@ -33,7 +32,6 @@ type assembly struct {
 	compressed, long, sending bool
 }
 
-// encodeTo writes a list.
 type encodeTo = func(io.Writer) error
 
 // assemble returns the encoding of a list, or nil if the server's encoder must encode it.
@@ -53,7 +51,6 @@ func (e *listEncoder) assemble(list runtime.Object, noted *listing, stock encode
 	return a
 }
 
-// assemble returns the encoding of the noted list, or nil if the server's encoder must encode it.
 func (f *format) assemble(noted *listing, t *templateEncoder) *assembly {
 	if f.refused.Load() {
 		return nil
@@ -71,7 +68,7 @@ func (f *format) assemble(noted *listing, t *templateEncoder) *assembly {
 	return a
 }
 
-// begin returns an assembly with the chunks found in the store.
+// begin looks up the chunks.
 func (f *format) begin(noted *listing, t *templateEncoder) *assembly {
 	a := &assembly{
 		format: f, store: noted.store, response: noted.response, compressed: noted.compressed,
@@ -81,9 +78,9 @@ func (f *format) begin(noted *listing, t *templateEncoder) *assembly {
 	return a
 }
 
-// prepare learns the frame and makes the chunks needed before writing. For protobuf these are all
-// chunks, since the length precedes the items. For JSON, they are those needed to see that the list
-// exceeds compressedFrom; the rest is made in batches while the list is written.
+// prepare learns the frame and makes the chunks needed before writing: in protobuf all, since the
+// length precedes the items, in JSON enough to see that the list exceeds compressedFrom. The rest
+// is made in batches while the list is written.
 func (a *assembly) prepare() (err error) {
 	if a.futile() {
 		return errRoom
@@ -111,8 +108,8 @@ func (a *assembly) prepare() (err error) {
 	return nil
 }
 
-// futile reports whether the server's encoder should encode the list, i.e. in protobuf if most
-// items must be encoded and won't be kept.
+// futile reports whether to use the server's encoder, i.e. in protobuf if most items must be
+// encoded and won't be kept.
 func (a *assembly) futile() bool {
 	items, passing := 0, 0
 	for i := range a.parts {
@@ -162,19 +159,18 @@ func (f *format) proveLocked(kept, whole encodeTo) bool {
 	return same
 }
 
-// newHash returns a hash to compare lists without holding them. Its seed is random, so clients
-// can't construct collisions.
+// newHash returns a hash to compare lists without holding them. Clients can't construct collisions,
+// because its seed is random.
 func newHash() *maphash.Hash {
 	h := &maphash.Hash{}
 	h.SetSeed(seed)
 	return h
 }
 
-// streamingWrite bounds the first write, in bytes, of apimachinery's streaming encoders. After a
-// write this short, the server's response writer waits for more before it decides on compression.
+// streamingWrite bounds the first write, in bytes, of apimachinery's streaming encoders. After it,
+// the server's response writer delays its decision on compression.
 const streamingWrite = 4
 
-// beginning returns the bytes before the items.
 func (a *assembly) beginning() []byte {
 	items := 0
 	if a.frame.syntax == protobufSyntax {
@@ -191,8 +187,8 @@ func (a *assembly) write(w io.Writer) error {
 	return a.response.write(w, a.beginning(), a.long, a)
 }
 
-// writePlain writes the list uncompressed. Its first write is as short as that of a streaming
-// encoder, so the server decides on compression as it would for its own encoder.
+// writePlain writes the list uncompressed. A first write as short as a streaming encoder's leaves
+// the decision on compression to the server.
 func (a *assembly) writePlain(w io.Writer) error {
 	begin := a.beginning()
 	first := min(streamingWrite, len(begin))
@@ -226,8 +222,8 @@ func (a *assembly) writeItems(w io.Writer) error {
 	return err
 }
 
-// release drops a written part, because a client may read the rest slowly. A compared part that
-// isn't kept is made again for the client.
+// release drops a written part, because the client may read the rest slowly. A compared part that
+// isn't kept is made again.
 func (a *assembly) release(i int) {
 	switch p := &a.parts[i]; {
 	case a.sending:
@@ -237,7 +233,6 @@ func (a *assembly) release(i int) {
 	}
 }
 
-// chunk returns the chunk of a part, making it if needed.
 func (a *assembly) chunk(i int) (*chunk, error) {
 	if a.parts[i].chunk == nil {
 		if err := a.batch(i); err != nil {
@@ -250,7 +245,7 @@ func (a *assembly) chunk(i int) (*chunk, error) {
 	return a.parts[i].chunk, nil
 }
 
-// plain returns the plain bytes of a part, and keeps them again if they were evicted.
+// plain returns the plain bytes of a part and keeps them again if they were evicted.
 func (a *assembly) plain(i int) ([]byte, error) {
 	c, err := a.chunk(i)
 	if err != nil {
@@ -266,7 +261,7 @@ func (a *assembly) plain(i int) ([]byte, error) {
 	return plain, err
 }
 
-// deflated returns the compressed chunk of a part, without its last separator, keeps this form, and
+// deflated returns the compressed chunk of a part, without its last separator, keeps it, and
 // releases the part.
 func (a *assembly) deflated(i int) (*deflated, error) {
 	c, err := a.chunk(i)

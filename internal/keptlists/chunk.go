@@ -26,8 +26,8 @@ const (
 // seed is random, so that clients can't predict hashes of keys.
 var seed = maphash.MakeSeed()
 
-// identity identifies an element without a reference to it. Addresses are reused, so it also has
-// the key and revision.
+// identity identifies an element without a reference to it. The key and revision distinguish
+// elements at a reused address.
 type identity struct {
 	address  uintptr
 	key      uint64
@@ -44,11 +44,11 @@ type part struct {
 	elements []*watchcache.Element
 	ids      []identity
 	first    int // the position of the first element in the list
-	// chunk holds the bytes of exactly these elements, or is nil.
+	// chunk has the bytes of exactly these elements, or is nil.
 	chunk *chunk
 	// previous is a chunk of other elements that begins at the same key, or nil.
 	previous *chunk
-	// from maps each element to its position in previous, or -1; nil without previous. lacks is the
+	// from has the position of each element in previous, or -1; nil without previous. lacks is the
 	// number of items to encode.
 	from  []int
 	lacks int
@@ -75,8 +75,8 @@ func (p *part) compare(previous *chunk) {
 	}
 }
 
-// isOther reports whether encoding the whole part costs less than a new chunk, because it shares
-// too little with previous. The limits are measured.
+// isOther reports whether the part shares so little with previous that encoding all of it is
+// cheaper than a new chunk. The limits are measured.
 func (p *part) isOther(s syntax) bool {
 	limit := len(p.elements) / 3
 	if s == protobufSyntax {
@@ -85,7 +85,6 @@ func (p *part) isOther(s syntax) bool {
 	return p.lacks > max(limit, 2)
 }
 
-// hash returns a hash of the part's elements.
 func (p *part) hash() uint64 {
 	h := uint64(len(p.ids))
 	for _, id := range p.ids {
@@ -95,8 +94,8 @@ func (p *part) hash() uint64 {
 	return h
 }
 
-// cut divides the elements of a list into parts. Boundaries depend on keys, so that other elements
-// don't move them and overlapping lists share parts.
+// cut divides the elements of a list into parts. Boundaries depend on keys, so they are stable and
+// overlapping lists share parts.
 func cut(elements []*watchcache.Element) []part {
 	ids := make([]identity, len(elements))
 	parts := make([]part, 0, len(elements)/chunkItems*5/4+1)
@@ -119,12 +118,11 @@ func identityOf(e *watchcache.Element) identity {
 	return identity{address: addressOf(e), key: maphash.String(seed, e.Key), revision: e.RV}
 }
 
-// begins reports whether a new part begins at an element, given the length of the current part.
+// begins reports whether a new part begins at e after a part of the given length.
 func begins(id identity, e *watchcache.Element, length int) bool {
 	return id.key%chunkItems == 0 || e.Size > bigElement || length == maxChunkItems
 }
 
-// sameKeys reports whether two parts have elements with the same keys.
 func sameKeys(a, b []identity) bool {
 	return slices.EqualFunc(a, b, func(x, y identity) bool { return x.key == y.key })
 }
@@ -135,34 +133,33 @@ type chunk struct {
 	ids []identity
 	// ends has the end of each item in the plain bytes, separator included.
 	ends []int
-	// changes is true if the chunk replaced one with other items. The next change will then need
-	// its plain bytes.
+	// changes is true if the chunk replaced one with other items, so that the next change will
+	// likely need its plain bytes.
 	changes bool
-	// content holds the items. Once the chunk is kept, only a holder of Store.mu replaces it.
+	// content is replaced under Store.mu only, once the chunk is kept.
 	content atomic.Pointer[content]
 	// compressing is held while initial events are compressed.
 	compressing sync.Mutex
 
-	// used is the value of Store.lists at the last use of the chunk, usedPlain at the last use of
-	// its plain bytes.
+	// used and usedPlain are the values of Store.lists when the chunk and its plain bytes were last
+	// used.
 	used, usedPlain atomic.Int64
 
-	// useful is true once a list used items of the chunk. misses counts lists that found nearly all
-	// items changed; when it reaches patience, the chunk is replaced. misses and patience are
-	// guarded by Store.mu.
+	// useful is true once a list used items of the chunk. After patience lists found nearly all
+	// items changed (misses), the chunk is replaced. misses and patience are guarded by Store.mu.
 	useful           atomic.Bool
 	misses, patience int
 
-	// queued is the chunk's place in the eviction queue, nil if it isn't kept. Guarded by Store.mu.
+	// queued is the place in the eviction queue, nil if the chunk isn't kept. Guarded by Store.mu.
 	queued *list.Element
 }
 
-// content is the items of a chunk, plain, compressed or both. It is immutable.
+// content is the items of a chunk, plain, compressed or both. Immutable.
 type content struct {
 	// plain has a separator after each item; deflated lacks the last one.
 	plain    []byte
 	deflated *deflated
-	// rows are those of the last compressed Table, if the items are metadata.
+	// rows are those of the last compressed Table, for metadata.
 	rows *keptRows
 }
 
@@ -178,7 +175,6 @@ func emptyChunk(at place, ids []identity) *chunk {
 	return c
 }
 
-// inherit copies the statistics of the replaced chunk.
 func (c *chunk) inherit(previous *chunk) {
 	c.changes = true
 	if !previous.useful.Load() {
@@ -187,17 +183,14 @@ func (c *chunk) inherit(previous *chunk) {
 	c.usedPlain.Store(previous.usedPlain.Load())
 }
 
-// length returns the number of plain bytes.
 func (c *chunk) length() int { return c.ends[len(c.ends)-1] }
 
-// place is the key at which a chunk begins, in a format.
 type place struct {
 	format *format
 	key    string
 }
 
-// chunkOverhead is the memory of a chunk beyond its bytes, identities and ends: the struct and its
-// index and queue entries, in bytes.
+// chunkOverhead is the memory of a chunk's struct, index entry and queue entry, in bytes.
 const chunkOverhead = 256
 
 func (c *chunk) size(has *content) int64 {
@@ -206,7 +199,7 @@ func (c *chunk) size(has *content) int64 {
 
 func (c *content) size() int64 { return int64(cap(c.plain)) + c.deflated.size() + c.rows.size() }
 
-// with merges two contents. The plain and compressed bytes of c take precedence.
+// with merges two contents. c's plain and compressed bytes take precedence.
 func (c *content) with(other content) content {
 	if c.plain != nil {
 		other.plain = c.plain
@@ -239,7 +232,6 @@ func (c *chunk) deflate(plain []byte) *deflated {
 	return deflate(plain[:len(plain)-len(c.at.format.syntax.separator())])
 }
 
-// itemLength returns the length of an item, separator included.
 func (c *chunk) itemLength(i int) int {
 	if i > 0 {
 		return c.ends[i] - c.ends[i-1]
@@ -247,7 +239,6 @@ func (c *chunk) itemLength(i int) int {
 	return c.ends[0]
 }
 
-// item returns an item of the plain bytes, separator included.
 func (c *chunk) item(plain []byte, i int) []byte {
 	begin := 0
 	if i > 0 {
@@ -256,8 +247,7 @@ func (c *chunk) item(plain []byte, i int) []byte {
 	return plain[begin:c.ends[i]]
 }
 
-// position returns the position of the element in the chunk, or -1. It searches from the given
-// position first.
+// position returns the element's position, or -1. It starts to search at from.
 func (c *chunk) position(id identity, from int) int {
 	from = min(from, len(c.ids))
 	if i := slices.Index(c.ids[from:], id); i >= 0 {
@@ -266,7 +256,7 @@ func (c *chunk) position(id identity, from int) int {
 	return slices.Index(c.ids[:from], id)
 }
 
-// newChunk makes the chunk of a part from items of the previous chunk and items added by encode.
+// newChunk makes the chunk of a part from items of the previous chunk and of encode.
 func newChunk(f *format, p *part, encode func(*watchcache.Element, *pieces) error) (*chunk, error) {
 	made := emptyChunk(place{f, p.elements[0].Key}, p.ids)
 	var previous []byte
@@ -292,7 +282,6 @@ func newChunk(f *format, p *part, encode func(*watchcache.Element, *pieces) erro
 	return made, nil
 }
 
-// pieces collects bytes to join.
 type pieces struct {
 	all    [][]byte
 	length int

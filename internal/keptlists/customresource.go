@@ -20,23 +20,21 @@ import (
 )
 
 // The serializer of custom resources is private to k8s.io/apiextensions-apiserver, so we can't wrap
-// it. Instead, the cache omits the items, the server writes an empty list, and a handler around the
-// server inserts the items from kept bytes (customresponse.go).
+// it. Instead, the cache omits the items, the server writes an empty list, and a handler around it
+// inserts the items from kept bytes (customresponse.go).
 
-// CustomList is a request for a list of custom resources that a handler of Encoder.CustomResources
-// may answer.
+// CustomList is a request for a list of custom resources.
 type CustomList struct {
 	Resource schema.GroupVersionResource
 	// Gzip is true if the API server would compress a long response.
 	Gzip bool
-	// Metadata is the API server's encoder, of compact JSON or protobuf, if the client requests a
-	// v1 PartialObjectMetadataList. If nil, the response is the list itself in compact JSON.
+	// Metadata is the API server's encoder, of compact JSON or protobuf, for a v1
+	// PartialObjectMetadataList. If nil, the response is the list itself in compact JSON.
 	Metadata runtime.Encoder
 	Protobuf bool
 }
 
-// customRequest carries a request from the handler to the cache. It is used by the request's
-// goroutine.
+// customRequest carries a request from the handler to the cache, on one goroutine.
 type customRequest struct {
 	CustomList
 	listings *Encoder
@@ -48,17 +46,15 @@ type customRequest struct {
 
 type customKey struct{}
 
-// customFormat is a format of the lists of custom resources.
 type customFormat struct {
 	*format
 	// users are those for whom a list assembled here matched the server's.
 	users *lru.Cache
 }
 
-// maxUsers bounds the users of one format.
 const maxUsers = 1 << 12
 
-// customFormat returns the format of a list. A cache holds only one version of the resource.
+// customFormat returns the format of a list. A cache has only one version of the resource.
 func (s *Store) customFormat(l CustomList) *customFormat {
 	id, syntax := formatID{encoder: "custom:list", list: reflect.TypeFor[unstructured.UnstructuredList]()}, jsonSyntax
 	switch {
@@ -70,7 +66,7 @@ func (s *Store) customFormat(l CustomList) *customFormat {
 	return loaded(&s.formats, id, func() *customFormat { return &customFormat{newFormat(id, syntax), lru.New(maxUsers)} })
 }
 
-// userOf returns a key of everything that a filter can see of the request's user.
+// userOf returns a key of all that a filter can see of the request's user.
 func userOf(ctx context.Context) string {
 	u, ok := endpoints.UserFrom(ctx)
 	if !ok {
@@ -92,8 +88,8 @@ type CustomFill struct {
 	empty []byte
 }
 
-// Custom returns the CustomFill if list, read by a cache of the resource, answers a request of
-// CustomResources. It returns nil otherwise.
+// Custom returns the CustomFill if list, filled by a cache of the resource, answers a request of
+// CustomResources, otherwise nil.
 func (l *Encoder) Custom(ctx context.Context, resource schema.GroupResource, list runtime.Object, store *Store) *CustomFill {
 	if !l.custom.Load() || store.off() {
 		return nil
@@ -115,7 +111,6 @@ func (l *Encoder) Custom(ctx context.Context, resource schema.GroupResource, lis
 	return r.filling
 }
 
-// filling returns the CustomFill of a list, or nil.
 func filling(ctx context.Context, list runtime.Object) *CustomFill {
 	r, ok := ctx.Value(customKey{}).(*customRequest)
 	if !ok || r.filling == nil || runtime.Object(r.filling.list) != list {
@@ -124,8 +119,8 @@ func filling(ctx context.Context, list runtime.Object) *CustomFill {
 	return r.filling
 }
 
-// Complete assembles the response when the list lacks only its items. If it returns false, the
-// cache must add the items.
+// Complete assembles the response once the list lacks only items. If it returns false, the cache
+// must add them.
 func (f *CustomFill) Complete(elements []*watchcache.Element) bool {
 	if len(elements) < minItems {
 		return false
@@ -154,7 +149,6 @@ func (f *CustomFill) Complete(elements []*watchcache.Element) bool {
 // customJSON encodes as the server does for custom resources.
 var customJSON = json.NewSerializerWithOptions(json.DefaultMetaFactory, nil, nil, json.SerializerOptions{StreamingCollectionsEncoding: true})
 
-// customItems returns the encoder of a list of custom resources.
 func customItems(own *unstructured.UnstructuredList, elements []*watchcache.Element) *templateEncoder {
 	return &templateEncoder{stock: customJSON.Encode, subset: func(positions []int) (runtime.Object, error) {
 		list := &unstructured.UnstructuredList{Object: own.Object, Items: make([]unstructured.Unstructured, 0, len(positions))}

@@ -17,11 +17,11 @@ import (
 
 // CustomResources wraps next, the server of k8s.io/apiextensions-apiserver, and answers lists of
 // custom resources from kept bytes. asks returns the list that next would answer a request with,
-// and false if anything else reads the response, e.g. an audit log. Wrap the handler in everything
-// that reads the response. No handler may filter or change the items.
+// and false if others read the response, e.g. an audit log. No handler may filter or change the
+// items.
 //
-// For each user, next writes the first list in each representation, and we compare it. After a
-// difference, next writes all lists.
+// We compare the first list of each user and representation with next's. After a difference, next
+// writes all lists.
 func (l *Encoder) CustomResources(next http.Handler, asks func(*http.Request) (CustomList, bool)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !l.custom.Load() {
@@ -41,8 +41,8 @@ func (l *Encoder) CustomResources(next http.Handler, asks func(*http.Request) (C
 		if held.end() {
 			return
 		}
-		// Nothing was written, so the server writes this list and all later ones. Keep warnings:
-		// the request's recorder adds each only once.
+		// Nothing was written. The server writes this and all later lists. Keep warnings, which the
+		// request's recorder adds only once.
 		warnings := w.Header().Values("Warning")
 		clear(w.Header())
 		maps.Copy(w.Header(), before)
@@ -56,7 +56,6 @@ func (l *Encoder) CustomResources(next http.Handler, asks func(*http.Request) (C
 // EnableCustomResources enables the handlers of CustomResources.
 func (l *Encoder) EnableCustomResources() { l.custom.Store(true) }
 
-// customWriter is the response to a request that a cache may have answered.
 type customWriter struct {
 	http.ResponseWriter
 	request *customRequest
@@ -64,10 +63,10 @@ type customWriter struct {
 	begun bool
 	made  *CustomFill // nil if the server writes the response
 	// broken is true if the server's bytes differ from the expected empty list, answered if the
-	// list with its items was sent instead. got counts the bytes received of the empty list.
+	// list with items was sent instead. got counts the received bytes of the empty list.
 	broken, answered bool
 	got              int
-	// compared hashes the list if the server writes all of it. wrote buffers a compressed one.
+	// compared hashes the list if the server writes it. wrote buffers a compressed one.
 	compared *maphash.Hash
 	wrote    *bytes.Buffer
 	failed   bool // the request ended early, so we can't compare
@@ -78,7 +77,7 @@ var _ responsewriter.UserProvidedDecorator = (*customWriter)(nil)
 // Unwrap implements responsewriter.UserProvidedDecorator.
 func (w *customWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// maxProof is the maximum length of a compressed list that we compare.
+// maxProof bounds a compressed list that we compare.
 const maxProof = 64 << 20
 
 func (w *customWriter) held() bool { return w.made != nil && w.made.Omit }
@@ -127,8 +126,8 @@ func (w *customWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// hold receives the server's list without items, and once it is complete and as expected, sends the
-// list with items.
+// hold receives the server's empty list. Once it is complete and as expected, hold sends the list
+// with items.
 func (w *customWriter) hold(p []byte) (int, error) {
 	rest := w.made.empty[w.got:]
 	if w.broken || w.answered || !bytes.HasPrefix(rest, p) {
@@ -146,7 +145,6 @@ func (w *customWriter) hold(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// send sends the list to the client, compressed if the server would compress it.
 func (w *customWriter) send() error {
 	list := w.made.whole
 	list.sending = true
@@ -171,7 +169,7 @@ func (w *customWriter) Flush() {
 	}
 }
 
-// end ends the response. It returns false if nothing was sent to the client.
+// end returns false if nothing was sent to the client.
 func (w *customWriter) end() bool {
 	switch {
 	case w.held():
@@ -187,7 +185,7 @@ func (w *customWriter) end() bool {
 	return true
 }
 
-// prove records whether the server's list equals the one assembled here.
+// prove compares the server's list with the one assembled here.
 func (w *customWriter) prove() {
 	if w.compared == nil || w.failed {
 		return

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// syntax is the way in which a format joins the items of a list.
 type syntax int
 
 const (
@@ -20,8 +19,7 @@ const (
 
 var comma = []byte{','}
 
-// separator returns the bytes between two items. If an encoder uses others, the comparison of its
-// first list fails.
+// separator returns the bytes between two items. If an encoder uses others, its first list differs.
 func (s syntax) separator() []byte {
 	if s == jsonSyntax {
 		return comma
@@ -29,16 +27,15 @@ func (s syntax) separator() []byte {
 	return nil
 }
 
-// frame holds the bytes that an encoder writes around the items of one list.
+// frame is the bytes around the items of one list.
 type frame struct {
 	syntax syntax
-	// head precedes the items, tail follows them. In protobuf the items end a field: envelope
-	// precedes the field's length, head begins its content.
+	// head precedes the items, tail follows them. In protobuf, the items end a field: envelope
+	// precedes its length, head begins its content.
 	envelope, head, tail []byte
 }
 
-// newFrame returns the frame of a list from its encodings with no item and with one. ok is false if
-// these have an unexpected form.
+// newFrame returns the frame of a list from its encodings with no item and with one.
 func newFrame(s syntax, empty, one []byte) (f *frame, ok bool) {
 	if s == protobufSyntax {
 		envelope, head, tail, ok := openEnvelope(empty)
@@ -48,8 +45,8 @@ func newFrame(s syntax, empty, one []byte) (f *frame, ok bool) {
 		f = &frame{syntax: s, envelope: envelope, head: head, tail: tail}
 	} else {
 		at := commonPrefix(empty, one)
-		// An item and the end of the items differ in their first byte, so the common prefix ends
-		// where the items begin.
+		// An item and the tail differ in their first byte, so the common prefix ends where the
+		// items begin.
 		if at == len(empty) || empty[at] != ']' {
 			return nil, false
 		}
@@ -59,7 +56,7 @@ func newFrame(s syntax, empty, one []byte) (f *frame, ok bool) {
 	return f, ok && len(item) > 0
 }
 
-// items returns the items in the encoding of a list, and false if it has another frame.
+// items returns the items of an encoded list, and false if it has another frame.
 func (f *frame) items(encoded []byte) ([]byte, bool) {
 	if f.syntax == protobufSyntax {
 		envelope, content, tail, ok := openEnvelope(encoded)
@@ -75,7 +72,7 @@ func (f *frame) items(encoded []byte) ([]byte, bool) {
 	return bytes.CutSuffix(rest, f.tail)
 }
 
-// beginning returns the bytes before items of the given total length.
+// beginning returns the bytes before items of the given length.
 func (f *frame) beginning(length int) []byte {
 	if f.syntax != protobufSyntax {
 		return f.head
@@ -86,14 +83,13 @@ func (f *frame) beginning(length int) []byte {
 	return append(made, f.head...)
 }
 
-// A Kubernetes object in protobuf is four bytes followed by a runtime.Unknown, whose field 2 is the
+// A Kubernetes object in protobuf is these bytes and a runtime.Unknown, whose field 2 is the
 // object.
 var envelopeMagic = []byte("k8s\x00")
 
 const envelopeContent = 2
 
-// openEnvelope returns the object in an envelope, the bytes before its length, and the bytes after
-// it.
+// openEnvelope returns the object in an envelope, the bytes before its length, and those after it.
 func openEnvelope(encoded []byte) (before, content, after []byte, ok bool) {
 	rest, ok := bytes.CutPrefix(encoded, envelopeMagic)
 	for ok && len(rest) > 0 {
@@ -134,7 +130,6 @@ type cutter struct {
 	rest   []byte // remaining items, with separators between them
 }
 
-// next returns the next item, and false if there is none.
 func (c *cutter) next() (item []byte, ok bool) {
 	length := 0
 	if c.syntax == protobufSyntax {
@@ -154,8 +149,7 @@ func (c *cutter) next() (item []byte, ok bool) {
 	return item, true
 }
 
-// lengthOfField returns the length of the protobuf field at the beginning of b, or at most 0 if
-// there is none.
+// lengthOfField returns the length of the protobuf field that b begins with, at most 0 if none.
 func lengthOfField(b []byte) int {
 	_, kind, length := protowire.ConsumeField(b)
 	if kind != protowire.BytesType {
@@ -164,8 +158,7 @@ func lengthOfField(b []byte) int {
 	return length
 }
 
-// lengthOfJSON returns the length of the JSON object at the beginning of b, or 0 if there is none.
-// The object is well-formed, so we only look for its end.
+// lengthOfJSON returns the length of the well-formed JSON object that b begins with, 0 if none.
 func lengthOfJSON(b []byte) int {
 	if len(b) == 0 || b[0] != '{' {
 		return 0

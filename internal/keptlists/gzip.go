@@ -16,11 +16,10 @@ import (
 )
 
 // deflated is a sequence of DEFLATE blocks (RFC 1951) that ends at a byte boundary, refers to
-// nothing before it, and has no final block, so sequences can be concatenated. It is immutable.
+// nothing before it, and has no final block, so that sequences can be concatenated. Immutable.
 type deflated struct {
 	blocks []byte
-	// length and checksum (crc32.IEEE) are those of the uncompressed bytes. shift is
-	// byteShift(length).
+	// length and checksum (crc32.IEEE) are those of the plain bytes. shift is byteShift(length).
 	length, checksum, shift uint32
 	// framed is true if a four-byte length precedes each item, as in a protobuf watch.
 	framed bool
@@ -44,7 +43,6 @@ var deflaters = sync.Pool{New: func() any {
 	return d
 }}
 
-// deflate compresses p.
 func deflate(p []byte) *deflated {
 	d := deflaters.Get().(*deflater)
 	defer deflaters.Put(d)
@@ -63,10 +61,9 @@ func deflate(p []byte) *deflated {
 	}
 }
 
-// deflatedOverhead is the size of a deflated without its blocks, in bytes.
+// deflatedOverhead is the size of a deflated without blocks, in bytes.
 const deflatedOverhead = 40
 
-// size returns the memory of d in bytes.
 func (d *deflated) size() int64 {
 	if d == nil {
 		return 0
@@ -76,7 +73,7 @@ func (d *deflated) size() int64 {
 
 var inflaters = sync.Pool{New: func() any { return flate.NewReader(bytes.NewReader(nil)) }}
 
-// inflate returns the uncompressed bytes, with capacity for more.
+// inflate returns the plain bytes, with capacity for more.
 func (d *deflated) inflate(more int) ([]byte, error) {
 	r := inflaters.Get().(io.Reader)
 	defer inflaters.Put(r)
@@ -93,7 +90,7 @@ func (d *deflated) inflate(more int) ([]byte, error) {
 // maxStored is the maximum length of a stored block.
 const maxStored = 1<<16 - 1
 
-// appendStored appends p as stored blocks. If final, the last block ends the stream.
+// appendStored appends p as stored blocks, the last of which ends the stream if final.
 func appendStored(to, p []byte, final bool) []byte {
 	for {
 		n := min(len(p), maxStored)
@@ -111,11 +108,10 @@ func appendStored(to, p []byte, final bool) []byte {
 	}
 }
 
-// gzipHeader is the header of k8s.io/apiserver's responses: no name, no time, fastest level,
-// unknown system (RFC 1952).
+// gzipHeader is that of k8s.io/apiserver, with no name, no time, fastest level and unknown system
+// (RFC 1952).
 var gzipHeader = [10]byte{0: 0x1f, 1: 0x8b, 2: 8, 8: 4, 9: 255}
 
-// beginGzip begins a compressed response with the header and begin, stored.
 func beginGzip(w http.ResponseWriter, begin []byte) error {
 	w.Header().Set("Content-Encoding", "gzip")
 	w.Header().Add("Vary", "Accept-Encoding")
@@ -124,11 +120,10 @@ func beginGzip(w http.ResponseWriter, begin []byte) error {
 	return err
 }
 
-// A list's checksum is combined from those of its chunks. Appending n bytes multiplies the checksum
-// by x^8n and adds the checksum of the n bytes, modulo the polynomial of crc32.IEEE. As in
-// hash/crc32, bit 31 is the coefficient of x^0.
+// A list's checksum combines those of its chunks. Appending n bytes multiplies it by x^8n and adds
+// their checksum, modulo the polynomial of crc32.IEEE. As in hash/crc32, bit 31 is the coefficient
+// of x^0.
 
-// one is the polynomial 1.
 const one = 1 << 31
 
 // byteShifts has x^(8·2^k) at k.
@@ -166,33 +161,31 @@ func byteShift(n int) uint32 {
 	return shift
 }
 
-// appendedChecksum returns the checksum of two byte strings from the checksum of each and byteShift
-// of the length of the second.
+// appendedChecksum returns the checksum of concatenated bytes from both checksums and the byteShift
+// of the second length.
 func appendedChecksum(checksum, others, shift uint32) uint32 {
 	return product(checksum, shift) ^ others
 }
 
-// member is the body of a response as a single gzip member (RFC 1952), because many clients stop
-// after the first. It combines blocks and checksums shared by many responses.
+// member is a response body as one gzip member (RFC 1952), because many clients stop after the
+// first.
 type member struct {
 	out      collected
 	checksum uint32
 	length   int
 }
 
-// stored adds p uncompressed.
 func (m *member) stored(p []byte) error {
 	m.count(p)
 	return m.out.add(appendStored(nil, p, false))
 }
 
-// count accounts for bytes already written.
+// count accounts for written bytes.
 func (m *member) count(p []byte) {
 	m.checksum = crc32.Update(m.checksum, crc32.IEEETable, p)
 	m.length += len(p)
 }
 
-// add adds compressed bytes.
 func (m *member) add(d *deflated) error {
 	m.checksum = appendedChecksum(m.checksum, d.checksum, d.shift)
 	m.length += int(d.length)
@@ -211,8 +204,8 @@ func (m *member) end(last []byte) error {
 	return m.out.send()
 }
 
-// collectedBytes is the size of writes in bytes. HTTP/2 splits them into 16 KiB frames; small
-// writes would each wake the connection's goroutine.
+// collectedBytes is the size of writes. HTTP/2 splits them into 16 KiB frames; small writes would
+// each wake the connection's goroutine.
 const collectedBytes = 64 << 10
 
 // collected buffers writes to a response.
@@ -246,8 +239,8 @@ func (c *collected) add(p []byte) error {
 	return nil
 }
 
-// send writes the collected bytes. After a failed write all writes fail, and the buffer is not
-// reused because HTTP/2 may still read it, which would leak another response.
+// send writes the collected bytes. After an error all writes fail, and the buffer isn't reused:
+// HTTP/2 may still read it and leak another response.
 func (c *collected) send() error {
 	if c.buffer == nil || c.err != nil {
 		return c.err
@@ -262,8 +255,7 @@ func (c *collected) send() error {
 	return nil
 }
 
-// writeMember writes the compressed parts of a list and ends the gzip member begun by beginGzip.
-// Separators are stored blocks.
+// writeMember completes the gzip member begun by beginGzip. Separators are stored blocks.
 func (f *frame) writeMember(w io.Writer, begin []byte, parts int, deflated func(i int) (*deflated, error)) error {
 	m := member{out: collected{to: w}}
 	m.count(begin)

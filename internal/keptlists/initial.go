@@ -16,10 +16,9 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Initial divides the initial events of a watch into runs, at the keys that divide lists and when
-// the objects exceed bigElement, because a client that doesn't read holds a run in memory. Each run
-// is encoded to a chunk of the Store, which watches with similar initial state share. Initial is
-// not safe for concurrent use.
+// Initial divides the initial events of a watch into runs, at the keys that divide lists and beyond
+// bigElement, because a client that doesn't read holds a run. Runs are encoded as chunks of the
+// Store, shared by watches with similar state. Not safe for concurrent use.
 type Initial struct {
 	store *Store
 	// stream is the response if it receives every event in order, or nil.
@@ -30,8 +29,8 @@ type Initial struct {
 	size     int64 // of the elements
 }
 
-// Watch implements cacher.EncodingStore. Initial events are shared unless a registry's Decorator,
-// which changes objects, may read them. Servers of custom resources have no Decorator.
+// Watch implements cacher.EncodingStore. It returns nil if a registry's Decorator may read, and
+// change, the initial events. Servers of custom resources have none.
 func (s *Store) Watch(ctx context.Context) cacher.WatchEncoder {
 	if !s.encoder.custom.Load() && ctx.Value(sharedKey{}) == nil {
 		return nil
@@ -48,7 +47,7 @@ func (s *Store) initial(ctx context.Context) *Initial {
 	return i
 }
 
-// Add adds an element. If it begins a new run, Add returns the previous one, otherwise nil.
+// Add adds an element. If it begins a new run, Add returns the previous one.
 func (i *Initial) Add(e *watchcache.Element) (before cacher.EventRun) {
 	id := identityOf(e)
 	if n := len(i.elements); n > 0 && (begins(id, e, n) || i.size+e.Size > bigElement) {
@@ -70,7 +69,6 @@ func (i *Initial) End() cacher.EventRun {
 	return r
 }
 
-// Run is a run of consecutive initial events of one watch.
 type Run struct {
 	of   *Initial
 	part part
@@ -80,18 +78,16 @@ type Run struct {
 		// id is the format of chunk.
 		id    string
 		chunk *chunk
-		// made is the part for which chunk was made, if it was made for this run, otherwise nil. It
-		// records which events were encoded.
+		// made is the part that this run encoded chunk for, with the events encoded, or nil.
 		made *part
 		// plain has the events of chunk, loaded on demand.
 		plain []byte
 	}
 }
 
-// Elements returns the elements of the run's events. Callers must not modify the slice.
+// Elements returns the elements of the run's events. Callers must not modify it.
 func (r *Run) Elements() []*watchcache.Element { return r.part.elements }
 
-// eventEncoder writes the event of an element.
 type eventEncoder = func(*watchcache.Element, io.Writer) error
 
 // Write writes an event of the run in the format id with a single w.Write, as framers require.
@@ -116,8 +112,7 @@ func (r *Run) Write(at int, id string, encode eventEncoder, w io.Writer) (known,
 	return known, true, stream.event(r, c, at, w)
 }
 
-// find returns the run's chunk in a format, or nil if encoding fails. known is true if this run did
-// not encode the event.
+// find returns the run's chunk in a format, or nil if encoding fails.
 func (r *Run) find(at int, id string, encode eventEncoder) (c *chunk, known bool) {
 	r.mu.Lock()
 	c, made := r.mu.chunk, r.mu.made
@@ -135,7 +130,6 @@ func (r *Run) find(at int, id string, encode eventEncoder) (c *chunk, known bool
 	return c, made == nil || (made.from != nil && made.from[at] >= 0)
 }
 
-// event returns one event of the run's chunk.
 func (r *Run) event(c *chunk, at int) ([]byte, error) {
 	r.mu.Lock()
 	plain := r.mu.plain
@@ -152,14 +146,14 @@ func (r *Run) event(c *chunk, at int) ([]byte, error) {
 	return c.item(plain, at), nil
 }
 
-// making is a chunk of initial events in progress, made once for all concurrent watches.
+// making is a chunk of initial events in progress, for all concurrent watches.
 type making struct {
 	ids   []identity
 	chunk func() (*chunk, error)
 }
 
 // chunkOf returns the chunk of a part's events and keeps it if there is room. made is the part if
-// this call encoded the chunk, otherwise nil.
+// this call encoded the chunk.
 func (s *Store) chunkOf(id string, p part, encode eventEncoder) (c *chunk, made *part, err error) {
 	of := formatID{encoder: runtime.Identifier(id)}
 	f := loaded(&s.formats, of, func() *format { return newFormat(of, eventSyntax) })
@@ -193,7 +187,6 @@ func (s *Store) chunkOf(id string, p part, encode eventEncoder) (c *chunk, made 
 	return c, made, err
 }
 
-// made removes m from Store.mu.making.
 func (s *Store) made(at place, m *making) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,7 +195,6 @@ func (s *Store) made(at place, m *making) {
 	}
 }
 
-// plainOf returns the plain events of a chunk.
 func (s *Store) plainOf(c *chunk) ([]byte, error) {
 	plain, made, err := c.plain()
 	if err != nil {
@@ -216,7 +208,7 @@ func (s *Store) plainOf(c *chunk) ([]byte, error) {
 }
 
 // deflatedOf returns the compressed events of a chunk, each after its length if framed. It
-// compresses once for concurrent callers, and keeps the result if there is room.
+// compresses once for concurrent callers and keeps the result if there is room.
 func (s *Store) deflatedOf(c *chunk, framed bool) (*deflated, error) {
 	c.compressing.Lock()
 	defer c.compressing.Unlock()
@@ -266,14 +258,14 @@ func (c *chunk) withoutLengths(framed []byte) []byte {
 type sharedKey struct{}
 
 // ShareInitialEvents returns a context for a watch whose reader changes no event and, within a
-// Stream, writes all of them to the response in order. Such watches share encoded events. Others
-// get private copies, because a registry's Decorator may read them.
+// Stream, writes all of them in order. Such watches share encoded events; others get private
+// copies.
 func ShareInitialEvents(ctx context.Context) context.Context {
 	return context.WithValue(ctx, sharedKey{}, true)
 }
 
-// Probe is an empty watch that a cache returns if the context contains it. A caller that receives
-// this very watch from a registry knows that nothing between changes or filters events.
+// Probe is an empty watch that a cache returns if the context contains it. A registry that returns
+// this very watch neither changes nor filters events.
 type Probe struct{ ended chan watch.Event }
 
 var _ watch.Interface = (*Probe)(nil)
@@ -281,8 +273,8 @@ var _ watch.Interface = (*Probe)(nil)
 type probeKey struct{}
 
 // ReturnsWatches reports whether open, which opens a watch of a registry, returns the cache's watch
-// without a Decorator or filter around it. other is true if open returned another watch, which is
-// stopped. It calls open once; the cache opens no watch and open does not wait for it.
+// itself, without a Decorator or filter. other is true if open returned another watch, now stopped.
+// open is called once and does not wait for the cache.
 func (l *Encoder) ReturnsWatches(ctx context.Context, open func(context.Context) (watch.Interface, error)) (same, other bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -16,12 +16,11 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Representation is the requested form of a list other than the list itself: metadata, or a Table
-// of rows with metadata, of meta.k8s.io/v1.
+// Representation is a list requested as metadata or as a Table with metadata, of meta.k8s.io/v1.
 type Representation struct {
-	// Encoder is the API server's encoder of such representations in the response's media type.
+	// Encoder is the API server's encoder for the response's media type.
 	Encoder runtime.Encoder
-	// Table returns the Table, whose rows refer to the items of the list. If nil, the client
+	// Table converts a list to a Table whose rows refer to the list's items. If nil, the client
 	// requests a PartialObjectMetadataList.
 	Table func(ctx context.Context, list runtime.Object) (*metav1.Table, error)
 
@@ -29,7 +28,6 @@ type Representation struct {
 	outcome atomic.Int32
 }
 
-// The outcomes of a Representation.
 const (
 	unused  int32 = iota
 	written       // an encoder began to write the representation
@@ -42,8 +40,8 @@ func (r *Representation) Unused() bool { return r.outcome.Load() == unused }
 // Written reports whether an encoder began to write the representation.
 func (r *Representation) Written() bool { return r.outcome.Load() == written }
 
-// Represent returns a context for a LIST that only this Encoder's encoders encode, in a
-// representation. Call end after the response.
+// Represent returns a context for a LIST in a representation, encoded by this Encoder only. Call
+// end after the response.
 func (l *Encoder) Represent(ctx context.Context, wanted *Representation) (with context.Context, end func()) {
 	outer := l.requestOf(ctx)
 	with, r := l.begin(ctx)
@@ -54,10 +52,9 @@ func (l *Encoder) Represent(ctx context.Context, wanted *Representation) (with c
 	return with, r.end
 }
 
-// errRepresentation is returned if the server must produce the representation.
+// errRepresentation is returned if the server must respond.
 var errRepresentation = errors.New("the representation is left to the server")
 
-// representationWriter writes to the response and records the first write.
 type representationWriter struct {
 	wanted *Representation
 	to     io.Writer
@@ -69,8 +66,8 @@ func (w representationWriter) Write(p []byte) (int, error) {
 	return w.to.Write(p)
 }
 
-// represent writes a list in the requested representation. If it can't, it writes nothing and
-// records that; the server then repeats the request.
+// represent writes a list in the requested representation, or nothing if it can't, so that the
+// request is repeated.
 func (e *listEncoder) represent(noted *listing, list runtime.Object, w io.Writer) error {
 	wanted := noted.wanted
 	made := &representer{listEncoder: e, wanted: wanted, noted: noted, list: list}
@@ -88,7 +85,6 @@ func (e *listEncoder) represent(noted *listing, list runtime.Object, w io.Writer
 	return err
 }
 
-// representer writes one list in a representation.
 type representer struct {
 	*listEncoder
 	wanted *Representation
@@ -96,10 +92,8 @@ type representer struct {
 	list   runtime.Object
 }
 
-// isLong reports whether a cache filled the list with more than a batch of items.
 func (m *representer) isLong() bool { return len(m.noted.elements) > batchItems }
 
-// stock encodes with the server's encoder.
 func (m *representer) stock(object runtime.Object, w io.Writer) error {
 	allocating, ok := m.wanted.Encoder.(runtime.EncoderWithAllocator)
 	if !ok {
@@ -110,7 +104,6 @@ func (m *representer) stock(object runtime.Object, w io.Writer) error {
 	return allocating.EncodeWithAllocator(object, w, memory)
 }
 
-// metadata writes the metadata of the list's objects.
 func (m *representer) metadata(w io.Writer) error {
 	own, ok := m.list.(metav1.ListInterface)
 	if !ok {
@@ -148,13 +141,12 @@ func (m *representer) items() (reflect.Value, bool) {
 	return items, true
 }
 
-// metadataFormat returns the format of objects' metadata, which all served versions and rows of
-// Tables share.
+// metadataFormat returns the format of objects' metadata, shared by all served versions and rows of
+// Tables.
 func (m *representer) metadataFormat() *format {
 	return m.serializer.format(formatID{encoder: "metadata:" + m.wanted.Encoder.Identifier(), list: reflect.TypeOf(m.list)}, m.syntax)
 }
 
-// metadataItems returns the encoder of the metadata of the elements' objects.
 func metadataItems(stock encode, own metav1.ListInterface, elements []*watchcache.Element) *templateEncoder {
 	return &templateEncoder{stock: stock, subset: func(positions []int) (runtime.Object, error) {
 		list := emptyMetadata(own)
@@ -170,7 +162,6 @@ func metadataItems(stock encode, own metav1.ListInterface, elements []*watchcach
 	}}
 }
 
-// emptyMetadata returns a metadata list without items, with the list's own metadata.
 func emptyMetadata(own metav1.ListInterface) *metav1.PartialObjectMetadataList {
 	return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{
 		ResourceVersion: own.GetResourceVersion(), Continue: own.GetContinue(), RemainingItemCount: own.GetRemainingItemCount(),

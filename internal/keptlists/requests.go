@@ -18,28 +18,28 @@ import (
 )
 
 // minItems is the length of the shortest list answered from kept bytes. Learning the frame costs as
-// much as encoding one item.
+// much as encoding an item.
 const minItems = 4
 
 // Encoder connects the caches of an API server with its encoders, so that items are encoded once
-// and not for every request. It serves any number of caches and groups. The zero value does nothing
-// until Serializer or EnableCustomResources is called.
+// and not per request. It serves any number of caches and groups. The zero value does nothing until
+// Serializer or EnableCustomResources is called.
 type Encoder struct {
 	on, custom atomic.Bool
 	events     Events
 	answers    answers
 	mu         struct {
 		sync.RWMutex
-		// lists has the last list filled for each active request, by the list's identity.
+		// lists contains the last list filled for each active request.
 		lists map[runtime.Object]*listing
 	}
 }
 
-// listRequest is a client's LIST. The request's context carries it to the cache that fills the
-// list, and from the list the encoder finds it.
+// listRequest is a client's LIST. Its context carries it to the cache that fills the list, which
+// leads the encoder to it.
 type listRequest struct {
 	of *Encoder
-	// compressed is the response if it may be compressed, otherwise nil.
+	// compressed is the response if it may be compressed.
 	compressed *compressedWriter
 	// wanted is the requested representation, nil for the list itself.
 	wanted *Representation
@@ -58,8 +58,8 @@ type listing struct {
 	once       bool // the list is encoded only once
 }
 
-// release drops the list's items, which are written from the elements. Otherwise they are most of
-// the memory of a slow response.
+// release drops the list's items, otherwise most of the memory of a slow response. They are written
+// from the elements.
 func (l *listing) release(items reflect.Value) {
 	if l.once {
 		items.SetZero()
@@ -86,7 +86,6 @@ func (l *Encoder) requestOf(ctx context.Context) *listRequest {
 	return nil
 }
 
-// end removes the request's list.
 func (r *listRequest) end() {
 	r.of.mu.Lock()
 	defer r.of.mu.Unlock()
@@ -94,7 +93,6 @@ func (r *listRequest) end() {
 	r.list = nil
 }
 
-// filled records the last list filled for the request.
 func (r *listRequest) filled(list runtime.Object, made *listing) {
 	r.of.mu.Lock()
 	defer r.of.mu.Unlock()
@@ -107,8 +105,8 @@ func (r *listRequest) filled(list runtime.Object, made *listing) {
 }
 
 // Serve returns a handler that serves lists and watches from kept bytes. classify returns the verb
-// of such a request, list or watch, and whether next would compress a long response with gzip. Wrap
-// the handler in everything that reads the response.
+// of such a request, list or watch, and whether next would compress a long response with gzip. Only
+// handlers outside of this one may read the response.
 func (l *Encoder) Serve(next http.Handler, classify func(*http.Request) (verb string, compressed bool)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		verb, compressed := "", false
@@ -177,8 +175,8 @@ func (l *Encoder) Note(ctx context.Context, list runtime.Object, elements []*wat
 	}
 }
 
-// NoteRead records a list read for the request, with or without Note, so that the encoder can write
-// it in another representation.
+// NoteRead records a list, even without Note, so that the encoder can write it in another
+// representation.
 func (l *Encoder) NoteRead(ctx context.Context, list runtime.Object) {
 	if !l.on.Load() {
 		return
@@ -188,7 +186,6 @@ func (l *Encoder) NoteRead(ctx context.Context, list runtime.Object) {
 	}
 }
 
-// find returns the record of a list, or nil.
 func (l *Encoder) find(list runtime.Object) *listing {
 	if !isPointer(list) {
 		return nil
@@ -198,5 +195,4 @@ func (l *Encoder) find(list runtime.Object) *listing {
 	return l.mu.lists[list]
 }
 
-// isPointer reports whether an object has an identity of its own.
 func isPointer(o runtime.Object) bool { return reflect.ValueOf(o).Kind() == reflect.Pointer }

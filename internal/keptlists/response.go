@@ -11,10 +11,10 @@ import (
 )
 
 // compressedWriter is the response to a LIST that may be compressed. The list's encoder can't see
-// what its writer leads to, e.g. an audit log or a compressor. So it offers the list's beginning
+// where its writer leads, e.g. to an audit log or a compressor. So it offers the list's beginning
 // here and then writes it. If exactly these bytes arrive, nothing between changes bytes:
-// compressedWriter sends the beginning of a compressed body instead, and the encoder continues with
-// compressed bytes. All on one goroutine.
+// compressedWriter begins a compressed body instead, and the encoder continues with compressed
+// bytes. All on one goroutine.
 type compressedWriter struct {
 	http.ResponseWriter
 	// offered is the beginning that an encoder is writing, or nil.
@@ -36,11 +36,10 @@ type body interface {
 	writeMember(w io.Writer, begin []byte) error
 }
 
-// write writes a list that begins with begin. It compresses if the list is long and w leads to the
-// response. c may be nil.
+// write writes a list that begins with begin, compressed if it is long and w leads to c, which may
+// be nil.
 func (c *compressedWriter) write(w io.Writer, begin []byte, long bool, list body) error {
-	// The server's writer delays a first write as short as a streaming encoder's, and compresses a
-	// long one itself.
+	// The server's writer delays a first write this short, and compresses a long one itself.
 	if c == nil || !long || len(begin) <= streamingWrite || len(begin) > compressedFrom {
 		return list.writePlain(w)
 	}
@@ -71,7 +70,6 @@ func (c *compressedWriter) WriteHeader(status int) {
 	c.ResponseWriter.WriteHeader(status)
 }
 
-// sendHeader sends the held header.
 func (c *compressedWriter) sendHeader() {
 	if c.status != 0 {
 		status := c.status

@@ -18,9 +18,9 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Serializer wraps stock and enables Note. The encoders' output is the same as stock's, but uses
-// kept bytes for lists recorded by Note. Below the top level, items are shared with the cache and
-// must not change. Serializer returns a stock that it wrapped before unchanged.
+// Serializer wraps stock, unless it did before, and enables Note. The encoders' output is that of
+// stock, but uses kept bytes for lists recorded by Note. Below the top level, items are shared with
+// the cache and must not change.
 func (l *Encoder) Serializer(stock runtime.NegotiatedSerializer) runtime.NegotiatedSerializer {
 	if wrapped, ok := stock.(*serializer); ok && wrapped.listings == l {
 		return wrapped
@@ -49,8 +49,8 @@ func (s *serializer) EncoderForVersion(encoder runtime.Encoder, version runtime.
 	return made
 }
 
-// syntaxOf returns the syntax of an encoder's output, and false unless it is the serializer's own
-// for compact JSON or protobuf. We don't support indented JSON, YAML and CBOR, which shuffles keys.
+// syntaxOf returns the syntax of the serializer's encoder for compact JSON or protobuf, and false
+// for others. Indented JSON and YAML aren't supported, nor CBOR, which shuffles keys.
 func (s *serializer) syntaxOf(encoder runtime.Encoder) (syntax, bool) {
 	if encoder == nil || !reflect.TypeOf(encoder).Comparable() {
 		return 0, false
@@ -69,7 +69,6 @@ func (s *serializer) syntaxOf(encoder runtime.Encoder) (syntax, bool) {
 	return 0, false
 }
 
-// listEncoder is the encoder of one format and version.
 type listEncoder struct {
 	runtime.Encoder
 	serializer *serializer
@@ -108,25 +107,23 @@ func (e *allocatingListEncoder) EncodeWithAllocator(object runtime.Object, w io.
 	})
 }
 
-// encode is the server's encoder of one format and version.
 type encode func(runtime.Object, io.Writer) error
 
-// formatID identifies a format in one serializer: lists of one type, as written by one encoder.
+// formatID identifies a format of a serializer by encoder and list type.
 type formatID struct {
 	encoder runtime.Identifier
 	list    reflect.Type
 }
 
-// format holds what we learnt about a format.
 type format struct {
 	id     formatID
 	syntax syntax
 	seed   uint64 // differs between formats
-	// proven is true once a list equaled the output of the server's encoder, refused once one
-	// differed or was not as expected. A refused format is never used again.
+	// proven is true once a list equaled the output of the server's encoder, refused once one did
+	// not. A refused format is never used again.
 	proven, refused atomic.Bool
-	// proving is held while a list is compared, making (acquired after it) while chunks to keep are
-	// made, so that concurrent lists are compared and encoded once.
+	// proving is held while a list is compared, making (acquired after it) while chunks are made,
+	// so that concurrent lists do this once.
 	proving sync.Mutex
 	making  sync.Mutex
 }
@@ -139,7 +136,6 @@ func (s *serializer) format(id formatID, syntax syntax) *format {
 	return loaded(&s.formats, id, func() *format { return newFormat(id, syntax) })
 }
 
-// loaded returns the value of a key, creating it if missing.
 func loaded[V any](m *sync.Map, key any, made func() V) V {
 	if v, ok := m.Load(key); ok {
 		return v.(V)
@@ -161,10 +157,9 @@ func itemsOf(list runtime.Object) (reflect.Value, bool) {
 	return items, true
 }
 
-// unchanged reports whether the items are the elements' objects, as a cache copies them: the top
-// level by value, everything below shared. It is false if a registry changed, added, removed or
-// sorted items, and for unstructured objects, which are maps. Nothing may write below the top
-// level, which all readers of the cache share.
+// unchanged reports whether the items are the elements' objects as a cache copies them, i.e. the
+// top level by value, everything below shared and read-only. It is false if a registry changed,
+// added, removed or sorted items, and for unstructured objects, which are maps.
 func unchanged(items reflect.Value, elements []*watchcache.Element) bool {
 	if items.Len() != len(elements) {
 		return false

@@ -16,17 +16,16 @@ import (
 )
 
 const (
-	// maxVariants bounds the chunks kept that begin at one place, e.g. of a namespace and of a
-	// page.
+	// maxVariants bounds the chunks at one place, e.g. of a namespace and of a page.
 	maxVariants = 4
 	// protected is the number of lists after its last use for which a chunk can't be evicted.
-	// Otherwise, lists larger than the limit would evict each other's chunks before they are used.
+	// Otherwise, large lists would evict each other's chunks before their use.
 	protected = 8
-	// maxSeen bounds the number of remembered places that only one list requested.
+	// maxSeen bounds the remembered places requested by only one list.
 	maxSeen = 1 << 16
 	// agingPeriod is the interval at which Age drops chunks unused since the last one.
 	agingPeriod = 10 * time.Minute
-	// maxExamined is the number of chunks that evict examines.
+	// maxExamined bounds the chunks examined by evict.
 	maxExamined = 64
 )
 
@@ -36,7 +35,7 @@ type Store struct {
 	resource schema.GroupResource
 	// limit is the maximum of bytes. If negative, nothing is kept.
 	limit, bytes atomic.Int64
-	// lists counts lists, and watches with initial events, that looked up chunks.
+	// lists counts lists, and watches with initial events.
 	lists   atomic.Int64
 	formats sync.Map // of events and custom resources, by formatID
 
@@ -73,7 +72,6 @@ func (s *Store) SetLimit(bytes int64) {
 	}
 }
 
-// off reports whether nothing may be kept.
 func (s *Store) off() bool { return s.limit.Load() < 0 }
 
 func (s *Store) over() bool { return s.bytes.Load() > s.limit.Load() }
@@ -97,12 +95,9 @@ func (s *Store) clear() {
 }
 
 // lookUp finds the chunks of a list's parts, and earlier chunks at the same places. A missing chunk
-// is worth keeping if
-//   - it has much in common with the earlier chunk at its place,
-//   - a list requested it before, or
-//   - it replaces a chunk that several lists found to have nothing in common.
-//
-// Lists that change nearly completely each time are not worth keeping.
+// is worth keeping if it has much in common with the earlier one, a list requested it before, or
+// several lists had nothing in common with the earlier one. Lists that change nearly completely
+// each time are not worth keeping.
 func (s *Store) lookUp(f *format, parts []part) {
 	s.lists.Add(1)
 	s.mu.RLock()
@@ -124,8 +119,8 @@ func (s *Store) lookUp(f *format, parts []part) {
 	}
 }
 
-// find returns the chunk of these elements at a place or, if there is none, the latest chunk at the
-// place as previous. Caller must hold mu.
+// find returns the chunk of these elements at a place, or the latest other one as previous. Caller
+// must hold mu.
 func (s *Store) find(at place, ids []identity) (c, previous *chunk) {
 	variants := s.mu.chunks[at]
 	for _, c := range variants {
@@ -177,8 +172,7 @@ func (s *Store) admit(f *format, parts []part) {
 	}
 }
 
-// keep keeps the chunks of parts worth keeping while there is room, and reports whether there was
-// room for all.
+// keep keeps chunks worth keeping, and reports whether there was room for all.
 func (s *Store) keep(made []*part) bool {
 	room := true
 	s.mu.Lock()
@@ -202,8 +196,8 @@ func (s *Store) complete(c *chunk, more content) {
 }
 
 // put keeps a chunk with additional forms, unless an equal one is kept, and reports whether there
-// was room. It omits plain bytes if there is only room for the compressed form, or if no list wrote
-// them recently and no change used them. Caller must hold mu.
+// was room. It omits plain bytes if there is only room for compressed ones, or if neither a list
+// nor a change used them recently. Caller must hold mu.
 func (s *Store) put(c *chunk, more content) bool {
 	if c.queued != nil {
 		s.drop(c)
@@ -243,12 +237,10 @@ func (s *Store) put(c *chunk, more content) bool {
 	return true
 }
 
-// usedPlain records that a list wrote the plain bytes of a chunk.
 func (s *Store) usedPlain(c *chunk) { c.usedPlain.Store(s.lists.Load()) }
 
-// makeRoom makes room for bytes by dropping what recent lists did not use. For a compressed form it
-// also drops plain bytes of chunks kept compressed: then every chunk of a list can be kept in some
-// form, and nothing is encoded again.
+// makeRoom drops what recent lists did not use. For a compressed form it also drops plain bytes of
+// compressed chunks, so that all chunks of a list can be kept in some form, to avoid encoding.
 func (s *Store) makeRoom(bytes int64, compressed bool) bool {
 	for unused := s.lists.Load() - protected; s.bytes.Load()+bytes > s.limit.Load(); {
 		if !s.evict(unused, unused) && (!compressed || !s.evict(unused, math.MaxInt64)) {
@@ -260,8 +252,8 @@ func (s *Store) makeRoom(bytes int64, compressed bool) bool {
 
 // evict drops a chunk unused since the list count after, or the plain bytes of a compressed chunk
 // unwritten since plainAfter. It returns false if it drops nothing. It examines at most maxExamined
-// chunks, and the next call continues after them, so the time for an oversized list is proportional
-// to its length.
+// chunks, and continues there on the next call, so that the time for an oversized list is
+// proportional to its length.
 func (s *Store) evict(after, plainAfter int64) bool {
 	for range min(s.mu.queue.Len(), maxExamined) {
 		c := s.mu.queue.Front().Value.(*chunk)
@@ -292,7 +284,6 @@ func (s *Store) drop(c *chunk) {
 	s.mu.chunks[c.at] = variants
 }
 
-// shrink drops chunks until the limit holds.
 func (s *Store) shrink() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,31 +18,29 @@ import (
 	"k8s.io/apiserver/pkg/server/routine"
 )
 
-// Stream is the response to a watch. The request's context carries it to the cache that sends the
-// events. It collects initial events into large writes. If the server would compress the watch, the
-// body is one gzip member whose blocks are shared by all watches of the same events (gzip.go). It
-// is used by the goroutine that serves the watch.
+// Stream is the response to a watch. The request's context carries it to the cache. It collects
+// initial events into large writes. If the server would compress the watch, the body is one gzip
+// member of blocks shared by all watches of the same events (gzip.go). Used on one goroutine.
 type Stream struct {
 	http.ResponseWriter
 	events *Events
 	// wanted is true if a watch must be compressed, compressed if the response is.
 	wanted, compressed bool
-	// next is the initial event about to be written.
+	// next is the initial event being written.
 	next next
-	// proven is a writer that forwarded an event to the response unchanged.
+	// proven is a writer that forwarded an event unchanged.
 	proven io.Writer
 	// within is true if the last event belongs to a run and isn't its last.
 	within bool
 	body   member
-	// plain has the uncompressed bytes written for this watch alone.
+	// plain holds the uncompressed bytes of this watch alone.
 	plain []byte
-	// sent is a chunk sent compressed with its first event, until its last event is written. at is
-	// the next event of it.
+	// sent is a chunk sent with its first event, until its last event is written. at is its next
+	// event.
 	sent *chunk
 	at   int
 }
 
-// next is an initial event on its way to the response.
 type next struct {
 	run   *Run
 	chunk *chunk
@@ -55,14 +53,13 @@ type next struct {
 	taken  bool // the event reached the response
 }
 
-// is reports whether p, received by the response, is the event.
+// is reports whether p is the event.
 func (n *next) is(p []byte) bool {
 	return len(p) == len(n.bytes) && (n.stands || bytes.Equal(p, n.bytes))
 }
 
 type streamKey struct{}
 
-// streamOf returns the Stream of the context's request, or nil.
 func streamOf(ctx context.Context) *Stream {
 	s, _ := ctx.Value(streamKey{}).(*Stream)
 	return s
@@ -72,10 +69,10 @@ func streamOf(ctx context.Context) *Stream {
 // neither read nor written.
 var blank = make([]byte, 1<<20)
 
-// errOrder ends a watch whose response did not receive a placeholder, or an event already sent.
+// errOrder ends a watch whose response lacks a placeholder or an event already sent.
 var errOrder = errors.New("the response to a watch has not received the events that were written to it")
 
-// event writes one of a run's events to w, which is the response or leads to it.
+// event writes one of a run's events to w, which leads to the response.
 func (s *Stream) event(r *Run, c *chunk, at int, w io.Writer) (err error) {
 	s.next = next{run: r, chunk: c, at: at}
 	defer func() { s.next = next{} }()
@@ -98,7 +95,6 @@ func (s *Stream) event(r *Run, c *chunk, at int, w io.Writer) (err error) {
 	return nil
 }
 
-// serveWatch serves a watch with a Stream.
 func (l *Encoder) serveWatch(next http.Handler, w http.ResponseWriter, r *http.Request, compressed bool) {
 	stream := &Stream{ResponseWriter: w, events: &l.events, wanted: compressed, body: member{out: collected{to: w}}}
 	inner := r.WithContext(context.WithValue(r.Context(), streamKey{}, stream))
@@ -171,8 +167,8 @@ func (s *Stream) write(p []byte) error {
 	return s.own(p)
 }
 
-// initial receives an event of a run. With the first event it sends the compressed form of all,
-// because the reader writes each of them (see ShareInitialEvents).
+// initial receives an event of a run. With the first, it sends all in compressed form, because the
+// reader writes each of them (see ShareInitialEvents).
 func (s *Stream) initial(n *next) error {
 	switch {
 	case s.sent == nil && n.at == 0:
@@ -210,7 +206,7 @@ func (s *Stream) Flush() {
 	}
 }
 
-// finish ends the body. Errors mean that the client is gone.
+// finish ends the body. On errors, the client is gone.
 func (s *Stream) finish() {
 	if !s.compressed {
 		_ = s.body.out.send()
@@ -219,7 +215,6 @@ func (s *Stream) finish() {
 	}
 }
 
-// lengthBytes is the size of the length before each protobuf event.
 const lengthBytes = 4
 
 // storedBytes is the maximum number of bytes not worth compressing.
@@ -234,7 +229,6 @@ func (s *Stream) own(p []byte) error {
 	return s.settle()
 }
 
-// shared writes compressed events.
 func (s *Stream) shared(d *deflated) error {
 	if err := s.settle(); err != nil {
 		return err
@@ -255,20 +249,19 @@ func (s *Stream) settle() error {
 	return s.body.stored(p)
 }
 
-// Events finds the compressed form of watch events by their plain bytes, for compressed watches.
-// The encoder of an event registers it with [Events.Keep].
+// Events finds the compressed form of watch events, registered by their encoders with
+// [Events.Keep], by their plain bytes.
 type Events struct {
 	// on is true once a watch was compressed.
 	on atomic.Bool
 	of sync.Map // of *Event, by the hash of its bytes
 }
 
-// Event is the bytes of a watch event sent to several watches, with their compressed form on
-// demand.
+// Event is the bytes of a watch event for several watches, compressed on demand.
 type Event struct {
 	all   *Events
 	plain []byte
-	// add changes the count of the compressed form's bytes.
+	// add counts the compressed form's bytes.
 	add func(int64)
 
 	mu struct {
@@ -278,8 +271,8 @@ type Event struct {
 	}
 }
 
-// Keep keeps the bytes of an event until Drop. It calls add, without holding locks, with each
-// change of the event's memory. It returns nil until a watch is compressed.
+// Keep keeps the bytes of an event until Drop. It returns nil until a watch is compressed. add is
+// called, with no locks held, when the event's memory changes.
 func (e *Events) Keep(plain []byte, add func(int64)) *Event {
 	if !e.on.Load() || len(plain) == 0 {
 		return nil
@@ -302,7 +295,6 @@ func (e *Event) Drop() {
 	e.add(-size)
 }
 
-// find returns the event with these bytes, or nil.
 func (e *Events) find(p []byte) *Event {
 	found, ok := e.of.Load(maphash.Bytes(seed, p))
 	if !ok || !bytes.Equal(found.(*Event).plain, p) {
@@ -311,7 +303,6 @@ func (e *Events) find(p []byte) *Event {
 	return found.(*Event)
 }
 
-// compressed returns the compressed event. It compresses only once.
 func (e *Event) compressed() *deflated {
 	e.mu.Lock()
 	made := e.mu.deflated == nil

@@ -15,7 +15,7 @@ import (
 )
 
 // table returns a function that writes the Table of the list. Cells may depend on the time, e.g. an
-// age, so they are made for every request. Metadata, most of a row, is kept.
+// age, so they are encoded for every request. Metadata, most of a row, is kept.
 func (m *representer) table() (func(io.Writer) error, error) {
 	if m.syntax != jsonSyntax {
 		return nil, errRepresentation
@@ -46,8 +46,8 @@ func (m *representer) table() (func(io.Writer) error, error) {
 	}, nil
 }
 
-// provenTable is keptTable, but compares the first Table of a format with the server's. Both use
-// the same rows, since cells depend on the time.
+// provenTable is keptTable, and compares the first Table of a format with the server's, of the same
+// rows.
 func (m *representer) provenTable(f *format) (*keptTable, error) {
 	if !f.proven.Load() || checkEach {
 		f.proving.Lock()
@@ -78,7 +78,6 @@ func (m *representer) convert(list runtime.Object) (*metav1.Table, error) {
 	return table, err
 }
 
-// wholeTable writes the Table as the server does.
 func (m *representer) wholeTable(table *metav1.Table, w io.Writer) error {
 	for i := range table.Rows {
 		item, err := metadataOf(table.Rows[i].Object.Object)
@@ -90,10 +89,10 @@ func (m *representer) wholeTable(table *metav1.Table, w io.Writer) error {
 	return m.stock(table, w)
 }
 
-// keptTable is a Table about to be written: frame, cells, and chunks with the metadata.
+// keptTable is a Table about to be written.
 type keptTable struct {
 	frame *frame
-	// cells has the concatenated rows, each up to its object; ends has the end of each.
+	// cells holds the concatenated rows, each up to its object; ends has the end of each.
 	cells    []byte
 	ends     []int
 	metadata *assembly
@@ -103,10 +102,9 @@ type keptTable struct {
 // noObject ends an encoded row without an object.
 const noObject = `"object":null}`
 
-// keptTable returns the Table of the list with metadata from chunks. It makes rows in batches of
-// objects, and metadata while the Table is written, because the server's encoder needs several
-// times the memory of the whole Table. If of is given, it provides the rows. keptTable returns nil
-// if it can't assemble the Table.
+// keptTable returns the Table of the list with metadata from chunks, of the rows of of if given, or
+// nil if it can't be assembled. It makes rows in batches, and metadata while writing, because the
+// server's encoder needs several times the memory of the Table.
 func (m *representer) keptTable(f *format, of *metav1.Table) (*keptTable, error) {
 	own, ok := m.list.(metav1.ListInterface)
 	metadata := m.metadataFormat()
@@ -120,7 +118,6 @@ func (m *representer) keptTable(f *format, of *metav1.Table) (*keptTable, error)
 		return nil, err
 	}
 	pick := subsetOf(m.list, m.noted.elements)
-	// some returns the Table of some items, without objects.
 	some := func(positions []int) (runtime.Object, error) {
 		if of != nil {
 			return withoutObjects(of, m.list, positions)
@@ -142,7 +139,7 @@ func (m *representer) keptTable(f *format, of *metav1.Table) (*keptTable, error)
 	return made, made.encodeCells(len(m.noted.elements), some)
 }
 
-// withoutObjects returns some rows of a list's Table, without their objects.
+// withoutObjects returns some rows of a Table without their objects.
 func withoutObjects(table *metav1.Table, list runtime.Object, positions []int) (runtime.Object, error) {
 	items, ok := itemsOf(list)
 	if !ok || len(table.Rows) != items.Len() {
@@ -161,7 +158,7 @@ func withoutObjects(table *metav1.Table, list runtime.Object, positions []int) (
 	return &some, nil
 }
 
-// encodeCells encodes the rows without their objects, all before anything is written.
+// encodeCells encodes all rows without objects, before anything is written.
 func (t *keptTable) encodeCells(rows int, some func(positions []int) (runtime.Object, error)) error {
 	buffer := bytes.NewBuffer(make([]byte, 0, 128*rows))
 	t.ends = make([]int, 0, rows)
@@ -187,11 +184,11 @@ func (t *keptTable) encodeCells(rows int, some func(positions []int) (runtime.Ob
 	return nil
 }
 
-// tableBuffer is the approximate size of writes, in bytes.
+// tableBuffer is the approximate size of writes.
 const tableBuffer = 64 << 10
 
-// write writes the table, compressed if long and possible. Only existing chunks count towards its
-// length: until metadata is kept, the server compresses.
+// write writes the table, compressed if possible and long, counting existing chunks only: until
+// metadata is kept, the server compresses.
 func (t *keptTable) write(w io.Writer) error {
 	length := len(t.cells)
 	for i := range t.metadata.parts {
@@ -202,8 +199,8 @@ func (t *keptTable) write(w io.Writer) error {
 	return t.metadata.response.write(w, t.frame.head, length > compressedFrom, t)
 }
 
-// writePlain writes the table uncompressed. Its first write is as short as a streaming encoder's
-// (streamingWrite), so the server compresses a long response.
+// writePlain writes the table uncompressed. After a first write as short as a streaming encoder's,
+// the server compresses if long.
 func (t *keptTable) writePlain(w io.Writer) error {
 	head := t.frame.head
 	first := min(1, len(head))
@@ -215,7 +212,6 @@ func (t *keptTable) writePlain(w io.Writer) error {
 
 func (t *keptTable) writeItems(w io.Writer) error { return t.writeRows(w, nil) }
 
-// writeRows writes before, the rows, and the end of the table.
 func (t *keptTable) writeRows(w io.Writer, before []byte) error {
 	buffer := bytes.NewBuffer(make([]byte, 0, tableBuffer+tableBuffer/4))
 	buffer.Write(before)
@@ -246,7 +242,7 @@ func (t *keptTable) writeRows(w io.Writer, before []byte) error {
 
 const endOfRow = "}"
 
-// appendRow appends the cells of a row and the metadata of item at of the part.
+// appendRow appends cells and metadata of item at of the part.
 func (t *keptTable) appendRow(to *bytes.Buffer, p *part, at int, plain []byte) {
 	begin := 0
 	if row := p.first + at; row > 0 {
@@ -258,21 +254,19 @@ func (t *keptTable) appendRow(to *bytes.Buffer, p *part, at int, plain []byte) {
 	to.WriteString(endOfRow)
 }
 
-// keptRows is the compressed rows of a Table for one chunk of metadata. Cells rarely change between
-// lists, e.g. an age of hours changes once an hour. Rows are used only if the cells are equal, so
-// they can't be stale. Immutable.
+// keptRows is the compressed rows of a Table for one chunk of metadata, valid for equal cells.
+// Cells rarely change, e.g. an age of hours changes once an hour. Immutable.
 type keptRows struct {
-	// cells has the concatenated rows, each up to its object. As "object" is a row's last member,
-	// this determines the row boundaries.
+	// cells holds the concatenated rows, each up to its object. As "object" is a row's last member,
+	// this determines where rows end.
 	cells []byte
-	// deflated has the rows with separators between them.
+	// deflated includes separators.
 	deflated *deflated
 }
 
 // rowsOverhead is the size of a keptRows without its bytes.
 const rowsOverhead = 32
 
-// size returns the memory of r in bytes.
 func (r *keptRows) size() int64 {
 	if r == nil {
 		return 0
@@ -284,7 +278,7 @@ func (t *keptTable) writeMember(w io.Writer, begin []byte) error {
 	return t.frame.writeMember(w, begin, len(t.metadata.parts), t.deflated)
 }
 
-// deflated returns the compressed rows of a part, and keeps them with its chunk.
+// deflated returns the compressed rows of a part and keeps them with its chunk.
 func (t *keptTable) deflated(i int) (*deflated, error) {
 	c, err := t.metadata.chunk(i)
 	if err != nil {

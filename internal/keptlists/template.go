@@ -13,14 +13,13 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Limits of a batch, i.e. of missing items encoded at once. Its last part may exceed them.
+// Limits of a batch of missing items, which its last part may exceed.
 const (
 	batchItems = 128
 	batchBytes = 128 << 10 // of the objects, in memory
 )
 
-// templateEncoder obtains the frame and the missing items of a list, in batches, from the server's
-// encoder.
+// templateEncoder obtains the frame and the missing items of a list from the server's encoder.
 type templateEncoder struct {
 	stock encode
 	// subset returns the list with only the items at the given positions.
@@ -48,7 +47,6 @@ func subsetOf(list runtime.Object, elements []*watchcache.Element) func([]int) (
 	}
 }
 
-// upTo returns the positions 0 to items-1.
 func upTo(items int) []int {
 	all := make([]int, items)
 	for i := range all {
@@ -57,7 +55,6 @@ func upTo(items int) []int {
 	return all
 }
 
-// whole returns the server's encoding of the list with all items.
 func (t *templateEncoder) whole(items int) encodeTo {
 	return func(w io.Writer) error {
 		list, err := t.subset(upTo(items))
@@ -81,7 +78,6 @@ func (t *templateEncoder) encoded(positions ...int) ([]byte, error) {
 	return t.buffer.Bytes(), nil
 }
 
-// learn returns the frame of the list.
 func (t *templateEncoder) learn(s syntax) (*frame, error) {
 	empty, err := t.encoded()
 	if err != nil {
@@ -99,8 +95,7 @@ func (t *templateEncoder) learn(s syntax) (*frame, error) {
 	return frame, nil
 }
 
-// batch makes the missing chunks of one batch, beginning at a part, and keeps those worth keeping
-// while there is room.
+// batch makes the missing chunks of one batch, beginning at a part, and keeps those worth it.
 func (a *assembly) batch(begin int) error {
 	var missing []*part
 	var positions []int

@@ -1,28 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package shadow compares a cache, the shadow, with the storage that serves. A [Storage] forwards
-// every request and write to the serving storage. It repeats a fraction of the GETs, LISTs and
-// WATCHes on the shadow, in its own goroutines and contexts, and compares at the same version.
-// Because clients may change their objects, it first copies the object of a GET; the names and
-// versions of a LIST, with at most 15 random objects; the names and versions of events, with every
-// 16th object.
+// all requests to the serving storage, and repeats a fraction of the GETs, LISTs and WATCHes on the
+// shadow, in its own goroutines and contexts, to compare at the same version. Clients may change
+// their objects, so it copies before: the object of a GET, up to 15 random objects of a LIST, every
+// 16th object of events, and of the rest names and versions.
 //
 // Comparisons:
-//   - GET: existence, version and content. The shadow reads at the version of the response or
-//     later. If the two differ, a write may lie between, so the shadow's response is compared with
-//     the serving storage at the shadow's version.
-//   - LIST: ordered items, meaning of the continue token, remaining count, content. The shadow
-//     reads at exactly the response's version. A token on one side only is allowed under a
-//     selector, if nothing follows it.
-//   - WATCH: ordered events without bookmarks. Both sides start at the requested version or,
-//     without one, at a version not below the initial state. An initial state ended by a bookmark
-//     is compared with the shadow's list at the bookmark's version.
+//   - GET: existence, version and content. The shadow reads at the response's version or later. If
+//     they differ, possibly due to a write between, the shadow's response is compared with the
+//     serving storage at the shadow's version.
+//   - LIST: ordered items, meaning of the continue token, remaining count, content, at exactly the
+//     response's version. Under a selector, one side may return a token if nothing follows it.
+//   - WATCH: ordered events without bookmarks, from the requested version or, without one, a
+//     version not below the initial state. An initial state ended by a bookmark is compared with
+//     the shadow's list at the bookmark's version.
 //
-// A panic of the shadow is a difference. The following are excused and counted separately:
+// A panic of the shadow is a difference. Excused and counted separately are
 //   - errors of the serving storage, except NotFound;
-//   - requests that the shadow can't answer from memory, because it isn't ready, is late, ended the
-//     watch, or dropped the version (410), since the windows differ;
-//   - pages listed in COMPATIBILITY.md, i.e. tokens without a version, with a resourceVersion or a
+//   - requests that the shadow can't answer from memory: it isn't ready, is late, ended the watch,
+//     or dropped the version (410), since windows differ;
+//   - pages listed in COMPATIBILITY.md: tokens without a version, with a resourceVersion or a
 //     match, or under a selector of one namespace;
 //   - requests that find no [Room].
 package shadow
@@ -89,7 +87,7 @@ type Difference struct {
 	Stack           string // of a panic
 }
 
-// Storage is a storage.Interface compared with its shadow. It embeds the serving storage.
+// Storage is the serving storage, compared with its shadow.
 type Storage struct {
 	storage.Interface
 	config Config
@@ -100,7 +98,7 @@ type Storage struct {
 	running  sync.WaitGroup
 }
 
-// New returns a Storage. Call Stop to end it. It starts goroutines only for requests.
+// New returns a Storage, to be ended by Stop. It starts goroutines only for requests.
 func New(config Config) *Storage {
 	s := &Storage{Interface: config.Serving, config: config}
 	s.ctx, s.cancel = context.WithCancel(config.Context)
@@ -115,7 +113,7 @@ func (s *Storage) Stop() {
 	s.running.Wait()
 }
 
-// run starts f in a goroutine that Stop awaits. It returns false after Stop.
+// run starts f in a goroutine that Stop awaits, or returns false after Stop.
 func (s *Storage) run(f func()) bool {
 	s.starting.Lock()
 	defer s.starting.Unlock()
@@ -158,7 +156,6 @@ func (s *Storage) GetList(ctx context.Context, key string, opts storage.ListOpti
 	return err
 }
 
-// after compares a response with the given number of objects in a goroutine.
 func (s *Storage) after(kind metrics.ShadowKind, objects int, compare func(context.Context) (Difference, error)) error {
 	leave := s.enter(&s.config.Room.reads, mostReads, objects)
 	if leave == nil {
@@ -186,8 +183,7 @@ func (s *Storage) enter(slots *atomic.Int64, most int64, objects int) (leave fun
 	return leave
 }
 
-// try calls f, counts an error as an excuse and a panic as a difference, and reports whether f
-// returned nil.
+// try calls f and counts errors as excuses and panics as differences.
 func (s *Storage) try(kind metrics.ShadowKind, f func() error) (ok bool) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -203,7 +199,7 @@ func (s *Storage) try(kind metrics.ShadowKind, f func() error) (ok bool) {
 	return err == nil
 }
 
-// conclude counts a comparison and reports its difference. It returns err.
+// conclude counts a comparison, unless err is set, and reports its difference.
 func (s *Storage) conclude(kind metrics.ShadowKind, found Difference, err error) error {
 	if err != nil {
 		return err
@@ -216,7 +212,6 @@ func (s *Storage) conclude(kind metrics.ShadowKind, found Difference, err error)
 	return nil
 }
 
-// record describes an event, or an object with or without content.
 type record struct {
 	event   watch.EventType
 	name    types.NamespacedName
@@ -233,8 +228,8 @@ func recordOf(object, content runtime.Object) (record, error) {
 	return record{"", types.NamespacedName{Namespace: accessor.GetNamespace(), Name: accessor.GetName()}, version, content}, err
 }
 
-// difference returns in what two records differ, or "". Content counts only if both have it; nil
-// and empty slices are equal.
+// difference returns in what two records differ, or "". It ignores missing content; nil and empty
+// slices are equal.
 func (r record) difference(other record) string {
 	switch {
 	case r.event != other.event:
@@ -249,7 +244,6 @@ func (r record) difference(other record) string {
 	return ""
 }
 
-// compareGet compares the answer to a GET.
 func (s *Storage) compareGet(ctx context.Context, key string, answer runtime.Object, answered error) (found Difference, err error) {
 	serving, floor, err := recordOfGet(answer, answered)
 	if err == nil && floor == 0 { // NotFound without a version
@@ -275,7 +269,7 @@ func (s *Storage) compareGet(ctx context.Context, key string, answer runtime.Obj
 }
 
 // recordOfGet returns the record of a GET, empty for NotFound, and a version at which it holds, 0
-// if unknown. It returns all other errors.
+// if unknown.
 func recordOfGet(object runtime.Object, err error) (r record, at uint64, _ error) {
 	if missing := (*storage.StorageError)(nil); storage.IsNotFound(err) && errors.As(err, &missing) {
 		return record{}, uint64(max(0, missing.ResourceVersion)), nil
@@ -286,7 +280,6 @@ func recordOfGet(object runtime.Object, err error) (r record, at uint64, _ error
 	return r, r.version, err
 }
 
-// listed describes a list.
 type listed struct {
 	items     []record
 	version   uint64
@@ -294,7 +287,7 @@ type listed struct {
 	remaining int64 // -1 if unknown
 }
 
-// listedOf describes a list. It copies every stride-th item; for stride 0 it keeps all uncopied.
+// listedOf describes a list. It copies every stride-th item, or for stride 0 keeps all uncopied.
 func listedOf(list runtime.Object, stride int) (*listed, error) {
 	accessor, err := meta.ListAccessor(list)
 	if err != nil {
@@ -317,7 +310,7 @@ func listedOf(list runtime.Object, stride int) (*listed, error) {
 	})
 }
 
-// list lists a storage at exactly the version, or at that of opts if version is 0.
+// list lists a storage at exactly the version or, if 0, at that of opts.
 func (s *Storage) list(ctx context.Context, from storage.Interface, key string, opts storage.ListOptions, version uint64) (*listed, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -331,7 +324,6 @@ func (s *Storage) list(ctx context.Context, from storage.Interface, key string, 
 	return listedOf(into, 0)
 }
 
-// difference returns in what two lists differ, or "".
 func (l *listed) difference(other *listed) string {
 	switch {
 	case l.version != other.version:
@@ -360,7 +352,6 @@ func sameToken(a, b string) bool {
 	return a == b || aErr == nil && bErr == nil && aKey == bKey && aVersion == bVersion
 }
 
-// compareList compares the answer to a LIST.
 func (s *Storage) compareList(ctx context.Context, key string, opts storage.ListOptions, serving *listed) (found Difference, err error) {
 	at := serving.version
 	if opts.Recursive && opts.Predicate.Continue != "" {

@@ -62,7 +62,6 @@ func (s *Storage) Watch(ctx context.Context, key string, opts storage.ListOption
 	return w.ProxyWatcher, nil
 }
 
-// pass forwards events and notes them.
 func (w *comparedWatch) pass() {
 	defer close(w.notes)
 	defer close(w.out)
@@ -85,7 +84,6 @@ func (w *comparedWatch) pass() {
 	}
 }
 
-// note queues an event for comparison.
 func (w *comparedWatch) note(event watch.Event) error {
 	n, err := recordOf(event.Object, nil)
 	if err != nil {
@@ -115,7 +113,6 @@ func own(object runtime.Object) runtime.Object {
 	return object
 }
 
-// follow compares the client's events with the shadow's.
 func (w *comparedWatch) follow() error {
 	from, err := w.start()
 	if err != nil || from == 0 {
@@ -198,14 +195,12 @@ func (w *comparedWatch) compareState() (uint64, error) {
 
 func byName(a, b record) int { return strings.Compare(a.name.String(), b.name.String()) }
 
-// listAt returns the shadow's list of the watched objects at version.
 func (w *comparedWatch) listAt(version uint64) (*listed, error) {
 	opts := storage.ListOptions{Recursive: w.opts.Recursive, Predicate: w.opts.Predicate}
 	opts.Predicate.Limit, opts.Predicate.Continue = 0, ""
 	return w.list(w.ctx, w.config.Shadow, w.key, opts, version)
 }
 
-// nextEvent returns the shadow's next event.
 func nextEvent(shadow watch.Interface, within time.Duration) (record, error) {
 	select {
 	case event, open := <-shadow.ResultChan():
