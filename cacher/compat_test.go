@@ -245,6 +245,8 @@ func TestStorageSetByHand(t *testing.T) {
 		accessor.SetAnnotations(map[string]string{"cluster": "one"})
 	}
 	annotate(event.Object)
+	require.Equal(t, "two", event.Object.(metav1.Object).GetName())
+	require.Zero(t, testing.AllocsPerRun(10, func() { _ = event.Object.(metav1.ObjectMetaAccessor).GetObjectMeta() }))
 	own := shared.GetObject().(*unstructured.Unstructured)
 	require.Empty(t, own.GetAnnotations(), "what was set on the shared object")
 	annotate(own)

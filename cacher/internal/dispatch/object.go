@@ -7,7 +7,6 @@ import (
 	"io"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -32,6 +31,7 @@ var (
 	_ runtime.CacheableObject   = (*object)(nil)
 	_ runtime.CacheableObject   = (*dispatched)(nil)
 	_ metav1.ObjectMetaAccessor = (*object)(nil)
+	_ metav1.Object             = (*object)(nil)
 )
 
 // CacheEncode implements runtime.CacheableObject.
@@ -90,16 +90,6 @@ func (o *object) GetObjectKind() schema.ObjectKind {
 		APIVersion: o.element.Object.GetObjectKind().GroupVersionKind().GroupVersion().String(),
 		Kind:       o.element.Object.GetObjectKind().GroupVersionKind().Kind,
 	}
-}
-
-// GetObjectMeta implements metav1.ObjectMetaAccessor: it returns the metadata
-// of a copy.
-func (o *object) GetObjectMeta() metav1.Object {
-	accessor, err := meta.Accessor(o.GetObject())
-	if err != nil {
-		return &metav1.ObjectMeta{}
-	}
-	return accessor
 }
 
 // dispatched is the object of an event that the dispatcher sends to live watchers.

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// metadata returns the metadata of the cached object, which must not be written to.
+func (o *object) metadata() metav1.Object {
+	accessor, err := meta.Accessor(o.element.Object)
+	if err != nil {
+		return &metav1.ObjectMeta{}
+	}
+	return accessor
+}
+
+// GetObjectMeta implements metav1.ObjectMetaAccessor. It returns o, and copies nothing.
+func (o *object) GetObjectMeta() metav1.Object { return o }
+
+// The methods of metav1.Object return the metadata of the cached object. Those that set it
+// have no effect, as all watchers share the object.
+
+func (o *object) GetNamespace() string               { return o.metadata().GetNamespace() }
+func (o *object) GetName() string                    { return o.metadata().GetName() }
+func (o *object) GetGenerateName() string            { return o.metadata().GetGenerateName() }
+func (o *object) GetUID() types.UID                  { return o.metadata().GetUID() }
+func (o *object) GetResourceVersion() string         { return o.metadata().GetResourceVersion() }
+func (o *object) GetGeneration() int64               { return o.metadata().GetGeneration() }
+func (o *object) GetSelfLink() string                { return o.metadata().GetSelfLink() }
+func (o *object) GetCreationTimestamp() metav1.Time  { return o.metadata().GetCreationTimestamp() }
+func (o *object) GetDeletionTimestamp() *metav1.Time { return o.metadata().GetDeletionTimestamp() }
+func (o *object) GetDeletionGracePeriodSeconds() *int64 {
+	return o.metadata().GetDeletionGracePeriodSeconds()
+}
+func (o *object) GetLabels() map[string]string      { return o.metadata().GetLabels() }
+func (o *object) GetAnnotations() map[string]string { return o.metadata().GetAnnotations() }
+func (o *object) GetFinalizers() []string           { return o.metadata().GetFinalizers() }
+func (o *object) GetOwnerReferences() []metav1.OwnerReference {
+	return o.metadata().GetOwnerReferences()
+}
+func (o *object) GetManagedFields() []metav1.ManagedFieldsEntry {
+	return o.metadata().GetManagedFields()
+}
+
+func (*object) SetNamespace(string)                          {}
+func (*object) SetName(string)                               {}
+func (*object) SetGenerateName(string)                       {}
+func (*object) SetUID(types.UID)                             {}
+func (*object) SetResourceVersion(string)                    {}
+func (*object) SetGeneration(int64)                          {}
+func (*object) SetSelfLink(string)                           {}
+func (*object) SetCreationTimestamp(metav1.Time)             {}
+func (*object) SetDeletionTimestamp(*metav1.Time)            {}
+func (*object) SetDeletionGracePeriodSeconds(*int64)         {}
+func (*object) SetLabels(map[string]string)                  {}
+func (*object) SetAnnotations(map[string]string)             {}
+func (*object) SetFinalizers([]string)                       {}
+func (*object) SetOwnerReferences([]metav1.OwnerReference)   {}
+func (*object) SetManagedFields([]metav1.ManagedFieldsEntry) {}
