@@ -5,11 +5,13 @@ package cacher
 import (
 	"context"
 	"sync"
+	"time"
 
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/cacher/status"
 	"github.com/kube-watchcache/watchcache/metrics"
+	"github.com/kube-watchcache/watchcache/storage/capability"
 )
 
 // Cacher is a watch cache of one resource, i.e. a storage.Interface that serves reads from memory
@@ -48,8 +50,11 @@ type wrapped = storage.Interface
 
 var _ storage.Interface = (*Cacher)(nil)
 
-// New makes a cache and, unless Config.LazyStart is set, starts it. It fills in the background. The
-// error names all invalid fields.
+// awaitState is the timeout for the state of a storage in the process.
+const awaitState = 10 * time.Second
+
+// New makes a cache and, unless Config.LazyStart is set, starts it. It fills in the background, or
+// before New returns if Storage is a capability.InProcess. The error names all invalid fields.
 func New(config Config) (*Cacher, error) {
 	config = config.withDefaults()
 	if err := config.Validate(); err != nil {
@@ -68,6 +73,11 @@ func New(config Config) (*Cacher, error) {
 		c.running.stop()
 		c.metrics.Forget()
 		return nil, err
+	}
+	if s, ok := config.Storage.(capability.InProcess); ok && s.InProcess() && !config.LazyStart {
+		ctx, cancel := context.WithTimeout(context.Background(), awaitState)
+		defer cancel()
+		_ = c.Wait(ctx) // a cache without its state says why itself, as over another storage
 	}
 	return c, nil
 }

@@ -43,7 +43,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/kube-watchcache/watchcache/cacher"
@@ -66,6 +68,11 @@ var ErrInstalled = errors.New("the watch cache is already installed on this Conf
 // By default, the caches open etcd clients on first use, close them with the last resource, and
 // register metrics in the registry of /metrics; see cacher.WithRawStorage and cacher.WithMetrics.
 func Install(config *genericapiserver.Config, options ...cacher.Option) error {
+	return installWith(config, nil, options)
+}
+
+// installWith is Install with the storages of some resources, each by the decorator of its options.
+func installWith(config *genericapiserver.Config, own map[schema.GroupResource]generic.RESTOptions, options []cacher.Option) error {
 	if config == nil {
 		return errors.New("server.Install: config is nil")
 	}
@@ -89,7 +96,13 @@ func Install(config *genericapiserver.Config, options ...cacher.Option) error {
 	pool := newPool()
 	installed := &installation{cached: selected.Cached, inShadow: selected.InShadow, pool: pool}
 	installed.mu.unknown = slices.Clone(selected.Named)
-	defaults := []cacher.Option{cacher.WithRawStorage(decoration.AsRaw(pool.rawStorage)), cacher.Configure(func(c *cacher.Config) {
+	open := func(r decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
+		if o, ok := own[r.Config.GroupResource]; ok {
+			return decoration.Call(o.Decorator, r)
+		}
+		return pool.rawStorage(r)
+	}
+	defaults := []cacher.Option{cacher.WithRawStorage(decoration.AsRaw(open)), cacher.Configure(func(c *cacher.Config) {
 		c.Metrics, c.Lists = collectors, &installed.lists
 	})}
 	options = append(defaults, options...)

@@ -57,7 +57,7 @@ var arrows = []arrow{
 	{"metrics/...", []string{"metrics/..."}},
 	{"storage/etcd3/embedded", nil},
 	{"storage/capability", nil},
-	{"storage/memory", []string{"internal/mvcc"}},
+	{"storage/memory", []string{"internal/decoration", "internal/mvcc"}},
 	{"storage/upstream", []string{"storage/capability", "internal/grpckeys", "internal/minors"}},
 	{"cmd/relay", []string{"server", "cacher", "storage/upstream", "internal/decoration"}},
 	{"storage/etcd3", []string{"storage/capability", "internal/endpoints", "internal/grpckeys"}},

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"reflect"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -137,6 +138,31 @@ func scan(view *btree.BTree[*Version], key string, recursive bool, from string) 
 // inScope reports whether a key is the one asked for or below it.
 func inScope(key, of string, recursive bool) bool {
 	return key == of || recursive && strings.HasPrefix(key, of)
+}
+
+// Select returns the current versions of all objects, or those with a value in an index.
+func Select(s *Store, index, value string) (found []*Version, rv uint64, err error) {
+	if index == "" {
+		view, rv, err := s.viewAt(0)
+		return slices.Collect(scan(view, s.config.Prefix, true, "")), rv, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.index == nil {
+		return nil, 0, fmt.Errorf("there is no index %q", index)
+	}
+	values, err := s.mu.index.ByIndex(index, value)
+	for _, v := range values {
+		found = append(found, v.(*Version))
+	}
+	slices.SortFunc(found, func(a, b *Version) int { return strings.Compare(a.Key, b.Key) })
+	return found, s.mu.RV, err
+}
+
+// Current returns the current object at a key, nil if there is none.
+func Current(s *Store, key string) runtime.Object {
+	v, _ := s.current(key)
+	return cmp.Or(v, &Version{}).Object
 }
 
 // KeyVersions implements capability.KeyVersioner.

@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/third_party/forked/golang/btree"
 )
 
@@ -29,6 +30,8 @@ type Config struct {
 	NewFunc func() runtime.Object
 	// Attributes must not fail for an object that is written. nil: all are taken.
 	Attributes storage.AttrFunc
+	// Indexers are the indexes that Select reads. Like Attributes, they must not fail.
+	Indexers cache.Indexers
 	// Start is the resourceVersion of the empty store, above 0.
 	Start uint64
 	// History is the number of changes that are kept for watches and lists of earlier
@@ -72,6 +75,7 @@ type State struct {
 	// Watches are open.
 	Watches map[*Watcher]Fault
 
+	index cache.ThreadSafeStore // of versions, by Config.Indexers; nil without them
 	config *Config
 	most   int // objects that there have been at the most
 }
@@ -81,6 +85,7 @@ type Version struct {
 	Key    string
 	RV     uint64
 	Object runtime.Object // nil: the object was deleted
+	leased bool           // it will be deleted, unless another one takes its place
 }
 
 // Change is one write. Before is nil if there was no object.
@@ -96,6 +101,13 @@ func New(config Config) *Store {
 		RV: config.Start, Floor: config.Start, Changed: make(chan struct{}),
 		Tree:    btree.New(degree, func(a, b *Version) bool { return a.Key < b.Key }),
 		Watches: map[*Watcher]Fault{}, config: &s.config,
+	}
+	if len(config.Indexers) > 0 {
+		indexers := cache.Indexers{}
+		for name, index := range config.Indexers {
+			indexers[name] = func(v any) ([]string, error) { return index(v.(*Version).Object) }
+		}
+		s.mu.index = cache.NewThreadSafeStore(indexers, cache.Indices{})
 	}
 	return s
 }
@@ -128,6 +140,11 @@ func (st *State) Commit(step uint64, writes ...Version) (last *Version) {
 			before, _ = st.Tree.ReplaceOrInsert(&w)
 		} else if before, _ = st.Tree.Delete(&w); before == nil {
 			continue
+		}
+		if st.index != nil && w.Object != nil {
+			st.index.Update(w.Key, &w)
+		} else if st.index != nil {
+			st.index.Delete(w.Key)
 		}
 		st.Log = append(st.Log, Change{before, &w})
 		st.RV, last, rv = rv, &w, rv+step

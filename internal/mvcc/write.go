@@ -12,10 +12,12 @@ import (
 	"reflect"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apiserver/pkg/storage"
 )
 
@@ -105,18 +107,30 @@ func (s *Store) swap(key string, before *Version, object runtime.Object, ttl *ui
 		return nil
 	}
 	written = s.mu.Commit(1, Version{Key: key, Object: object})
-	if ttl != nil && *ttl > 0 {
-		// The timer's goroutine deletes this version if it is still there, and ends.
-		time.AfterFunc(time.Duration(*ttl)*time.Second, func() { s.swap(key, written, nil, nil) })
+	if ttl != nil {
+		s.lease(written, time.Duration(*ttl)*time.Second)
 	}
 	return written
 }
 
+// lease deletes the current version v after ttl, 0: never. The Store is locked.
+func (s *Store) lease(v *Version, ttl time.Duration) {
+	if v == nil || ttl == 0 && !v.leased {
+		return
+	}
+	renewed := &Version{v.Key, v.RV, v.Object, ttl > 0} // so that no earlier timer finds its version
+	s.mu.Tree.ReplaceOrInsert(renewed)
+	if ttl > 0 {
+		time.AfterFunc(ttl, func() { s.swap(v.Key, renewed, nil, nil) }) // a goroutine that ends at once
+	}
+}
+
 // Apply makes the objects at the keys of wanted, which are in order, equal to these
 // objects, each change at a resourceVersion of its own. The caller keeps the objects:
-// copies are written. If wanted is whole, all other objects are deleted before. If there is
-// an error, nothing has changed.
-func Apply(ctx context.Context, s *Store, wanted []Version, whole bool) error {
+// copies are written, with a UID and a creationTimestamp. If wanted is whole, all other
+// objects are deleted before. An object with an RV must be at it; a single one ends after
+// ttl, unless that is 0. If there is an error, nothing has changed.
+func Apply(ctx context.Context, s *Store, wanted []Version, whole bool, ttl time.Duration) error {
 	s.writer.Lock()
 	defer s.writer.Unlock()
 	s.mu.Lock()
@@ -134,15 +148,26 @@ func Apply(ctx context.Context, s *Store, wanted []Version, whole bool) error {
 		}
 	}
 	scratch := s.config.NewFunc() // one for all: most objects are equal
+	var leased []*Version         // those that are equal
 	for i := range wanted {
 		w := &wanted[i]
-		if current, exists := view.Get(w); exists && equal(w.Object, scratch, current) {
+		current, exists := view.Get(w)
+		current = cmp.Or(current, &Version{})
+		if w.RV != 0 && w.RV != current.RV {
+			return fmt.Errorf("%s has the resourceVersion \"%d\", the current one is \"%d\": %w", w.Key, w.RV, current.RV, storage.NewResourceVersionConflictsError(w.Key, int64(current.RV)))
+		}
+		if exists && equal(w.Object, scratch, current) {
+			if ttl > 0 || current.leased {
+				leased = append(leased, current)
+			}
 			continue
 		}
 		object, err := s.own(w.Key, w.Object)
 		if err != nil {
 			return err
 		}
+		inherit(object, current.Object)
+		inherit(object, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: uuid.NewUUID(), CreationTimestamp: metav1.Now().Rfc3339Copy()}})
 		changes = append(changes, Version{Key: w.Key, Object: object})
 	}
 	if ctx.Err() != nil {
@@ -150,8 +175,22 @@ func Apply(ctx context.Context, s *Store, wanted []Version, whole bool) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.Commit(1, changes...)
+	for _, v := range append(leased, s.mu.Commit(1, changes...)) {
+		s.lease(v, ttl)
+	}
 	return nil
+}
+
+// inherit gives an object the UID and the creationTimestamp of another one where it has none.
+func inherit(object, from runtime.Object) {
+	to, _ := meta.Accessor(object) // the owner has seen that it has metadata
+	other, err := meta.Accessor(from)
+	if err == nil && to.GetUID() == "" {
+		to.SetUID(other.GetUID())
+	}
+	if created := to.GetCreationTimestamp(); err == nil && created.IsZero() {
+		to.SetCreationTimestamp(other.GetCreationTimestamp())
+	}
 }
 
 // own returns the copy of an object that the store keeps. Like an object that was
@@ -167,9 +206,14 @@ func (s *Store) own(key string, object runtime.Object) (runtime.Object, error) {
 			return nil, fmt.Errorf("the attributes of %q: %w", key, err)
 		}
 	}
+	for name, index := range s.config.Indexers {
+		if _, err := index(object); err != nil {
+			return nil, fmt.Errorf("the index %q of %q: %w", name, key, err)
+		}
+	}
 	object = object.DeepCopyObject()
 	if _, ok := object.(runtime.Unstructured); !ok {
-		object.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+		asDecoded(object)
 	}
 	return object, versioner.PrepareObjectForStorage(object)
 }
@@ -201,14 +245,6 @@ func checkJSON(value any) error {
 	return nil
 }
 
-// equal reports whether an object would be the same as the version, whatever
-// resourceVersion it has itself.
-func equal(object, scratch runtime.Object, as *Version) bool {
-	object = withVersion(object, scratch, as.RV)
-	// Most objects are equal in the strict sense, which takes less to find out.
-	return reflect.DeepEqual(object, as.Object) || equality.Semantic.DeepEqual(object, as.Object)
-}
-
 // withVersion returns a shallow copy of an object that has the resourceVersion rv. An
 // object of a Go type is copied into scratch, unless that is nil, and has no apiVersion
 // and kind. Everything below the object's own fields is shared.
@@ -224,10 +260,18 @@ func withVersion(object, scratch runtime.Object, rv uint64) runtime.Object {
 			scratch = reflect.New(reflect.TypeOf(object).Elem()).Interface().(runtime.Object)
 		}
 		reflect.ValueOf(scratch).Elem().Set(reflect.ValueOf(object).Elem())
-		scratch.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+		asDecoded(scratch)
 	}
 	setVersion(scratch, rv)
 	return scratch
+}
+
+// asDecoded removes what an object of a Go type would lose if it were encoded and decoded.
+func asDecoded(object runtime.Object) {
+	object.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	if accessor, err := meta.Accessor(object); err == nil {
+		accessor.SetCreationTimestamp(metav1.NewTime(accessor.GetCreationTimestamp().Truncate(time.Second)))
+	}
 }
 
 func setVersion(object runtime.Object, rv uint64) {

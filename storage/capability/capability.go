@@ -29,6 +29,11 @@ type SlowReporter interface {
 	ReportsWithin() time.Duration
 }
 
+// InProcess is a storage that answers without delay. A new cache over it has its state.
+type InProcess interface {
+	InProcess() bool
+}
+
 // HistoryKeeper is a storage that can serve its history. If KeepsHistory returns true, watches from
 // and lists at earlier versions are complete or fail as expired, so that a new cache can resume
 // another server's clients.

@@ -37,6 +37,7 @@ import (
 	"path"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -47,8 +48,13 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/client-go/tools/cache"
 
+	"github.com/kube-watchcache/watchcache/internal/decoration"
 	"github.com/kube-watchcache/watchcache/internal/mvcc"
 )
 
@@ -75,6 +81,8 @@ type Config struct {
 	// NewFunc returns an empty object.
 	NewFunc func() runtime.Object
 
+	// Indexers are what Objects can read by. An object that one fails for is refused.
+	Indexers cache.Indexers
 	// After is a resourceVersion that clients may have of an earlier process, for a
 	// program that keeps the last one. New fails if the clock was set back so far
 	// that the Store would not begin above it. 0: the clock is trusted. If it was set
@@ -94,6 +102,9 @@ type Config struct {
 // All methods are safe for concurrent use.
 type Store struct {
 	*core
+	// RawStorage is a cacher.RawStorageFunc, for the resource and prefix of the Store.
+	RawStorage decoration.Raw
+
 	config Config
 	object reflect.Type
 }
@@ -114,13 +125,15 @@ func newAt(config Config, now time.Time) (*Store, error) {
 	if err := config.validate(now); err != nil {
 		return nil, err
 	}
-	return &Store{
+	s := &Store{
 		core: mvcc.New(mvcc.Config{
-			Prefix: config.ResourcePrefix, NewFunc: config.NewFunc, Attributes: config.GetAttrsFunc,
+			Prefix: config.ResourcePrefix, NewFunc: config.NewFunc, Attributes: config.GetAttrsFunc, Indexers: config.Indexers,
 			Start: uint64(now.UnixNano()), History: config.History, Behind: behind,
 		}),
 		config: config, object: reflect.TypeOf(config.NewFunc()),
-	}, nil
+	}
+	s.RawStorage = decoration.AsRaw(s.open)
+	return s, nil
 }
 
 func (c Config) validate(now time.Time) error {
@@ -144,42 +157,77 @@ func (c Config) validate(now time.Time) error {
 		_, err := meta.Accessor(object)
 		v := reflect.ValueOf(object)
 		field(err != nil || v.Kind() != reflect.Pointer || v.IsNil(), "NewFunc", fmt.Sprintf("a function that returns a %T", object), "want a pointer to an empty object with metadata")
+		if v.Kind() == reflect.Pointer {
+			bad := mvcc.CheckType(v.Type(), v.Type().String(), map[reflect.Type]bool{})
+			field(bad != nil, "NewFunc", fmt.Sprintf("a function that returns a %T", object), fmt.Sprint(bad))
+		}
 	}
 	return errors.Join(problems...)
 }
 
-// serves fails for a resource or prefix that is not the Store's.
-func (s *Store) serves(resource schema.GroupResource, resourcePrefix string) error {
-	prefix := strings.TrimSuffix(resourcePrefix, "/") + "/"
-	if resource == s.config.GroupResource && prefix == s.config.ResourcePrefix {
-		return nil
+// open opens s as the storage below a Cacher.
+func (s *Store) open(r decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
+	resource, prefix := r.Config.GroupResource, strings.TrimSuffix(r.ResourcePrefix, "/")+"/"
+	if resource != s.config.GroupResource || prefix != s.config.ResourcePrefix {
+		return nil, nil, fmt.Errorf("%s at %q: the Store is for %s at %q", resource, prefix, s.config.GroupResource, s.config.ResourcePrefix)
 	}
-	return fmt.Errorf("%s at %q: the Store is for %s at %q", resource, prefix, s.config.GroupResource, s.config.ResourcePrefix)
+	return s, func() {}, nil
 }
 
 // Upsert creates or replaces an object. The Store keeps a copy: the caller may go on
 // writing to obj. If the object is equal to the current one, nothing changes and no
 // watch gets an event.
 //
-// The object must be of NewFunc's type and have a name, and no resourceVersion: the Store
-// gives it one. An unstructured object has the types of decoded JSON only: int64, not int.
-// Its UID and creationTimestamp are the caller's.
+// The object must be of NewFunc's type and have a name. An unstructured object has the types
+// of decoded JSON only: int64, not int. A new object without a UID or creationTimestamp gets
+// one, and keeps it for as long as it exists. The Store gives the resourceVersion: an object
+// that has one replaces only that version; otherwise the error is a "conflict" of
+// k8s.io/apimachinery/pkg/api/errors with the current one.
 func (s *Store) Upsert(ctx context.Context, obj runtime.Object) error {
-	key, err := s.key(obj)
+	return s.UpsertFor(ctx, obj, 0)
+}
+
+// UpsertFor is Upsert for an object that is removed after ttl, unless the program writes it
+// again, an equal one too, or a client changes it. 0: the object stays.
+func (s *Store) UpsertFor(ctx context.Context, obj runtime.Object, ttl time.Duration) error {
+	key, expected, err := s.key(obj)
 	if err == nil {
-		err = mvcc.Apply(ctx, s.core, []mvcc.Version{{Key: key, Object: obj}}, false)
+		err = mvcc.Apply(ctx, s.core, []mvcc.Version{{Key: key, RV: expected, Object: obj}}, false, ttl)
 	}
 	return s.failed("Upsert", err)
+}
+
+// Object returns the current object of a name, which must not be written to, or nil.
+func (s *Store) Object(namespace, name string) runtime.Object {
+	key, _ := s.keyOf(namespace, name) // an object that is not valid is not there
+	return mvcc.Current(s.core, key)
+}
+
+// Selection selects objects by all of its fields that are set.
+type Selection struct {
+	Labels       labels.Selector
+	Fields       fields.Selector // of what Config.GetAttrsFunc returns
+	Index, Value string          // one of Config.Indexers, and what it returns
+}
+
+// Objects returns the current objects of a selection in the order of keys, which must not be
+// written to, and the Store's resourceVersion: Watch from it has all changes, clients' too.
+func (s *Store) Objects(of Selection) (objs []runtime.Object, resourceVersion string, err error) {
+	found, rv, err := mvcc.Select(s.core, of.Index, of.Value)
+	predicate := storage.SelectionPredicate{Label: cmp.Or(of.Labels, labels.Everything()), Field: cmp.Or(of.Fields, fields.Everything()), GetAttrs: s.config.GetAttrsFunc}
+	for _, v := range found {
+		matches, failed := predicate.Matches(v.Object)
+		if err = cmp.Or(err, failed); matches {
+			objs = append(objs, v.Object)
+		}
+	}
+	return objs, strconv.FormatUint(rv, 10), s.failed("Objects", err)
 }
 
 // Remove deletes an object. If there is none, the error is a "not found" of
 // k8s.io/apimachinery/pkg/api/errors.
 func (s *Store) Remove(ctx context.Context, namespace, name string) error {
-	obj := s.config.NewFunc()
-	accessor, _ := meta.Accessor(obj)
-	accessor.SetNamespace(namespace)
-	accessor.SetName(name)
-	key, err := s.key(obj)
+	key, err := s.keyOf(namespace, name)
 	if err == nil {
 		err = s.Delete(ctx, key, nil, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{})
 	}
@@ -198,11 +246,11 @@ func (s *Store) Remove(ctx context.Context, namespace, name string) error {
 func (s *Store) Replace(ctx context.Context, objs []runtime.Object) error {
 	wanted := make([]mvcc.Version, len(objs))
 	for i, obj := range objs {
-		key, err := s.key(obj)
+		key, expected, err := s.key(obj)
 		if err != nil {
 			return s.failed("Replace", fmt.Errorf("object %d: %w", i, err))
 		}
-		wanted[i] = mvcc.Version{Key: key, Object: obj}
+		wanted[i] = mvcc.Version{Key: key, RV: expected, Object: obj}
 	}
 	slices.SortFunc(wanted, func(a, b mvcc.Version) int { return strings.Compare(a.Key, b.Key) })
 	for i := 1; i < len(wanted); i++ {
@@ -210,22 +258,31 @@ func (s *Store) Replace(ctx context.Context, objs []runtime.Object) error {
 			return s.failed("Replace", fmt.Errorf("%q is there twice", wanted[i].Key))
 		}
 	}
-	return s.failed("Replace", mvcc.Apply(ctx, s.core, wanted, true))
+	return s.failed("Replace", mvcc.Apply(ctx, s.core, wanted, true, 0))
 }
 
-// key returns the key of an object that can be stored.
-func (s *Store) key(obj runtime.Object) (string, error) {
+func (s *Store) keyOf(namespace, name string) (string, error) {
+	obj := s.config.NewFunc()
+	accessor, _ := meta.Accessor(obj)
+	accessor.SetNamespace(namespace)
+	accessor.SetName(name)
+	key, _, err := s.key(obj)
+	return key, err
+}
+
+// key returns the key of an object that can be stored, and the version that it has.
+func (s *Store) key(obj runtime.Object) (key string, rv uint64, err error) {
 	if reflect.TypeOf(obj) != s.object || reflect.ValueOf(obj).IsNil() {
-		return "", fmt.Errorf("the object is a %T %v, want a %v", obj, obj, s.object)
+		return "", 0, fmt.Errorf("the object is a %T %v, want a %v", obj, obj, s.object)
 	}
 	accessor, _ := meta.Accessor(obj) // New has seen that it has metadata
-	switch {
-	case accessor.GetName() == "":
-		return "", fmt.Errorf("an object in namespace %q has no name", accessor.GetNamespace())
-	case accessor.GetResourceVersion() != "":
-		return "", fmt.Errorf("%s/%s has the resourceVersion %q: the Store gives objects theirs", accessor.GetNamespace(), accessor.GetName(), accessor.GetResourceVersion())
+	if accessor.GetName() == "" {
+		return "", 0, fmt.Errorf("an object in namespace %q has no name", accessor.GetNamespace())
 	}
-	key, err := s.config.KeyFunc(obj)
+	key, err = s.config.KeyFunc(obj)
+	if err == nil {
+		rv, err = s.Versioner().ObjectResourceVersion(obj)
+	}
 	// Of two namespaces, two keys; and each key is one that a request may have.
 	if problems := content.IsPathSegmentName(accessor.GetNamespace()); err == nil && len(problems) > 0 {
 		err = fmt.Errorf("invalid namespace: %v", problems)
@@ -234,14 +291,41 @@ func (s *Store) key(obj runtime.Object) (string, error) {
 		err = fmt.Errorf("invalid key: %q", key)
 	}
 	if err != nil {
-		return "", fmt.Errorf("the key of %s/%s: %w", accessor.GetNamespace(), accessor.GetName(), err)
+		return "", 0, fmt.Errorf("the key of %s/%s: %w", accessor.GetNamespace(), accessor.GetName(), err)
 	}
-	return key, nil
+	return key, rv, nil
 }
+
+// RESTOptions returns what server.InstallResources needs. The codec is for clients.
+func (s *Store) RESTOptions(codec runtime.Codec) generic.RESTOptions {
+	config := storagebackend.Config{Codec: codec}
+	return generic.RESTOptions{StorageConfig: config.ForResource(s.config.GroupResource), ResourcePrefix: strings.TrimSuffix(s.config.ResourcePrefix, "/"), Decorator: decoration.Decorator(s.open)}
+}
+
+// StoreOptions returns the options to complete the resource's genericregistry.Store with. It
+// lets clients of scheme select objects of a kind by the fields of Config.GetAttrsFunc.
+func (s *Store) StoreOptions(getter generic.RESTOptionsGetter, scheme *runtime.Scheme, kind schema.GroupVersionKind) (*generic.StoreOptions, error) {
+	_, known, err := s.config.GetAttrsFunc(s.config.NewFunc())
+	if err == nil {
+		err = scheme.AddFieldLabelConversionFunc(kind, func(label, value string) (string, string, error) {
+			if !known.Has(label) {
+				return "", "", fmt.Errorf("%q is no field of %s for selectors", label, kind.Kind)
+			}
+			return label, value, nil
+		})
+	}
+	return &generic.StoreOptions{RESTOptions: getter, AttrFunc: s.config.GetAttrsFunc}, err
+}
+
+// InProcess implements capability.InProcess.
+func (s *Store) InProcess() bool { return true }
 
 func (s *Store) failed(what string, err error) error {
 	if err == nil {
 		return nil
+	}
+	if stale := (*storage.StorageError)(nil); errors.As(err, &stale) && storage.IsConflict(stale) {
+		err = apierrors.NewConflict(s.config.GroupResource, path.Base(stale.Key), err)
 	}
 	return fmt.Errorf("%s %s: %w", what, s.config.GroupResource, err)
 }

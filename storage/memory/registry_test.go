@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -16,7 +15,6 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 
 	"github.com/kube-watchcache/watchcache/cacher"
-	"github.com/kube-watchcache/watchcache/internal/cachetest"
 	"github.com/kube-watchcache/watchcache/internal/decoration"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
@@ -57,12 +55,8 @@ func TestRegistry(t *testing.T) {
 	defer pods.Destroy()
 	var served any = readOnly{pods, pods, pods, pods, pods, pods}
 	ctx := request.WithNamespace(t.Context(), "a")
-	var out runtime.Object
-	cachetest.Until(t, "the cache is ready", func() (ready bool) {
-		var err error
-		out, err = served.(rest.Lister).List(ctx, &metainternalversion.ListOptions{})
-		return err == nil
-	})
+	out, err := served.(rest.Lister).List(ctx, &metainternalversion.ListOptions{})
+	require.NoError(t, err)
 	require.Equal(t, "x", out.(*example.PodList).Items[0].Name)
 	require.NotImplements(t, (*rest.Creater)(nil), served)
 	require.NotImplements(t, (*rest.Updater)(nil), served)
