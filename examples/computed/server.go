@@ -4,9 +4,12 @@ package main
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -17,9 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/storage/storagebackend"
 
-	"github.com/kube-watchcache/watchcache/cacher"
 	watchcache "github.com/kube-watchcache/watchcache/server"
 	"github.com/kube-watchcache/watchcache/storage/memory"
 )
@@ -48,7 +49,7 @@ func newServer(config *genericapiserver.RecommendedConfig) (*genericapiserver.Ge
 		GroupResource:  resource,
 		ResourcePrefix: "/loads",
 		KeyFunc:        func(obj runtime.Object) (string, error) { return storage.NoNamespaceKeyFunc("/loads/", obj) },
-		GetAttrsFunc:   storage.DefaultClusterScopedAttr,
+		GetAttrsFunc:   attributes,
 		NewFunc:        newLoad,
 	})
 	if err != nil {
@@ -58,8 +59,7 @@ func newServer(config *genericapiserver.RecommendedConfig) (*genericapiserver.Ge
 	if err := computed.compute(context.Background()); err != nil { // no client sees the store empty
 		return nil, err
 	}
-	config.RESTOptionsGetter = generic.RESTOptions{StorageConfig: (&storagebackend.Config{Codec: codecs.LegacyCodec(version)}).ForResource(resource), ResourcePrefix: "/loads"}
-	if err := watchcache.Install(&config.Config, cacher.WithRawStorage(store.RawStorage)); err != nil {
+	if err := watchcache.InstallResources(&config.Config, []generic.RESTOptions{store.RESTOptions(codecs.LegacyCodec(version))}); err != nil {
 		return nil, err
 	}
 	loads := &genericregistry.Store{
@@ -69,7 +69,11 @@ func newServer(config *genericapiserver.RecommendedConfig) (*genericapiserver.Ge
 		UpdateStrategy:            strategy{}, DeleteStrategy: strategy{},
 		TableConvertor: table{rest.NewDefaultTableConvertor(resource)},
 	}
-	if err := loads.CompleteWithOptions(&generic.StoreOptions{RESTOptions: config.RESTOptionsGetter, AttrFunc: storage.DefaultClusterScopedAttr}); err != nil {
+	options, err := store.StoreOptions(config.RESTOptionsGetter, scheme, version.WithKind("Load"))
+	if err != nil {
+		return nil, err
+	}
+	if err := loads.CompleteWithOptions(options); err != nil {
 		return nil, err
 	}
 	server, err := config.Complete().New("loads", genericapiserver.NewEmptyDelegate())
@@ -107,6 +111,12 @@ func (c *computer) compute(ctx context.Context) error {
 		c.before = now
 	}
 	return err
+}
+
+// attributes returns what clients select loads by.
+func attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
+	load := obj.(*Load)
+	return load.Labels, fields.Set{"metadata.name": load.Name, "percent": strconv.FormatInt(load.Percent, 10)}, nil
 }
 
 // readOnly is a registry without its methods that write: a client that writes gets a 405.

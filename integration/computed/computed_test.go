@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -52,6 +53,17 @@ func TestClients(t *testing.T) {
 	s := start(t, t.TempDir(), "0")
 	require.ElementsMatch(t, cpus(t), names(t, s, metav1.ListOptions{LabelSelector: "kind=cpu"}))
 	require.Equal(t, []string{"cpu-0"}, names(t, s, metav1.ListOptions{FieldSelector: "metadata.name=cpu-0"}))
+	for _, of := range []string{"percent=0", "percent!=0"} {
+		loads, err := s.client().List(t.Context(), metav1.ListOptions{FieldSelector: of})
+		require.NoError(t, err, of)
+		for _, load := range loads.Items {
+			require.Equal(t, of == "percent=0", load.Object["percent"] == int64(0), of)
+			require.NotEmpty(t, load.GetUID())
+			require.Less(t, time.Since(load.GetCreationTimestamp().Time), patience)
+		}
+	}
+	_, err := s.client().List(t.Context(), metav1.ListOptions{FieldSelector: "command=cat"})
+	require.True(t, apierrors.IsBadRequest(err), err)
 	first, err := s.client().List(t.Context(), metav1.ListOptions{Limit: 1})
 	require.NoError(t, err)
 	rest, err := s.client().List(t.Context(), metav1.ListOptions{Continue: first.GetContinue()})

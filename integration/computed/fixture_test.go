@@ -13,7 +13,6 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -37,8 +36,7 @@ import (
 )
 
 const (
-	root    = "../.."
-	example = root + "/examples/computed"
+	root = "../.."
 
 	// patience bounds the wait for what is sure to happen.
 	patience     = 2 * time.Minute
@@ -47,7 +45,7 @@ const (
 
 var loads = schema.GroupVersionResource{Group: "loads.example.com", Version: "v1", Resource: "loads"}
 
-// program is what the command of docs/computed.md compiles, of a copy of the example.
+// program is what the command of docs/computed.md compiles, of a copy that hack/new-server.sh makes outside of this tree.
 var program string
 
 func TestMain(m *testing.M) {
@@ -58,7 +56,7 @@ func TestMain(m *testing.M) {
 			args = append([]string{"-race"}, args...)
 		}
 		if err == nil {
-			err = copyExample(dir + "/copy")
+			err = exec.Command(root+"/hack/new-server.sh", "computed", dir+"/copy").Run()
 		}
 		if err == nil {
 			err = child.GoBuild(dir+"/copy", []string{"GOWORK=off"}, append([]string{"-o", program}, args...)...)
@@ -69,22 +67,6 @@ func TestMain(m *testing.M) {
 		}
 		return m.Run()
 	}))
-}
-
-// copyExample copies the example, and names the checkout in its go.mod as that says.
-func copyExample(dir string) error {
-	checkout, err := filepath.Abs(root)
-	if err != nil {
-		return err
-	}
-	if err := os.CopyFS(dir, os.DirFS(example)); err != nil {
-		return err
-	}
-	content, err := os.ReadFile(dir + "/go.mod")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(dir+"/go.mod", bytes.Replace(content, []byte("=> ../.."), []byte("=> "+checkout), 1), 0o600)
 }
 
 // said returns the arguments that docs/computed.md gives a command.
