@@ -75,7 +75,7 @@ type State struct {
 	// Watches are open.
 	Watches map[*Watcher]Fault
 
-	index cache.ThreadSafeStore // of versions, by Config.Indexers; nil without them
+	index  cache.ThreadSafeStore // of versions, by Config.Indexers; nil without them
 	config *Config
 	most   int // objects that there have been at the most
 }

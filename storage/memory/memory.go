@@ -298,8 +298,7 @@ func (s *Store) key(obj runtime.Object) (key string, rv uint64, err error) {
 
 // RESTOptions returns what server.InstallResources needs. The codec is for clients.
 func (s *Store) RESTOptions(codec runtime.Codec) generic.RESTOptions {
-	config := storagebackend.Config{Codec: codec}
-	return generic.RESTOptions{StorageConfig: config.ForResource(s.config.GroupResource), ResourcePrefix: strings.TrimSuffix(s.config.ResourcePrefix, "/"), Decorator: decoration.Decorator(s.open)}
+	return generic.RESTOptions{StorageConfig: (&storagebackend.Config{Codec: codec}).ForResource(s.config.GroupResource), ResourcePrefix: strings.TrimSuffix(s.config.ResourcePrefix, "/"), Decorator: decoration.Decorator(s.open)}
 }
 
 // StoreOptions returns the options to complete the resource's genericregistry.Store with. It
