@@ -20,8 +20,8 @@ import (
 
 const (
 	// backfillRevisions is the maximum distance of a backfill from the latest resourceVersion, half
-	// of that of a broken watch (cacher/internal/source): etcd reads all later writes of every
-	// resource.
+	// the maximum lag of a resumed watch (cacher/internal/source): etcd reads all later writes of
+	// every resource.
 	backfillRevisions = 50_000
 	// backfillGather is how long we gather requests for a piece.
 	backfillGather = 20 * time.Millisecond
@@ -44,8 +44,8 @@ var errNoRoom = own("the window has no room for it")
 // Concurrent requests share the piece from the lowest of their versions; a later request from
 // further back fetches the rest.
 type backfill struct {
-	// ctx ends with the engine or at the next list. The window must not reach back over a list:
-	// unnoticed, the cache may have missed events before it.
+	// ctx ends with the engine or at the next list. The window must not reach back over a list,
+	// before which the cache may have missed events unnoticed.
 	ctx context.Context
 	end context.CancelFunc
 	mu  struct {

@@ -45,7 +45,8 @@ type running interface {
 	stop()
 }
 
-// wrapped is the storage under the cache, embedded for methods without a cached version.
+// wrapped is the storage under the cache, embedded for the methods that the cache does not
+// implement.
 type wrapped = storage.Interface
 
 var _ storage.Interface = (*Cacher)(nil)

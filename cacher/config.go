@@ -56,7 +56,7 @@ const (
 type Config struct {
 	// Storage is the wrapped storage; see package storage/capability for optional methods. Its
 	// watches must send correct event types (e.g. ADDED only for a new key): the cache treats a
-	// contradiction as missed events and relists. It must not have another size estimator.
+	// contradiction as missed events and relists. Storage must not have another size estimator.
 	Storage storage.Interface
 	// Versioner reads and sets resourceVersions.
 	Versioner storage.Versioner
@@ -93,8 +93,8 @@ type Config struct {
 	// fields that LISTs often select by value, and drop if they cost more than they save. 0: 8;
 	// negative: none.
 	AdaptiveIndexes int
-	// AdaptivePercent is their total memory limit, in percent of the memory of the objects
-	// (Status.ObjectBytes). 0: 2.
+	// AdaptivePercent is the total memory limit of adaptive indexes, in percent of the memory of
+	// the objects (Status.ObjectBytes). 0: 2.
 	AdaptivePercent int
 	// WatchProgress reports whether Storage currently answers RequestWatchProgress reliably;
 	// consistent reads and streamed lists need it. If nil, a capability.ProgressReporter decides
@@ -118,14 +118,14 @@ type Config struct {
 	// StorageTimeout is the time without answers after which the cache logs that Storage is lost.
 	// Until Storage is back, reads that go to it end with 504. At least 1 s. 0: 10 s.
 	StorageTimeout time.Duration
-	// MaxFallbackLists limits the consistent LISTs that go to Storage because the cache is not
-	// fresh in time or unverified, both concurrently and per FreshnessTimeout. Others get a 429
+	// MaxFallbackLists limits the consistent LISTs that go to Storage because the cache is
+	// unverified or not fresh in time, both concurrently and per FreshnessTimeout. Others get a 429
 	// with Retry-After. GETs have no limit. At most 10,000. 0: 10; negative: none.
 	MaxFallbackLists int
 	// ConsistentGetFromStorage sends GETs without a resourceVersion to Storage.
 	ConsistentGetFromStorage bool
-	// WatchBuffer is the capacity of a watcher's channel, in events. A watcher is slow if it is
-	// full. At most 65,536. 0: 16.
+	// WatchBuffer is the capacity of a watcher's channel, in events. A watcher with a full channel
+	// is slow. At most 65,536. 0: 16.
 	WatchBuffer int
 	// EncodingBytes is the memory limit, in bytes, of serializations shared by watchers and, with
 	// Lists, lists. Live events get half, initial events and lists the other half; each may borrow
@@ -145,11 +145,11 @@ type Config struct {
 	// may take twice as long. An open watch is a use, a write is not. Clients that resume from
 	// before the sleep get a 410. At least 1 s. 0: never.
 	IdleTimeout time.Duration
-	// DisableSizeEstimation disables Storage's estimator of object sizes for Stats, which reads the
-	// cache's keys.
+	// DisableSizeEstimation disables Storage's estimator of object sizes, which serves Stats and
+	// reads the cache's keys.
 	DisableSizeEstimation bool
-	// Lists shares serializations of lists and initial events between requests, as server.Install
-	// sets it up. nil: no sharing.
+	// Lists shares serializations of lists and initial events between requests. server.Install sets
+	// it. nil: nothing is shared.
 	Lists Encoder
 	// Metrics are the counters of the cache, nil for none.
 	Metrics *metrics.Metrics
@@ -192,7 +192,6 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// problems are errors in a configuration or in options.
 type problems []error
 
 // field adds an error about a field of Config. want describes valid values.

@@ -46,8 +46,8 @@ type readOptions struct {
 	continueRV  int64
 }
 
-// limited reports whether the limit counts. At resourceVersion "0" it needs Exact: clients would
-// mistake a page for the answer of a server without a watch cache.
+// limited reports whether the limit counts. At resourceVersion "0" it needs Exact, because clients
+// would mistake a page for the answer of a server without a watch cache.
 func (o *readOptions) limited() bool {
 	return o.limit > 0 && (o.unset || o.rv > 0 || o.match == metav1.ResourceVersionMatchExact)
 }

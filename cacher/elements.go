@@ -111,14 +111,14 @@ func (b *elementBuilder) elementOf(obj any) (*watchcache.Element, error) {
 func sizeOf(object apiruntime.Object, labelSet labels.Set) int64 {
 	size := heapsize.Of(object)
 	if _, ok := object.(apiruntime.Unstructured); ok {
-		// labelSet is a copy, as these objects have no map[string]string.
+		// Unstructured objects have no map[string]string of labels, so labelSet is a copy.
 		size += heapsize.Of(labelSet)
 	}
 	return size
 }
 
-// loader builds the elements of a list while storage sends more. Another goroutine builds a batch
-// if one is free, otherwise the caller's. Call Add, then elements once, on one goroutine.
+// loader builds the elements of a list while storage sends more. A free goroutine builds each
+// batch, or the caller's if none is free. Call Add, then elements once, on one goroutine.
 type loader struct {
 	tasks *tasks.Group
 	// own is for the caller's goroutine, spare for the others.
@@ -138,7 +138,7 @@ type batch struct {
 	err      error
 }
 
-// batchSize is in objects. A batch takes much longer than starting a goroutine.
+// batchSize is in objects. Building a batch takes much longer than starting a goroutine.
 const batchSize = 256
 
 func newLoader(tasks *tasks.Group, newBuilder func() *elementBuilder) *loader {

@@ -29,7 +29,7 @@ type EncodingStore interface {
 	// Begin prepares a list before the cache copies elements to it. If not admitted, the server has
 	// no memory for the response. If omit, the caller leaves the list empty.
 	Begin(ctx context.Context, list runtime.Object, elements []*watchcache.Element) (omit, admitted bool)
-	// Listed completes a list. elements is nil if it is from storage. If it
+	// Listed ends a list; elements is nil if storage answered it. If it
 	// returns false, the caller must add the omitted items.
 	Listed(ctx context.Context, list runtime.Object, elements []*watchcache.Element) bool
 	// Watch returns the encoder of a watch's initial events, nil if it needs private copies.
@@ -40,7 +40,7 @@ type EncodingStore interface {
 	// SetLimit sets the maximum of Bytes. Negative: keep nothing.
 	SetLimit(bytes int64)
 	Bytes() int64
-	// Clear drops everything after a list.
+	// Clear drops everything, because a list replaced the elements.
 	Clear()
 	// Age drops unused serializations. The cache calls it every second, with a monotonic time.
 	Age(now time.Duration)

@@ -34,7 +34,7 @@ const (
 )
 
 // engine is a running cache: the state, and the parts that fill it from storage, serve reads and
-// feed watchers. They have locks and goroutines; the engine itself has neither.
+// feed watchers. The parts have locks and goroutines; the engine has neither.
 type engine struct {
 	wrapped
 	config  Config
@@ -99,7 +99,8 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 	e.versions = freshness.NewVersionRequests(ctx, config.Clock, &e.tasks, e.metrics, config.FreshnessTimeout,
 		freshness.GetTimeout(config.FreshnessTimeout), e.askVersion)
 	e.waiting = freshness.NewWaitingReads(config.Clock, config.FreshnessTimeout, e.metrics, e.condition, ctx.Done())
-	// With the same period as a reader's wait before admission, we always admit its retry.
+	// Readers wait for FreshnessTimeout before admission, so with this period we always admit a
+	// retry.
 	e.admission = freshness.NewAdmission(config.Clock, config.MaxFallbackLists, config.FreshnessTimeout)
 	e.fanout = dispatch.New(dispatch.Config{
 		Warn: e.warn, State: e.state, Indexes: e.indexes,
@@ -255,7 +256,7 @@ func (e *engine) limitEncodings(objects int64) {
 
 func (e *engine) encodingBytes() int64 { return e.fanout.EncodingBytes() + e.encodings.Bytes() }
 
-// stop awaits the engine's goroutines. It is idempotent and safe for concurrent use.
+// stop stops the engine and awaits its goroutines. It is idempotent and safe for concurrent use.
 func (e *engine) stop() {
 	e.handle(event{kind: stop})
 	e.cancel()

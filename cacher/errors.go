@@ -45,7 +45,7 @@ var (
 	errInconsistent = own("the cache differs from storage")
 	// errNoProgress refuses a streamed list. Clients fall back to a list.
 	errNoProgress = own("storage does not report the progress of its watch, so the initial state can't be streamed; list and watch instead")
-	// errStatsUnknown is returned by a sleeping cache without stats. After 0 objects, priority and
+	// errStatsUnknown is returned by a sleeping cache without stats. Given 0 objects, priority and
 	// fairness would treat lists as free.
 	errStatsUnknown = own("the watch cache sleeps and has not counted its objects yet")
 	// errNotCaughtUp refuses a watch for now.
@@ -58,8 +58,7 @@ var (
 	errAway = own("storage has not answered")
 	// errOwnTime ends a read shortly before its deadline.
 	errOwnTime = own("storage has not answered before the deadline of this request")
-	// errNoVersion replaces the error of a version request, which may contain the key of another of
-	// its readers.
+	// errNoVersion replaces the error of a version request, which may contain another reader's key.
 	errNoVersion = own("storage returned no resourceVersion")
 )
 
@@ -275,7 +274,7 @@ func overStatus() error {
 }
 
 // undeliverableStatus (500) ends the watches of a paused cache. If storage can't read a deleted
-// object, it is like that of storage's own watch.
+// object, the reason and the words are those of storage's own watch.
 func undeliverableStatus(why error) error {
 	if apierrors.ReasonForError(why) == metav1.StatusReasonStoreReadError {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{

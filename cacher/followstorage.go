@@ -46,8 +46,8 @@ func (e *engine) reflect(ctx context.Context, reflector *cache.Reflector) {
 }
 
 // mustProbe reports whether to request storage's version now, to detect a restored backup or an
-// outage: etcd's client does not end a watch when it loses the connection. Called once a second by
-// the dispatcher.
+// outage: etcd's client does not end a watch when it loses the connection. The dispatcher calls it
+// once a second.
 func (e *engine) mustProbe() bool {
 	c := e.condition.load()
 	now := e.time.Now()
@@ -82,7 +82,7 @@ func (e *engine) probe() {
 	}
 }
 
-// currentVersion returns storage's version after the call.
+// currentVersion returns storage's version as of some time after the call.
 func (e *engine) currentVersion(ctx context.Context) (uint64, error) {
 	version, err := e.versions.Current(ctx)
 	return version.Current, err
@@ -189,7 +189,7 @@ var outages = struct {
 	servers map[any]*outage
 }{servers: make(map[any]*outage)}
 
-// outage is a server's caches, true if they lost it, and the number of those.
+// outage maps a server's caches to whether they lost it, and counts the losses.
 type outage struct {
 	caches map[*engine]bool
 	lost   int

@@ -47,7 +47,6 @@ func (e *engine) Get(ctx context.Context, key string, opts storage.GetOptions, i
 	return err
 }
 
-// answerGet answers a GET, and returns how.
 func (e *engine) answerGet(ctx context.Context, o *readOptions, key string, get storedGet, target reflect.Value, seen *observation) (metrics.Decision, error) {
 	d, why := e.route(o)
 	if !d.served() {
@@ -118,8 +117,8 @@ func (e *engine) storageHas(ctx context.Context, rv uint64, why error) error {
 	return nil
 }
 
-// askVersion requests storage's version, and those of keys if possible. A version below the cache's
-// implies that storage was restored from a backup.
+// askVersion requests storage's version, and those of keys if possible. A version below that of the
+// cache at the start of the request implies that storage was restored from a backup.
 func (e *engine) askVersion(ctx context.Context, keys []string) (answer freshness.Answer, err error) {
 	began := e.condition.load()
 	reached, asked := e.state.RV(), e.time.Now()

@@ -94,7 +94,6 @@ type storedList struct {
 	items         reflect.Value
 }
 
-// answerList answers a LIST, and returns how.
 func (e *engine) answerList(ctx context.Context, o *readOptions, l storedList, seen *observation) (metrics.Decision, error) {
 	fromStorage := func(ctx context.Context) error {
 		err := e.config.Storage.GetList(ctx, l.key, l.opts, l.into)
@@ -176,7 +175,6 @@ func (e *engine) listSnapshot(ctx context.Context, snapshot *watchcache.Snapshot
 	return nil
 }
 
-// page is one page of a list.
 type page struct {
 	from     string
 	limit    int64           // 0: no limit

@@ -16,7 +16,6 @@ import (
 // returns it at once, a Decorator with its first storage.
 type Option func(*options)
 
-// options are collected Options, and the errors in them.
 type options struct {
 	rawStorage RawStorageFunc // nil means etcd
 	configure  []func(*Config)
@@ -34,7 +33,7 @@ type resourceSettings struct {
 	set      func(*Config)
 }
 
-// Configure sets optional fields of Config after Clock, or EventsHistoryWindow, for all caches.
+// Configure sets EventsHistoryWindow or fields of Config after Clock, for all caches.
 // Later functions override earlier ones, ForResource overrides Configure. To validate values,
 // Decorator also calls set on an empty Config.
 func Configure(set func(*Config)) Option {
@@ -106,8 +105,8 @@ func checkResources(p *problems, option string, resources []schema.GroupResource
 	}
 }
 
-// Group is the options that collect returns when Decorator or server.Install is called. Its error
-// counts as an invalid option.
+// Group is the options that collect returns when Decorator or server.Install is called. An error of
+// collect counts as an invalid option.
 func Group(collect func() ([]Option, error)) Option {
 	return func(o *options) {
 		all, err := collect()

@@ -39,8 +39,8 @@ func (e *engine) decide(o *readOptions) decision {
 	return decide(o, &s)
 }
 
-// route decides how to answer a GET or LIST. If neither the cache nor storage answers, why is the
-// client's error.
+// route decides how to answer a GET or LIST. why is the error for the client if neither the cache
+// nor storage answers.
 func (e *engine) route(o *readOptions) (d decision, why error) {
 	d = e.decide(o)
 	switch {
@@ -182,8 +182,8 @@ func copyObject(into reflect.Value, e *watchcache.Element, private bool) error {
 // memory reads.
 const copyChunk = 32
 
-// copyItems sets items to copies of the elements' objects. An empty list is not nil, for its
-// encoding.
+// copyItems sets items to copies of the elements' objects. items is never nil, so that an empty
+// list encodes as one.
 func copyItems(items reflect.Value, elements []*watchcache.Element) error {
 	slice := reflect.MakeSlice(items.Type(), len(elements), len(elements))
 	if len(elements) == 0 {
@@ -235,7 +235,7 @@ const (
 	slowRead = 500 * time.Millisecond
 	// stepRead is the threshold for a step in the request's trace, which the handlers log if slow.
 	stepRead = 10 * time.Millisecond
-	// timedOf is the number of GETs of which we time one, unless they wait. Timing takes half as
+	// timedOf samples GETs that don't wait. Timing takes half as
 	// long as such a GET.
 	timedOf = 64
 )

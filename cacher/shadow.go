@@ -27,8 +27,8 @@ type Shadowed struct {
 	Report func(summary, difference string, values ...any)
 }
 
-// InShadow makes a Decorator return, for each cache, the storage front that open puts before it,
-// and that answers all requests. front needs a method Shadow() storage.Interface that returns the
+// InShadow makes a Decorator return, for each cache, the storage front, which open puts before it
+// and which answers all requests. front needs a method Shadow() storage.Interface that returns the
 // cache, for CacheOf. fraction is for Status.Shadow.
 //
 // The cache shares no serializations, estimates no sizes, does not add to the shipped cacher's

@@ -39,7 +39,7 @@ type sleeper struct {
 	// users counts the calls that use the engine, or is asleep. Unused without IdleTimeout. Only
 	// the holder of turn may set it to or from asleep.
 	users atomic.Int64
-	// used is true if users changed after followUse last looked. Set it before users changes.
+	// used is true if users changed after followUse last looked. Set it before changing users.
 	used atomic.Bool
 	turn *semaphore.Weighted // of weight 1
 
@@ -110,7 +110,7 @@ func (s *sleeper) release() {
 	}
 }
 
-// use sets used. It reads first because goroutines share the cache line.
+// use sets used. It reads first because many goroutines share it.
 func (s *sleeper) use() {
 	if !s.used.Load() {
 		s.used.Store(true)
@@ -193,8 +193,8 @@ func (s *sleeper) endIdle(e *awakened) bool {
 	if s.ctx.Err() != nil || !s.users.CompareAndSwap(0, asleep) {
 		return false
 	}
-	// No request can acquire the engine now. Requests after busy ended or left a watch, which is a
-	// use.
+	// No request can acquire the engine now. Requests since busy have ended or left an open watch;
+	// both count as a use.
 	if s.used.Load() || e.fanout.Watched() {
 		s.users.Store(0)
 		return false

@@ -222,8 +222,8 @@ func endedWatch(events ...watch.Event) watch.Interface {
 	return watch.NewProxyWatcher(ended)
 }
 
-// foreign returns an error for a watch after a version that storage has not reached. It is of a
-// lost history, and the watch would silently skip everything up to rv.
+// foreign returns an error for a watch after a version that storage has not reached. The version is
+// of a lost history, and the watch would silently skip everything up to rv.
 func (e *engine) foreign(ctx context.Context, rv uint64) error {
 	if rv <= e.state.RV() || !e.watchProgress() {
 		return nil
