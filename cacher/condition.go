@@ -87,11 +87,11 @@ type condition struct {
 type phase uint8
 
 const (
-	starting phase = iota // no state, or one of a history that storage lost
-	blocked               // starting, and an object prevents lists
-	following
-	paused  // storage can't deliver the next change, or a list
-	stopped // final
+	starting  phase = iota // no state, or one of a history that storage lost
+	blocked                // starting, and an object prevents lists
+	following              // the state follows storage
+	paused                 // storage can't deliver the next change, or a list
+	stopped                // final
 )
 
 type integrity uint8

@@ -163,9 +163,10 @@ const clientText = 256
 
 // Advice to operators.
 const (
-	remedyObject     = "repair or delete the object that the error names, or the latest changed ones if it names none; the cache then recovers by itself"
-	remedyStorage    = "check storage's health; the cache then recovers by itself"
-	remedySize       = "delete large objects, raise the gRPC message limit named in the error in etcd or the proxy, or use etcd 3.7, which streams lists"
+	remedyObject  = "repair or delete the object that the error names, or the latest changed ones if it names none; the cache then recovers by itself"
+	remedyStorage = "check storage's health; the cache then recovers by itself"
+	remedySize    = "delete large objects, raise the gRPC message limit named in the error in etcd or the proxy, or use etcd 3.7, which streams lists"
+	// remedyDifference is for a cache that differs from storage.
 	remedyDifference = "check for a proxy or a custom storage that drops or reorders events, and for direct writes to etcd; otherwise please report it"
 	remedyFunction   = "fix the functions that compute the resource's keys and attributes, or the object that they fail for"
 )
