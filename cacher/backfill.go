@@ -125,7 +125,6 @@ func (e *engine) joinPiece(rv uint64) *piece {
 	return b.mu.gathering
 }
 
-// fetchPieces fetches pieces until no request is waiting.
 func (e *engine) fetchPieces() {
 	b := &e.backfill
 	for more := true; more; {

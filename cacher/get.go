@@ -210,7 +210,6 @@ func contradicts(e *watchcache.Element, at, version, current uint64) bool {
 	return e.RV < version || (e.RV != version && e.RV <= current)
 }
 
-// storedGet holds a GET's arguments for storage.
 type storedGet struct {
 	key  string
 	opts storage.GetOptions

@@ -187,7 +187,6 @@ func optionsOf(opts []Option) *options {
 	return o
 }
 
-// checkSettings adds the errors in fields set by options.
 func (o *options) checkSettings() {
 	var all Config
 	for _, set := range o.configure {

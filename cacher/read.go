@@ -112,7 +112,6 @@ func (o *readOptions) verb() metrics.Verb {
 	return metrics.VerbGet
 }
 
-// fresh waits until the cache is as fresh as d requires.
 func (e *engine) fresh(ctx context.Context, d decision) error {
 	if d.kind != readConsistent && d.rv <= e.waiting.At() {
 		return nil

@@ -81,5 +81,4 @@ type cacheOnly struct{}
 
 func isCacheOnly(ctx context.Context) bool { return ctx.Value(cacheOnly{}) != nil }
 
-// shadowUser is the user of shadowed watches in Status.
 const shadowUser = "watch-cache-shadow"

@@ -139,7 +139,6 @@ func (s *sleeper) wake(ctx context.Context) *awakened {
 	return e
 }
 
-// woken prepares an engine that a request starts.
 func (s *sleeper) woken(ctx context.Context, e *awakened) {
 	e.warmUntil = s.config.Clock.Now().Add(s.config.FreshnessTimeout)
 	s.metrics.WokenUp()

@@ -212,7 +212,6 @@ func (e *engine) watchAfter(ctx context.Context, query *match.Query, rv uint64, 
 	return dispatch.Start{Position: position, After: rv, Shown: rv}, nil
 }
 
-// endedWatch returns a watch that ends after the events.
 func endedWatch(events ...watch.Event) watch.Interface {
 	ended := make(chan watch.Event, len(events))
 	for _, event := range events {
