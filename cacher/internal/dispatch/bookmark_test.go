@@ -42,7 +42,7 @@ func idleFanout(clock *clocktesting.FakeClock) *Fanout {
 // addWith makes a watcher known that catches up from a position, without a goroutine.
 func (f *Fanout) addWith(t require.TestingT, w *watcher, q match.Query, at watchcache.Position) *watcher {
 	w.registry, w.started, w.client = f.registry, f.Clock.Now(), unique.Make(status.Client{})
-	require.True(t, f.registry.add(context.Background(), f.newReplayer(w, at), q), "the registry takes no watcher")
+	require.True(t, f.registry.open(context.Background(), f.newReplayer(w, at), q), "the registry takes no watcher")
 	return w
 }
 

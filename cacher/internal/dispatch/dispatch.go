@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kube-watchcache/watchcache/metrics"
@@ -36,17 +37,17 @@ func (f *Fanout) RevisionEnds() {
 
 // storageFailure is an error of storage that ends watchers.
 type storageFailure struct {
-	event watch.Event
+	status *metav1.Status
 	// last is the last watcher that the failure may end, 0 until the state follows the
 	// storage again: later ones begin in a state without fault.
 	last atomic.Uint64
 }
 
 // Fail ends the watchers, each once it is live and has everything before it,
-// with the error that the storage gives instead of the next event, until ClearFailure
+// with the error event that storage sent instead of the next event, until ClearFailure
 // is called. It never blocks.
 func (f *Fanout) Fail(failure watch.Event) {
-	f.failing.Store(&storageFailure{event: failure})
+	f.failing.Store(&storageFailure{status: failure.Object.(*metav1.Status)})
 	f.WakeUp()
 }
 
@@ -59,7 +60,7 @@ func (f *Fanout) ClearFailure() {
 	}
 }
 
-// sendFailures sends the failure, if there is one, to the live watchers.
+// sendFailures ends the level watchers with the failure, if there is one.
 func (f *Fanout) sendFailures() {
 	failure := f.failing.Load()
 	if failure == nil {
@@ -71,7 +72,7 @@ func (f *Fanout) sendFailures() {
 	if !over {
 		last = opened
 	}
-	f.sendFailure(failure.event, last) // also to those that have gone live since the last time
+	f.sendFailure(failure.status, last) // also to those that have gone live since the last time
 	if over {
 		f.failing.CompareAndSwap(failure, nil)
 	}
@@ -189,9 +190,9 @@ func (f *Fanout) tick() {
 	f.advance() // a report of progress since the last event is news for bookmarks
 	f.EverySecond()
 	f.postings.Trim()
-	live, catchingUp := f.registry.counts()
-	f.supervisor.tick(catchingUp)
-	f.Metrics.SetWatchers(metrics.WatcherLive, live)
+	count := f.registry.counts()
+	f.supervisor.tick(count[starting] + count[parked])
+	f.Metrics.SetWatchers(metrics.WatcherLive, count[live])
 	if f.through < f.last && !f.bookmarksWait.Swap(true) {
 		// In the middle of a revision few watchers could get a bookmark. The end
 		// of the revision is likely to come soon, or has come since the dispatcher
@@ -236,28 +237,15 @@ func (f *Fanout) sendBookmarks(due []*watcher, rv uint64) {
 	f.marked = due[:0]
 }
 
-// sendFailure ends the watchers up to the last that have everything before the failure, each
-// with a copy of its own, because encoders write into it. A watcher without room receives it
-// once there is some.
-func (f *Fanout) sendFailure(failure watch.Event, last uint64) {
-	for _, p := range f.registry.level() {
-		if p.watcher.id <= last {
-			f.registry.expel(p, metrics.EndFailed, statusOf(failure))
-		}
-	}
-	live := f.registry.beginAll(f.marked[:0])
-	for _, w := range live {
+// sendFailure ends the watchers up to the last that have everything before the failure. Their
+// replayers send it as soon as there is room.
+func (f *Fanout) sendFailure(failure *metav1.Status, last uint64) {
+	for _, w := range f.registry.level() {
 		if w.id > last {
 			continue
 		}
-		select {
-		case w.result <- watch.Event{Type: failure.Type, Object: failure.Object.DeepCopyObject()}:
-			f.registry.end(w, metrics.EndFailed)
-		default:
-			f.failLater(w, failure)
+		if p := f.newReplayer(w, f.cursor); f.registry.fail(p, failure) {
+			p.run(p.conclude)
 		}
 	}
-	f.registry.finish()
-	clear(live)
-	f.marked = live[:0]
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kube-watchcache/watchcache/cacher/status"
@@ -43,7 +44,7 @@ func short(text string) string {
 	return strings.ToValidUTF8(text[:describedText], "") + "..."
 }
 
-// recordEndLocked records the ending of w, which is about to end.
+// recordEndLocked records and counts the ending of w, which is about to end.
 func (r *registry) recordEndLocked(w *watcher, reason metrics.EndReason, now time.Time) {
 	s := r.describeLocked(w)
 	client := status.Client{User: short(s.Client.User), UserAgent: short(s.Client.UserAgent), Address: short(s.Client.Address)}
@@ -51,6 +52,7 @@ func (r *registry) recordEndLocked(w *watcher, reason metrics.EndReason, now tim
 		ID: s.ID, Client: client, Key: short(s.Key), LabelSelector: s.LabelSelector, FieldSelector: s.FieldSelector,
 		Reason: reason.String(), Started: s.Started, Ended: now, Delivered: s.Delivered, Lag: s.Lag,
 	}, reason)
+	r.Metrics.Ended(reason)
 }
 
 // Endings returns the watches that have ended last, the latest first: up to 32
@@ -68,14 +70,12 @@ func (f *Fanout) Endings() []status.Ended {
 // take the end of its channel for the end of the initial events.
 func (r *replayer) conclude() {
 	r.worked()
-	select { // one of them is closed, or about to be
-	case <-r.quit:
-	case <-r.verdict:
-		if failure := r.finalError(); failure != nil {
-			status := failure.Status()
+	<-r.stop // which is closed, or about to be
+	if r.watcher.is(ending) {
+		if failure := r.finalError(); failure != nil { // watchers share none: encoders write into it
 			select {
-			case r.watcher.result <- watch.Event{Type: watch.Error, Object: &status}:
-			case <-r.quit:
+			case r.watcher.result <- watch.Event{Type: watch.Error, Object: failure.DeepCopy()}:
+			case <-r.gone:
 			}
 		}
 		r.registry.end(r.watcher, r.reason)
@@ -85,15 +85,15 @@ func (r *replayer) conclude() {
 
 // finalError returns the error for the client of an expelled watcher, nil if the
 // client can go on from where it is.
-func (r *replayer) finalError() *apierrors.StatusError {
+func (r *replayer) finalError() *metav1.Status {
 	switch {
 	case r.failure != nil:
 		return r.failure
 	case r.reason == metrics.EndExpired:
 		r.Metrics.Expired()
-		return apierrors.NewResourceExpired("the watch fell behind the events that are kept")
+		return &apierrors.NewResourceExpired("the watch fell behind the events that are kept").ErrStatus
 	case r.initial.Load():
-		return apierrors.NewResourceExpired("the initial events of the watch were not read in time: list and watch again")
+		return &apierrors.NewResourceExpired("the initial events of the watch were not read in time: list and watch again").ErrStatus
 	}
 	return nil
 }
@@ -101,6 +101,6 @@ func (r *replayer) finalError() *apierrors.StatusError {
 // fail expels the watcher with an error for its client. It returns false: the watcher has
 // ended.
 func (r *replayer) fail(err *apierrors.StatusError) bool {
-	r.registry.expel(r, metrics.EndExpired, err)
+	r.registry.expel(r, metrics.EndExpired, &err.ErrStatus)
 	return false
 }

@@ -168,13 +168,12 @@ func (f *Fanout) Open(ctx context.Context, r Request) (watch.Interface, bool) {
 		w.deadline = max(1, f.Time.At(deadline))
 	}
 	replayer := f.newReplayer(w, r.Start.Position)
-	replayer.starting.Store(true)
 	if snapshot := r.Start.Snapshot; snapshot != nil {
 		replayer.snapshot, replayer.mark = snapshot, snapshot.Mark()
 		replayer.initial.Store(true)
 		w.encoder = r.Encoder
 	}
-	if !f.registry.add(ctx, replayer, r.Query) {
+	if !f.registry.open(ctx, replayer, r.Query) {
 		return nil, false
 	}
 	f.supervisor.hold(replayer)

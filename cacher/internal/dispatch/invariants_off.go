@@ -12,3 +12,5 @@ type deliveries struct{ rv uint64 }
 
 func (d *deliveries) event(e *watchcache.Event) { d.rv = e.RV }
 func (*deliveries) bookmark(uint64)             {}
+
+func (*registry) checkLocked(*watcher, state) {}

@@ -6,6 +6,7 @@ package dispatch
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
@@ -31,4 +32,39 @@ func (d *deliveries) bookmark(rv uint64) {
 		panic(fmt.Sprintf("W4: a watcher gets a bookmark at %d after an event at %d and a bookmark at %d", rv, d.rv, d.bookmarked))
 	}
 	d.bookmarked = rv
+}
+
+// next has the states that may follow each state.
+var next = [states][]state{
+	starting: {live, parked, ending, closed},
+	live:     {parked, ending, closed},
+	parked:   {live, parked, ending, closed},
+	ending:   {closed},
+}
+
+// checkLocked checks the transition of w from a state, and the fields that depend on the state.
+func (r *registry) checkLocked(w *watcher, from state) {
+	to, p := state(w.state.Load()), w.replayer
+	sum := 0
+	for _, n := range r.mu.count[:closed] {
+		sum += n
+	}
+	for _, rule := range []struct {
+		holds bool
+		what  string
+	}{
+		{slices.Contains(next[from], to), "a transition that is not in the table"},
+		{(p == nil) == (to == live || to == closed), "a replayer if neither live nor closed, and only then"},
+		{p == nil || p.watcher == w, "the replayer is its own"},
+		{p == nil || p.place == nil, "no replayer waits that changes its state"},
+		{(to == live) == (w.slot < len(w.group.Members) && w.group.Members[w.slot] == w), "a member of its group if live, and only then"},
+		{(r.mu.all[w.id] == w) == (to != closed), "in the set until it is closed"},
+		{w.bookmark == nil || (w.bookmark.watcher == nil) == (to == closed), "in a bucket until it is closed"},
+		{sum == len(r.mu.all), "the counts are those of the set"},
+		{to != ending || p.reason != 0 || p.failure != nil, "an ending has a reason"},
+	} {
+		if !rule.holds {
+			panic(fmt.Sprintf("watcher %d goes from state %d to %d, against: %s", w.id, from, to, rule.what))
+		}
+	}
 }

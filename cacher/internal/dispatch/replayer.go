@@ -4,11 +4,11 @@ package dispatch
 
 import (
 	"container/list"
-	"errors"
 	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/match"
@@ -25,39 +25,31 @@ import (
 type replayer struct {
 	*Fanout
 	watcher *watcher
-	// quit is closed when the watcher has ended.
-	quit chan struct{}
-	// starting: the watcher has not been level yet.
-	starting atomic.Bool
+	// stop is closed when the watcher is ending or closed, gone when it is closed.
+	stop, gone chan struct{}
 	// snapshot has the initial events, and is nil once they begin to be sent.
 	// mark is the snapshot's.
 	snapshot *watchcache.Snapshot
 	mark     watchcache.Mark
 
-	// verdict is closed when the supervisor, the dispatcher, or the goroutine itself, has
-	// expelled the watcher, for the reason. failure is the error that the client must receive,
-	// nil if there is none.
-	verdict chan struct{}
+	// reason and failure are set before the watcher is ending, and not changed. failure is the
+	// error for the client, nil if reason says enough.
 	reason  metrics.EndReason
-	failure *apierrors.StatusError
+	failure *metav1.Status
 
-	// bookmarks takes the resourceVersion of a bookmark that is due while the watcher is level;
-	// nil until it is. Only the goroutine changes it, under registry.mu. owes is that
-	// resourceVersion until the bookmark was sent, otherwise 0.
-	bookmarks chan uint64
-	owes      atomic.Uint64
-	// events has an element while it is the replayer's turn to evaluate events that came while
-	// it was level; working is true from then on until it has.
-	events  chan struct{}
-	working bool
-	// place is where the replayer waits for that, nil if it does not; registry.mu guards it.
+	// wake has an element after turn or owes was set, which happens only while the watcher is
+	// level. turn is true while the replayer may evaluate events: one of all may. owes is the
+	// resourceVersion of a bookmark to be sent, 0 if there is none.
+	wake chan struct{}
+	turn atomic.Bool
+	owes atomic.Uint64
+	// place is where the replayer waits for its turn, nil if it does not; registry.mu guards it.
 	place *list.Element
 
 	// Written by the goroutine and read by the supervisor: the position after its batch, that
-	// of the current event, how many events were sent, and whether they are initial ones.
+	// of the current event, and whether not all initial events were sent.
 	next    atomic.Uint64
 	at      atomic.Uint64
-	sent    atomic.Uint64
 	scanned atomic.Uint64 // elements that were looked at for initial events
 	initial atomic.Bool
 
@@ -75,38 +67,21 @@ func (f *Fanout) parkWatcher(w *watcher, position watchcache.Position, unsent ui
 		return
 	}
 	f.Metrics.Parked()
-	if !f.Tasks.Run(replayer.catchUp) {
-		// The cache is stopping. The watcher ends here, where nothing else sends
-		// to it.
-		f.registry.end(w, metrics.EndShutdown)
-		close(w.result)
-	}
+	replayer.run(replayer.catchUp)
 }
 
-// failLater ends a live watcher with a failure of storage, which a goroutine sends once
-// there is room in the watcher's channel. Meanwhile nothing is kept for the watcher.
-func (f *Fanout) failLater(w *watcher, failure watch.Event) {
-	replayer, status := f.newReplayer(w, f.cursor), statusOf(failure)
-	if status == nil || !f.registry.park(replayer, 0) {
-		f.registry.end(w, metrics.EndFailed)
-		return
+// run starts the goroutine of a replayer. If the cache is stopping, the watcher ends here,
+// where nothing else sends to it.
+func (r *replayer) run(goroutine func()) {
+	if !r.Tasks.Run(goroutine) {
+		r.registry.end(r.watcher, metrics.EndShutdown)
+		close(r.watcher.result)
 	}
-	f.registry.expel(replayer, metrics.EndFailed, status)
-	if !f.Tasks.Run(replayer.conclude) { // the cache is stopping
-		f.registry.end(w, metrics.EndShutdown)
-		close(w.result)
-	}
-}
-
-// statusOf returns a copy of a failure, nil if the failure has no status.
-func statusOf(failure watch.Event) (status *apierrors.StatusError) {
-	errors.As(apierrors.FromObject(failure.Object.DeepCopyObject()), &status)
-	return status
 }
 
 // newReplayer returns a replayer of w from a position.
 func (f *Fanout) newReplayer(w *watcher, position watchcache.Position) *replayer {
-	p := &replayer{Fanout: f, watcher: w, quit: make(chan struct{}), verdict: make(chan struct{}), events: make(chan struct{}, 1), moved: f.Time.Now()}
+	p := &replayer{Fanout: f, watcher: w, stop: make(chan struct{}), gone: make(chan struct{}), wake: make(chan struct{}, 1), moved: f.Time.Now()}
 	p.next.Store(uint64(position))
 	p.at.Store(uint64(position))
 	return p
@@ -130,11 +105,11 @@ func (r *replayer) start(endBookmark bool, initialized func()) {
 // catchUp replays the window until the dispatcher has the watcher's channel, or the
 // watcher has ended and the channel is closed.
 func (r *replayer) catchUp() {
-	starting := r.starting.Load()
+	begins := r.watcher.is(starting)
 	switch {
 	case !r.replay():
 		r.conclude()
-	case !starting:
+	case !begins:
 		r.Metrics.Resumed()
 	}
 }
@@ -146,25 +121,22 @@ func (r *replayer) send(event watch.Event) bool {
 	}
 	select { // mostly there is room, and this costs a third of the other one
 	case r.watcher.result <- event:
-		r.sent.Add(1)
+		r.watcher.sent.Add(1)
 		return true
 	default:
 	}
 	select {
 	case r.watcher.result <- event:
-		r.sent.Add(1)
+		r.watcher.sent.Add(1)
 		return true
-	case <-r.quit:
-	case <-r.verdict:
+	case <-r.stop:
 	}
 	return false
 }
 
 func (r *replayer) ended() bool {
 	select {
-	case <-r.quit:
-		return true
-	case <-r.verdict:
+	case <-r.stop:
 		return true
 	default:
 		return false
@@ -222,9 +194,13 @@ func (r *replayer) replay() (live bool) {
 // await waits for events if the watcher is level, or for its end, and sends bookmarks
 // meanwhile.
 func (r *replayer) await() {
-	for waits := r.registry.wait(r); waits && !r.working; {
+	for waits := r.registry.wait(r); waits && !r.turn.Load(); {
 		select {
-		case rv := <-r.bookmarks:
+		case <-r.wake:
+			rv := r.owes.Load()
+			if rv == 0 {
+				continue
+			}
 			if event, err := r.bookmark(rv, false); err == nil && !r.watcher.isPast(rv) && !r.Doubtful() {
 				select {
 				case r.watcher.result <- event:
@@ -233,25 +209,23 @@ func (r *replayer) await() {
 				}
 			}
 			r.owes.CompareAndSwap(rv, 0)
-		case <-r.events:
-			r.working = true
-		case <-r.quit:
-			waits = false
-		case <-r.verdict:
-			waits = false
+		case <-r.stop:
+			return
 		}
+	}
+}
+
+// wakeUp has await look at turn and owes.
+func (r *replayer) wakeUp() {
+	select {
+	case r.wake <- struct{}{}:
+	default: // it is going to look
 	}
 }
 
 // worked ends the replayer's turn, if it has one.
 func (r *replayer) worked() {
-	select {
-	case <-r.events:
-		r.working = true
-	default:
-	}
-	if r.working {
-		r.working = false
+	if r.turn.CompareAndSwap(true, false) {
 		r.registry.worked()
 	}
 }
@@ -259,7 +233,7 @@ func (r *replayer) worked() {
 // sendAll sends the events that affect the watcher. It returns false if the watcher has
 // ended.
 func (r *replayer) sendAll(events []*watchcache.Event) bool {
-	if r.starting.Load() {
+	if r.watcher.is(starting) {
 		r.Metrics.Processed(len(events))
 	}
 	var outcomes [replayBatch]match.Outcome

@@ -182,7 +182,7 @@ func (r *registry) begin(o *round) {
 		for _, w := range s.group.Members {
 			passed := o.passed(w, s.steps)
 			if n := len(s.steps) - passed; n > 0 {
-				w.sent += uint64(n)
+				w.sent.Add(uint64(n))
 				o.matched += n
 				o.turns = append(o.turns, turn{watcher: w, group: int32(i), next: int32(passed)})
 			}

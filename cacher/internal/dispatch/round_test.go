@@ -126,7 +126,7 @@ func (f *roundFixture) events(w *watcher) (out []string) {
 // seen returns all that can be seen of the watchers and the dispatcher.
 func (f *roundFixture) seen() (out []string) {
 	for _, w := range f.watchers {
-		out = append(out, fmt.Sprintf("watcher %d: %v, sent %d, live %v, at %d", w.id, f.events(w), w.sent, w.live(), w.position))
+		out = append(out, fmt.Sprintf("watcher %d: %v, sent %d, live %v, at %d", w.id, f.events(w), w.sent.Load(), w.is(live), w.position))
 	}
 	return append(out, fmt.Sprintf("cursor %d", f.registry.mu.cursor))
 }
@@ -154,7 +154,7 @@ func TestRoundsBringWhatSingleEventsBring(t *testing.T) {
 			if n := len(alone.watchers); n > 0 && rapid.Bool().Draw(t, "one leaves") {
 				i := rapid.IntRange(0, n-1).Draw(t, "which")
 				for _, f := range []*roundFixture{alone, together} {
-					if f.watchers[i].live() {
+					if f.watchers[i].is(live) {
 						f.watchers[i].Stop()
 					}
 				}
@@ -177,10 +177,10 @@ func TestStalledInTheMiddleOfARound(t *testing.T) {
 	f.advance()
 	assert.Equal(t, []string{fmt.Sprintf("watcher %d at %d: true", stalled.id, next+3)}, f.parked)
 	assert.Equal(t, next+3, stalled.position)
-	assert.EqualValues(t, 3, stalled.sent)
+	assert.EqualValues(t, 3, stalled.sent.Load())
 	assert.Equal(t, []string{"ADDED 6", "ADDED 7", "ADDED 8"}, f.events(stalled))
 	assert.Len(t, f.events(healthy), 8)
-	assert.True(t, healthy.live())
+	assert.True(t, healthy.is(live))
 }
 
 // While the dispatcher's time budget lasts, a client that reads slowly gets the rest of
@@ -219,7 +219,7 @@ func TestEndsInTheMiddleOfARound(t *testing.T) {
 	require.NotPanics(t, func() { f.advance() })
 	assert.Equal(t, []string{"ADDED 6", "closed"}, f.events(second))
 	assert.Equal(t, []string{"ADDED 6", "ADDED 7", "ADDED 8", "ADDED 9", "closed"}, f.events(third))
-	assert.False(t, first.ended)
+	assert.False(t, first.is(closed))
 }
 
 // While a round is under way, a watcher that catches up goes live only once it has

@@ -84,7 +84,7 @@ func (s *supervisor) look() {
 		if r.initial.Load() {
 			snapshots[r.mark.Position] = append(snapshots[r.mark.Position], r)
 		}
-		if r.starting.Load() && now-r.moved < holdFor {
+		if r.watcher.is(starting) && now-r.moved < holdFor {
 			still = min(still, watchcache.Position(r.at.Load())) // next goes back
 		}
 	}
@@ -112,7 +112,7 @@ func (s *supervisor) keep(still watchcache.Position, due bool) {
 func (r *replayer) judge(now time.Duration, oldest watchcache.Position) (reason metrics.EndReason, ends bool) {
 	initial := r.initial.Load()
 	// Not next, which goes back when the replayer leaves events for later.
-	if progress := r.sent.Load() + r.at.Load() + r.scanned.Load(); progress != r.progress {
+	if progress := r.watcher.sent.Load() + r.at.Load() + r.scanned.Load(); progress != r.progress {
 		r.progress, r.moved = progress, now
 	}
 	switch {
@@ -151,21 +151,17 @@ func (s *supervisor) bound(snapshots map[watchcache.Position][]*replayer, stats 
 // measure sets the metrics of the watchers that catch up: how many there are, and how far
 // the worst and the median of all watchers are behind the dispatcher.
 func (s *supervisor) measure(all []*replayer, cursor watchcache.Position, stats watchcache.Stats, now time.Duration) {
-	live, _ := s.registry.counts()
-	starting := 0
+	count := s.registry.counts()
 	behind := make([]watchcache.Position, 0, len(all)) // where they are
 	for _, r := range all {
-		if r.starting.Load() {
-			starting++
-		}
 		if at := watchcache.Position(r.at.Load()); at < cursor {
 			behind = append(behind, at)
 		}
 	}
-	s.Metrics.SetWatchers(metrics.WatcherParked, len(all)-starting)
-	s.Metrics.SetWatchers(metrics.WatcherStarting, starting)
+	s.Metrics.SetWatchers(metrics.WatcherParked, count[parked])
+	s.Metrics.SetWatchers(metrics.WatcherStarting, count[starting])
 	slices.Sort(behind)
-	for rank, i := range map[metrics.WatcherRank]int{metrics.WatcherWorst: 0, metrics.WatcherMedian: (live + len(all)) / 2} {
+	for rank, i := range map[metrics.WatcherRank]int{metrics.WatcherWorst: 0, metrics.WatcherMedian: (count[live] + len(all)) / 2} {
 		lag, age := uint64(0), time.Duration(0)
 		if i < len(behind) {
 			lag, age = uint64(cursor-behind[i]), ageOf(s.State, behind[i], stats, now)

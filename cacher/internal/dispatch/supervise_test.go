@@ -35,7 +35,6 @@ func windowOfSix(t *testing.T) (s *supervisor, begin func(after watchcache.Posit
 	s = d.supervisor
 	begin = func(after watchcache.Position) *replayer {
 		r := d.addWith(t, &watcher{}, match.NewQuery("/pods/", true, storage.Everything), first+after).replayer
-		r.starting.Store(true)
 		s.hold(r)
 		return r
 	}

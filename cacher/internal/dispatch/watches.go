@@ -14,18 +14,17 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
+// shownAs is how the description of a watcher names its state.
+var shownAs = [...]status.State{starting: status.Starting, live: status.Live, parked: status.Parked}
+
 // describeLocked describes one watcher, but for its channel and what needs the state.
 func (r *registry) describeLocked(w *watcher) status.Watcher {
 	s := status.Watcher{
 		ID: w.id, Client: w.client.Value(), Key: w.group.Name.Key, LabelSelector: short(w.group.Name.Label), FieldSelector: short(w.group.Name.Field),
-		State: status.Live, Capacity: cap(w.result), Delivered: w.sent, Started: w.started,
+		State: shownAs[w.state.Load()], Capacity: cap(w.result), Delivered: w.sent.Load(), Started: w.started,
 	}
 	if p := w.replayer; p != nil {
-		s.State, s.Parked = status.Parked, true
-		if p.starting.Load() {
-			s.State = status.Starting
-		}
-		s.Delivered += p.sent.Load()
+		s.Parked = true
 		if at := watchcache.Position(p.at.Load()); at < r.mu.cursor {
 			s.Lag = uint64(r.mu.cursor - at)
 		}
@@ -44,7 +43,7 @@ func (r *registry) describe(stats watchcache.Stats) (all []status.Watcher, curso
 	defer r.mu.Unlock()
 	all = make([]status.Watcher, 0, len(r.mu.all))
 	inTurns(&r.mu, r.mu.all, func(w *watcher) {
-		if !w.expelled {
+		if !w.is(ending) {
 			s := r.describeLocked(w)
 			s.Queued = len(w.result)
 			s.HeldBytes = w.bytesLocked(s.Queued, stats)
@@ -78,7 +77,7 @@ func (w *watcher) bytesLocked(queued int, stats watchcache.Stats) int64 {
 	if stats.Objects > 0 {
 		bytes += int64(queued) * (stats.ObjectBytes / int64(stats.Objects))
 	}
-	if p := w.replayer; p != nil && p.starting.Load() && p.initial.Load() {
+	if p := w.replayer; p != nil && p.initial.Load() {
 		bytes += watchcache.Retained{}.With(p.mark, stats).Bytes()
 	}
 	return bytes
