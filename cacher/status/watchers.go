@@ -11,19 +11,18 @@ import (
 	"time"
 )
 
-// Query is which watchers Cacher.StatusPage describes. The zero value is none of
-// them.
+// Query selects the watchers described by Cacher.StatusPage. The zero value selects none.
 type Query struct {
-	// Sort is one of Orders; empty: lag. The greatest number, the oldest watch or
-	// the first name of the alphabet comes first. Reverse reverses the order.
+	// Sort is one of Orders, "lag" by default. Highest numbers, oldest watches and first names come
+	// first, unless Reverse is true.
 	Sort    string
 	Reverse bool
-	// The page begins after Offset watchers and has at most Limit of them; all if
-	// Limit is negative.
+	// The page begins after Offset watchers and has at most Limit of them, or all if Limit is
+	// negative.
 	Offset, Limit int
 }
 
-// orders compare watchers: great numbers, old watches and the first names come first.
+// orders compare watchers: highest numbers, oldest watches and first names are less.
 var orders = map[string]func(a, b *Watcher) int{
 	"lag": func(a, b *Watcher) int {
 		return cmp.Or(cmp.Compare(b.Lag, a.Lag), cmp.Compare(b.Queued, a.Queued))
@@ -40,13 +39,13 @@ var orders = map[string]func(a, b *Watcher) int{
 	"address":   func(a, b *Watcher) int { return strings.Compare(a.Client.Address, b.Client.Address) },
 }
 
-// states has the states of watches as they are sorted.
+// states in sort order.
 var states = []State{Parked, Starting, Live}
 
-// Orders returns the names of the orders that watchers can be sorted by, sorted.
+// Orders returns the sorted values of Query.Sort.
 func Orders() []string { return slices.Sorted(maps.Keys(orders)) }
 
-// Validate sets the defaults of a query. The error names the field that is invalid.
+// Validate sets the defaults of a query. Its error names the invalid field.
 func (q *Query) Validate() error {
 	q.Sort = cmp.Or(q.Sort, "lag")
 	switch {
@@ -58,20 +57,20 @@ func (q *Query) Validate() error {
 	return nil
 }
 
-// Page sorts the watchers and returns those of the page. No two are equal, so pages
-// fit together. The query must be valid.
+// Page returns the query's page of the watchers. Pages fit together, because the ID breaks ties.
+// The query must be valid.
 func (q Query) Page(all []Watcher) []Watcher {
 	if q.Limit == 0 || q.Offset >= len(all) {
 		return nil
 	}
-	sorted := make([]*Watcher, len(all)) // to move one costs more than to compare two
+	sorted := make([]*Watcher, len(all)) // moving a Watcher costs more than comparing two
 	for i := range all {
 		sorted[i] = &all[i]
 	}
 	compare := orders[q.Sort]
 	slices.SortFunc(sorted, func(a, b *Watcher) int {
 		order := compare(a, b)
-		if q.Reverse { // which does not reverse equal ones
+		if q.Reverse { // but not the order of equal ones
 			order = -order
 		}
 		return cmp.Or(order, cmp.Compare(a.ID, b.ID))
@@ -87,16 +86,15 @@ func (q Query) Page(all []Watcher) []Watcher {
 	return page
 }
 
-// Counts counts the open watches of a cache. While watches come and go the numbers are of
-// slightly different times.
+// Counts counts the open watches of a cache. It is not a consistent snapshot while watches begin or
+// end.
 type Counts struct {
-	// Live watches receive each event as it is dispatched. Starting ones receive their
-	// initial events, or those since their start. Parked ones were live and catch up.
+	// Live watches receive each event as it is dispatched. Starting ones receive their initial
+	// events, or those since their start. Parked ones were live and catch up.
 	Live     int `json:"live"`
 	Starting int `json:"starting"`
 	Parked   int `json:"parked"`
-	// WorstLag is the greatest Watcher.Lag, and WorstLagSeconds the LagSeconds of that
-	// watch.
+	// WorstLag is the highest Watcher.Lag, and WorstLagSeconds that watch's LagSeconds.
 	WorstLag        uint64  `json:"worstLagEvents"`
 	WorstLagSeconds float64 `json:"worstLagSeconds"`
 }
@@ -111,42 +109,40 @@ const (
 	Parked   State = "parked"
 )
 
-// Watcher describes one watch. The page /debug/watchcache shows it as JSON, with the
-// selection in a form that hides values.
+// Watcher describes one watch. /debug/watchcache shows it as JSON, with values in the selectors
+// hidden.
 type Watcher struct {
-	// ID is unique among the watches of a cache until the cache sleeps.
+	// ID is unique among the watches of a cache until it sleeps.
 	ID uint64 `json:"id"`
 	// Client sent the request.
 	Client
-	// Key is the watched key or key prefix. LabelSelector and FieldSelector select
-	// objects there. Each is cut after 1 KiB.
+	// Key is the watched key or key prefix. It and the selectors are cut after 1 KiB.
 	Key           string `json:"-"`
 	LabelSelector string `json:"-"`
 	FieldSelector string `json:"-"`
-	// State is the state of the watch. Parked reports whether it is not live, because it
-	// has just begun or its client is slow.
+	// State is the state of the watch. Parked is true if it is not live, because it has just begun
+	// or its client is slow.
 	State  State `json:"state"`
 	Parked bool  `json:"-"`
-	// Lag is the number of dispatched events that the watcher has not inspected; 0 for a
-	// live watcher. LagSeconds is the age of the first of them, or of the oldest event in
-	// the window if that one has left it.
+	// Lag is the number of dispatched events not inspected for the watcher, 0 for a live one.
+	// LagSeconds is the age of the first of them, or of the oldest event in the window.
 	Lag        uint64  `json:"lagEvents"`
 	LagSeconds float64 `json:"lagSeconds"`
-	// Queued is the number of events that the client has not received, at most Capacity.
+	// Queued is the number of events not received by the client, at most Capacity.
 	Queued   int `json:"queued"`
 	Capacity int `json:"capacity"`
-	// Delivered is the number of events sent or queued for the client, including initial
-	// events and their end bookmark, and no other bookmarks.
+	// Delivered is the number of events sent to or queued for the client, with initial events and
+	// their end bookmark, without other bookmarks.
 	Delivered uint64 `json:"delivered"`
-	// HeldBytes estimates the memory of the watch: its channel, the objects of the queued
-	// events, and the state of its initial events unless that is the current one. Watches
-	// that began at the same time share that state, and each counts it.
+	// HeldBytes estimates the memory of the watch: its channel, the objects of queued events, and
+	// the state of its initial events unless that is the current one. Watches that began together
+	// share that state, and each counts it.
 	HeldBytes int64 `json:"heldBytes"`
 	// Started is when the watch began.
 	Started time.Time `json:"started"`
 }
 
-// Ended describes a watch that has ended. The fields are those of Watcher at its end.
+// Ended describes an ended watch, with the last values of the Watcher.
 type Ended struct {
 	ID uint64 `json:"id"`
 	Client
@@ -161,12 +157,12 @@ type Ended struct {
 	Lag       uint64    `json:"lagEvents"`
 }
 
-// Client is who sent a request, as far as it is known. Each field may be empty.
+// Client is the sender of a request. Unknown fields are empty.
 type Client struct {
-	// User is the name of the authenticated user, after impersonation.
+	// User is the authenticated user's name, after impersonation.
 	User string `json:"user"`
-	// UserAgent is the header of the request.
+	// UserAgent is a header of the request.
 	UserAgent string `json:"userAgent"`
-	// Address is the host and port that the request came from.
+	// Address is the request's remote host and port.
 	Address string `json:"address"`
 }

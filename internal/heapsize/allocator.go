@@ -8,13 +8,12 @@ const (
 	wordSize = bits.UintSize / 8
 	page     = 8192
 	maxSmall = 32768
-	// An object with pointers that is larger than maxBitmap, but small, has a
-	// header of one word.
+	// An object with pointers larger than maxBitmap, but small, has a header of one word.
 	maxBitmap = wordSize * bits.UintSize
 )
 
-// classes are the sizes that Go's allocator has for small objects, by eighths of what
-// is asked for: append gives a slice all the room that was allocated for it.
+// classes are the sizes of Go's allocator for small objects, by eighths of the requested size.
+// append reveals them: a slice's capacity is all memory allocated for it.
 var classes = func() (sizes [maxSmall/8 + 1]uint16) {
 	for i := 1; i < len(sizes); i++ {
 		sizes[i] = sizes[i-1]
@@ -38,24 +37,23 @@ func allocated(n uintptr, pointers bool) uintptr {
 
 func roundUp(n, to uintptr) uintptr { return (n + to - 1) / to * to }
 
-// How Go's maps, which are Swiss tables, lie in memory.
+// Layout of Go's maps, which are Swiss tables.
 const (
 	mapHeader = 6 * wordSize
-	// groupSlots is how many entries share a control word. A map of no more
-	// has one group, and no tables.
+	// groupSlots is the number of entries per control word. A map with at most that many has one
+	// group and no tables.
 	groupSlots  = 8
 	controlWord = 8
-	// maxInline is the largest key and the largest value that lie in a slot.
+	// maxInline is the largest key and the largest value stored in a slot.
 	maxInline = 128
-	// maxTable is how many slots a table has at most; a map with more has
-	// several, in a directory of pointers. A table is seven eighths full at
-	// most.
+	// maxTable is the most slots of a table. A map with more has several, in a directory of
+	// pointers. A table is at most seven eighths full.
 	maxTable    = 1024
 	tableHeader = 4 * wordSize
 )
 
-// mapMemory returns the size of a map into which n entries were put one by one, without
-// the memory below them.
+// mapMemory returns the size of a map after n single insertions, without the memory referenced by
+// its entries.
 func mapMemory(n int, key, elem *plan) uintptr {
 	size, slot := uintptr(mapHeader), uintptr(0)
 	for _, p := range [...]*plan{key, elem} {

@@ -1,22 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package heapsize estimates the memory that a decoded object takes: the
-// struct and all that its pointers, strings, slices, maps and interfaces
-// lead to, with what the allocator rounds up.
+// Package heapsize estimates the memory of a decoded object: the struct and everything reachable
+// through its pointers, strings, slices, maps and interfaces, rounded up as by the allocator.
 //
-// [Of] makes a plan of each type once, by reflection: at which offsets the
-// type has strings, and at which it has other references. Sizing an object is
-// then a walk over those places in memory, which does not allocate and needs no
-// method of the object, so that internal types, which have no serialization
-// of their own, are counted as exactly as versioned ones.
+// [Of] plans each type once, by reflection: the offsets of its strings and of its other references.
+// Sizing an object then walks those places in memory, without allocating and without a method of
+// the object, so that internal types, which have no serialization, are sized as exactly as
+// versioned ones.
 //
-// The estimate is that of a freshly decoded object, in which every string has
-// memory of its own. Where several references share memory, each is counted:
-// the estimate is then above the truth. The estimate is below the truth in
-// these places, which are counted as the words that they take and not followed:
-// functions, channels, unsafe pointers, types of the packages time, reflect,
-// context, runtime and sync, and structs that have a field of package sync,
-// because the others of their fields may be guarded by it.
+// Shared memory is counted for each reference. We don't follow functions, channels, unsafe
+// pointers, types of packages time, reflect, context, runtime and sync, and structs with a field of
+// package sync, which may guard their other fields.
 package heapsize
 
 import (
@@ -26,37 +20,32 @@ import (
 )
 
 const (
-	// maxVisits bounds the values that one walk visits, so that a cycle ends.
-	// A larger object is counted up to there, which is at least a megabyte.
+	// maxVisits bounds the values visited by one walk, so that a cycle ends. A larger object is
+	// counted up to there, at least a megabyte.
 	maxVisits = 1 << 20
-	// maxDepth bounds how deep a walk goes. Decoded JSON is not as deep.
+	// maxDepth bounds the depth of a walk. Decoded JSON is not as deep.
 	maxDepth = 1 << 15
 )
 
-// Of returns the memory that v leads to, in bytes: what v points at if it is a
-// pointer, else the value itself, and everything below. Of returns 0 for nil and
-// for a nil pointer.
+// Of returns the bytes of memory used by v, or by *v if v is a pointer, including everything it
+// refers to. It returns 0 for nil and nil pointers.
 //
-// v must not be written to meanwhile.
+// The caller must not write to v during the call.
 func Of(v any) int64 {
 	w := walk{visits: maxVisits}
 	w.any(v)
 	return int64(w.bytes)
 }
 
-// walk is one walk over a value.
 type walk struct {
 	bytes uintptr
-	// visits and depth are how many values may still be visited, and how deep
-	// the walk is.
+	// Remaining values to visit, and the current depth.
 	visits, depth int
 }
 
-// text counts the memory of a string.
 func (w *walk) text(s string) { w.bytes += allocated(uintptr(len(s)), false) }
 
-// any counts what an interface holds. Of the types of decoded JSON it knows
-// without a plan what that is.
+// any counts the content of an interface. It needs no plan for the types of decoded JSON.
 func (w *walk) any(v any) {
 	if w.visits <= 0 || w.depth >= maxDepth {
 		return
@@ -91,22 +80,21 @@ func (w *walk) any(v any) {
 	w.depth--
 }
 
-// boxed counts what an interface holds, of whatever type.
+// boxed counts the content of an interface of any type.
 func (w *walk) boxed(v reflect.Value) {
 	p := planOf(v.Type())
 	if v.Kind() == reflect.Pointer || v.Kind() == reflect.Map {
-		word := v.UnsafePointer() // the interface holds it without a box
+		word := v.UnsafePointer() // held by the interface itself
 		w.value(unsafe.Pointer(&word), p)
 		return
 	}
 	w.bytes += p.alloc
-	copied := reflect.New(v.Type()) // such values are not in decoded objects
+	copied := reflect.New(v.Type()) // rare: decoded objects contain no such values
 	copied.Elem().Set(v)
 	w.value(copied.UnsafePointer(), p)
 }
 
-// value counts the memory below the value at v, which has the plan p, without the value
-// itself.
+// value counts the memory referenced by the value at v, which has the plan p.
 func (w *walk) value(v unsafe.Pointer, p *plan) {
 	for _, offset := range p.strings {
 		w.text(*(*string)(unsafe.Add(v, offset)))
@@ -119,8 +107,7 @@ func (w *walk) value(v unsafe.Pointer, p *plan) {
 	for i := range p.refs {
 		r := &p.refs[i]
 		at := unsafe.Add(v, r.offset)
-		// The first word of all of them is zero in a value without reference,
-		// which most are.
+		// The first word of every kind is zero in an empty value, as most are.
 		if *(*unsafe.Pointer)(at) != nil {
 			w.follow(at, r)
 		}
@@ -128,14 +115,14 @@ func (w *walk) value(v unsafe.Pointer, p *plan) {
 	w.depth--
 }
 
-// follow counts the memory below the reference at v, which is not nil.
+// follow counts the memory behind the reference at v, which is not nil.
 func (w *walk) follow(v unsafe.Pointer, r *ref) {
 	switch r.kind {
 	case reflect.Pointer:
 		w.bytes += r.elem.alloc
 		w.value(*(*unsafe.Pointer)(v), r.elem)
 	case reflect.Slice:
-		s := *(*[]byte)(v) // slices of all types are laid out alike
+		s := *(*[]byte)(v) // slices of all types have the same layout
 		w.bytes += allocated(uintptr(cap(s))*r.elem.size, r.elem.leads())
 		for i := 0; i < len(s) && r.elem.leads(); i++ {
 			w.value(unsafe.Add(unsafe.Pointer(unsafe.SliceData(s)), uintptr(i)*r.elem.size), r.elem)
@@ -153,14 +140,14 @@ func (w *walk) follow(v unsafe.Pointer, r *ref) {
 		}
 	case reflect.Interface:
 		if r.methods {
-			w.any(*(*interface{ M() })(v)) // which ones does not matter
+			w.any(*(*interface{ M() })(v)) // any method set will do
 		} else {
 			w.any(*(*any)(v))
 		}
 	}
 }
 
-// entries counts the memory below the entries of the map at v.
+// entries counts the memory referenced by the entries of the map at v.
 func (w *walk) entries(v unsafe.Pointer, r *ref) {
 	e := r.entries.Get().(*entry)
 	*(*unsafe.Pointer)(e.table.UnsafePointer()) = *(*unsafe.Pointer)(v)
@@ -173,18 +160,16 @@ func (w *walk) entries(v unsafe.Pointer, r *ref) {
 	r.entries.Put(e)
 }
 
-// plan says where the values of one type refer to other memory. A plan does not
-// change once it is published.
+// plan is where the values of one type refer to other memory. Immutable once published.
 type plan struct {
-	// size is that of a value; alloc what the allocator takes for one.
+	// size is a value's size, and alloc its allocation's.
 	size, alloc uintptr
-	// strings are the offsets of the strings in a value, which is what it has
-	// most of; refs are its other references.
+	// Offsets of the strings in a value, and its other references.
 	strings []uintptr
 	refs    []ref
 }
 
-// leads reports whether a value can refer to other memory that is counted.
+// leads reports whether a value can refer to counted memory.
 func (p *plan) leads() bool { return len(p.strings)+len(p.refs) > 0 }
 
 // ref is one reference in a value: a pointer, slice, map or interface.
@@ -192,21 +177,21 @@ type ref struct {
 	offset    uintptr
 	kind      reflect.Kind
 	methods   bool       // of an interface
-	key, elem *plan      // of its target, if it is not an interface
-	entries   *sync.Pool // of a map, unless it is one of strings by strings: *entry
+	key, elem *plan      // of its target, unless an interface
+	entries   *sync.Pool // of a map, unless of strings by strings: *entry
 }
 
-// entry has room for a map and one of its entries, all three as pointers. With it,
-// reflection walks maps without allocating.
+// entry has pointers to a map and one of its entries, so that reflection walks maps without
+// allocating.
 type entry struct{ table, key, elem reflect.Value }
 
-// plans are those of all types met so far, *plan by reflect.Type.
+// plans has a *plan per reflect.Type.
 var plans sync.Map
 
-// jsonKey and jsonValue are the plans of the keys and values in decoded JSON.
+// plans of decoded JSON
 var jsonKey, jsonValue = planOf(reflect.TypeFor[string]()), planOf(reflect.TypeFor[any]())
 
-// planOf returns the plan of a type and makes it if there is none.
+// planOf returns the plan of a type.
 func planOf(t reflect.Type) *plan {
 	if p, ok := plans.Load(t); ok {
 		return p.(*plan)
@@ -219,9 +204,8 @@ func planOf(t reflect.Type) *plan {
 	return p
 }
 
-// compiler makes the plans of a type and of all types that it leads to. Types
-// may lead back to themselves: a plan is known before it is complete, and only
-// published when all are.
+// compiler makes the plans of a type and of all types reachable from it. Since types may be
+// recursive, plan returns incomplete plans, and planOf publishes them all when complete.
 type compiler map[reflect.Type]*plan
 
 func (c compiler) plan(t reflect.Type) *plan {
@@ -272,8 +256,8 @@ func (c compiler) add(p *plan, t reflect.Type, at uintptr) {
 	p.refs = append(p.refs, r)
 }
 
-// opaque reports whether values of the type are not followed: what they refer to
-// is shared by the whole process, or guarded by a lock.
+// opaque reports whether not to follow values of the type, because they refer to memory shared by
+// the process or guarded by a lock.
 func opaque(t reflect.Type) bool {
 	switch t.PkgPath() {
 	case "time", "reflect", "context", "runtime", "sync":
@@ -282,7 +266,7 @@ func opaque(t reflect.Type) bool {
 	for i := 0; t.Kind() == reflect.Struct && i < t.NumField(); i++ {
 		f := t.Field(i).Type
 		if f.Kind() == reflect.Array {
-			f = f.Elem() // [0]sync.Mutex forbids to copy a struct
+			f = f.Elem() // [0]sync.Mutex prevents copying a struct
 		}
 		if f.PkgPath() == "sync" {
 			return true

@@ -30,10 +30,10 @@ type entry[V any] struct {
 
 var errPanicked = errors.New("opening the shared value has panicked")
 
-// Use returns the value of key, and an idempotent function that ends the use. Concurrent first
-// users wait for one of them to open the value. If that fails they share the error, and the next
-// user tries again. The last user to leave closes the value. A user who arrives during the close
-// opens another one.
+// Use returns the value of key, and an idempotent function that ends the use. One of several
+// concurrent first users opens the value. If that fails they share the error, and the next user
+// tries again. The last user closes the value. A user who arrives during the close opens another
+// one.
 func (m *Map[K, V]) Use(key K, open func() (value V, close func(), err error)) (V, func(), error) {
 	e := m.enter(key)
 	e.open.Do(func() {

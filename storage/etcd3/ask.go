@@ -20,18 +20,16 @@ import (
 )
 
 var (
-	// ErrUnreachable is wrapped by Open's error when no server has answered at the
-	// endpoints.
+	// ErrUnreachable is wrapped by Open's error if no server answered at the endpoints.
 	ErrUnreachable = errors.New("no etcd answered")
-	// ErrTLS is wrapped by Open's error when a certificate or a file does not fit. Trying
-	// again with the same Config is useless.
+	// ErrTLS is wrapped by Open's error if a certificate or file does not match. Retrying with the
+	// same Config is useless.
 	ErrTLS = errors.New("TLS does not fit")
 )
 
-// member returns the version and member ID that the etcd at endpoint reports, over a
-// connection of its own. For a server that answers with an error, and for one without a
-// cluster ID, which is not etcd, the member is empty and the error nil. The error wraps
-// ErrTLS if asking again is useless.
+// member returns the etcd version and member ID of the server at endpoint, over a connection of its
+// own, or an empty member for a server that returns an error or is not etcd, i.e. has no cluster
+// ID. The error wraps ErrTLS if retrying is useless.
 func (b *Backend) member(ctx context.Context, endpoint string) (member, error) {
 	who, err := statusOnce(ctx, b.Client(), endpoint)
 	if err == nil || reached(err) {
@@ -43,8 +41,7 @@ func (b *Backend) member(ctx context.Context, endpoint string) (member, error) {
 	return member{}, err
 }
 
-// statusOnce makes one attempt. Client.Status would retry, and hide the reason
-// of a failure behind its deadline.
+// statusOnce makes one attempt. Client.Status would retry, and hide the cause behind its deadline.
 func statusOnce(ctx context.Context, client *clientv3.Client, endpoint string) (member, error) {
 	conn, err := client.Dial(endpoint)
 	if err != nil {
@@ -58,8 +55,7 @@ func statusOnce(ctx context.Context, client *clientv3.Client, endpoint string) (
 	return member{version: resp.GetVersion(), id: resp.GetHeader().GetMemberId()}, err
 }
 
-// reached reports whether err came from a server: a proxy, or a database that
-// speaks etcd's protocol, may not implement the method.
+// reached reports whether err came from a server, e.g. a proxy that does not implement the method.
 func reached(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Unknown:
@@ -68,12 +64,11 @@ func reached(err error) bool {
 	return true
 }
 
-// checkPause is for how long an answer of checkConnection is good.
+// checkPause is the time for which a result of checkConnection is reused.
 const checkPause = 5 * time.Second
 
-// checkConnection asks each endpoint once, over a connection of its own, and returns why
-// none has answered: a status of gRPC, as for a request that fails for that reason. While
-// one caller asks, the others get nil at once.
+// checkConnection asks each endpoint once, over a connection of its own, and returns why none
+// answered, as a gRPC status. During a check, other callers get nil at once.
 func (b *Backend) checkConnection(ctx context.Context) error {
 	if !b.checked.TryLock() {
 		return nil
@@ -82,15 +77,14 @@ func (b *Backend) checkConnection(ctx context.Context) error {
 	if b.checked.at.IsZero() || time.Since(b.checked.at) > checkPause {
 		err := b.versions.unanswered(ctx)
 		if errors.Is(ctx.Err(), context.Canceled) {
-			return nil // the caller has left, which says nothing of etcd
+			return nil // the caller has left
 		}
 		b.checked.at, b.checked.err = time.Now(), err
 	}
 	return b.checked.err
 }
 
-// unanswered asks all endpoints once and returns nil if one answers. The members'
-// versions are not kept.
+// unanswered asks all endpoints once and returns nil if one answers. It does not record versions.
 func (v *versions) unanswered(ctx context.Context) error {
 	errs := make([]error, len(v.endpoints))
 	var wg sync.WaitGroup
@@ -110,7 +104,7 @@ func (v *versions) unanswered(ctx context.Context) error {
 	return status.Error(codes.Unavailable, utilerrors.NewAggregate(errs).Error())
 }
 
-// reason returns the part of a gRPC error that says what happened, in one line.
+// reason returns the cause in a gRPC error, in one line.
 func reason(err error) string {
 	text := err.Error()
 	if s, ok := status.FromError(err); ok {
@@ -125,7 +119,7 @@ func reason(err error) string {
 	for _, noise := range []string{"transport: ", "Error while dialing: ", "authentication handshake failed: "} {
 		text = strings.TrimPrefix(text, noise)
 	}
-	if refused && !strings.Contains(text, "tls:") { // as etcd ends connections
+	if refused && !strings.Contains(text, "tls:") { // as if etcd closed the connection
 		text += " (does one side only use TLS? endpoints begin with http:// or https://)"
 	}
 	return strings.Join(strings.Fields(text), " ")

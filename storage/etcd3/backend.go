@@ -24,35 +24,33 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// ErrClosed is wrapped by the errors of a Backend or store that was closed.
+// ErrClosed is wrapped by the errors of a closed Backend or store.
 var ErrClosed = errors.New("closed")
 
 const (
 	// healthTimeout bounds Healthy if its context has no deadline.
 	healthTimeout = 2 * time.Second
-	// healthReads is the number of reads of one Healthy, each of the next member.
+	// healthReads is the number of reads of one Healthy, each from the next member.
 	healthReads = 3
 )
 
-// Backend is a connection to an etcd cluster, shared by the stores of all
-// resources. Its methods are safe for concurrent use.
-//
-// Goroutines: the version check (versions.run), the compactor's, and those of
-// the gRPC client. Open starts them, Close ends and awaits them.
+// Backend is a connection to an etcd cluster, shared by the stores of all resources. Safe for
+// concurrent use. Close awaits all its goroutines.
 type Backend struct {
 	cfg Config
-	// givenPrefix is Config.Prefix before it got its default.
+	// givenPrefix is Config.Prefix without its default.
 	givenPrefix string
 	client      *kubernetes.Client
 	versions    *versions
 	watches     *watchConnections
-	// checked is the last answer of checkConnection.
+	// checked is the last result of checkConnection.
 	checked struct {
 		sync.Mutex
 		at  time.Time
 		err error
 	}
-	// fewerKeys is how many keys a transaction reads, if etcd refuses keysPerTxn; else 0.
+	// fewerKeys is the number of keys that a transaction reads if etcd refuses keysPerTxn,
+	// otherwise 0.
 	fewerKeys atomic.Int64
 
 	compactor interface {
@@ -79,10 +77,9 @@ type Backend struct {
 	}
 }
 
-// Open connects to an etcd and returns when one of the endpoints has answered.
-// Open gives up when ctx ends, or after Config.DialTimeout; ctx has no effect
-// after Open has returned. An error is one line, and wraps ErrUnreachable or
-// ErrTLS if the reason is one of these; nothing is left open then.
+// Open connects to an etcd and returns when an endpoint answers. It fails when ctx ends, or after
+// Config.DialTimeout; ctx has no effect after Open returns. The error is one line, and may wrap
+// ErrUnreachable or ErrTLS.
 func Open(ctx context.Context, cfg Config) (*Backend, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -119,7 +116,7 @@ func Open(ctx context.Context, cfg Config) (*Backend, error) {
 		_ = client.Close()
 		return nil, err
 	}
-	// API servers record how much of a request's time is spent in etcd.
+	// API servers record the time that a request spends in etcd.
 	client.KV = apietcd3.NewETCDLatencyTracker(client.KV)
 	b.compactor = apietcd3.NewCompactor(client.Client, cfg.CompactionInterval, clock.RealClock{}, nil)
 	background, stop := context.WithCancel(context.Background())
@@ -128,7 +125,6 @@ func Open(ctx context.Context, cfg Config) (*Backend, error) {
 	return b, nil
 }
 
-// connect waits for the first answer.
 func (b *Backend) connect(ctx context.Context) error {
 	start := time.Now()
 	bounded, cancel := context.WithTimeout(ctx, b.cfg.DialTimeout)
@@ -147,19 +143,15 @@ func (b *Backend) connect(ctx context.Context) error {
 	return fmt.Errorf("etcd3: %w", utilerrors.NewAggregate(errs))
 }
 
-// Client returns the client that all stores share. Do not close it;
-// Backend.Close does.
+// Client returns the client shared by all stores. Only Backend.Close may close it.
 func (b *Backend) Client() *clientv3.Client { return b.client.Client }
 
-// WatchProgress reports whether RequestWatchProgress can be relied on now:
-// every endpoint that has ever answered runs a version of etcd whose progress
-// notifications are correct. The call reads a flag and asks no server. Answers
-// of other members to a progress request are not passed on to watches.
+// WatchProgress reports whether RequestWatchProgress is reliable now. See the package comment. It
+// reads a flag.
 func (b *Backend) WatchProgress() bool { return b.versions.reliable.Load() }
 
-// Healthy does a few linearizable reads of a key that does not exist, each at the next
-// member, and returns nil as soon as one is answered, and otherwise an error of one line.
-// Without a deadline in ctx, Healthy takes two seconds at most.
+// Healthy makes a few linearizable reads, each from the next member, and returns nil as soon as one
+// succeeds, otherwise an error of one line. If ctx has no deadline, it takes at most two seconds.
 func (b *Backend) Healthy(ctx context.Context) error {
 	if b.isClosed() {
 		return fmt.Errorf("etcd3: %w", ErrClosed)
@@ -178,8 +170,7 @@ func (b *Backend) Healthy(ctx context.Context) error {
 		quoted(b.cfg.Endpoints), time.Since(start).Round(time.Millisecond), b.client.ActiveConnection().GetState(), err)
 }
 
-// askHealth returns nil as soon as one of the reads is answered, and the last error if
-// none is. All reads have ended when it returns.
+// askHealth returns nil as soon as a read succeeds, otherwise the last error. It awaits all reads.
 func (b *Backend) askHealth(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	answers := make(chan error, healthReads)
@@ -200,7 +191,7 @@ func (b *Backend) askHealth(ctx context.Context) (err error) {
 	return err
 }
 
-// quoted lists endpoints for people, without secrets.
+// quoted lists endpoints without secrets.
 func quoted(endpoints []string) string {
 	all := make([]string, len(endpoints))
 	for i, ep := range endpoints {
@@ -215,10 +206,8 @@ func (b *Backend) isClosed() bool {
 	return b.mu.closed
 }
 
-// Close ends the client, the stores with their watches, and every goroutine
-// that the Backend started, and waits for them. Further calls wait for the
-// first one and return the same error. Stop the caches before: see the package
-// comment.
+// Close ends and awaits the client, the stores with their watches, and every goroutine of the
+// Backend. Every call waits and returns the same error. Stop the caches before.
 func (b *Backend) Close() error {
 	b.closeOnce.Do(func() {
 		b.mu.Lock()
@@ -235,8 +224,8 @@ func (b *Backend) Close() error {
 			b.cfg.Logger.Warn("closing the client failed", zap.Error(err))
 		}
 		b.watches.close()
-		// After the client, so that a watch whose events are being read ends
-		// where the client ended, not in between.
+		// After the client, so that a watch whose events are being read ends where the client
+		// ended.
 		for s := range stores {
 			s.Close()
 		}

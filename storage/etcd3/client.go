@@ -20,18 +20,15 @@ import (
 	"k8s.io/component-base/tracing"
 )
 
-// reconnect is how a lost connection is made again. gRPC's own pauses grow to two
-// minutes, for which consistent reads would go on failing after etcd is back, and
-// it waits 20 s for each attempt, which a network that drops packets uses up.
+// reconnect replaces gRPC's defaults. Those pauses grow to two minutes, during which consistent
+// reads would fail after etcd is back, and an attempt may take 20 s if the network drops packets.
 var reconnect = grpc.ConnectParams{
 	Backoff:           backoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
 	MinConnectTimeout: 5 * time.Second,
 }
 
-// clientConfig translates c, which has its defaults, for the etcd client, reads
-// the certificate files and registers the metrics. Answers to progress requests
-// reach a store's watches only from members for which trusts returns true.
-// Watch streams go on the connections of watches.
+// clientConfig translates c, which has its defaults, for the etcd client, reads the certificate
+// files and registers the metrics. See reportProgress for trusts.
 func (c Config) clientConfig(trusts func(member uint64) bool, watches *watchConnections) (clientv3.Config, error) {
 	tlsConfig, err := c.tlsConfig()
 	if err != nil {
@@ -59,9 +56,9 @@ func (c Config) clientConfig(trusts func(member uint64) bool, watches *watchConn
 	}, nil
 }
 
-// tlsConfig returns nil if no file is given: https endpoints then use the
-// system's authorities. CertFile and KeyFile are read again for each handshake, and
-// TrustedCAFile is looked into first, since a handshake that fails does not name it.
+// tlsConfig returns nil if no file is given: https endpoints then use the system's authorities.
+// CertFile and KeyFile are reread for each handshake. We check TrustedCAFile first, since a failed
+// handshake does not name it.
 func (c Config) tlsConfig() (*tls.Config, error) {
 	if !c.hasFiles() {
 		return nil, nil
@@ -83,8 +80,7 @@ func (c Config) tlsConfig() (*tls.Config, error) {
 	return config, nil
 }
 
-// metricsOptions returns options that count the calls; each attempt of a
-// retried call counts by itself.
+// metricsOptions returns options that count calls, each retry separately.
 func metricsOptions(reg prometheus.Registerer) ([]grpc.DialOption, error) {
 	if reg == nil {
 		return nil, nil
@@ -99,8 +95,7 @@ func metricsOptions(reg prometheus.Registerer) ([]grpc.DialOption, error) {
 			return nil, fmt.Errorf("etcd3: Metrics: grpc_client_* is already registered by a %T: %w", already.ExistingCollector, err)
 		}
 	}
-	// Chained: the client's own interceptors, which retry, stay in place and
-	// come first.
+	// Chained, so that the client's own interceptors, which retry, stay outermost.
 	return []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(metrics.UnaryClientInterceptor()),
 		grpc.WithChainStreamInterceptor(metrics.StreamClientInterceptor()),

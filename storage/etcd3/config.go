@@ -20,7 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 )
 
-// The values of Config fields that are left zero.
+// Defaults of Config fields.
 const (
 	DefaultDialTimeout      = 20 * time.Second
 	DefaultKeepAliveTime    = 30 * time.Second
@@ -28,66 +28,56 @@ const (
 	DefaultPrefix           = "/registry"
 )
 
-// minKeepAliveTime is gRPC's lower limit: it raises smaller values silently.
+// minKeepAliveTime is gRPC's lower limit, to which it silently raises smaller values.
 const minKeepAliveTime = 10 * time.Second
 
-// Config configures the connection to an etcd cluster, and the backend. Only Endpoints is
-// required.
+// Config configures a Backend and its connection to an etcd cluster. Only Endpoints is required.
 type Config struct {
-	// Endpoints are the members of one etcd cluster, one URL each:
-	// "https://host:2379", "http://host:2379", "unix:///path/to.sock", or
-	// "host:2379", which means TLS if a file below is given. Either all of them
-	// use TLS, or none does.
+	// Endpoints are the members of one etcd cluster: "https://host:2379", "http://host:2379",
+	// "unix:///path/to.sock", or "host:2379", which means TLS if a file below is given. All or none
+	// must use TLS.
 	Endpoints []string
 
-	// CertFile and KeyFile are the files of the client's certificate and key in
-	// PEM. Set both or neither. The files are read again for each new connection,
-	// so that they can be replaced while the backend is open.
+	// CertFile and KeyFile are PEM files of the client's certificate and key. Set both or neither.
+	// They are reread for each new connection, so that you can replace them.
 	CertFile, KeyFile string
 
-	// TrustedCAFile is the file, in PEM, of the authorities that sign the servers'
-	// certificates. Empty means the system's. The file is read once, by Open.
+	// TrustedCAFile is a PEM file of the authorities that sign the servers' certificates. Empty
+	// means the system's. Open reads it once.
 	TrustedCAFile string
 
-	// DialTimeout is how long Open waits for the first answer of an etcd. 0 means
-	// DefaultDialTimeout.
+	// DialTimeout bounds Open's wait for the first answer. 0 means DefaultDialTimeout.
 	DialTimeout time.Duration
 
-	// KeepAliveTime is how long a connection is idle before it is probed, at least
-	// 10 s. 0 means DefaultKeepAliveTime. KeepAliveTimeout is how long the probe's
-	// answer may take before the connection is closed. 0 means
-	// DefaultKeepAliveTimeout.
+	// KeepAliveTime is the idle time after which a connection is probed, at least 10 s, and
+	// KeepAliveTimeout the time without an answer after which it is closed. 0 means the default.
 	KeepAliveTime, KeepAliveTimeout time.Duration
 
-	// Prefix comes before every key in etcd. Empty means DefaultPrefix.
+	// Prefix precedes every key in etcd. Empty means DefaultPrefix.
 	Prefix string
 
-	// CompactionInterval is how often the backend compacts etcd's history, and how
-	// much of the history each compaction keeps. 0 means never: then only the
-	// compactions of others are observed.
+	// CompactionInterval is the interval between compactions of etcd's history, and the minimum age
+	// of the history that each keeps. With 0, the backend never compacts.
 	CompactionInterval time.Duration
 
-	// Metrics receives the client's gRPC metrics (grpc_client_*). Nil means none.
-	// If the registerer has these metrics already, from another backend or from
-	// k8s.io/apiserver, both count in the same ones. The metrics stay registered
-	// after Close.
+	// Metrics receives the client's gRPC metrics (grpc_client_*). Nil means none. Existing ones, of
+	// another backend or k8s.io/apiserver, are shared. They stay registered after Close.
 	Metrics prometheus.Registerer
 
-	// TracerProvider receives a span for each call. Nil means no spans; the trace
-	// context of the callers is still passed on.
+	// TracerProvider receives a span for each call. Nil means no spans; callers' trace contexts are
+	// still propagated.
 	TracerProvider trace.TracerProvider
 
-	// Logger receives the etcd client's log and this package's. Nil means no log.
+	// Logger receives the etcd client's log and this package's. Nil means none.
 	Logger *zap.Logger
 
-	// DialOptions are added to the client's own and override them, for example
-	// with a dialer (grpc.WithContextDialer) for a network that is reached through
-	// a proxy.
+	// DialOptions override the client's own, e.g. with a dialer (grpc.WithContextDialer) for a
+	// network behind a proxy.
 	DialOptions []grpc.DialOption
 }
 
-// Validate reports every field that can't be used, by name and value, in one
-// line. Validate reads no files; Open does.
+// Validate returns an error of one line that lists every invalid field by name and value. It reads
+// no files; Open does.
 func (c Config) Validate() error {
 	var errs []error
 	if len(c.Endpoints) == 0 {
@@ -122,7 +112,6 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// withDefaults fills in the fields that are zero.
 func (c Config) withDefaults() Config {
 	c.DialTimeout = cmp.Or(c.DialTimeout, DefaultDialTimeout)
 	c.KeepAliveTime = cmp.Or(c.KeepAliveTime, DefaultKeepAliveTime)
@@ -137,7 +126,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// checkPrefix refuses a prefix that k8s.io/apiserver would change before use.
+// checkPrefix returns an error for a prefix that k8s.io/apiserver would change before use.
 func checkPrefix(prefix string) error {
 	trimmed := strings.Trim(prefix, "/")
 	if trimmed != "" && path.Clean("/"+trimmed) != "/"+trimmed {
@@ -146,10 +135,8 @@ func checkPrefix(prefix string) error {
 	return nil
 }
 
-// ConfigFrom translates the settings with which an API server describes its
-// storage, the ones behind its --etcd-* flags: endpoints, files, prefix,
-// compaction, tracing, and the egress selector as a dialer. An empty prefix
-// there means no prefix at all, which is "/" in a Config.
+// ConfigFrom translates the storage settings of an API server, i.e. its --etcd-* flags. An empty
+// prefix there means none, "/" in a Config.
 func ConfigFrom(c storagebackend.Config) (Config, error) {
 	if c.Type != storagebackend.StorageTypeUnset && c.Type != storagebackend.StorageTypeETCD3 {
 		return Config{}, fmt.Errorf("etcd3: Type: %q is not %q", c.Type, storagebackend.StorageTypeETCD3)

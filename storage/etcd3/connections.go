@@ -16,16 +16,15 @@ import (
 )
 
 const (
-	// streamsPerConnection is the least number of streams that HTTP/2 recommends a server
-	// to allow, and what most proxies allow.
+	// streamsPerConnection is the minimum that HTTP/2 recommends servers to allow, and the limit of
+	// most proxies.
 	streamsPerConnection = 100
 	// openTimeout bounds opening a stream on one connection.
 	openTimeout = time.Second
 )
 
-// watchConnections carry watch streams and nothing else: gRPC makes a call wait while its
-// connection has as many streams as the server allows. Each is to one endpoint, and another
-// one is made when all of the endpoint are full.
+// watchConnections carry only watch streams, because gRPC blocks calls while a connection has as
+// many streams as the server allows. If all connections to an endpoint are full, we add one.
 type watchConnections struct {
 	endpoints []string
 	logger    *zap.Logger
@@ -34,8 +33,8 @@ type watchConnections struct {
 	mu struct {
 		sync.Mutex
 		conns []*watchConnection
-		next  int // the endpoint of the next stream that is no watch's own
-		limit int // of the streams on a connection
+		next  int // endpoint of the next shared stream
+		limit int // of streams per connection
 	}
 }
 
@@ -43,17 +42,16 @@ type watchConnections struct {
 type watchConnection struct {
 	*grpc.ClientConn
 	endpoint      string
-	taken, opened int       // streams: with those being opened, and without
-	last          time.Time // when a stream was opened
+	taken, opened int       // streams, with and without those being opened
+	last          time.Time // when a stream was last opened
 }
 
-// intercept is a grpc.StreamClientInterceptor that opens watch streams on the connections,
-// at one endpoint after the other until one opens it.
+// intercept is a grpc.StreamClientInterceptor that opens watch streams on the connections, trying
+// the endpoints in turn.
 //
-// A stream that belongs to one watch goes to another endpoint than the store's last one: in
-// most cases it is opened because that one does not answer. It ends when the watch ends: the
-// client itself would keep a stream whose server has never confirmed the watch, and, when
-// the connection is lost, open the stream again without a watch on it.
+// A single watch's own stream goes to another endpoint than the store's last one, which often does
+// not answer. It ends with the watch, because the client itself would keep a stream whose server
+// never confirmed the watch, and reopen it without a watch if the connection is lost.
 func (c *watchConnections) intercept(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	if method != etcdserverpb.Watch_Watch_FullMethodName {
 		return streamer(ctx, desc, cc, method, opts...)
@@ -92,7 +90,7 @@ func (c *watchConnections) intercept(ctx context.Context, desc *grpc.StreamDesc,
 	}
 }
 
-// take counts a stream on the first connection with room to the next endpoint.
+// take counts a stream on the next endpoint's first connection with room.
 func (c *watchConnections) take(next *int) (*watchConnection, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,7 +108,6 @@ func (c *watchConnections) take(next *int) (*watchConnection, error) {
 	return c.mu.conns[i], nil
 }
 
-// count adds to the streams of a connection.
 func (c *watchConnections) count(conn *watchConnection, taken, opened int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,8 +118,8 @@ func (c *watchConnections) count(conn *watchConnection, taken, opened int) {
 	}
 }
 
-// full reports whether a connection that has not opened a stream in time has as many as the
-// server allows, which then is the limit of all: it has streams, and no others open either.
+// full reports whether a connection that timed out opening a stream is at the server's limit, which
+// it then applies to all connections. It is if it carries streams, none opened recently.
 func (c *watchConnections) full(conn *watchConnection) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,7 +134,7 @@ func (c *watchConnections) full(conn *watchConnection) bool {
 	return true
 }
 
-// close closes the connections. Nothing opens a stream any more.
+// close closes the connections. Caller must ensure that nothing opens another stream.
 func (c *watchConnections) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// checkEndpoint refuses an endpoint in none of the forms that Config.Endpoints lists.
+// checkEndpoint returns an error unless the endpoint has a form listed at Config.Endpoints.
 func checkEndpoint(raw string) error {
 	scheme, rest, ok := strings.Cut(raw, "://")
 	switch {
@@ -39,9 +39,8 @@ func checkEndpoint(raw string) error {
 	return nil
 }
 
-// shown returns an endpoint as errors and logs may show it, without a user name
-// and a password, which somebody may have meant for etcd. Text that does not
-// parse as a URL is treated alike: it may be a mistyped URL.
+// shown returns an endpoint for errors and logs, without a user name and password, even if it does
+// not parse as a URL.
 func shown(raw string) string {
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok || strings.Contains(scheme, "@") {
@@ -53,7 +52,7 @@ func shown(raw string) string {
 	if slash := strings.IndexByte(rest, '/'); slash >= 0 && strings.HasPrefix(scheme, "unix") {
 		end = slash // the rest is a path
 	}
-	// An @ at the beginning is an abstract socket, which has no file.
+	// A leading @ is an abstract socket, which has no file.
 	at := strings.LastIndexByte(rest[:end], '@')
 	if at <= 0 {
 		return raw
@@ -61,9 +60,9 @@ func shown(raw string) string {
 	return scheme + "xxxxx" + rest[at:]
 }
 
-// checkEndpoints checks each endpoint, and that all agree about TLS: the client
-// uses the setting of the first endpoint for all of them, and would silently
-// ignore the certificate files for an http endpoint.
+// checkEndpoints checks each endpoint, and that all use TLS or none, because the client uses the
+// first one's setting for all, and would silently ignore the certificate files for an http
+// endpoint.
 func (c Config) checkEndpoints() []error {
 	var errs []error
 	for i, raw := range c.Endpoints {
@@ -78,7 +77,7 @@ func (c Config) checkEndpoints() []error {
 	return errs
 }
 
-// secure reports whether an endpoint is reached with TLS.
+// secure reports whether an endpoint uses TLS.
 func (c Config) secure(endpoint string) bool {
 	switch scheme, _, _ := strings.Cut(endpoint, "://"); scheme {
 	case "https", "unixs":
@@ -91,8 +90,8 @@ func (c Config) secure(endpoint string) bool {
 
 func (c Config) hasFiles() bool { return c.TrustedCAFile != "" || c.CertFile != "" || c.KeyFile != "" }
 
-// tcpDialer turns the dialer of an egress selector into one for gRPC, which
-// passes host:port or, depending on the resolver, a URL.
+// tcpDialer converts the dialer of an egress selector for gRPC, which passes host:port or,
+// depending on the resolver, a URL.
 func tcpDialer(dial utilnet.DialFunc) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, address string) (net.Conn, error) {
 		if strings.Contains(address, "//") {

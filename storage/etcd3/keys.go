@@ -14,15 +14,13 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// keysPage is the number of keys of one request.
+// keysPage is the number of keys per request.
 const keysPage = 10_000
 
-// Versions calls visit for each key under prefix as of exactly rv, in the order
-// of keys, with the resourceVersion of its last write. Keys have the form of
-// storage.Interface, without Config.Prefix. No value is sent over the network.
-// The errors are those of an exact LIST: "expired" (410) if etcd has compacted
-// rv, "too large resource version" if rv is in the future; an error of visit
-// ends the call and is returned.
+// Versions calls visit for each key under prefix as of exactly rv, in key order, with the
+// resourceVersion of its last write. Keys have the form of storage.Interface, without
+// Config.Prefix. Values are not sent over the network. It returns visit's error, "expired" (410) if
+// etcd has compacted rv, or "too large resource version" if rv is in the future.
 func (s *store) Versions(ctx context.Context, prefix string, rv uint64, visit func(key string, rv uint64) error) error {
 	prefix, err := storage.PrepareKey(s.resourcePrefix, prefix, true)
 	if err != nil {

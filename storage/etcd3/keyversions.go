@@ -20,26 +20,22 @@ import (
 )
 
 const (
-	// keysPerTxn is the number of keys that one transaction reads, at most. etcd refuses
-	// transactions with more operations than its --max-txn-ops, 128 by default; half as
-	// many are read from then on.
+	// keysPerTxn is the most keys read by one transaction. We halve it if etcd refuses a
+	// transaction for its --max-txn-ops, 128 by default.
 	keysPerTxn = 100
-	// txnTries and txnPause are how often, and at what interval, a transaction is
-	// sent to an etcd that is not available. The client retries its other reads
-	// like this, but not transactions, which may write.
+	// txnTries and txnPause limit retries of a transaction. The client retries other reads itself,
+	// but not transactions, which may write.
 	txnTries = 100
 	txnPause = 25 * time.Millisecond
 )
 
-// KeyVersions returns, for each of keys, the resourceVersion of the last write
-// to it, and 0 for a key that does not exist. versions is parallel to keys. All
-// answers are as of exactly the resourceVersion current, which was storage's
-// own at some time after the call began: the read is linearizable.
+// KeyVersions returns the resourceVersion of the last write to each key, 0 for a missing key,
+// parallel to keys. The read is linearizable: all are as of current, storage's resourceVersion at
+// some time after the call began.
 //
-// Keys have the form of storage.Interface, without Config.Prefix. No value is
-// sent over the network. More than a hundred keys take several requests, the
-// later ones as of the first one's resourceVersion; if etcd compacts that in
-// between, the error is "expired" (410). Without keys only current is returned.
+// Keys have the form of storage.Interface, without Config.Prefix. Values are not sent over the
+// network. More than a hundred keys take several requests at one resourceVersion; if etcd compacts
+// it in between, the error is "expired" (410). Without keys only current is returned.
 func (s *store) KeyVersions(ctx context.Context, keys []string) (versions []uint64, current uint64, err error) {
 	if s.isClosed() {
 		return nil, 0, s.errClosed()
@@ -52,7 +48,7 @@ func (s *store) KeyVersions(ctx context.Context, keys []string) (versions []uint
 		paths[i] = s.pathPrefix + key
 	}
 	if len(keys) == 0 {
-		// Not an empty transaction, which etcd may answer with old data.
+		// We can't use an empty transaction, which etcd may answer with old data.
 		current, err = s.GetCurrentResourceVersion(ctx)
 		return []uint64{}, current, err
 	}
@@ -86,21 +82,20 @@ func (s *store) KeyVersions(ctx context.Context, keys []string) (versions []uint
 	return versions, current, nil
 }
 
-// keysAtOnce is how many keys a transaction reads.
 func (b *Backend) keysAtOnce() int { return cmp.Or(int(b.fewerKeys.Load()), keysPerTxn) }
 
-// readFewer notes that etcd refuses a transaction that reads so many keys.
+// readFewer halves the keys per transaction after etcd refused one.
 func (b *Backend) readFewer(keys int) {
 	before := b.fewerKeys.Load()
 	if keys > b.keysAtOnce() || !b.fewerKeys.CompareAndSwap(before, int64(keys/2)) {
-		return // it was sent before another one was refused
+		return // sent before another one was refused
 	}
 	b.cfg.Logger.Warn("etcd takes few operations in a transaction, so that concurrent GETs share smaller requests: raise its --max-txn-ops",
 		zap.Int("refused", keys), zap.Int("keys", keys/2))
 }
 
-// readKeys reads keys of etcd, without values, as of revision, or of the latest
-// revision if that is 0. The answers are parallel to paths.
+// readKeys reads keys of etcd, without values, as of revision, or the latest if that is 0. The
+// answers are parallel to paths.
 func (s *store) readKeys(ctx context.Context, paths []string, revision int64) (answers []*etcdserverpb.RangeResponse, at int64, err error) {
 	kv := s.backend.Client().KV
 	if len(paths) == 1 {
@@ -127,8 +122,7 @@ func (s *store) readKeys(ctx context.Context, paths []string, revision int64) (a
 	return answers, resp.Header.GetRevision(), nil
 }
 
-// retryTxn sends a transaction that only reads, and repeats it while no etcd is
-// available.
+// retryTxn sends a read-only transaction, and repeats it while no etcd is available.
 func retryTxn(ctx context.Context, kv clientv3.KV, ops []clientv3.Op) (*clientv3.TxnResponse, error) {
 	for try := 1; ; try++ {
 		resp, err := kv.Txn(ctx).Then(ops...).Commit()

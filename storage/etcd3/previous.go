@@ -21,15 +21,13 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/grpckeys"
 )
 
-// keepPreviousValues is a grpc.StreamClientInterceptor for the watches of stores. It
-// adds previous values that etcd has left out of events, and marks those of deletions
-// for watches with a stream of their own, which are the caches'.
+// keepPreviousValues is a grpc.StreamClientInterceptor for the watches of stores. It adds missing
+// previous values to events, and, for the caches' watches, which have their own streams, marks
+// those of deletions.
 //
-// A watch asks etcd to send the previous value with each change, and the store ends a
-// watch with an error if one is missing. etcd's server (in 3.7.3, watch.go) records
-// that a new watch asked for them only after the watch may have been served, so that a
-// change at that moment comes without one. The interceptor then reads the previous
-// value from etcd, which has it until it is compacted.
+// A store ends a watch with an error if a change lacks its previous value. etcd's server (in 3.7.3,
+// watch.go) may serve a new watch before it records that the watch requests these values. We then
+// read the value from etcd, which has it until it is compacted.
 func keepPreviousValues(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	stream, err := streamer(ctx, desc, cc, method, opts...)
 	if err != nil || !isStoreWatch(ctx, method) {
@@ -39,8 +37,8 @@ func keepPreviousValues(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 	return &completedStream{ClientStream: stream, kv: etcdserverpb.NewKVClient(cc), mark: own}, nil
 }
 
-// isStoreWatch reports whether a stream carries the watches of a store. Other
-// users of the client get their watches as etcd sends them.
+// isStoreWatch reports whether a stream carries the watches of a store. We don't modify those of
+// other users of the client.
 func isStoreWatch(ctx context.Context, method string) bool {
 	if method != etcdserverpb.Watch_Watch_FullMethodName {
 		return false
@@ -52,7 +50,7 @@ func isStoreWatch(ctx context.Context, method string) bool {
 type completedStream struct {
 	grpc.ClientStream
 	kv   etcdserverpb.KVClient
-	mark bool // the previous values of deletions
+	mark bool // previous values of deletions
 }
 
 // RecvMsg implements grpc.ClientStream.
@@ -73,8 +71,8 @@ func (s *completedStream) RecvMsg(m any) error {
 	return nil
 }
 
-// before returns the value of the key before kv, or nil if that can't be read:
-// then the store ends the watch, as it would without the interceptor.
+// before returns the value of the key before kv, or nil if that can't be read, which makes the
+// store end the watch.
 func (s *completedStream) before(kv *mvccpb.KeyValue) *mvccpb.KeyValue {
 	resp, err := s.kv.Range(s.Context(), &etcdserverpb.RangeRequest{Key: kv.GetKey(), Revision: kv.GetModRevision() - 1})
 	if err != nil || len(resp.GetKvs()) != 1 {
@@ -83,11 +81,10 @@ func (s *completedStream) before(kv *mvccpb.KeyValue) *mvccpb.KeyValue {
 	return resp.Kvs[0]
 }
 
-// lastValue is the last value of a deleted key, as it goes from the interceptor
-// through the transformer to the codec: encrypted until the transformer has read it,
-// and empty if that failed.
+// lastValue is a deleted key's last value on its way from the interceptor through the transformer,
+// which decrypts it, to the codec. Empty if the transformer failed.
 type lastValue struct {
-	version uint64 // the revision at which the value was written
+	version uint64 // the revision that wrote the value
 	key     string // set by the transformer
 	value   []byte
 }
@@ -111,19 +108,19 @@ func decodeLastValue(data []byte) (lastValue, bool) {
 	}
 	const head = 8 + 4
 	if len(data) < head || uint64(len(data)-head) < uint64(binary.BigEndian.Uint32(data[8:])) {
-		return lastValue{}, false // somebody has stored the mark: the value is not decoded
+		return lastValue{}, false // a stored value begins with the mark; don't decode it
 	}
 	key := data[head:][:binary.BigEndian.Uint32(data[8:])]
 	return lastValue{version: binary.BigEndian.Uint64(data), key: string(key), value: data[head+len(key):]}, true
 }
 
-// watchedTransformer is the transformer of a store. A last value that it can't read
-// becomes an empty one, which is no error.
+// watchedTransformer is the transformer of a store. It turns an unreadable last value into an empty
+// one.
 type watchedTransformer struct {
 	value.Transformer
 	pathPrefix string
-	// changes: some stored value is not the encoded object itself, so that it can
-	// become unreadable while a cache has the object.
+	// changes is true if a stored value differs from the encoded object, so that it can become
+	// unreadable.
 	changes atomic.Bool
 }
 
@@ -151,15 +148,14 @@ func (t *watchedTransformer) TransformToStorage(ctx context.Context, data []byte
 	return out, err
 }
 
-// compare notes whether a value was changed: unchanged values are not copied.
+// compare detects transformed values. Transformers return others without copying.
 func (t *watchedTransformer) compare(in, out []byte) {
 	if changed := len(in) != len(out) || (len(in) > 0 && &in[0] != &out[0]); changed && !t.changes.Load() {
 		t.changes.Store(true)
 	}
 }
 
-// watchedCodec is the codec of a store. It decodes a last value that can't be read to
-// an unreadObject.
+// watchedCodec is the codec of a store. It decodes an unreadable last value to an unreadObject.
 type watchedCodec struct{ runtime.Codec }
 
 // Decode implements runtime.Decoder.
@@ -176,8 +172,8 @@ func (c watchedCodec) Decode(data []byte, defaults *schema.GroupVersionKind, int
 	return &unreadObject{key: last.key, version: last.version}, nil, nil
 }
 
-// unreadObject is a capability.UnreadObject. Its metadata have the resourceVersion of
-// the deletion, and its key is without Config.Prefix.
+// unreadObject is a capability.UnreadObject. Its metadata have the resourceVersion of the deletion,
+// and its key is without Config.Prefix.
 type unreadObject struct {
 	metav1.PartialObjectMetadata
 	key     string

@@ -13,25 +13,22 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 )
 
-// RawStorage is Storage for an API server, with the signature of
-// generic.NewRawStorage and a resource's prefix: pass it to the cacher's
-// WithRawStorage. RawStorage uses Prefix, Codec, Transformer, GroupResource and
-// LeaseManagerConfig of cfg. An empty Prefix means the prefix that the Backend
-// was opened with, and no prefix if it was opened with none; DefaultPrefix does
-// not apply, because the prefix of an API server is empty only if somebody set
-// it so. If cfg names servers or a storage type, they must be the Backend's;
-// everything else, compaction included, is as the Backend was opened. The
+// RawStorage is Storage for an API server, with the signature of generic.NewRawStorage plus a
+// resource prefix, for the cacher's WithRawStorage. It uses Prefix, Codec, Transformer,
+// GroupResource and LeaseManagerConfig of cfg; everything else is as passed to Open. An empty
+// Prefix means the one passed to Open, without DefaultPrefix, because an API server's prefix is
+// empty only on purpose. If cfg names servers or a storage type, they must be the Backend's. The
 // DestroyFunc closes the store, not the Backend.
 func (b *Backend) RawStorage(cfg *storagebackend.ConfigForResource, newFunc, newListFunc func() runtime.Object, reverseKeyFunc storage.ReverseKeyFunc, resourcePrefix string) (storage.Interface, factory.DestroyFunc, error) {
 	return b.rawStorage(cfg, ResourceConfig{ResourcePrefix: resourcePrefix, NewFunc: newFunc, NewListFunc: newListFunc}, rawOptions{reverseKeyFunc})
 }
 
-// rawOptions are the settings of a resource that its ResourceConfig does not have.
+// rawOptions are a resource's settings outside of its ResourceConfig.
 type rawOptions struct {
 	reverseKeyFunc storage.ReverseKeyFunc
 }
 
-// rawStorage is the storage of k8s.io/apiserver with its Close, whose type is not exported.
+// rawStorage is the storage of k8s.io/apiserver, whose type with Close is not exported.
 type rawStorage interface {
 	storage.Interface
 	Close()

@@ -22,38 +22,32 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/endpoints"
 )
 
-// ResourceConfig describes one resource. Transformer and LeaseManagerConfig
-// may be left out.
+// ResourceConfig describes one resource. Transformer and LeaseManagerConfig are optional.
 type ResourceConfig struct {
-	// GroupResource names the resource, in errors, metrics and traces.
+	// GroupResource names the resource in errors, metrics and traces.
 	GroupResource schema.GroupResource
 
-	// ResourcePrefix is the part of the keys that is the resource's own, with a
-	// slash in front: "/fleet.example.com/devices". A key in etcd begins with
-	// Config.Prefix, followed by ResourcePrefix. Keys that do not begin with
-	// ResourcePrefix are refused; with a slash at its end, so are the keys of
-	// another resource whose name begins with this one's.
+	// ResourcePrefix is the resource's part of the keys: "/fleet.example.com/devices". A key in
+	// etcd begins with Config.Prefix, followed by ResourcePrefix; others are refused. A trailing
+	// slash also refuses those of a resource whose name begins with this one's.
 	ResourcePrefix string
 
-	// Codec encodes to the version that is stored, and decodes to the version of
-	// NewFunc's objects.
+	// Codec encodes to the stored version, and decodes to the version of NewFunc's objects.
 	Codec runtime.Codec
 
 	// NewFunc and NewListFunc return a new object and a new list.
 	NewFunc, NewListFunc func() runtime.Object
 
-	// Transformer changes the stored bytes, to encrypt them for example. Nil means
-	// that they are stored unchanged, and that encrypted ones are refused when
-	// read.
+	// Transformer transforms the stored bytes, e.g. encrypts them. Nil stores them unchanged, and
+	// refuses to read encrypted ones.
 	Transformer value.Transformer
 
-	// LeaseManagerConfig configures how objects with a time to live share leases.
-	// Zero means k8s.io/apiserver's defaults.
+	// LeaseManagerConfig configures how objects with a time to live share leases. Zero means
+	// k8s.io/apiserver's defaults.
 	LeaseManagerConfig apietcd3.LeaseManagerConfig
 }
 
-// Validate reports every field that can't be used, by name and value, in one
-// line.
+// Validate returns an error of one line that lists every invalid field by name and value.
 func (c ResourceConfig) Validate() error {
 	var errs []error
 	if c.GroupResource.Resource == "" {
@@ -82,11 +76,9 @@ func (c ResourceConfig) Validate() error {
 	return nil
 }
 
-// Storage returns a store for one resource. Beyond storage.Interface, the store
-// has these methods: WatchProgress() bool, which is the Backend's; Versions and
-// KeyVersions, which read the resourceVersions of keys without their values;
-// and Close(), which ends the store's watches and may be called many times. Two
-// stores, even of the same resource, share nothing but the client.
+// Storage returns a store for one resource. Beyond storage.Interface, it has WatchProgress() bool,
+// the Backend's; Versions and KeyVersions, which read the resourceVersions of keys without their
+// values; and an idempotent Close(), which ends the store's watches.
 func (b *Backend) Storage(c ResourceConfig) (storage.Interface, error) {
 	s, err := b.open(b.cfg.Prefix, c, rawOptions{})
 	if err != nil {
@@ -95,7 +87,7 @@ func (b *Backend) Storage(c ResourceConfig) (storage.Interface, error) {
 	return s, nil
 }
 
-// rawStorage opens a resource with the settings of an API server's storage configuration.
+// rawStorage opens a resource with an API server's storage configuration.
 func (b *Backend) rawStorage(cfg *storagebackend.ConfigForResource, c ResourceConfig, options rawOptions) (storage.Interface, factory.DestroyFunc, error) {
 	if cfg == nil {
 		return nil, nil, errors.New("etcd3: the storage configuration is nil")
@@ -114,8 +106,8 @@ func (b *Backend) rawStorage(cfg *storagebackend.ConfigForResource, c ResourceCo
 	return s, s.Close, nil
 }
 
-// sameEtcd refuses a configuration for another database: the objects would be
-// written to the wrong one.
+// sameEtcd returns an error for a configuration of another database, to which we would write the
+// objects by mistake.
 func (b *Backend) sameEtcd(cfg *storagebackend.ConfigForResource) error {
 	if cfg.Type != storagebackend.StorageTypeUnset && cfg.Type != storagebackend.StorageTypeETCD3 {
 		return fmt.Errorf("Type: %q is not %q", cfg.Type, storagebackend.StorageTypeETCD3)
@@ -129,7 +121,6 @@ func (b *Backend) sameEtcd(cfg *storagebackend.ConfigForResource) error {
 	return nil
 }
 
-// open makes a store and adds it to the Backend's stores.
 func (b *Backend) open(prefix string, c ResourceConfig, options rawOptions) (*store, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err

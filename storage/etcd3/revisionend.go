@@ -12,27 +12,20 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// reportProgress returns an interceptor that reports the end of each revision
-// to the stores' watches, and drops progress reports that can't be trusted.
+// reportProgress returns an interceptor that reports the end of each revision to stores' watches
+// with progress notifications, and drops unreliable progress reports.
 //
-// Several events can have one revision: those of a transaction, or of a lease
-// that expires. etcd sends a watch all its events of a revision in one
-// response, but the client does not show its callers where a response ends. So
-// after each response with events one more response is delivered: a progress
-// report for the same watch, at the revision of the last event. etcd itself
-// would answer a progress request like this at that moment.
+// etcd sends a watch all its events of a revision in one response, but the client hides the ends of
+// responses from its callers. So after each response with events, we deliver a progress report for
+// the same watch at the revision of the last event, as etcd would if requested at that moment. We
+// can't use the revision in the response's header: while a watch catches up, it is ahead of the
+// watch.
 //
-// Only watches that asked for progress notifications get this report. The
-// header of the response can't be used: while a watch catches up, the header
-// names a revision that the watch has not reached yet.
-//
-// An answer to a progress request goes to all watches of a stream. The answer
-// is dropped if trusts returns false for the member that sent it: an etcd
-// without the fix of etcd-io/etcd#15220 may send the answer before an event
-// that it covers. The periodic reports of etcd to a single watch are sent in
-// order with that watch's events, and are passed on. Those of a server without a
-// cluster, which is not etcd, are dropped: kine sends a stream's first reports
-// beside the events that its watches begin with.
+// An answer to a progress request goes to all watches of a stream. We drop it if trusts returns
+// false for its sender: an etcd without the fix of etcd-io/etcd#15220 may send it before an event
+// that it covers. etcd's periodic reports to a single watch are in order with its events. We
+// forward them, except from a server without a cluster: kine sends a stream's first reports
+// concurrently with its watches' first events.
 func reportProgress(trusts func(member uint64) bool) grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		stream, err := streamer(ctx, desc, cc, method, opts...)
@@ -43,22 +36,20 @@ func reportProgress(trusts func(member uint64) bool) grpc.StreamClientIntercepto
 	}
 }
 
-// reportingStream is one watch stream. One goroutine receives; another may send
-// at the same time.
+// reportingStream is one watch stream. One goroutine receives; another may send at the same time.
 type reportingStream struct {
 	grpc.ClientStream
 	trusts func(member uint64) bool
 
-	// Fields of the receiving goroutine: due is the response that the next call
-	// delivers, if not nil; wanted are the watches that asked for progress
-	// notifications.
+	// Owned by the receiver: the response for the next call to deliver, or nil, and the watches
+	// with progress notifications.
 	due    *etcdserverpb.WatchResponse
 	wanted map[int64]bool
 
 	mu struct {
 		sync.Mutex
-		// creating has, for each watch that was requested and not yet confirmed,
-		// whether it wants progress notifications. etcd confirms in the same order.
+		// creating has, for each unconfirmed watch, whether it requests progress notifications, in
+		// order of the requests, which is etcd's order of confirmation.
 		creating []bool
 	}
 }
@@ -93,12 +84,12 @@ func (s *reportingStream) RecvMsg(m any) error {
 	}
 }
 
-// counts reports whether a response is to be passed on: all are that are no
-// progress report, and those reports that come after the events that they cover.
+// counts reports whether to forward a response: everything except progress reports that may
+// overtake their events.
 func (s *reportingStream) counts(r *etcdserverpb.WatchResponse) bool {
 	header := r.GetHeader()
 	switch {
-	case r.GetWatchId() == clientv3.InvalidWatchID && !r.GetCreated() && !r.GetCanceled(): // an answer to a request
+	case r.GetWatchId() == clientv3.InvalidWatchID && !r.GetCreated() && !r.GetCanceled(): // answer to a progress request
 		return s.trusts(header.GetMemberId())
 	case len(r.GetEvents()) > 0 || r.GetCreated() || r.GetCanceled() || r.GetCompactRevision() != 0:
 		return true
@@ -107,8 +98,7 @@ func (s *reportingStream) counts(r *etcdserverpb.WatchResponse) bool {
 	}
 }
 
-// follow keeps track of the stream's watches, and sets due if a progress report
-// must follow the response.
+// follow tracks the stream's watches, and sets due if a progress report must follow the response.
 func (s *reportingStream) follow(response *etcdserverpb.WatchResponse) {
 	id, events := response.GetWatchId(), response.GetEvents()
 	switch {
@@ -135,8 +125,7 @@ func (s *reportingStream) follow(response *etcdserverpb.WatchResponse) {
 	}
 }
 
-// nextCreated reports whether the watch that was just confirmed wants progress
-// notifications.
+// nextCreated reports whether the watch just confirmed requested progress notifications.
 func (s *reportingStream) nextCreated() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

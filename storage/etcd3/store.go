@@ -15,22 +15,21 @@ import (
 	"github.com/kube-watchcache/watchcache/storage/capability"
 )
 
-// store is the storage of one resource. The store keeps its watches on a stream
-// of their own, and ends them when it is closed; all other calls pass through
-// to the store of k8s.io/apiserver.
+// store is the storage of one resource. It puts its watches on a stream of their own, and ends them
+// when closed. Other calls go to the store of k8s.io/apiserver.
 type store struct {
 	storage.Interface
 
 	backend  *Backend
 	closeRaw func() // closes the store of k8s.io/apiserver
 	resource schema.GroupResource
-	number   uint64 // tells the stores of a backend apart
-	// pathPrefix precedes the keys of storage.Interface in etcd, without a slash
-	// at its end; every key begins with resourcePrefix.
+	number   uint64 // unique in the backend
+	// pathPrefix precedes the keys of storage.Interface in etcd, without a trailing slash. Every
+	// key begins with resourcePrefix.
 	pathPrefix, resourcePrefix string
 	transformer                *watchedTransformer
-	// nextEndpoint is that of the next stream of a single watch, modulo their number. It is
-	// guarded by watchConnections.mu.
+	// nextEndpoint counts the streams of single watches, to choose their endpoints. Guarded by
+	// watchConnections.mu.
 	nextEndpoint int
 
 	closeOnce sync.Once
@@ -38,13 +37,13 @@ type store struct {
 	mu struct {
 		sync.Mutex
 		closed  bool
-		watches map[*storeWatch]struct{} // the open ones
+		watches map[*storeWatch]struct{} // open
 	}
 }
 
 var _ storage.Interface = (*store)(nil)
 
-// A store has every capability that a cache makes use of.
+// A store has every optional capability that a cache uses.
 var _ interface {
 	capability.ProgressReporter
 	capability.HistoryKeeper
@@ -65,24 +64,20 @@ func (s *store) Server() any { return s.backend }
 // PathPrefix implements capability.PathPrefixer.
 func (s *store) PathPrefix() string { return s.pathPrefix }
 
-// CheckConnection implements capability.ConnectionChecker. The stores of a Backend share
-// an answer for some seconds.
+// CheckConnection implements capability.ConnectionChecker. The stores of a Backend share a result
+// for some seconds.
 func (s *store) CheckConnection(ctx context.Context) error { return s.backend.checkConnection(ctx) }
 
-// IsWatchListSemanticsUnSupported returns true if the store can't begin a watch
-// with the initial state (KEP-3157), because the feature gate WatchList is off.
-// The name and its spelling are client-go's.
+// IsWatchListSemanticsUnSupported returns true if the store can't begin a watch with the initial
+// state (KEP-3157), because the feature gate WatchList is off. The spelling is client-go's.
 func (s *store) IsWatchListSemanticsUnSupported() bool { return !s.backend.watchList }
 
-// KeepsHistory reports whether watches and lists of an earlier version bring all that
-// the server has of it, or are refused once it has compacted the version: true of an
-// etcd whose progress reports can be relied on, and of no other server. A cache
-// can then fetch changes from before its start.
+// KeepsHistory reports whether watches and lists of an earlier version are complete, or fail if it
+// is compacted. This holds for an etcd with reliable progress reports, and no other server.
 func (s *store) KeepsHistory() bool { return s.backend.WatchProgress() }
 
-// Watch implements storage.Interface. The watch ends with ctx, with Stop, and
-// with the store. A caller can ask for a stream of the watch's own, by the
-// outgoing gRPC metadata "watchcache"; that stream ends with the watch.
+// Watch implements storage.Interface. The watch ends with ctx, Stop or the store. With the outgoing
+// gRPC metadata "watchcache" it has a stream of its own, which ends with the watch.
 func (s *store) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	ctx, stream, own := s.onStream(ctx)
 	ctx, cancel := context.WithCancel(ctx)
@@ -112,13 +107,12 @@ func (s *store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 	return w, nil
 }
 
-// ReadsEncrypted returns true: GuaranteedUpdate reads encrypted values whatever is
-// suggested, so that callers may suggest the current state.
+// ReadsEncrypted returns true: GuaranteedUpdate ignores suggestions if values are encrypted.
 func (s *store) ReadsEncrypted() bool { return true }
 
-// GuaranteedUpdate implements storage.Interface. The suggestion of the current state
-// saves a read. It is not used if values are encrypted: the update would otherwise
-// succeed although the stored object can't be decrypted any more.
+// GuaranteedUpdate implements storage.Interface. A suggestion of the current state saves a read. We
+// can't use it if values are encrypted: the update would succeed although the stored object can't
+// be decrypted.
 func (s *store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, update storage.UpdateFunc, suggestion runtime.Object) error {
 	if s.transformer.changes.Load() {
@@ -127,10 +121,9 @@ func (s *store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 	return s.Interface.GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions, update, suggestion)
 }
 
-// RequestWatchProgress implements storage.Interface. The request reaches only
-// the watches of this store, or, if the caller asks for a stream of its own as
-// with Watch, only those on that stream. Without an open watch on the stream,
-// nothing is sent: the client would open a stream and keep it.
+// RequestWatchProgress implements storage.Interface. The request reaches only this store's watches,
+// or, with metadata as in Watch, those on the caller's own stream. If there are none, nothing is
+// sent, because the client would open a stream and keep it.
 func (s *store) RequestWatchProgress(ctx context.Context) error {
 	ctx, stream, _ := s.onStream(ctx)
 	s.mu.Lock()
@@ -139,7 +132,7 @@ func (s *store) RequestWatchProgress(ctx context.Context) error {
 		if w.stream == stream {
 			watched = true
 			if w.life != nil {
-				// The request may be what opens the stream.
+				// The request may open the stream.
 				ctx = context.WithValue(ctx, ownStreamKey{}, w)
 			}
 		}
@@ -154,8 +147,8 @@ func (s *store) RequestWatchProgress(ctx context.Context) error {
 	return s.Interface.RequestWatchProgress(ctx)
 }
 
-// EnableResourceSizeEstimation implements storage.Interface. The call starts a
-// goroutine, which Close ends and awaits.
+// EnableResourceSizeEstimation implements storage.Interface. It starts a goroutine, which Close
+// ends and awaits.
 func (s *store) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,8 +158,7 @@ func (s *store) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
 	return s.Interface.EnableResourceSizeEstimation(keys)
 }
 
-// Close ends the store's watches and goroutines. The client stays open until
-// the Backend is closed.
+// Close ends the store's watches and goroutines, but not the Backend's client.
 func (s *store) Close() {
 	s.closeOnce.Do(func() {
 		s.mu.Lock()
@@ -206,7 +198,7 @@ type storeWatch struct {
 	watch.Interface
 	store  *store
 	cancel context.CancelFunc
-	stream string          // names the stream that carries the watch
+	stream string          // name of the stream that carries the watch
 	life   context.Context // ends with the watch; nil if others may be on the stream
 }
 

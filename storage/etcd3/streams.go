@@ -12,9 +12,9 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/grpckeys"
 )
 
-// onStream returns the name of the stream that a caller's metadata request, whether the
-// stream is the watch's own, and ctx with outgoing metadata that name the stream, instead
-// of the caller's metadata: the client compares all of the metadata to choose the stream.
+// onStream returns the name of the stream requested by a caller's metadata, whether it carries a
+// single watch, and ctx with only the name as outgoing metadata, because the client chooses the
+// stream by all metadata.
 func (s *store) onStream(ctx context.Context) (_ context.Context, stream string, own bool) {
 	stream = fmt.Sprintf("%s/%d", s.resource, s.number)
 	given, _ := metadata.FromOutgoingContext(ctx)
@@ -24,7 +24,6 @@ func (s *store) onStream(ctx context.Context) (_ context.Context, stream string,
 	return metadata.NewOutgoingContext(ctx, metadata.Pairs(grpckeys.Stream, stream)), stream, own
 }
 
-// ownStreamKey is the context key of a storeWatch with a stream of its own: the client
-// passes the values of a watch's context on to the stream's context, but not its
-// cancellation.
+// ownStreamKey is the context key of a storeWatch with its own stream. The client passes the values
+// of a watch's context to the stream's, but not its cancellation.
 type ownStreamKey struct{}

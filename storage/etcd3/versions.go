@@ -17,53 +17,44 @@ import (
 )
 
 const (
-	// stragglerTimeout is how long Open waits for the other endpoints after one
-	// has answered. Endpoints that have not answered by then are asked again in
-	// the background.
+	// stragglerTimeout is how long Open waits for other endpoints after the first answer.
 	stragglerTimeout = time.Second
 	// askTimeout bounds one request of the background check.
 	askTimeout = 5 * time.Second
-	// recheckInterval is how often endpoints that have answered are asked
-	// again: a rolling upgrade or downgrade changes the answer.
+	// recheckInterval is the time between checks, since a rolling upgrade or downgrade changes the
+	// result.
 	recheckInterval = 10 * time.Minute
 )
 
-// The delay between requests to an endpoint that does not answer: while Open waits,
-// doubled each time from the first value up to the last, and in the background.
+// Pauses between requests to a silent endpoint: doubling in Open, constant in the background.
 const (
 	firstRetry, lastRetry = 50 * time.Millisecond, time.Second
 	backgroundRetry       = 2 * time.Second
 )
 
-// versions keeps track of which endpoints answer progress requests reliably.
-// The endpoints are asked by first, which Open calls, and by run, which is a
-// goroutine of the Backend.
+// versions tracks which endpoints answer progress requests reliably.
 //
-// A member that is down must not prevent the use of the others, and may be of
-// an old version when it comes back. So trusts decides about each report by the
-// member that sent it.
+// We must be able to use the other members while one is down, and that one may be of an old version
+// when it returns. So trusts decides about each report by its sender.
 type versions struct {
 	endpoints []string
-	// ask is set before the first call of a method.
+	// Set before the first call of a method.
 	ask    func(ctx context.Context, endpoint string) (member, error)
 	logger *zap.Logger
 
-	// reliable is true when an endpoint has answered and each one that has is
-	// reliable.
+	// reliable is true if an endpoint has answered, and all that have are reliable.
 	reliable atomic.Bool
-	// silent are the endpoints whose silence was logged since their last answer.
+	// silent are the endpoints whose silence was logged after their last answer.
 	silent sync.Map
 	mu     struct {
 		sync.Mutex
-		// endpoints and members have an entry for each endpoint and member that has
-		// ever answered: whether it is reliable.
+		// Whether each endpoint and member that has ever answered is reliable.
 		endpoints map[string]bool
 		members   map[uint64]bool
 	}
 }
 
-// member is the identity of a server: its version of etcd and its member ID.
-// Both are empty for a server that is not etcd.
+// member is the identity of a server, empty for a server other than etcd.
 type member struct {
 	version string
 	id      uint64
@@ -76,12 +67,9 @@ func newVersions(endpoints []string, lg *zap.Logger) *versions {
 	return v
 }
 
-// trusts reports whether a member's answer to a progress request counts. If the
-// member's version is not known, the answer does not count as long as some
-// endpoint has never answered, because the member may be behind that endpoint,
-// which run asks every other second. (When all endpoints have answered, an
-// unknown member is behind an endpoint that is a proxy, and the proxy's answer
-// counts for it.)
+// trusts reports whether to use a member's answer to a progress request. We reject an unknown
+// member until every endpoint has answered, because it may be behind a silent one. After that, it
+// is behind a proxy endpoint, whose answer counts for it.
 func (v *versions) trusts(id uint64) bool {
 	v.mu.Lock()
 	reliable, known := v.mu.members[id]
@@ -92,9 +80,8 @@ func (v *versions) trusts(id uint64) bool {
 	return len(v.unknown()) == 0
 }
 
-// first asks all endpoints until one has answered and the others have had
-// stragglerTimeout to answer. Without any answer first returns one error for
-// each endpoint.
+// first asks all endpoints. It returns nil when one has answered and the others have or
+// stragglerTimeout has passed, or an error for each endpoint.
 func (v *versions) first(ctx context.Context) []error {
 	ctx, cancel := context.WithCancel(ctx)
 	answers := make(chan error, len(v.endpoints))
@@ -125,9 +112,8 @@ func (v *versions) first(ctx context.Context) []error {
 	return errs
 }
 
-// insist asks the endpoint until it answers, until the error can't go away by
-// asking again, or until ctx ends; then insist returns the last error that was
-// not ctx's.
+// insist asks the endpoint until it answers, fails permanently, or ctx ends. It then returns the
+// last error other than ctx's.
 func (v *versions) insist(ctx context.Context, endpoint string) error {
 	var last error
 	for delay := firstRetry; ; delay = min(2*delay, lastRetry) {
@@ -150,8 +136,7 @@ func (v *versions) insist(ctx context.Context, endpoint string) error {
 	}
 }
 
-// check asks one endpoint once and records the answer. For an endpoint that
-// does not answer, the last answer stays.
+// check asks one endpoint once and records the answer, if any.
 func (v *versions) check(ctx context.Context, endpoint string) error {
 	who, err := v.ask(ctx, endpoint)
 	if err != nil {
@@ -182,8 +167,7 @@ func (v *versions) unknown() []string {
 	return slices.DeleteFunc(slices.Clone(v.endpoints), func(ep string) bool { _, known := v.mu.endpoints[ep]; return known })
 }
 
-// run asks endpoints that have not answered again and again, and all of them from time to
-// time once they have. run ends with ctx.
+// run rechecks endpoints until ctx ends, first those that have never answered.
 func (v *versions) run(ctx context.Context) {
 	for {
 		eps, wait := v.unknown(), backgroundRetry
@@ -213,17 +197,15 @@ func (v *versions) run(ctx context.Context) {
 	}
 }
 
-// reliableProgress reports whether an etcd of this version answers a progress
-// request with a revision that its watches have really reached: the versions
-// with etcd-io/etcd#15220 and #17507 fixed, 3.4.31, 3.5.13 and 3.6. For text
-// that is not a version, and for builds from before the release with the fix,
-// the result is false.
+// reliableProgress reports whether an etcd of this version sends correct progress reports on
+// request: it has the fixes of etcd-io/etcd#15220 and #17507, released in 3.4.31, 3.5.13 and 3.6.
+// It returns false for text other than a version.
 func reliableProgress(ver string) bool {
 	v, err := version.ParseSemantic(ver)
 	if err != nil {
 		return false
 	}
-	fixed := "3.6.0-rc" // its candidates came after the fix, its alphas and builds may not have
+	fixed := "3.6.0-rc" // its alphas and builds may lack the fix, unlike its candidates
 	switch {
 	case v.Major() == 3 && v.Minor() == 4:
 		fixed = "3.4.31"

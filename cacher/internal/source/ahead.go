@@ -11,9 +11,8 @@ import (
 // version, the Reflector watches from the list's version. Events wait in the storage's client until
 // the list is complete.
 //
-// A watch opened after the list fails if storage has compacted the list's version, which always
-// happens if a list takes longer than the compaction interval. Compaction does not affect an open
-// watch.
+// A watch opened after the list fails if storage has compacted the list's version, as it always has
+// if a list takes longer than the compaction interval.
 func (s *Source) watchAhead(ctx context.Context) {
 	s.dropAhead()
 	rv, ok := s.Version(ctx)

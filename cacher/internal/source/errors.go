@@ -20,8 +20,7 @@ var (
 	errRelistOrdered = errors.New("the watch cache lists again")
 )
 
-// failureOf returns the reason why a storage watch failed, given the last value from its channel,
-// or nil.
+// failureOf returns why a storage watch failed, given the last receive from its channel, or nil.
 func failureOf(event watch.Event, open bool) error {
 	switch {
 	case !open:

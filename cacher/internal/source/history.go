@@ -43,7 +43,7 @@ var errTimeout = errors.New("the watch has not reached the version in time")
 
 // watchBeside opens another storage watch after a version. It calls take with each event and
 // progress report, which it requests periodically, until take is done, the watch breaks, or timeout
-// delivers a value (errTimeout).
+// fires (errTimeout).
 func (s *Source) watchBeside(ctx context.Context, after uint64, timeout <-chan time.Time, take func(watch.Event) (done bool, err error)) error {
 	w, err := s.openBeside(ctx, strconv.FormatUint(after, 10))
 	if err != nil {

@@ -21,15 +21,13 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
 )
 
-// InitialState collects the objects of a list as its pages arrive, instead of the Reflector, which
-// would first collect them in a store of its own and receives an empty list. Not safe for
-// concurrent use.
+// InitialState collects the objects of a list as its pages arrive, in place of the Reflector, which
+// receives an empty list. Not safe for concurrent use.
 type InitialState interface {
 	Add(object runtime.Object)
 }
 
-// TakeInitialState returns the objects of the Reflector's last list, or nil if it has none or they
-// were taken.
+// TakeInitialState returns the objects of the Reflector's last list, once, or nil.
 func (s *Source) TakeInitialState() InitialState {
 	state := s.listed.Swap(nil)
 	if state == nil {
@@ -53,8 +51,8 @@ func (s *Source) ListWithContext(ctx context.Context, options metav1.ListOptions
 	return list, nil
 }
 
-// list lists the storage in pages of pageSize objects, or in one page if that is 0. The builder of
-// the InitialState works on one page while list reads the next.
+// list lists the storage in pages of pageSize objects, or in one page if that is 0. The
+// InitialState's builder works on one page while list reads the next.
 func (s *Source) list(ctx context.Context, pageSize int64) (runtime.Object, error) {
 	// This list fulfills earlier orders.
 	select {

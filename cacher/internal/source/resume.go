@@ -41,14 +41,14 @@ const (
 )
 
 // undeliverable reports whether the errors of the storage watches, of which err is the last, mean
-// that storage can't deliver an event, rather than being down. It ignores error texts, because an
+// that storage can't deliver an event, rather than being down. We ignore error texts, because an
 // unavailable encryption plugin and an unavailable etcd member fail alike. An event can't be
 // delivered if
 //   - w was opened after storage had answered a version request,
 //   - w broke soon, and got no further than earlier watches,
 //   - storage then answers another version request, and
-//   - another watch, from the storage's current version, does not break: an etcd member
-//     without a leader answers version requests and breaks every watch.
+//   - another watch, from the storage's current version, does not break. (An etcd member
+//     without a leader answers version requests and breaks every watch.)
 func (s *stream) undeliverable(w *Watch, err error) bool {
 	if errors.Is(err, errWatchEnded) || errors.Is(err, errWatchHung) {
 		s.hasAnswered = false

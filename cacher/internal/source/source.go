@@ -50,8 +50,8 @@ type Owner interface {
 }
 
 // Source presents a storage as a ListerWatcher to client-go's Reflector. Its watches outlive the
-// storage's: the Reflector receives only errors after which a watch can't be resumed, since it
-// relists after each.
+// storage's: since the Reflector relists after each error, it receives only those after which a
+// watch can't be resumed.
 type Source struct {
 	config Config
 	// id identifies this cache's watches, and opened numbers them.
@@ -60,7 +60,7 @@ type Source struct {
 	current atomic.Pointer[Watch]
 	// ahead is the watch opened before the list in progress, or nil.
 	ahead atomic.Pointer[Watch]
-	// listed is the objects of the last list until the Reflector's store takes them.
+	// listed is the last list's objects until the Reflector's store takes them.
 	listed atomic.Pointer[InitialState]
 	// pageLimit is the largest page that fits a message, or 0 if every page did.
 	pageLimit atomic.Int64
@@ -80,7 +80,6 @@ func New(config Config) *Source {
 	}
 }
 
-// sources numbers the sources in the process.
 var sources atomic.Int64
 
 var _ cache.ListerWatcherWithContext = (*Source)(nil)
@@ -103,8 +102,8 @@ func (s *Source) Version(ctx context.Context) (rv uint64, ok bool) {
 	return rv, err == nil
 }
 
-// HasAnswered reports an answer to a version request, after which a broken watch is reopened soon.
-// It never blocks.
+// HasAnswered reports an answer to a version request, so that a broken watch is reopened soon. It
+// never blocks.
 func (s *Source) HasAnswered() {
 	select {
 	case s.answered <- struct{}{}:

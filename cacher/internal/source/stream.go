@@ -34,14 +34,13 @@ type stream struct {
 
 	// rv is the version up to which the stream has forwarded every event.
 	rv string
-	// partialRV is the version of the last event above rv, or 0. More events of that version may
-	// follow.
+	// partialRV is the version of the last event above rv, or 0. More events of it may follow.
 	partialRV uint64
-	// listedRV is the version of the preceding list if the first watch was opened before that list,
-	// otherwise 0. The stream drops events up to it, which the list contains.
+	// listedRV is the version of the preceding list if the first watch was opened before it,
+	// otherwise 0. The stream drops events up to it.
 	listedRV uint64
-	// maxRV is the highest version that the storage watches reached, and watchProgressed reports
-	// whether the open one raised it.
+	// maxRV is the highest version reached by the storage watches. watchProgressed reports whether
+	// the open one raised it.
 	maxRV           uint64
 	watchProgressed bool
 	// hasAnswered reports whether storage answered a version request before the open watch was
@@ -259,13 +258,12 @@ func (s *stream) reopen(atOnce bool) *Watch {
 	}
 }
 
-// failed reports a watch that ended or could not be opened.
 func (s *stream) failed(err error) {
 	s.source.config.Owner.WatchFailed(err, s.pause == reopenMax)
 }
 
-// waitToReopen waits before a watch is reopened: for the pause, or a shorter one if storage answers
-// a version request. An error means that the stream must end.
+// waitToReopen waits for the pause, or a shorter one if storage answers a version request. An error
+// means that the stream must end.
 func (s *stream) waitToReopen() error {
 	clock := s.source.config.Clock
 	s.pause = min(max(2*s.pause, reopenMin), reopenMax)
@@ -289,8 +287,7 @@ func (s *stream) waitToReopen() error {
 	}
 }
 
-// relistOrdered handles an order received from relistOrder. An ended stream returns it for the next
-// one.
+// relistOrdered handles an order from relistOrder. An ended stream returns it for the next one.
 func (s *stream) relistOrdered() error {
 	if err := s.ctx.Err(); err != nil {
 		s.source.Relist()

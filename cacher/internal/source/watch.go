@@ -22,8 +22,8 @@ type Watch struct {
 	watch.Interface
 	cancel context.CancelFunc
 	// metadata is the watch's own gRPC metadata. etcd's client multiplexes watches with equal
-	// metadata over one gRPC stream. A watch with its own does not wait behind others, has its own
-	// progress requests, and can replace a hung watch on another connection.
+	// metadata over one gRPC stream. On its own stream, a watch does not wait behind others, has
+	// its own progress requests, and can replace a hung watch on another connection.
 	metadata metadata.MD
 	opened   time.Time
 	after    uint64 // for a watch opened ahead: its start version
@@ -62,7 +62,7 @@ func (w *Watch) noteReceived(now time.Time) {
 	w.received.Add(1)
 }
 
-// end stops the watch, without awaiting it. See drain.
+// end stops the watch without awaiting it.
 func (w *Watch) end() {
 	w.Interface.Stop()
 	w.cancel()

@@ -17,53 +17,48 @@ import (
 	"go.uber.org/zap"
 )
 
-// Config describes an embedded server: its data directory, its address and its
-// limits. Only Dir is required.
+// Config describes an embedded server: its data directory, address and limits. Only Dir is
+// required.
 type Config struct {
-	// Dir is the data directory. If it does not exist, Start creates it, with its
-	// parents and mode 0700.
+	// Dir is the data directory. Start creates it if needed, with its parents and mode 0700.
 	Dir string
 
-	// ClientURL is the URL on which the server listens for clients:
-	// "http://127.0.0.1:2379", "https://localhost:2379" (with CertFile and
-	// KeyFile), or "unix:///path/to.sock". The host must be a loopback address. An
-	// empty ClientURL, or port 0, takes a free port. A relative unix path
-	// ("unix://to.sock") is taken from the working directory.
+	// ClientURL is the URL on which the server listens for clients: "http://127.0.0.1:2379",
+	// "https://localhost:2379" (with CertFile and KeyFile), or "unix:///path/to.sock", which may be
+	// relative. The host must be a loopback address. An empty ClientURL, or port 0, takes a free
+	// port.
 	//
-	// Only the owner of the process can connect to a unix socket, whatever the
-	// umask is.
+	// Only the owner of the process can connect to a unix socket, whatever the umask.
 	ClientURL string
 
-	// CertFile and KeyFile are the files of the server's certificate and key in
-	// PEM. Set both or neither; with them, the server accepts only TLS.
+	// CertFile and KeyFile are PEM files of the server's certificate and key. Set both or neither.
+	// With them, the server accepts only TLS.
 	CertFile, KeyFile string
 
-	// TrustedCAFile is a file of authorities in PEM. With it, clients need a
-	// certificate that one of these authorities has signed. Needs CertFile and
-	// KeyFile.
+	// TrustedCAFile is a PEM file of authorities. With it, clients need a certificate signed by one
+	// of them. Needs CertFile and KeyFile.
 	TrustedCAFile string
 
-	// QuotaBytes is the size of the database, in bytes, beyond which etcd refuses
-	// writes. 0 means etcd's default, 2 GiB.
+	// QuotaBytes is the size of the database above which etcd refuses writes. 0 means etcd's
+	// default, 2 GiB.
 	QuotaBytes int64
 
-	// Logger receives etcd's log. Nil means no log.
+	// Logger receives etcd's log. Nil means none.
 	Logger *zap.Logger
 
-	// UnsafeNoFsync makes etcd skip every fsync, which makes writes several times
-	// faster; a crash of the machine may then lose or damage the data. For tests.
+	// UnsafeNoFsync makes etcd skip every fsync. Writes are several times faster, but a crash of
+	// the machine may lose or damage the data. For tests.
 	UnsafeNoFsync bool
 }
 
-// Validate reports every field that can't be used, by name and value, in one
-// line. Validate reads the certificate files, but does not look at Dir or try
-// ClientURL.
+// Validate returns an error of one line that lists every invalid field by name and value. It reads
+// the certificate files, but does not check Dir or whether ClientURL is free.
 func (c Config) Validate() error {
 	_, err := c.resolve()
 	return err
 }
 
-// settings is a Config that was checked, in the form that Start works with.
+// settings is a validated Config as Start uses it.
 type settings struct {
 	Config
 	dir    string  // absolute
@@ -71,7 +66,6 @@ type settings struct {
 	pick   func(url.URL) (url.URL, error)
 }
 
-// resolve checks c and translates it.
 func (c Config) resolve() (settings, error) {
 	s := settings{Config: c, pick: freePort}
 	var errs []error
@@ -99,8 +93,8 @@ func (c Config) resolve() (settings, error) {
 	return s, nil
 }
 
-// checkTLS makes sure that etcd will be able to load the certificate files:
-// etcd itself loads them only when the server is up.
+// checkTLS checks that etcd can load the certificate files, which it does only when the server is
+// up.
 func (c Config) checkTLS() error {
 	if (c.CertFile == "") != (c.KeyFile == "") {
 		return fmt.Errorf("CertFile: %q and KeyFile: %q must be given together", c.CertFile, c.KeyFile)
@@ -126,7 +120,7 @@ func (c Config) checkTLS() error {
 	return nil
 }
 
-// shown returns a URL as errors may show it: without a name and a password.
+// shown returns a URL for errors, without a name and password.
 func shown(raw string) string {
 	if at := strings.LastIndexByte(raw, '@'); at >= 0 && !strings.HasPrefix(raw, "unix://") {
 		return "xxxxx" + raw[at:]
@@ -173,9 +167,8 @@ func parseClientURL(raw string, withTLS bool) (url.URL, error) {
 	return url.URL{Scheme: u.Scheme, Host: u.Host}, nil
 }
 
-// maxUnixPath is the longest path, in bytes, that fits into a socket address on
-// every platform. With the terminating zero, the limit is 104 bytes on the BSDs
-// and macOS, 108 on Linux.
+// maxUnixPath is the most bytes of a socket's path on every platform. With the terminating zero,
+// the limit is 104 bytes on the BSDs and macOS, 108 on Linux.
 const maxUnixPath = 103
 
 func unixURL(path string, withTLS bool) (url.URL, error) {

@@ -16,30 +16,28 @@ import (
 	"go.uber.org/zap"
 )
 
-// ErrDirInUse is wrapped by Start's error when another server uses the data
-// directory, in this process or in another one.
+// ErrDirInUse is wrapped by Start's error if another server, in this process or another, uses the
+// data directory.
 var ErrDirInUse = errors.New("another etcd server uses it")
 
-// dbLockTimeout is how long the database's lock is waited for: a server that is
-// just ending may still hold the lock; one that runs does not release it.
+// dbLockTimeout bounds the wait for the database's lock, which a server about to end may still
+// hold.
 const dbLockTimeout = 300 * time.Millisecond
 
-// dataDir is a data directory that was checked, and that is locked for this
-// server.
+// dataDir is a checked data directory, locked for this server.
 type dataDir struct {
 	path string
 	lock *os.File
 
-	// created are the directories that this start has made, outermost first.
+	// created are the directories made by this start, outermost first.
 	created []string
-	// fresh is true if there was no member in the directory before this start.
+	// fresh is true if the directory contained no member before this start.
 	fresh bool
 }
 
-// openDataDir creates the directory if needed, locks it, and makes sure that
-// etcd will be able to use its files. etcd itself would end the process for
-// most problems with them, or wait for a lock without end; so the checks come
-// first. On error everything is as it was before.
+// openDataDir creates the directory if needed, locks it, and checks that etcd can use its files.
+// etcd itself would end the process for most problems with them, or wait for a lock without end. On
+// error, openDataDir undoes its changes.
 func openDataDir(path string) (*dataDir, error) {
 	d := &dataDir{path: path}
 	if err := d.open(); err != nil {
@@ -62,7 +60,7 @@ func (d *dataDir) open() error {
 	d.fresh = errors.Is(err, os.ErrNotExist)
 	haveLog := wal.Exist(d.wal())
 	if !d.fresh {
-		// First, because this finds out whether another server uses the directory.
+		// First, to find out whether another server uses the directory.
 		if err := probeDatabase(filepath.Join(d.snap(), "db"), haveLog); err != nil {
 			return err
 		}
@@ -82,8 +80,7 @@ func (d *dataDir) member() string { return filepath.Join(d.path, "member") }
 func (d *dataDir) snap() string   { return filepath.Join(d.member(), "snap") }
 func (d *dataDir) wal() string    { return filepath.Join(d.member(), "wal") }
 
-// create makes the directory and its missing parents, and records them in
-// created.
+// create makes the directory and its missing parents.
 func (d *dataDir) create() error {
 	var missing []string
 	for dir := d.path; ; dir = filepath.Dir(dir) {
@@ -106,7 +103,7 @@ func (d *dataDir) create() error {
 	return err
 }
 
-// release releases the lock and leaves the data. d must not be used after it.
+// release releases the lock and keeps the data. Do not use d after it.
 func (d *dataDir) release() {
 	if d.lock != nil {
 		_ = d.lock.Close()
@@ -114,10 +111,8 @@ func (d *dataDir) release() {
 	}
 }
 
-// discard is release for a start that failed: discard also removes the member
-// that etcd began in a directory that had none, and the directories that this
-// start has made. The caller must know that no server has answered from the
-// directory.
+// discard is release for a failed start: it also removes a new member and the directories made by
+// this start. Caller must know that no server has answered from the directory.
 func (d *dataDir) discard() {
 	if d.fresh {
 		_ = os.RemoveAll(d.member())
@@ -125,12 +120,11 @@ func (d *dataDir) discard() {
 	d.release()
 	for i := len(d.created) - 1; i >= 0; i-- {
 		if os.Remove(d.created[i]) != nil {
-			return // somebody has put files into it
+			return // contains other files
 		}
 	}
 }
 
-// checkWritable returns an error unless files can be listed and made in dir.
 func checkWritable(dir string) error {
 	_, err := os.ReadDir(dir)
 	if err == nil {
@@ -146,10 +140,9 @@ func checkWritable(dir string) error {
 	return nil
 }
 
-// probeDatabase opens etcd's database for reading and closes it again. Opening
-// fails while another server has the database open, and if its head pages are
-// damaged. Without a write-ahead log the database may be missing or empty: etcd
-// then makes a new one.
+// probeDatabase opens and closes etcd's database. This fails while another server has it open, and
+// if its head pages are damaged. Without a write-ahead log it may be missing or empty: etcd then
+// makes a new one.
 func probeDatabase(path string, haveLog bool) (err error) {
 	defer recoverAs(&err)
 	info, err := os.Stat(path)
@@ -172,9 +165,8 @@ func probeDatabase(path string, haveLog bool) (err error) {
 	return db.Close()
 }
 
-// probeLog reads all of the write-ahead log, and checks the checksums, from the
-// snapshot at which etcd will begin. An incomplete record at the end is no
-// error: etcd repairs it.
+// probeLog reads the whole write-ahead log with checksums, from the snapshot at which etcd will
+// begin. An incomplete last record is no error, since etcd repairs it.
 func probeLog(dir string) (err error) {
 	defer recoverAs(&err)
 	lg := zap.NewNop()
@@ -192,16 +184,14 @@ func probeLog(dir string) (err error) {
 	return nil
 }
 
-// recoverAs turns a panic of a decoder, which damaged data may cause, into an
-// error.
+// recoverAs turns a decoder's panic, e.g. for damaged data, into an error.
 func recoverAs(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("the content is damaged: %v", p)
 	}
 }
 
-// withoutPath removes the path from err, for callers that name the path
-// themselves.
+// withoutPath removes the path from err, for callers that add it themselves.
 func withoutPath(err error) error {
 	if pe, ok := err.(*os.PathError); ok {
 		return fmt.Errorf("%s: %w", pe.Op, pe.Err)

@@ -15,24 +15,21 @@ import (
 )
 
 const (
-	// A single member elects itself after one to two election timeouts; with
-	// etcd's defaults that is up to two seconds. No network delays a single
-	// member, so these are a tenth of the defaults.
+	// A single member elects itself after one to two election timeouts, up to two seconds with
+	// etcd's defaults. Without network delays, a tenth of them is enough.
 	heartbeatMillis = 10
 	electionMillis  = 100
 
-	// fatalTimeout is how long StartEtcd is awaited after a fatal error on another
-	// goroutine than its own: StartEtcd may never return.
+	// fatalTimeout bounds the wait for StartEtcd, which may never return, after a fatal error on
+	// another goroutine.
 	fatalTimeout = time.Second
 )
 
-// memberURL is the peer address in the member's own record. No server listens
-// there and no client connects to it, but the URL must stay the same over
-// restarts.
+// memberURL is the peer address in the member's own record. Nothing listens there, but the URL must
+// not change over restarts.
 var memberURL = url.URL{Scheme: "http", Host: "127.0.0.1:0"}
 
-// start makes one attempt to start a server. start owns dir, and releases it if
-// the attempt fails.
+// start makes one attempt to start a server. It owns dir, and releases it on failure.
 func (s settings) start(ctx context.Context, dir *dataDir) (*Server, error) {
 	client := s.client
 	var socket *privateSocket
@@ -65,7 +62,6 @@ func (s settings) start(ctx context.Context, dir *dataDir) (*Server, error) {
 	return srv, nil
 }
 
-// etcdConfig translates the settings.
 func (s settings) etcdConfig(client url.URL, srv *Server) *embed.Config {
 	cfg := embed.NewConfig()
 	cfg.Dir = s.dir
@@ -93,8 +89,8 @@ func (s settings) etcdConfig(client url.URL, srv *Server) *embed.Config {
 	return cfg
 }
 
-// launch starts etcd and waits until it is ready, has failed, or ctx ends. On
-// error, etcd was stopped and the directory released.
+// launch starts etcd and waits until it is ready, fails, or ctx ends. On error, it stops etcd and
+// releases the directory.
 func (srv *Server) launch(ctx context.Context, cfg *embed.Config) error {
 	started := srv.startEtcd(cfg)
 	var result startResult
@@ -109,8 +105,8 @@ func (srv *Server) launch(ctx context.Context, cfg *embed.Config) error {
 		err = fmt.Errorf("not ready: %w", ctx.Err())
 	}
 	if result.etcd == nil && result.err == nil {
-		// Interrupted: StartEtcd can't be cancelled. Either it is about to return, or
-		// it waits in vain for the goroutine that fatal has ended.
+		// Interrupted: StartEtcd can't be cancelled. Either it is about to return, or it waits
+		// forever for the goroutine ended by fatal.
 		select {
 		case result = <-started:
 		case <-time.After(patience):
@@ -138,15 +134,13 @@ func (srv *Server) launch(ctx context.Context, cfg *embed.Config) error {
 	return oneLine(append([]error{err}, srv.abort()...))
 }
 
-// startResult is the result of one StartEtcd: a server or an error.
 type startResult struct {
 	etcd *embed.Etcd
 	err  error
 }
 
-// startEtcd runs StartEtcd, which takes no context, on a goroutine of its own.
-// The goroutine ends when StartEtcd returns, or when fatal ends it; launch
-// awaits the goroutine, or abandon does if it does not end in time.
+// startEtcd runs StartEtcd, which takes no context, in a goroutine that ends when StartEtcd
+// returns, or when fatal ends it. launch or abandon awaits it.
 func (srv *Server) startEtcd(cfg *embed.Config) <-chan startResult {
 	started := make(chan startResult, 1)
 	go func() {
@@ -163,11 +157,9 @@ func (srv *Server) startEtcd(cfg *embed.Config) <-chan startResult {
 	return started
 }
 
-// errStartAborted is the result of a StartEtcd that fatal has ended; fatal
-// holds the reason.
+// errStartAborted is the result of a StartEtcd ended by fatal, which holds the reason.
 var errStartAborted = errors.New("etcd stopped while it was starting")
 
-// awaitReady waits until the server answers.
 func (srv *Server) awaitReady(ctx context.Context) error {
 	select {
 	case <-srv.etcd.Server.ReadyNotify():
@@ -183,8 +175,8 @@ func (srv *Server) awaitReady(ctx context.Context) error {
 	}
 }
 
-// startError returns the error of StartEtcd, with the reason that fatal holds,
-// or as this package's sentinel.
+// startError returns the error of StartEtcd, with the reason held by fatal, or as this package's
+// sentinel.
 func (srv *Server) startError(err error) error {
 	if errors.Is(err, errStartAborted) {
 		select {
@@ -198,8 +190,8 @@ func (srv *Server) startError(err error) error {
 	return err
 }
 
-// abort ends a server that started and did not get ready. Raft is stopped
-// first: etcd's Close would otherwise wait until the server is ready.
+// abort ends a server that did not become ready. It stops Raft first, because etcd's Close would
+// wait until the server is ready.
 func (srv *Server) abort() []error {
 	select {
 	case <-srv.shutDown(srv.etcd.Server.Stop):
@@ -208,7 +200,7 @@ func (srv *Server) abort() []error {
 	}
 	select {
 	case <-srv.etcd.Server.ReadyNotify():
-		srv.dir.release() // the server got ready after all: a client may have written
+		srv.dir.release() // ready after all, so a client may have written
 	default:
 		srv.dir.discard()
 	}
@@ -217,8 +209,7 @@ func (srv *Server) abort() []error {
 
 var errNotStopped = fmt.Errorf("etcd did not stop within %v", closeTimeout)
 
-// abandon waits for a StartEtcd that can't be cancelled, and closes the server
-// that it returns. The data directory stays locked until then.
+// abandon awaits a StartEtcd, and closes its server. The data directory stays locked until then.
 func (srv *Server) abandon(started <-chan startResult) {
 	if result := <-started; result.etcd != nil {
 		srv.etcd = result.etcd

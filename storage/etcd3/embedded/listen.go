@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// freePort returns u with a port that was free a moment ago. Another process
-// may take it before etcd does; then Start tries another port.
+// freePort returns u with a free port. If another process takes it before etcd does, Start tries
+// another port.
 func freePort(u url.URL) (url.URL, error) {
 	host, _, err := net.SplitHostPort(u.Host)
 	if err != nil {
@@ -27,12 +27,11 @@ func freePort(u url.URL) (url.URL, error) {
 	return u, errors.Join(err, l.Close())
 }
 
-// wantsFreePort reports whether the choice of the port is left to Start.
+// wantsFreePort reports whether Start may choose the port.
 func wantsFreePort(u url.URL) bool { return u.Scheme != "unix" && u.Port() == "0" }
 
-// checkSocket makes sure that etcd may take the path of a unix socket. etcd
-// removes any file at that path; so a file that is not a socket, or a socket on
-// which a server listens, must be refused before.
+// checkSocket checks that etcd may take the path of a unix socket. etcd removes any file at that
+// path, so we must refuse a file other than a socket, and a socket in use.
 func checkSocket(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -46,7 +45,7 @@ func checkSocket(path string) error {
 	}
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err != nil {
-		return nil // left over from a server that is gone
+		return nil // left over from an ended server
 	}
 	_ = conn.Close()
 	return fmt.Errorf("%w: a server listens on it", ErrAddressInUse)

@@ -6,6 +6,6 @@ package embedded
 
 import "os"
 
-// lockDir takes no lock, because directories have none on this platform: the
-// database's own lock, which probeDatabase asks for, refuses a second server.
+// lockDir takes no lock, because directories have none on this platform. The database's own lock,
+// taken by probeDatabase, excludes a second server.
 func lockDir(dir string) (*os.File, error) { return os.Open(dir) }

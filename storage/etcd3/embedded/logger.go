@@ -11,10 +11,9 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// fatal keeps a fatal error of etcd from ending the process. etcd reports
-// errors that it can't continue after, such as a full disk, through its
-// logger's Fatal and Panic, on any goroutine. The logger that fatal.logger
-// returns ends only that goroutine, and sends the error to the server's owner.
+// fatal keeps a fatal error of etcd from ending the process. etcd reports such errors, e.g. a full
+// disk, through its logger's Fatal and Panic, on any goroutine. The logger returned by fatal.logger
+// ends only that goroutine, and sends the error to the server's owner.
 type fatal struct {
 	// c holds the first such error. Only report sends on it.
 	c chan error
@@ -22,7 +21,7 @@ type fatal struct {
 
 func newFatal() *fatal { return &fatal{c: make(chan error, 1)} }
 
-// OnWrite implements zapcore.CheckWriteHook. OnWrite does not return.
+// OnWrite implements zapcore.CheckWriteHook. It does not return.
 func (f *fatal) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 	f.report(describe(entry.Message, fields))
 	runtime.Goexit()
@@ -31,12 +30,11 @@ func (f *fatal) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 func (f *fatal) report(err error) {
 	select {
 	case f.c <- err:
-	default: // a consequence of the first one
+	default: // caused by the first one
 	}
 }
 
-// describe turns a log line into an error, with the cause if one of the fields
-// has one.
+// describe turns a log line into an error, with the cause from its fields, if any.
 func describe(message string, fields []zapcore.Field) error {
 	for _, field := range fields {
 		if cause, ok := field.Interface.(error); ok && field.Type == zapcore.ErrorType {
@@ -46,8 +44,7 @@ func describe(message string, fields []zapcore.Field) error {
 	return errors.New(message)
 }
 
-// logger returns lg, or a silent logger if lg is nil, with f as the hook for
-// fatal errors.
+// logger returns lg, or a silent logger if lg is nil, with f as the hook for fatal errors.
 func (f *fatal) logger(lg *zap.Logger) *zap.Logger {
 	if lg == nil {
 		lg = zap.NewNop()

@@ -13,24 +13,19 @@ import (
 )
 
 const (
-	// startTimeout bounds a start whose context has no deadline. A server on the
-	// data directory of a cluster of several members never gets ready.
+	// startTimeout bounds a start whose context has no deadline. A server with the data directory
+	// of a larger cluster never becomes ready.
 	startTimeout = time.Minute
-	// closeTimeout bounds Close. etcd itself allows the requests in flight a
-	// little over five seconds.
+	// closeTimeout bounds Close. etcd itself allows requests in flight a little over five seconds.
 	closeTimeout = 15 * time.Second
-	// portTries is how many free ports Start tries before it gives up.
+	// portTries is the number of free ports that Start tries.
 	portTries = 10
 )
 
-// ErrAddressInUse is wrapped by Start's error when another server listens at
-// ClientURL.
+// ErrAddressInUse is wrapped by Start's error if another server listens at ClientURL.
 var ErrAddressInUse = errors.New("address already in use")
 
-// Server is a running etcd. Its methods are safe for concurrent use.
-//
-// Goroutines: etcd's own, which Close ends and awaits; and watch, which Start
-// starts, which ends with the server, and which Close awaits.
+// Server is a running etcd. Safe for concurrent use. Close awaits all its goroutines.
 type Server struct {
 	etcd     *embed.Etcd
 	dir      *dataDir
@@ -45,13 +40,10 @@ type Server struct {
 	err      error         // why it ended by itself; written before done is closed
 }
 
-// Start runs a server and returns when the server answers. An error is one line
-// that names the problem: the field and its value, the data directory
-// ([ErrDirInUse] if another server uses it), or the URL that is taken
-// ([ErrAddressInUse]). After an error no listener, no goroutine and no
-// incomplete data are left behind. When ctx ends first, or after a minute if
-// ctx has no deadline, Start gives up and returns an error that wraps the
-// context's; ctx has no effect after Start has returned.
+// Start runs a server and returns when it answers. Its error is one line that names the problem:
+// the field and its value, the data directory ([ErrDirInUse] if another server uses it), or the URL
+// ([ErrAddressInUse] if taken). If ctx ends first, or after a minute if ctx has no deadline, the
+// error wraps the context's. ctx has no effect after Start returns.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	s, err := cfg.resolve()
 	if err != nil {
@@ -87,9 +79,8 @@ func (s settings) run(ctx context.Context) (*Server, error) {
 	}
 }
 
-// shutDown begins etcd's orderly end, after the given steps, and closes the
-// returned channel when everything has ended. shutDown must be called only
-// once.
+// shutDown stops etcd in order, after the given steps, and closes the returned channel at the end.
+// Call it only once.
 func (srv *Server) shutDown(first ...func()) <-chan struct{} {
 	ended := make(chan struct{})
 	srv.streams.end()
@@ -106,8 +97,7 @@ func (srv *Server) shutDown(first ...func()) <-chan struct{} {
 	return ended
 }
 
-// watch waits for the server's end, whatever its cause, cleans up, and closes
-// done.
+// watch waits for the server's end, whatever the cause, cleans up, and closes done.
 func (srv *Server) watch() {
 	defer close(srv.done)
 	var errs []error
@@ -118,7 +108,7 @@ func (srv *Server) watch() {
 	case <-srv.shutDown():
 		srv.dir.release()
 	case <-time.After(closeTimeout):
-		// The directory stays locked: something may still write to it.
+		// The directory stays locked, since something may still write to it.
 		errs = append(errs, errNotStopped)
 	}
 	if len(errs) > 0 {
@@ -126,8 +116,7 @@ func (srv *Server) watch() {
 	}
 }
 
-// awaitEnd waits for the server's end and returns its cause, nil if Close was
-// called.
+// awaitEnd waits for the server's end and returns its cause, nil after Close.
 func (srv *Server) awaitEnd() error {
 	var cause error
 	select {
@@ -151,27 +140,23 @@ func (srv *Server) awaitEnd() error {
 	return cause
 }
 
-// Endpoints returns the server's client endpoints in the form that etcd clients
-// take. There is one URL.
+// Endpoints returns the server's one client URL, in the form expected by etcd clients.
 func (srv *Server) Endpoints() []string { return []string{srv.endpoint} }
 
-// Close stops the server, waits until it has ended, and keeps the data. Open
-// watches of clients break as if the connection had. Close returns within half
-// a minute even if etcd hangs; the error then says that etcd did not stop.
-// Every call waits for the end of the server and returns the same result: nil,
-// or the error of Err.
+// Close stops and awaits the server, and keeps the data. Clients' watches break as if the
+// connection had. It returns within half a minute even if etcd hangs; the error then says so. Every
+// call waits and returns the same result: nil, or the error of Err.
 func (srv *Server) Close() error {
 	srv.stopOnce.Do(func() { close(srv.stop) })
 	<-srv.done
 	return srv.err
 }
 
-// Done returns a channel that is closed when the server has ended, by itself or
-// through Close.
+// Done returns a channel closed when the server has ended, by itself or by Close.
 func (srv *Server) Done() <-chan struct{} { return srv.done }
 
-// Err returns the reason why the server ended by itself, and nil while the
-// server runs and after a Close without an error.
+// Err returns the reason why the server ended by itself, or nil while it runs and after a
+// successful Close.
 func (srv *Server) Err() error {
 	select {
 	case <-srv.done:

@@ -11,27 +11,23 @@ import (
 	"path/filepath"
 )
 
-// privateSocket is a unix socket that only its owner can connect to, at any
-// moment and whatever the umask is: etcd does not authenticate its clients.
-// etcd makes a socket with the mode that the umask leaves, and the umask
-// applies to the whole process. So etcd listens in a directory that only the
-// owner may enter, beside the path that was asked for, and the socket moves to
-// its path when it has its mode.
+// privateSocket is a unix socket to which only its owner can ever connect, because etcd does not
+// authenticate its clients. etcd makes a socket with the mode left by the umask, which applies to
+// the whole process. So etcd listens in a directory accessible only to the owner, beside the
+// requested path, and we move the socket once it has its mode.
 type privateSocket struct {
 	path string // for clients
 	dir  string // mode 0700; removed by publish
-	// published is set by publish. All calls come from the goroutine that
-	// starts the server and then from the one that ends it.
+	// published is set by publish. Used first by the goroutine that starts the server, then by the
+	// one that ends it.
 	published bool
 }
 
-// socketName is the socket's name in its own directory. Both names are short,
-// because the length of a socket's path is limited.
+// socketName is short, like the directory's name, because the length of a socket's path is limited.
 const socketName = "s"
 
-// makePrivateSocket makes the directory, under the first free one of a few
-// names: servers may have their sockets in one parent directory, and a server
-// that was killed may have left its directory.
+// makePrivateSocket makes the directory, with the first free one of a few names: other servers may
+// have sockets in the parent, or a killed one may have left its directory.
 func makePrivateSocket(path string) (*privateSocket, error) {
 	for c := 'a'; c <= 'z'; c++ {
 		dir := filepath.Join(filepath.Dir(path), "."+string(c))
@@ -47,7 +43,7 @@ func makePrivateSocket(path string) (*privateSocket, error) {
 			s.discard()
 			return nil, fmt.Errorf("the path %q, at which the socket is made first, has %d bytes; a socket's path can have %d", s.made(), n, maxUnixPath)
 		}
-		// A umask can only remove bits of the mode, so it was never wider.
+		// The umask can only have removed bits.
 		if err := os.Chmod(dir, 0o700); err != nil {
 			s.discard()
 			return nil, withoutPath(err)
@@ -57,15 +53,13 @@ func makePrivateSocket(path string) (*privateSocket, error) {
 	return nil, errors.New("the directories .a to .z beside it all exist; remove those that ended servers have left")
 }
 
-// made is the path at which etcd makes the socket.
+// made returns the path at which etcd makes the socket.
 func (s *privateSocket) made() string { return filepath.Join(s.dir, socketName) }
 
-// listen returns the URL for etcd to listen on, which is not the one for
-// clients.
+// listen returns the URL for etcd to listen on, other than the clients'.
 func (s *privateSocket) listen() url.URL { return url.URL{Scheme: "unix", Path: s.made()} }
 
-// publish moves the socket, which etcd has made, to its path, and replaces the
-// socket that an ended server has left there.
+// publish moves the socket made by etcd to its path, replacing one left by an ended server.
 func (s *privateSocket) publish() error {
 	err := os.Chmod(s.made(), 0o600)
 	if err == nil {
@@ -76,12 +70,10 @@ func (s *privateSocket) publish() error {
 	return err
 }
 
-// discard removes the directory, with the socket in it if publish has not moved
-// it.
+// discard removes the directory, with the socket in it if not published.
 func (s *privateSocket) discard() { _ = os.RemoveAll(s.dir) }
 
-// remove removes the socket. etcd itself would, when it closes, look for the
-// socket at the path where etcd made it.
+// remove removes the socket. etcd's own removal would look for it where it made it.
 func (s *privateSocket) remove() {
 	s.discard()
 	if s.published {

@@ -10,9 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// streams ends the server's open streams, mostly watches, when the server shuts
-// down. Without it, etcd would wait for the clients to end them, for more than
-// five seconds, on every Close.
+// streams ends the server's open streams, mostly watches, on shutdown. Otherwise every Close would
+// wait more than five seconds for the clients to end them.
 type streams struct {
 	ctx context.Context
 	end context.CancelFunc
@@ -23,9 +22,8 @@ func newStreams() *streams {
 	return &streams{ctx: ctx, end: end}
 }
 
-// intercept is a grpc.StreamServerInterceptor. The client gets Unavailable, as
-// when a connection breaks, and tries again, so that its watches resume when
-// the server is started again.
+// intercept is a grpc.StreamServerInterceptor. At shutdown it returns Unavailable, as for a broken
+// connection, so that clients retry and their watches resume after a restart.
 func (s *streams) intercept(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	ctx, cancel := context.WithCancel(ss.Context())
 	defer cancel()
