@@ -28,17 +28,19 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/cacher"
+	"github.com/kube-watchcache/watchcache/internal/race"
 	"github.com/kube-watchcache/watchcache/storage/memory"
 )
 
 const (
-	nodes    = 1000
-	perNode  = 60 // policies that a node sees
-	policies = 3000
-	span     = nodes * perNode / policies
+	perNode = 60 // policies that a node sees
+	span    = 20 // nodes that see a policy
 )
 
 var (
+	nodes    = map[bool]int{false: 1000, true: 50}[race.Enabled]
+	policies = nodes * perNode / span
+
 	version  = schema.GroupVersion{Group: "spans.example.com", Version: "v1"}
 	resource = version.WithResource("policies").GroupResource()
 )
@@ -86,7 +88,7 @@ func policy(n, change int) *Policy {
 
 func nodeName(n int) string { return "node-" + strconv.Itoa(n) }
 
-// Each of 1,000 agents gets the changes and deletions of its node's policies, in the form for
+// Each of 1,000 agents, 50 with the race detector, gets the changes and deletions of its node's policies, in the form for
 // agents; each form of an event is encoded once.
 func TestNodes(t *testing.T) {
 	store, policiesREST, codec := serve(t)
@@ -97,7 +99,7 @@ func TestNodes(t *testing.T) {
 	}
 	cost := measure(t, "this store", func() (stop func()) {
 		var reading sync.WaitGroup
-		wrong := make(chan string, nodes)
+		wrong := make(chan string, 2*nodes*perNode)
 		for n := range nodes {
 			w, err := policiesREST.Watch(t.Context(), &metainternalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector("nodeName", nodeName(n))})
 			require.NoError(t, err)
@@ -189,7 +191,7 @@ func measure(t *testing.T, name string, open func() (run func())) time.Duration 
 	}
 	before := memory()
 	run := open()
-	t.Logf("%s: %d KiB a watch", name, (int64(memory())-int64(before))/nodes/1024)
+	t.Logf("%s: %d KiB a watch", name, (int64(memory())-int64(before))/int64(nodes)/1024)
 	start := cpu()
 	run()
 	return cpu() - start
