@@ -44,11 +44,14 @@ var errNoRoom = own("the window has no room for it")
 // Concurrent requests share the piece from the lowest of their versions; a later request from
 // further back fetches the rest.
 type backfill struct {
-	// ctx ends with the engine or at the next list. The window must not reach back over a list,
-	// before which the cache may have missed events unnoticed.
-	ctx context.Context
-	end context.CancelFunc
-	mu  struct {
+	*base
+	storage *follower
+	// untilListed ends with the engine, and before that once the state was listed again. Events
+	// may have been missed before without a trace, so clients from before the list must
+	// list as well, and the window must not reach back over it.
+	untilListed context.Context
+	end         context.CancelFunc
+	mu          struct {
 		sync.Mutex
 		// gathering is the piece that requests may still extend, fetching the one being read. A
 		// goroutine runs while either is set.
@@ -77,10 +80,10 @@ func hasHistory(config *Config) bool {
 	return ok && k.KeepsHistory()
 }
 
-// awaitBackfill fetches the history after rv, and reports whether the window may now reach further
+// await fetches the history after rv, and reports whether the window may now reach further
 // back.
-func (e *engine) awaitBackfill(ctx context.Context, rv uint64) bool {
-	p := e.joinPiece(rv)
+func (b *backfill) await(ctx context.Context, rv uint64) bool {
+	p := b.join(rv)
 	if p == nil {
 		return false
 	}
@@ -89,28 +92,27 @@ func (e *engine) awaitBackfill(ctx context.Context, rv uint64) bool {
 	defer cancel()
 	select {
 	case <-p.done:
-	case <-e.backfill.ctx.Done():
+	case <-b.untilListed.Done():
 	case <-ctx.Done():
 		return false
 	}
 	return true
 }
 
-// joinPiece returns the piece that will contain the version, or nil.
-func (e *engine) joinPiece(rv uint64) *piece {
-	if !hasHistory(&e.config) || !e.watchProgress() {
+// join returns the piece that will contain the version, or nil.
+func (b *backfill) join(rv uint64) *piece {
+	if !hasHistory(&b.config) || !b.storage.watchProgress() {
 		return nil
 	}
-	if low := max(e.config.Storage.CompactRevision(), int64(e.state.RV())-backfillRevisions); int64(rv) < low {
+	if low := max(b.config.Storage.CompactRevision(), int64(b.state.RV())-backfillRevisions); int64(rv) < low {
 		return nil
 	}
-	b := &e.backfill
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch f := b.mu.fetching; {
-	case b.ctx.Err() != nil:
+	case b.untilListed.Err() != nil:
 		return nil
-	case rv < b.mu.refused && e.time.Now() < b.mu.retry:
+	case rv < b.mu.refused && b.time.Now() < b.mu.retry:
 		return nil
 	case f != nil && f.from <= rv:
 		return f
@@ -118,25 +120,24 @@ func (e *engine) joinPiece(rv uint64) *piece {
 		b.mu.gathering.from = min(b.mu.gathering.from, rv)
 		return b.mu.gathering
 	}
-	if b.mu.fetching == nil && !e.tasks.Run(e.fetchPieces) {
+	if b.mu.fetching == nil && !b.tasks.Run(b.fetchPieces) {
 		return nil
 	}
 	b.mu.gathering = &piece{from: rv, done: make(chan struct{})}
 	return b.mu.gathering
 }
 
-func (e *engine) fetchPieces() {
-	b := &e.backfill
+func (b *backfill) fetchPieces() {
 	for more := true; more; {
 		select {
-		case <-e.config.Clock.After(backfillGather):
-		case <-b.ctx.Done():
+		case <-b.config.Clock.After(backfillGather):
+		case <-b.untilListed.Done():
 		}
 		b.mu.Lock()
 		p := b.mu.gathering
 		b.mu.gathering, b.mu.fetching = nil, p
 		b.mu.Unlock()
-		e.fetchPiece(p.from)
+		b.fetchPiece(p.from)
 		b.mu.Lock()
 		b.mu.fetching, more = nil, b.mu.gathering != nil
 		b.mu.Unlock()
@@ -146,20 +147,19 @@ func (e *engine) fetchPieces() {
 
 // fetchPiece puts the history after a version in front of the window. If storage compacted it or it
 // does not fit, we try half of it. A failure only makes clients list.
-func (e *engine) fetchPiece(wanted uint64) {
-	b := &e.backfill
-	ctx, cancel := context.WithTimeout(b.ctx, backfillTime)
+func (b *backfill) fetchPiece(wanted uint64) {
+	ctx, cancel := context.WithTimeout(b.untilListed, backfillTime)
 	defer cancel()
-	defer e.state.PinOldest()()
+	defer b.state.PinOldest()()
 	var err error
-	began, refused := e.time.Now(), uint64(0)
+	began, refused := b.time.Now(), uint64(0)
 	for from := wanted; ; {
-		_, oldest, _ := e.state.Reach()
+		_, oldest, _ := b.state.Reach()
 		switch {
-		case b.ctx.Err() != nil, from >= oldest && err == nil:
+		case b.untilListed.Err() != nil, from >= oldest && err == nil:
 			return // useless, or already in the window
 		case from < oldest:
-			err = e.backfillAfter(ctx, oldest, from)
+			err = b.fetchAfter(ctx, oldest, from)
 		}
 		if err == nil || from >= oldest {
 			break
@@ -170,57 +170,55 @@ func (e *engine) fetchPiece(wanted uint64) {
 		}
 		refused, from = from+1, from+(oldest-from+1)/2
 	}
-	if b.ctx.Err() != nil {
+	if b.untilListed.Err() != nil {
 		return
 	}
 	if refused > 0 {
 		b.mu.Lock()
-		b.mu.refused, b.mu.retry = refused, e.time.Now()+e.config.EventsHistoryWindow
+		b.mu.refused, b.mu.retry = refused, b.time.Now()+b.config.EventsHistoryWindow
 		b.mu.Unlock()
 	}
-	if e.logBackfill(wanted, e.time.Now()-began, err); err == nil {
-		e.measure()
-	}
+	b.journal.backfilled(wanted, b.time.Now()-began, err)
 }
 
-// backfillAfter puts the history after from in front of the window, which begins at oldest.
-func (e *engine) backfillAfter(ctx context.Context, oldest, from uint64) error {
-	at, err := e.state.AtUntil(ctx.Done(), oldest)
+// fetchAfter puts the history after from in front of the window, which begins at oldest.
+func (b *backfill) fetchAfter(ctx context.Context, oldest, from uint64) error {
+	at, err := b.state.AtUntil(ctx.Done(), oldest)
 	if err != nil {
 		return err
 	}
 	// Half of the window stays free for new events.
 	p := &past{
-		builder: e.newBuilder(), oldest: at, room: e.config.WindowBytes/2 - e.state.Stats().WindowBytes,
+		builder: newElementBuilder(b.base), oldest: at, room: b.config.WindowBytes/2 - b.state.Stats().WindowBytes,
 		before: make(map[string]*watchcache.Element),
 	}
-	if err := e.source.History(ctx, from, oldest, p.take); err != nil {
+	if err := b.storage.source.History(ctx, from, oldest, p.take); err != nil {
 		return err
 	}
 	// If storage can still read the version that the watch began after, the watch was complete.
-	if err := e.readBefore(ctx, p, from, at.Len()); err != nil {
+	if err := b.readBefore(ctx, p, from, at.Len()); err != nil {
 		return err
 	}
-	if err := e.backfill.ctx.Err(); err != nil { // at may be from before a list; Backfill checks that again
+	if err := b.untilListed.Err(); err != nil { // of an at from before the list, Backfill says the same
 		return err
 	}
-	_, err = e.state.Backfill(at, from, p.changes, p.before, int64(e.time.Now()))
+	_, err = b.state.Backfill(at, from, p.changes, p.before, int64(b.time.Now()))
 	return err
 }
 
 // readBefore reads the changed objects as they were at version, among about the given number of
 // objects.
-func (e *engine) readBefore(ctx context.Context, p *past, version uint64, objects int) error {
+func (b *backfill) readBefore(ctx context.Context, p *past, version uint64, objects int) error {
 	missing := p.missing()
 	take := func(object runtime.Object) error { return p.takeBefore(object, missing) }
 	switch {
 	case len(missing) == 0:
-		return e.source.StateAt(ctx, e.config.ResourcePrefix+"-", version, 0, take) // no object has this key: fails only if the version is compacted
+		return b.storage.source.StateAt(ctx, b.config.ResourcePrefix+"-", version, 0, take) // an error if the version is gone: no object has that key
 	case len(missing) > objects/backfillListed:
-		return e.source.StateAt(ctx, e.config.ResourcePrefix, version, listPageSize, take)
+		return b.storage.source.StateAt(ctx, b.config.ResourcePrefix, version, listPageSize, take)
 	}
 	for key := range missing {
-		if err := e.source.StateAt(ctx, key, version, 0, take); err != nil {
+		if err := b.storage.source.StateAt(ctx, key, version, 0, take); err != nil {
 			return err
 		}
 	}

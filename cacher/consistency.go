@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/kube-watchcache/watchcache/cacher/internal/source"
 	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/storage/capability"
 	"github.com/kube-watchcache/watchcache/watchcache"
@@ -18,64 +19,79 @@ import (
 // We hold one page at a time.
 const checkPageSize = 500
 
-// followConsistency compares the cache with storage periodically, and whenever the condition
+// comparer compares a cache with its storage.
+type comparer struct {
+	*base
+	source *source.Source
+	now    chan struct{} // orders a comparison
+}
+
+// order makes run compare now.
+func (c *comparer) order() {
+	select {
+	case c.now <- struct{}{}:
+	default:
+	}
+}
+
+// run compares the cache with storage periodically, and whenever the condition
 // requires it. Jitter spreads the requests of caches that started together.
-func (e *engine) followConsistency(ctx context.Context) {
-	if e.config.ConsistencyCheckInterval < 0 {
+func (c *comparer) run(ctx context.Context) {
+	if c.config.ConsistencyCheckInterval < 0 {
 		return
 	}
 	for {
 		select {
-		case <-e.config.Clock.After(wait.Jitter(e.config.ConsistencyCheckInterval, 0.5)):
-		case <-e.compareNow:
+		case <-c.config.Clock.After(wait.Jitter(c.config.ConsistencyCheckInterval, 0.5)):
+		case <-c.now:
 		case <-ctx.Done():
 			return
 		}
-		e.compare(ctx)
+		c.compare(ctx)
 	}
 }
 
 // compare compares the latest snapshot with storage at the same resourceVersion. A difference means
 // that the cache missed events (KEP-4988).
-func (e *engine) compare(ctx context.Context) {
-	began := e.condition.load()
+func (c *comparer) compare(ctx context.Context) {
+	began := c.condition.load()
 	if !began.served() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, e.config.ConsistencyCheckInterval)
+	ctx, cancel := context.WithTimeout(ctx, c.config.ConsistencyCheckInterval)
 	defer cancel()
-	latest := e.state.Latest()
+	latest := c.state.Latest()
 	rv := latest.RV()
 	compared := comparison{latest: latest, cached: latest.All()}
-	if err := e.storedVersions(ctx, rv, compared.visit); err != nil {
-		e.metrics.ConsistencyCheck(metrics.CheckError)
-		err = faultf(err, "comparing the cache of %s with its storage at resourceVersion %d", e.config.GroupResource, rv)
-		e.handle(event{kind: notCompared, began: began, err: err})
+	if err := c.storedVersions(ctx, rv, compared.visit); err != nil {
+		c.metrics.ConsistencyCheck(metrics.CheckError)
+		err = faultf(err, "comparing the cache of %s with its storage at resourceVersion %d", c.config.GroupResource, rv)
+		c.condition.handle(event{kind: notCompared, began: began, err: err})
 		return
 	}
 	difference := compared.stored ^ latest.Digest()
 	if difference == 0 {
-		e.metrics.ConsistencyCheck(metrics.CheckPassed)
-		e.handle(event{kind: equal, began: began, rv: rv})
+		c.metrics.ConsistencyCheck(metrics.CheckPassed)
+		c.condition.handle(event{kind: equal, began: began, rv: rv})
 		return
 	}
-	e.metrics.ConsistencyCheck(metrics.CheckFailed)
-	err := faultf(keyFaultf(nil, "%s", compared.difference()), "the cache of %s differs at resourceVersion %d from its storage", e.config.GroupResource, rv)
-	e.handle(event{kind: differs, began: began, difference: difference, err: err})
+	c.metrics.ConsistencyCheck(metrics.CheckFailed)
+	err := faultf(keyFaultf(nil, "%s", compared.difference()), "the cache of %s differs at resourceVersion %d from its storage", c.config.GroupResource, rv)
+	c.condition.handle(event{kind: differs, began: began, difference: difference, err: err})
 }
 
 // storedVersions calls visit with each of the resource's keys in storage at rv and the version of
 // its last write.
-func (e *engine) storedVersions(ctx context.Context, rv uint64, visit func(key string, rv uint64) error) error {
-	if s, ok := e.config.Storage.(capability.VersionLister); ok {
-		return s.Versions(ctx, e.config.ResourcePrefix, rv, visit)
+func (c *comparer) storedVersions(ctx context.Context, rv uint64, visit func(key string, rv uint64) error) error {
+	if s, ok := c.config.Storage.(capability.VersionLister); ok {
+		return s.Versions(ctx, c.config.ResourcePrefix, rv, visit)
 	}
-	return e.source.StateAt(ctx, e.config.ResourcePrefix, rv, checkPageSize, func(object runtime.Object) error {
-		key, err := e.config.KeyFunc(object)
+	return c.source.StateAt(ctx, c.config.ResourcePrefix, rv, checkPageSize, func(object runtime.Object) error {
+		key, err := c.config.KeyFunc(object)
 		if err != nil {
 			return err
 		}
-		rv, err := e.config.Versioner.ObjectResourceVersion(object)
+		rv, err := c.config.Versioner.ObjectResourceVersion(object)
 		if err != nil {
 			return err
 		}

@@ -21,11 +21,11 @@ import (
 
 // elementBuilder makes elements. It is for one goroutine at a time.
 type elementBuilder struct {
-	config *Config
-	state  *watchcache.State
-	warn   func(kind, message string, err error, remedy string)
-	names  watchcache.FieldNames
+	*base
+	names watchcache.FieldNames
 }
+
+func newElementBuilder(b *base) *elementBuilder { return &elementBuilder{base: b} }
 
 // timedObject is an object with the time at which storage decoded it, i.e.
 // storage.WatchEventWithRecordTime of k8s.io/apiserver since v0.37.
@@ -54,14 +54,14 @@ func (b *elementBuilder) key(obj any) (key string, object apiruntime.Object, err
 	}
 	if prefix := b.config.ResourcePrefix; !strings.HasPrefix(key, prefix) {
 		// We keep the object to apply its changes. Requests don't reach its key.
-		b.warn("stray", "An object has a key outside of the resource's prefix. The watch cache does not serve it",
+		b.journal.warn("stray", "An object has a key outside of the resource's prefix. The watch cache does not serve it",
 			faultf(keyFaultf(nil, "the key is %q, ResourcePrefix is %q", key, prefix), "KeyFunc gives an object of %s a key outside of ResourcePrefix: it can't be read or watched", b.config.GroupResource), "let KeyFunc and ResourcePrefix fit each other, or look at how the object got its name")
 	}
 	return key, object, nil
 }
 
 func (b *elementBuilder) element(key string, object apiruntime.Object) (*watchcache.Element, error) {
-	config := b.config
+	config := &b.config
 	rv, err := config.Versioner.ObjectResourceVersion(object)
 	if err != nil {
 		return nil, faultf(keyFaultf(err, "%q", key), "the resourceVersion")
@@ -141,11 +141,11 @@ type batch struct {
 // batchSize is in objects. Building a batch takes much longer than starting a goroutine.
 const batchSize = 256
 
-func newLoader(tasks *tasks.Group, newBuilder func() *elementBuilder) *loader {
+func newLoader(tasks *tasks.Group, own *elementBuilder) *loader {
 	spare := runtime.GOMAXPROCS(0) - 1
-	l := &loader{tasks: tasks, own: newBuilder(), spare: make(chan *elementBuilder, spare)}
+	l := &loader{tasks: tasks, own: own, spare: make(chan *elementBuilder, spare)}
 	for range spare {
-		l.spare <- newBuilder()
+		l.spare <- newElementBuilder(own.base)
 	}
 	return l
 }

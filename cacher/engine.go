@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/dispatch"
 	"github.com/kube-watchcache/watchcache/cacher/internal/freshness"
@@ -34,60 +34,42 @@ const (
 )
 
 // engine is a running cache: the state, and the parts that fill it from storage, serve reads and
-// feed watchers. The parts have locks and goroutines; the engine has neither.
-type engine struct {
-	wrapped
-	config  Config
-	indexes *match.Indexes
-	metrics *metrics.Resource
-	log     klog.Logger
-
+// feed watchers. The parts have locks and goroutines of their own; the engine has neither.
+type base struct {
+	config    Config
+	metrics   *metrics.Resource
 	time      timeline.Timeline
 	state     *watchcache.State
-	kept      func(rv uint64) bool // state.HasSnapshot, allocated once
 	condition *conditionHolder
-	reads     boundedReads
 	versions  *freshness.VersionRequests
 	waiting   *freshness.WaitingReads
-	admission *freshness.Admission
-	progress  *freshness.ProgressRequester
-	fanout    *dispatch.Fanout
-	encodings EncodingStore // of Config.Lists
-	source    *source.Source
-	errors    *errorLog // the Cacher's
-	// compareNow wakes the consistency checker.
-	compareNow chan struct{}
-	// failedIndex is an indexer's first failure in this second, progressFault that of the last
-	// progress request.
-	failedIndex, progressFault atomic.Pointer[error]
-	// adapting and probing are true while adapt or probe run.
-	adapting, probing atomic.Bool
-	// rvSeenAt is when storage last reported its resourceVersion, on the timeline.
-	rvSeenAt atomic.Int64
-	// probedAt is when mustProbe was last true, on the timeline. Owned by the dispatcher goroutine.
-	probedAt time.Duration
-	backfill backfill
-	// listBegan is when the last list of storage began, on the timeline.
-	listBegan atomic.Int64
+	journal   journal
+	ctx       context.Context
+	tasks     tasks.Group
+}
 
-	tasks  tasks.Group
-	ctx    context.Context
-	cancel context.CancelFunc
+// engine is a running cache: the state, and the parts that fill it from storage, serve reads and
+// feed watchers. The parts have locks and goroutines; the engine has neither.
+type engine struct {
+	reader
+	comparer comparer
+	backfill backfill
+	progress *freshness.ProgressRequester
+	fanout   *dispatch.Fanout
+	// failedIndex is the first failure of an indexer since the last second.
+	failedIndex atomic.Pointer[error]
+	// adapting is true while adapt runs.
+	adapting atomic.Bool
+	cancel   context.CancelFunc
 }
 
 // assemble wires an engine without starting it.
 func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
-	var reportDelay time.Duration
-	if slow, ok := config.Storage.(capability.SlowReporter); ok {
-		reportDelay = slow.ReportsWithin()
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	e := &engine{
-		wrapped: config.Storage,
-		config:  config, metrics: m, log: loggerOf(config.GroupResource), errors: errors, ctx: ctx, cancel: cancel,
-		encodings: config.encoder().NewStore(config.GroupResource),
-		time:      timeline.New(config.Clock), condition: newConditionHolder(limitsOf(&config)), compareNow: make(chan struct{}, 1),
-	}
+	b := &base{config: config, metrics: m, time: timeline.New(config.Clock)}
+	e := &engine{reader: reader{base: b, wrapped: config.Storage, storage: &follower{base: b}}}
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	e.encodings = config.encoder().NewStore(config.GroupResource)
+	e.condition = newConditionHolder(limitsOf(&config), e.time, e)
 	e.indexes = indexesOf(&e.config, e.indexFailed)
 	e.state = watchcache.New(watchcache.Config{
 		History: config.EventsHistoryWindow, WindowBytes: config.WindowBytes, HeldBytes: config.initialBytes,
@@ -95,32 +77,47 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 		Floors: e.indexes.Floors(), FloorValues: floorValues,
 	})
 	e.kept = e.state.HasSnapshot
-	e.backfill.ctx, e.backfill.end = context.WithCancel(ctx)
-	e.versions = freshness.NewVersionRequests(ctx, config.Clock, &e.tasks, e.metrics, config.FreshnessTimeout,
-		freshness.GetTimeout(config.FreshnessTimeout), e.askVersion)
-	e.waiting = freshness.NewWaitingReads(config.Clock, config.FreshnessTimeout, e.metrics, e.condition, ctx.Done())
+	e.journal = journal{
+		Logger: loggerOf(config.GroupResource), config: &e.config, state: e.state, errors: errors,
+		outages: newOutageMember(&config, e.condition),
+	}
+	e.versions = freshness.NewVersionRequests(e.ctx, config.Clock, &e.tasks, m, config.FreshnessTimeout,
+		freshness.GetTimeout(config.FreshnessTimeout), e.storage.requestVersion)
+	e.waiting = freshness.NewWaitingReads(config.Clock, config.FreshnessTimeout, m, e.condition, e.ctx.Done())
 	// Readers wait for FreshnessTimeout before admission, so with this period we always admit a
 	// retry.
 	e.admission = freshness.NewAdmission(config.Clock, config.MaxFallbackLists, config.FreshnessTimeout)
-	e.fanout = dispatch.New(dispatch.Config{
-		Warn: e.warn, State: e.state, Indexes: e.indexes,
-		Clock: config.Clock, Time: e.time, Metrics: e.metrics, Tasks: &e.tasks, Done: ctx.Done(),
-		Versioner: config.Versioner, NewObject: config.NewFunc, KeepEvent: e.encodings.Keep,
-		WatchBuffer: config.WatchBuffer, DispatchBudget: config.DispatchBudget, BookmarkInterval: config.BookmarkInterval,
-		InitialEventsTimeout: config.initialTimeout, InitialEventsBytes: config.initialBytes,
-		Doubtful: e.condition.Unverified, EndRevision: func() { e.progress.EndNow() }, EverySecond: e.everySecond,
-	})
-	e.limitEncodings(0)
-	e.source = source.New(source.Config{
+	reportDelay := reportDelayOf(config.Storage)
+	e.storage.source = source.New(source.Config{
 		Storage: config.Storage, Prefix: config.ResourcePrefix, NewList: config.NewListFunc,
 		Resource: config.GroupResource.String(), Clock: config.Clock, Tasks: &e.tasks, ReportDelay: reportDelay,
-		Owner: e,
+		Owner: e.storage,
 	})
 	e.progress = freshness.NewProgressRequester(freshness.ProgressConfig{
 		Clock: config.Clock, Waiting: e.waiting, Versions: e.versions,
-		Storage: e, State: e.state, Silence: e, ReportDelay: reportDelay,
+		Storage: e.storage, State: e.state, Silence: e.storage, ReportDelay: reportDelay,
 	})
+	e.comparer = comparer{base: b, source: e.storage.source, now: make(chan struct{}, 1)}
+	e.backfill.base, e.backfill.storage = b, e.storage
+	e.backfill.untilListed, e.backfill.end = context.WithCancel(e.ctx)
+	e.fanout = dispatch.New(dispatch.Config{
+		Warn: e.journal.warn, State: e.state, Indexes: e.indexes,
+		Clock: config.Clock, Time: e.time, Metrics: m, Tasks: &e.tasks, Done: e.ctx.Done(),
+		Versioner: config.Versioner, NewObject: config.NewFunc, KeepEvent: e.encodings.Keep,
+		WatchBuffer: config.WatchBuffer, DispatchBudget: config.DispatchBudget, BookmarkInterval: config.BookmarkInterval,
+		InitialEventsTimeout: config.initialTimeout, InitialEventsBytes: config.initialBytes,
+		Doubtful: e.condition.Unverified, EndRevision: e.progress.EndNow, EverySecond: e.everySecond,
+	})
+	e.limitEncodings(0)
 	return e
+}
+
+// reportDelayOf returns how long a storage takes to report progress if it is slow, or 0.
+func reportDelayOf(s storage.Interface) time.Duration {
+	if slow, ok := s.(capability.SlowReporter); ok {
+		return slow.ReportsWithin()
+	}
+	return 0
 }
 
 // indexesOf returns the configured indexes, which call failed with the state's lock held.
@@ -153,25 +150,20 @@ func (e *engine) Done() <-chan struct{} { return e.ctx.Done() }
 // start starts the engine's goroutines, which end with e.ctx. stop awaits them.
 func (e *engine) start() {
 	e.metrics.DeclareIndexes(e.indexes.Names()...)
-	e.metrics.FollowSilence(e.silence)
-	e.noteOutage()
-	reflector := cache.NewReflectorWithOptions(e.source, nil, &feed{engine: e, builder: e.newBuilder()}, cache.ReflectorOptions{
+	e.metrics.FollowSilence(e.condition.silence)
+	e.journal.outages.note()
+	reflector := cache.NewReflectorWithOptions(e.storage.source, nil, &feed{engine: e, builder: newElementBuilder(e.base)}, cache.ReflectorOptions{
 		Name:            "watchcache " + e.config.GroupResource.String(),
 		TypeDescription: e.config.GroupResource.String(),
 		Clock:           e.config.Clock,
 	})
 	reflector.WatchListPageSize = listPageSize
 	for _, run := range []func(context.Context){
-		func(ctx context.Context) { e.reflect(ctx, reflector) },
-		e.fanout.Run, e.progress.Run, e.followConsistency,
+		func(ctx context.Context) { e.storage.reflect(ctx, reflector) },
+		e.fanout.Run, e.progress.Run, e.comparer.run,
 	} {
 		e.tasks.Run(func() { run(e.ctx) })
 	}
-}
-
-// newBuilder returns a builder for one goroutine.
-func (e *engine) newBuilder() *elementBuilder {
-	return &elementBuilder{config: &e.config, state: e.state, warn: e.warn}
 }
 
 // The dispatcher calls everySecond.
@@ -179,15 +171,15 @@ func (e *engine) everySecond() {
 	e.encodings.Age(e.time.Now())
 	e.measure()
 	if err := e.failedIndex.Swap(nil); err != nil {
-		e.warn("index", "An index function failed. The watch cache files the object under every value of the index: reads by it stay correct, but get slower", *err,
+		e.journal.warn("index", "An index function failed. The watch cache files the object under every value of the index: reads by it stay correct, but get slower", *err,
 			"look at this function of the resource's indexers, or at the object that it fails for")
 	}
 	e.runExclusive(&e.adapting, e.adapt)
-	if e.mustProbe() {
-		e.runExclusive(&e.probing, e.probe)
+	if e.storage.mustProbe() {
+		e.runExclusive(&e.storage.probing, e.storage.probe)
 	}
 	if e.condition.load().needsTick() {
-		e.handle(event{kind: tick})
+		e.condition.handle(event{kind: tick})
 	}
 }
 
@@ -206,7 +198,7 @@ func (e *engine) runExclusive(running *atomic.Bool, f func()) {
 func (e *engine) adapt() {
 	e.metrics.PassOn()
 	for _, change := range e.indexes.Adapt(e.state, e.time.Now()) {
-		e.logIndex(change)
+		e.journal.index(change)
 	}
 	e.metrics.SetIndexes(len(e.indexes.Adaptive()))
 }
@@ -258,10 +250,18 @@ func (e *engine) encodingBytes() int64 { return e.fanout.EncodingBytes() + e.enc
 
 // stop stops the engine and awaits its goroutines. It is idempotent and safe for concurrent use.
 func (e *engine) stop() {
-	e.handle(event{kind: stop})
+	e.condition.handle(event{kind: stop})
 	e.cancel()
 	e.fanout.Close()
 	e.tasks.Close()
-	e.source.Close()
-	e.noteOutage()
+	e.storage.source.Close()
+	e.journal.outages.note()
+}
+
+// indexFailed records an indexer's failure, for everySecond to log. Caller holds the state's lock.
+func (e *engine) indexFailed(name, key string, err error) {
+	if e.failedIndex.Load() == nil {
+		err = faultf(keyFaultf(err, "%q", key), "the index %q", name)
+		e.failedIndex.CompareAndSwap(nil, &err)
+	}
 }

@@ -26,15 +26,15 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// Errors of storage, or of a function of the resource, may quote an object, and a secret of one
-// namespace must not reach clients of another, or the log. They leave the cache only through this
-// file; other packages write client texts from fixed words and numbers. TestNothingOfObjectsLeaves
-// checks that.
+// An error of storage, or of a function of the resource, may quote an object. A secret of one
+// namespace must not reach clients of another, or the log. Such errors leave the cache only through
+// this file; other packages write client texts from fixed words and numbers.
+// TestNothingOfObjectsLeaves checks all of them.
 //
-//   - Clients, Status, the page and metrics get fixed words, numbers and an error's reason
-//     (publicText, reasonOf).
-//   - The log also gets keys, and foreign errors up to the first part that may be an
-//     object's (withoutContent).
+//   - Clients, Status, the page and metrics get fixed words, numbers and the reason of an
+//     error (publicText, reasonOf).
+//   - The log also gets keys of objects, and foreign errors up to the first part that may be
+//     an object's (withoutContent).
 
 var (
 	// errDoubtful refuses a read or a watch that needs a verified state.
@@ -232,10 +232,10 @@ var connectionErrors = []string{
 	"x509: ",
 }
 
-// API statuses. An invalid request gets storage's error.
+// API statuses. An invalid request gets the error that storage would return.
 
-func (e *engine) notFoundError(key string, at uint64) error {
-	if s, ok := e.config.Storage.(capability.PathPrefixer); ok {
+func (r *reader) notFoundError(key string, at uint64) error {
+	if s, ok := r.config.Storage.(capability.PathPrefixer); ok {
 		key = s.PathPrefix() + key
 	}
 	return storage.NewKeyNotFoundError(key, int64(at))

@@ -52,7 +52,7 @@ const measuredEvery = 16
 
 func (f *feed) apply(typ watchcache.EventType, obj any) error {
 	now := f.time.Now()
-	f.heard()
+	f.condition.heard()
 	if f.broken {
 		return nil
 	}
@@ -65,14 +65,14 @@ func (f *feed) apply(typ watchcache.EventType, obj any) error {
 	}
 	applied, err := f.state.Apply(watchcache.Change{
 		Type: typ, Element: element, RV: element.RV, Received: int64(now),
-		Whole: !f.ReportsProgress(),
+		Whole: !f.storage.ReportsProgress(),
 	})
 	switch {
 	case err != nil:
 		f.fail(err)
 		return nil
 	case applied.Event == nil:
-		return nil // repeated by a resumed watch
+		return nil
 	}
 	f.metrics.Event(eventTypes[typ])
 	f.metrics.WindowCut(applied.Cut)
@@ -93,7 +93,7 @@ func (f *feed) apply(typ watchcache.EventType, obj any) error {
 // Bookmark implements cache.ReflectorBookmarkStore. It reports that the watch delivered all events
 // up to the version.
 func (f *feed) Bookmark(resourceVersion string) error {
-	f.heard()
+	f.condition.heard()
 	if f.broken {
 		return nil
 	}
@@ -115,8 +115,8 @@ func (f *feed) Bookmark(resourceVersion string) error {
 
 // Replace implements cache.ReflectorStore. The source passed the list's items to a loader.
 func (f *feed) Replace(_ []any, resourceVersion string) error {
-	f.heard()
-	loaded, ok := f.source.TakeInitialState().(*loader)
+	f.condition.heard()
+	loaded, ok := f.storage.source.TakeInitialState().(*loader)
 	if !ok {
 		return faultf(nil, "the list of %s at resourceVersion %q was not kept", f.config.GroupResource, resourceVersion)
 	}
@@ -126,20 +126,20 @@ func (f *feed) Replace(_ []any, resourceVersion string) error {
 	}
 	elements, err := loaded.elements()
 	if err != nil {
-		f.handle(event{kind: listRefused, err: err})
+		f.condition.handle(event{kind: listRefused, err: err})
 		return errNotTaken // for the Reflector's log
 	}
-	f.handle(event{
+	f.condition.handle(event{
 		kind: listArrives, rv: rv, contradicts: f.contradicts(elements, rv),
 		backwards: rv < f.state.RV(), partial: f.state.Unfinished() == rv,
 	})
 	if n := f.state.Replace(elements, rv); n > 0 {
-		f.warn("keys", "Listed objects share their keys with others. The watch cache has one object for each key",
+		f.journal.warn("keys", "Listed objects share their keys with others. The watch cache has one object for each key",
 			faultf(nil, "%d listed objects of %s share a key with another one", n, f.config.GroupResource), remedyFunction)
 	}
 	f.measure()
 	f.broken = false
-	f.handle(event{kind: listed, rv: rv})
+	f.condition.handle(event{kind: listed, rv: rv})
 	return nil
 }
 
@@ -166,7 +166,7 @@ func (f *feed) contradicts(elements []*watchcache.Element, rv uint64) bool {
 // only log the object.
 func (f *feed) fail(err error) {
 	f.broken = true
-	f.handle(event{
+	f.condition.handle(event{
 		kind: changeRefused, err: faultf(err, "a change of %s could not be applied", f.config.GroupResource),
 		gap: errors.Is(err, watchcache.ErrGap) || errors.Is(err, watchcache.ErrBackwards),
 	})

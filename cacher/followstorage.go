@@ -6,7 +6,7 @@ import (
 	"context"
 	"reflect"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -34,12 +34,28 @@ const (
 	probeInterval = 2 * time.Second
 )
 
+// follower connects a cache to its storage. It lists and watches it, requests versions and
+// progress, and hands what storage does to the condition.
+type follower struct {
+	*base
+	source *source.Source
+	reads  boundedReads
+	// progressFault is the error of the last request for progress, or nil.
+	progressFault atomic.Pointer[error]
+	probing       atomic.Bool
+	// probedAt is when mustProbe was last true, on the timeline. Owned by the dispatcher goroutine.
+	probedAt time.Duration
+	// listBegan is when the last list of the storage began, and rvSeenAt when storage last
+	// reported its resourceVersion, both on the timeline.
+	listBegan, rvSeenAt atomic.Int64
+}
+
 // reflect lists and watches storage, with growing pauses after failures.
-func (e *engine) reflect(ctx context.Context, reflector *cache.Reflector) {
+func (f *follower) reflect(ctx context.Context, reflector *cache.Reflector) {
 	pause := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 7, Cap: 5 * time.Second}
-	_ = pause.DelayWithReset(e.config.Clock, time.Minute).Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+	_ = pause.DelayWithReset(f.config.Clock, time.Minute).Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		if err := reflector.ListAndWatchWithContext(ctx); err != nil && ctx.Err() == nil {
-			e.listFailed(ctx, source.Unredact(err))
+			f.listFailed(ctx, source.Unredact(err))
 		}
 		return false, nil
 	})
@@ -48,59 +64,94 @@ func (e *engine) reflect(ctx context.Context, reflector *cache.Reflector) {
 // mustProbe reports whether to request storage's version now, to detect a restored backup or an
 // outage: etcd's client does not end a watch when it loses the connection. The dispatcher calls it
 // once a second.
-func (e *engine) mustProbe() bool {
-	c := e.condition.load()
-	now := e.time.Now()
-	timeout := e.config.StorageTimeout
+func (f *follower) mustProbe() bool {
+	c := f.condition.load()
+	now := f.time.Now()
+	timeout := f.config.StorageTimeout
 	delay := min(timeout/2, probeDelay)
-	switch since := now - e.probedAt; {
+	switch since := now - f.probedAt; {
 	case since >= historyInterval:
 	case since >= probeInterval && c.contact != answering && now-c.outageSince+time.Second >= delay:
-	case since >= probeInterval && e.silence() >= delay && e.reads.waits():
-	case since >= timeout && e.silence() >= quietTimeouts*timeout:
+	case since >= probeInterval && f.condition.silence() >= delay && f.reads.waits():
+	case since >= timeout && f.condition.silence() >= quietTimeouts*timeout:
 	default:
 		return false
 	}
-	e.probedAt = now
+	f.probedAt = now
 	return true
 }
 
-// probe requests storage's version. askVersion handles the result.
-func (e *engine) probe() {
-	ctx, cancel := context.WithTimeout(e.ctx, probeInterval)
+// probe requests storage's version. requestVersion handles the result.
+func (f *follower) probe() {
+	ctx, cancel := context.WithTimeout(f.ctx, probeInterval)
 	defer cancel()
-	if _, err := e.askVersion(ctx, nil); err == nil {
+	if _, err := f.requestVersion(ctx, nil); err == nil {
 		return
 	}
 	// A timeout does not show the cause.
-	if s, ok := e.config.Storage.(capability.ConnectionChecker); ok {
-		ctx, cancel := context.WithTimeout(e.ctx, probeInterval)
+	if s, ok := f.config.Storage.(capability.ConnectionChecker); ok {
+		ctx, cancel := context.WithTimeout(f.ctx, probeInterval)
 		defer cancel()
-		if err := s.CheckConnection(ctx); err != nil && e.ctx.Err() == nil {
-			e.handle(event{kind: requestFailed, asked: e.time.Now(), cause: err})
+		if err := s.CheckConnection(ctx); err != nil && f.ctx.Err() == nil {
+			f.condition.handle(event{kind: requestFailed, asked: f.time.Now(), cause: err})
 		}
 	}
 }
 
+// requestVersion requests storage's version, and those of keys if possible. A version below that of the
+// cache at the start of the request implies that storage was restored from a backup.
+func (f *follower) requestVersion(ctx context.Context, keys []string) (answer freshness.Answer, err error) {
+	began := f.condition.load()
+	reached, asked := f.state.RV(), f.time.Now()
+	f.metrics.VersionRequest()
+	if s, ok := f.config.Storage.(capability.KeyVersioner); ok && len(keys) > 0 {
+		answer.Keys, answer.Current, err = s.KeyVersions(ctx, keys)
+		if err == nil && len(answer.Keys) != len(keys) {
+			err = faultf(nil, "the storage of %s has returned %d resourceVersions for %d keys", f.config.GroupResource, len(answer.Keys), len(keys))
+		}
+	} else {
+		answer.Current, err = f.config.Storage.GetCurrentResourceVersion(ctx)
+	}
+	if err != nil {
+		f.condition.handle(event{kind: versionFailed, asked: asked, cause: err})
+		return freshness.Answer{}, errNoVersion
+	}
+	f.condition.heard()
+	if f.condition.load().refusedSince != 0 {
+		f.condition.handle(event{kind: versionRead})
+	}
+	f.source.HasAnswered()
+	if answer.Current >= reached {
+		f.versions.Told(answer.Current)
+		f.rvSeenAt.Store(int64(f.time.Now()))
+		return answer, nil
+	}
+	err = faultf(nil, "the storage of %s is at resourceVersion %d, it was at %d before", f.config.GroupResource, answer.Current, reached)
+	if before, _ := f.condition.handle(event{kind: restored, began: began, err: err}); before.lists != began.lists {
+		return freshness.Answer{}, errNoVersion
+	}
+	return freshness.Answer{}, refusedError(err.Error(), freshness.RetrySeconds)
+}
+
 // currentVersion returns storage's version as of some time after the call.
-func (e *engine) currentVersion(ctx context.Context) (uint64, error) {
-	version, err := e.versions.Current(ctx)
+func (f *follower) currentVersion(ctx context.Context) (uint64, error) {
+	version, err := f.versions.Current(ctx)
 	return version.Current, err
 }
 
 // watchProgress reports whether storage currently reports progress.
-func (e *engine) watchProgress() bool { return e.ReportsProgress() && !e.condition.load().silent }
+func (f *follower) watchProgress() bool { return f.ReportsProgress() && !f.condition.load().silent }
 
 // ReportsProgress reports whether storage should report progress. We only use the process-wide
 // checker of etcd's features for k8s.io/apiserver's etcd storage.
-func (e *engine) ReportsProgress() bool {
-	if e.config.WatchProgress != nil {
-		return e.config.WatchProgress()
+func (f *follower) ReportsProgress() bool {
+	if f.config.WatchProgress != nil {
+		return f.config.WatchProgress()
 	}
-	if s, ok := e.config.Storage.(capability.ProgressReporter); ok {
+	if s, ok := f.config.Storage.(capability.ProgressReporter); ok {
 		return s.WatchProgress()
 	}
-	return isEtcds(e.config.Storage) && etcdfeature.DefaultFeatureSupportChecker.Supports(storage.RequestWatchProgress)
+	return isEtcds(f.config.Storage) && etcdfeature.DefaultFeatureSupportChecker.Supports(storage.RequestWatchProgress)
 }
 
 // isEtcds recognizes k8s.io/apiserver's etcd storage, whose type is not exported.
@@ -112,115 +163,79 @@ func isEtcds(s storage.Interface) bool {
 	return strings.HasPrefix(t.PkgPath(), "k8s.io/apiserver/pkg/storage/etcd3")
 }
 
-func (e *engine) CurrentWatch() freshness.Watch {
-	if w := e.source.Current(); w != nil {
+func (f *follower) CurrentWatch() freshness.Watch {
+	if w := f.source.Current(); w != nil {
 		return w
 	}
 	return nil
 }
 
-// indexFailed records an indexer's failure, for everySecond to log. Caller holds the state's lock.
-func (e *engine) indexFailed(name, key string, err error) {
-	if e.failedIndex.Load() == nil {
-		err = faultf(keyFaultf(err, "%q", key), "the index %q", name)
-		e.failedIndex.CompareAndSwap(nil, &err)
-	}
-}
-
-func (e *engine) ListStarts() source.InitialState {
-	e.listBegan.Store(int64(e.time.Now()))
-	return newLoader(&e.tasks, e.newBuilder)
+func (f *follower) ListStarts() source.InitialState {
+	f.listBegan.Store(int64(f.time.Now()))
+	return newLoader(&f.tasks, newElementBuilder(f.base))
 }
 
 // Undeliverable implements source.Owner. Most likely storage can't decode an object, which the
 // error may quote, so clients must not see it.
-func (e *engine) Undeliverable(err error) { e.handle(event{kind: undeliverable, err: err}) }
+func (f *follower) Undeliverable(err error) { f.condition.handle(event{kind: undeliverable, err: err}) }
 
-func (e *engine) WatchLost(cause metrics.RelistCause) {
-	e.handle(event{kind: listNeeded, relist: cause})
+func (f *follower) WatchLost(cause metrics.RelistCause) {
+	f.condition.handle(event{kind: listNeeded, relist: cause})
 }
 
-func (e *engine) listFailed(ctx context.Context, cause error) {
-	e.metrics.FillFailed()
-	failed := e.time.Now()
-	_, answers := e.source.Version(ctx)
+func (f *follower) listFailed(ctx context.Context, cause error) {
+	f.metrics.FillFailed()
+	failed := f.time.Now()
+	_, answers := f.source.Version(ctx)
 	if answers {
-		e.heard()
+		f.condition.heard()
 	}
-	e.handle(event{
-		kind: listFailed, err: faultf(cause, "listing the storage of %s", e.config.GroupResource), cause: cause,
+	f.condition.handle(event{
+		kind: listFailed, err: faultf(cause, "listing the storage of %s", f.config.GroupResource), cause: cause,
 		asked: failed, answers: answers, expired: source.Expired(cause),
 	})
 }
 
-func (e *engine) WatchFailed(cause error, down bool) {
-	e.metrics.WatchBroken()
-	e.handle(event{
-		kind: watchBroke, err: faultf(cause, "watching the storage of %s", e.config.GroupResource), cause: cause,
-		asked: e.time.Now(),
+func (f *follower) WatchFailed(cause error, down bool) {
+	f.metrics.WatchBroken()
+	f.condition.handle(event{
+		kind: watchBroke, err: faultf(cause, "watching the storage of %s", f.config.GroupResource), cause: cause,
+		asked: f.time.Now(),
 	})
-	if down && e.condition.load().contact != lost { // an outage has its own line
-		e.warn("watch", "Storage cannot be watched. The watch cache keeps its state and retries", cause, remedyStorage)
+	if down && f.condition.load().contact != lost { // an outage has its own line
+		f.journal.warn("watch", "Storage cannot be watched. The watch cache keeps its state and retries", cause, remedyStorage)
 	}
 }
 
-func (e *engine) ProbeProgress(ctx context.Context) bool { return e.source.Reports(ctx) }
+func (f *follower) ProbeProgress(ctx context.Context) bool { return f.source.Reports(ctx) }
 
-func (e *engine) WatchHung(after time.Duration) {
-	if suppressed, ok := e.errors.due("hangs", e.config.Clock.Now()); ok {
+func (f *follower) WatchHung(after time.Duration) {
+	if suppressed, ok := f.journal.errors.due("hangs", f.config.Clock.Now()); ok {
 		klog.InfoS("The storage watch hangs: it is behind storage and delivers nothing. The watch cache opens another one",
-			"resource", e.config.GroupResource, "resourceVersion", e.waiting.At(), "storageResourceVersion", e.versions.Highest(), "waited", after.Round(time.Millisecond), "suppressed", suppressed)
+			"resource", f.config.GroupResource, "resourceVersion", f.waiting.At(), "storageResourceVersion", f.versions.Highest(), "waited", after.Round(time.Millisecond), "suppressed", suppressed)
 	}
 }
 
-func (e *engine) RequestProgress(ctx context.Context) error {
-	err := e.source.RequestProgress(ctx)
-	e.progressFault.Store(nil)
+func (f *follower) RequestProgress(ctx context.Context) error {
+	err := f.source.RequestProgress(ctx)
+	f.progressFault.Store(nil)
 	if err != nil {
-		e.progressFault.Store(&err)
+		f.progressFault.Store(&err)
 	}
 	return err
 }
 
-// outages records each server's awake caches, and which of them lost it. We log the first loss and
-// the last recovery.
-var outages = struct {
-	sync.Mutex
-	servers map[any]*outage
-}{servers: make(map[any]*outage)}
+// Silent implements freshness.Silence.
+func (f *follower) Silent() bool { return f.condition.load().silent }
 
-// outage maps a server's caches to whether they lost it, and counts the losses.
-type outage struct {
-	caches map[*engine]bool
-	lost   int
-}
-
-// noteOutage updates outages. It returns the number of caches on the same server, and how many lost
-// it.
-func (e *engine) noteOutage() (caches, away int) {
-	key := any(e)
-	if s, ok := e.config.Storage.(capability.ServerSharer); ok {
-		key = s.Server()
+// SetSilent implements freshness.Silence.
+func (f *follower) SetSilent(silent bool) {
+	ev := event{kind: reports}
+	if silent {
+		ev.kind = fellSilent
+		if refused := f.progressFault.Load(); refused != nil {
+			ev.err = *refused
+		}
 	}
-	outages.Lock()
-	defer outages.Unlock()
-	server := outages.servers[key]
-	if server == nil {
-		server = &outage{caches: make(map[*engine]bool)}
-		outages.servers[key] = server
-	}
-	if server.caches[e] {
-		server.lost--
-	}
-	server.caches[e] = e.condition.load().contact == lost
-	if e.ctx.Err() != nil {
-		delete(server.caches, e)
-	}
-	if server.caches[e] {
-		server.lost++
-	}
-	if len(server.caches) == 0 {
-		delete(outages.servers, key)
-	}
-	return len(server.caches), server.lost
+	f.condition.handle(ev)
 }

@@ -15,20 +15,32 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher/internal/freshness"
 	"github.com/kube-watchcache/watchcache/cacher/internal/source"
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
+	"github.com/kube-watchcache/watchcache/cacher/internal/timeline"
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
 // conditionHolder holds the condition of a cache. Readers load it without a lock.
 type conditionHolder struct {
-	value atomic.Pointer[condition]
+	time    timeline.Timeline
+	effects executor
+	value   atomic.Pointer[condition]
 	// heardAt is when storage last gave a sign of life, in nanoseconds on the timeline.
 	heardAt atomic.Int64
 	// mu orders the effects like the conditions: handle holds it until execute returns.
 	mu sync.Mutex
 }
 
-func newConditionHolder(limits *conditionLimits) *conditionHolder {
-	h := &conditionHolder{}
+// executor performs the effects of a condition's changes.
+type executor interface {
+	// execute performs effects in the order of their declaration, while the holder's mu is
+	// held: it must not block or handle another event.
+	execute(do effects, ev event, before, after *condition)
+	// log logs the event, after mu is released.
+	log(ev event, before, after *condition)
+}
+
+func newConditionHolder(limits *conditionLimits, time timeline.Timeline, effects executor) *conditionHolder {
+	h := &conditionHolder{time: time, effects: effects}
 	h.value.Store(&condition{limits: limits, cause: metrics.RelistStart, changed: make(chan struct{})})
 	return h
 }
@@ -62,20 +74,19 @@ func (h *conditionHolder) Follows() (follows bool, changed <-chan struct{}) {
 func (h *conditionHolder) Unverified() bool { return h.load().integrity != verified }
 
 // handle applies an event to the condition, and performs the effects.
-func (e *engine) handle(ev event) (before, after *condition) {
-	h := e.condition
+func (h *conditionHolder) handle(ev event) (before, after *condition) {
 	h.mu.Lock()
-	ev.now = e.time.Now()
+	ev.now = h.time.Now()
 	ev.heard = time.Duration(h.heardAt.Load())
 	before = h.load()
 	next, do := before.on(ev)
 	after = &next
 	if do != 0 {
-		e.execute(do, ev, before, after)
+		h.effects.execute(do, ev, before, after)
 	}
 	h.mu.Unlock()
 	if do&logEvent != 0 {
-		e.logEvent(ev, before, after)
+		h.effects.log(ev, before, after)
 	}
 	return before, after
 }
@@ -102,7 +113,7 @@ func (e *engine) execute(do effects, ev event, before, after *condition) {
 	}
 	if do&countList != 0 {
 		e.metrics.SetResourceVersion(ev.rv)
-		e.metrics.Filled(ev.now - time.Duration(e.listBegan.Load()))
+		e.metrics.Filled(ev.now - time.Duration(e.storage.listBegan.Load()))
 		e.metrics.Relist(before.cause)
 	}
 	if do&setGauges != 0 {
@@ -126,29 +137,26 @@ func (e *engine) execute(do effects, ev event, before, after *condition) {
 		e.metrics.Undeliverable()
 	}
 	if do&orderList != 0 {
-		e.source.Relist()
+		e.storage.source.Relist()
 	}
 	if do&compareNow != 0 {
-		select {
-		case e.compareNow <- struct{}{}:
-		default:
-		}
+		e.comparer.order()
 	}
 	if do&endReads != 0 {
-		e.reads.end(ev.now, freshness.GetTimeout(e.config.FreshnessTimeout), ev.now-after.outageSince)
+		e.storage.reads.end(ev.now, freshness.GetTimeout(e.config.FreshnessTimeout), ev.now-after.outageSince)
 	}
 }
 
 // heard records a sign of life from storage, i.e. an event, a bookmark, a list or an answer.
-func (e *engine) heard() {
-	e.condition.heardAt.Store(int64(e.time.Now()))
-	if e.condition.load().contact != answering {
-		e.handle(event{kind: heard})
+func (h *conditionHolder) heard() {
+	h.heardAt.Store(int64(h.time.Now()))
+	if h.load().contact != answering {
+		h.handle(event{kind: heard})
 	}
 }
 
-func (e *engine) silence() time.Duration {
-	return max(0, e.time.Now()-time.Duration(e.condition.heardAt.Load()))
+func (h *conditionHolder) silence() time.Duration {
+	return max(0, h.time.Now()-time.Duration(h.heardAt.Load()))
 }
 
 // why returns why the cache is not ready, nil if it is or the reason is unknown.
@@ -186,7 +194,7 @@ func (c *condition) retryAfter(now time.Duration) int {
 	return retryAfter(now - c.since)
 }
 
-func (e *engine) refusal() error { return e.condition.load().refusal(e.time.Now()) }
+func (h *conditionHolder) refusal() error { return h.load().refusal(h.time.Now()) }
 
 // awaitVerified waits at most timeout for a verified state. relisted reports whether a list
 // replaced the state meanwhile.
@@ -242,17 +250,20 @@ func (r *boundedReads) begin(now time.Duration, cancel context.CancelCauseFunc) 
 	}
 }
 
-// readStorage runs a read on storage. It ends when storage is lost, and early enough before the
+// log implements executor.
+func (e *engine) log(ev event, before, after *condition) { e.journal.event(ev, before, after) }
+
+// read runs a read on storage. It ends when storage is lost, and early enough before the
 // client's deadline to return a status.
-func (e *engine) readStorage(client context.Context, read func(context.Context) error) error {
+func (f *follower) read(client context.Context, read func(context.Context) error) error {
 	inTime, stop := freshness.BeforeDeadline(client)
 	defer stop()
 	ctx, cancel := context.WithCancelCause(inTime)
 	defer cancel(nil)
-	defer e.reads.begin(e.time.Now(), cancel)()
+	defer f.reads.begin(f.time.Now(), cancel)()
 	err := read(ctx)
 	if err == nil || storage.IsNotFound(err) {
-		e.heard()
+		f.condition.heard()
 		return err
 	}
 	cause := context.Cause(ctx)
@@ -263,16 +274,4 @@ func (e *engine) readStorage(client context.Context, read func(context.Context) 
 		return awayStatus(errOwnTime)
 	}
 	return err
-}
-
-// Silent implements freshness.Silence.
-func (e *engine) Silent() bool { return e.condition.load().silent }
-
-// SetSilent implements freshness.Silence.
-func (e *engine) SetSilent(silent bool) {
-	kind := reports
-	if silent {
-		kind = fellSilent
-	}
-	e.handle(event{kind: kind})
 }

@@ -23,13 +23,13 @@ import (
 
 // GetList implements storage.Interface. Everything below the top level of the items is shared with
 // the cache.
-func (e *engine) GetList(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
-	return e.list(ctx, key, opts, into)
+func (r *reader) GetList(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
+	return r.list(ctx, key, opts, into)
 }
 
-func (e *engine) list(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
-	key = e.continuedKey(key, opts)
-	prepared, err := storage.PrepareKey(e.config.ResourcePrefix, key, opts.Recursive)
+func (r *reader) list(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
+	key = r.continuedKey(key, opts)
+	prepared, err := storage.PrepareKey(r.config.ResourcePrefix, key, opts.Recursive)
 	if err != nil {
 		return err
 	}
@@ -40,50 +40,50 @@ func (e *engine) list(ctx context.Context, key string, opts storage.ListOptions,
 	if err := selectorRefusal(&opts.Predicate); err != nil {
 		return err
 	}
-	o, err := e.listOptions(prepared, opts)
+	o, err := r.listOptions(prepared, opts)
 	if err != nil {
 		return err
 	}
 	var seen observation
-	e.observe(&seen)
-	answered, err := e.answerList(ctx, &o, storedList{prepared, key, opts, into, items}, &seen)
-	e.observed(ctx, &seen, &o, answered, err)
+	r.observe(&seen)
+	answered, err := r.answerList(ctx, &o, storedList{prepared, key, opts, into, items}, &seen)
+	r.observed(ctx, &seen, &o, answered, err)
 	return err
 }
 
 // continuedKey returns the key that a LIST's continue token is relative to. If a field selector
 // requires one namespace, a registry narrows the first page of a LIST of all namespaces to that
 // namespace's key, so a token without a namespace is relative to it (regression 139).
-func (e *engine) continuedKey(key string, opts storage.ListOptions) string {
+func (r *reader) continuedKey(key string, opts storage.ListOptions) string {
 	if opts.Predicate.Continue == "" || opts.Predicate.Field == nil || !opts.Recursive ||
-		strings.TrimSuffix(key, "/")+"/" != e.config.ResourcePrefix {
+		strings.TrimSuffix(key, "/")+"/" != r.config.ResourcePrefix {
 		return key
 	}
 	namespace, ok := opts.Predicate.Field.RequiresExactMatch("metadata.namespace")
-	if !ok || !e.hasKeyForNamespace(namespace) {
+	if !ok || !r.hasKeyForNamespace(namespace) {
 		return key
 	}
 	start, _, err := storage.DecodeContinue(opts.Predicate.Continue, "")
 	if err != nil || strings.Contains(start, "/") {
 		return key
 	}
-	return e.config.ResourcePrefix + namespace
+	return r.config.ResourcePrefix + namespace
 }
 
 // hasKeyForNamespace reports whether keys begin with the resource's prefix and the namespace.
-func (e *engine) hasKeyForNamespace(namespace string) bool {
+func (r *reader) hasKeyForNamespace(namespace string) bool {
 	if len(validation.ValidateNamespaceName(namespace, false)) > 0 {
 		return false
 	}
-	object := e.config.NewFunc()
+	object := r.config.NewFunc()
 	accessor, err := meta.Accessor(object)
 	if err != nil {
 		return false
 	}
 	accessor.SetNamespace(namespace)
 	accessor.SetName("name")
-	key, err := e.config.KeyFunc(object)
-	return err == nil && key == e.config.ResourcePrefix+namespace+"/name"
+	key, err := r.config.KeyFunc(object)
+	return err == nil && key == r.config.ResourcePrefix+namespace+"/name"
 }
 
 // storedList holds a LIST's arguments for storage, the prepared key and the items.
@@ -94,30 +94,30 @@ type storedList struct {
 	items         reflect.Value
 }
 
-func (e *engine) answerList(ctx context.Context, o *readOptions, l storedList, seen *observation) (metrics.Decision, error) {
+func (r *reader) answerList(ctx context.Context, o *readOptions, l storedList, seen *observation) (metrics.Decision, error) {
 	fromStorage := func(ctx context.Context) error {
-		err := e.config.Storage.GetList(ctx, l.key, l.opts, l.into)
+		err := r.config.Storage.GetList(ctx, l.key, l.opts, l.into)
 		if err == nil {
-			e.encodings.Listed(ctx, l.into, nil)
+			r.encodings.Listed(ctx, l.into, nil)
 		}
 		return err
 	}
-	d, why := e.route(o)
+	d, why := r.route(o)
 	if !d.served() {
-		return e.elsewhere(ctx, o, d, why, fromStorage)
+		return r.elsewhere(ctx, o, d, why, fromStorage)
 	}
-	snapshot, err := e.snapshot(ctx, d)
+	snapshot, err := r.snapshot(ctx, d)
 	if err != nil {
-		again, why := e.reroute(ctx, o, d, err)
-		answered, err := e.elsewhere(ctx, o, again, why, fromStorage)
+		again, why := r.reroute(ctx, o, d, err)
+		answered, err := r.elsewhere(ctx, o, again, why, fromStorage)
 		if d.kind == readConsistent {
-			e.metrics.ConsistentListElsewhere(fallbackOf(again, answered), err)
+			r.metrics.ConsistentListElsewhere(fallbackOf(again, answered), err)
 		}
 		return answered, err
 	}
-	e.gotReady(seen)
-	e.metrics.Read(metrics.VerbList, d.kind)
-	return d.kind, e.listSnapshot(ctx, snapshot, d, l, seen)
+	r.gotReady(seen)
+	r.metrics.Read(metrics.VerbList, d.kind)
+	return d.kind, r.listSnapshot(ctx, snapshot, d, l, seen)
 }
 
 func fallbackOf(again decision, answered metrics.Decision) metrics.ListFallback {
@@ -130,7 +130,7 @@ func fallbackOf(again decision, answered metrics.Decision) metrics.ListFallback 
 	return metrics.FallbackStorage
 }
 
-func (e *engine) listSnapshot(ctx context.Context, snapshot *watchcache.Snapshot, d decision, l storedList, seen *observation) error {
+func (r *reader) listSnapshot(ctx context.Context, snapshot *watchcache.Snapshot, d decision, l storedList, seen *observation) error {
 	opts, into := l.opts, l.into
 	q := match.NewQuery(l.prepared, opts.Recursive, opts.Predicate)
 	page := page{from: d.from}
@@ -140,15 +140,15 @@ func (e *engine) listSnapshot(ctx context.Context, snapshot *watchcache.Snapshot
 	if d.limited {
 		page.limit = opts.Predicate.Limit
 	}
-	scanned := page.collect(e.indexes, snapshot, &q)
+	scanned := page.collect(r.indexes, snapshot, &q)
 	if page.ended != nil && ctx.Err() != nil {
 		return ctx.Err()
 	}
 	seen.index, seen.evaluated, seen.returned = scanned.Index, scanned.Evaluated, len(page.elements)
-	e.metrics.Listed(seen.evaluated, seen.returned)
-	e.metrics.ReadByIndex(cmp.Or(seen.index, metrics.ByKeys), seen.evaluated)
+	r.metrics.Listed(seen.evaluated, seen.returned)
+	r.metrics.ReadByIndex(cmp.Or(seen.index, metrics.ByKeys), seen.evaluated)
 	copied := page.elements
-	omit, admitted := e.encodings.Begin(ctx, into, page.elements)
+	omit, admitted := r.encodings.Begin(ctx, into, page.elements)
 	if !admitted {
 		return refusedError("too many lists are being sent: their memory is bounded", freshness.RetrySeconds)
 	}
@@ -163,13 +163,13 @@ func (e *engine) listSnapshot(ctx context.Context, snapshot *watchcache.Snapshot
 		return err
 	}
 	if token != "" {
-		e.state.PinSnapshot(snapshot)
+		r.state.PinSnapshot(snapshot)
 	}
-	if err := e.config.Versioner.UpdateList(into, snapshot.RV(), token, remaining); err != nil {
+	if err := r.config.Versioner.UpdateList(into, snapshot.RV(), token, remaining); err != nil {
 		return err
 	}
 	opts.Predicate.SetShardInfoOnList(into)
-	if !e.encodings.Listed(ctx, into, page.elements) && omit {
+	if !r.encodings.Listed(ctx, into, page.elements) && omit {
 		return copyItems(l.items, page.elements)
 	}
 	return nil
@@ -250,11 +250,11 @@ func itemsOf(list runtime.Object) (reflect.Value, error) {
 }
 
 // listOptions parses the options of a LIST. Malformed ones fail as in storage.
-func (e *engine) listOptions(key string, opts storage.ListOptions) (readOptions, error) {
-	if _, _, err := storage.ValidateListOptions(key, e.config.Versioner, opts); err != nil {
+func (r *reader) listOptions(key string, opts storage.ListOptions) (readOptions, error) {
+	if _, _, err := storage.ValidateListOptions(key, r.config.Versioner, opts); err != nil {
 		return readOptions{}, err
 	}
-	rv, err := e.config.Versioner.ParseResourceVersion(opts.ResourceVersion)
+	rv, err := r.config.Versioner.ParseResourceVersion(opts.ResourceVersion)
 	if err != nil {
 		return readOptions{}, err
 	}

@@ -14,140 +14,151 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher/internal/match"
 	"github.com/kube-watchcache/watchcache/cacher/internal/source"
 	"github.com/kube-watchcache/watchcache/cacher/status"
+	"github.com/kube-watchcache/watchcache/storage/capability"
+	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
 // lifecycleLevel is the log level of a cache's life. Kubernetes recommends level 2 for servers.
 // Level 0 is only for errors that need a person, since a server may have hundreds of caches.
 const lifecycleLevel = 2
 
-// logEvent logs a change of the condition or an event that operators must see.
-func (e *engine) logEvent(ev event, before, after *condition) {
+// journal writes the log lines of a cache and keeps its latest errors.
+type journal struct {
+	klog.Logger
+	config  *Config
+	state   *watchcache.State
+	errors  *errorLog // the Cacher's
+	outages outageMember
+}
+
+// event logs a change of the condition or an event that operators must see.
+func (j *journal) event(ev event, before, after *condition) {
 	switch ev.kind {
 	case heard, versionRead:
-		e.logBack(ev.now - before.outageSince)
+		j.back(ev.now - before.outageSince)
 	case versionFailed:
-		e.warn("version", "Storage answers, but its version can't be read. The watch cache fails consistent reads", ev.cause,
+		j.warn("version", "Storage answers, but its version can't be read. The watch cache fails consistent reads", ev.cause,
 			"let the server's user read keys and run read transactions in storage, and check the proxies in front of it")
 	case tick:
 		if after.contact != before.contact {
-			e.logLost(ev.now-after.outageSince, after.outageErr)
+			j.lost(ev.now, after)
 		}
 	case listArrives:
-		e.warn("differs", "The watch cache missed events: a list differs from it at the same resourceVersion. Its watches get 410",
-			faultf(nil, "the list of %s at resourceVersion %d has other objects or versions than the cache at that resourceVersion", e.config.GroupResource, ev.rv), remedyDifference)
+		j.warn("differs", "The watch cache missed events: a list differs from it at the same resourceVersion. Its watches get 410",
+			faultf(nil, "the list of %s at resourceVersion %d has other objects or versions than the cache at that resourceVersion", j.config.GroupResource, ev.rv), remedyDifference)
 	case listed:
-		e.logListed(before, ev.now)
+		j.listed(before, ev.now)
 	case listRefused:
-		e.warn("replace", "The watch cache could not use the listed objects. It keeps its state and lists again", ev.err, remedyFunction)
+		j.warn("replace", "The watch cache could not use the listed objects. It keeps its state and lists again", ev.err, remedyFunction)
 	case listFailed:
-		e.logListFailed(ev, after)
+		j.listFailed(ev, after)
 	case watchBroke:
-		e.noteError("A storage watch ended. The watch cache resumes it", ev.err)
+		j.note("A storage watch ended. The watch cache resumes it", ev.err)
 	case undeliverable:
-		e.warn("undeliverable", summaryPaused, ev.err, remedyOf(ev.err, remedyObject))
+		j.warn("undeliverable", summaryPaused, ev.err, remedyOf(ev.err, remedyObject))
 	case changeRefused:
-		e.warn("apply", "A change could not be applied. The watch cache stops at it and relists", ev.err, remedyFunction)
+		j.warn("apply", "A change could not be applied. The watch cache stops at it and relists", ev.err, remedyFunction)
 	case restored:
-		e.warn("restored", "Storage went back to an earlier version. The watch cache relists and ends its watches", ev.err,
+		j.warn("restored", "Storage went back to an earlier version. The watch cache relists and ends its watches", ev.err,
 			"none if storage was restored from a backup; otherwise check whether it lost data")
 	case suspicion:
-		e.warn("contradicts", "The watch cache contradicts storage. It compares its state or relists; until then storage answers consistent reads", ev.err, remedyDifference)
+		j.warn("contradicts", "The watch cache contradicts storage. It compares its state or relists; until then storage answers consistent reads", ev.err, remedyDifference)
 	case differs:
 		if after.persistent {
-			e.warn("elsewhere", "The watch cache and storage have objects under different keys, even after a list. Storage answers reads of earlier resourceVersions", ev.err,
+			j.warn("elsewhere", "The watch cache and storage have objects under different keys, even after a list. Storage answers reads of earlier resourceVersions", ev.err,
 				"find objects that are stored under a key that does not match their name")
 			return
 		}
-		e.warn("differs", "The watch cache missed events. It relists; until then storage answers consistent reads", ev.err, remedyDifference)
+		j.warn("differs", "The watch cache missed events. It relists; until then storage answers consistent reads", ev.err, remedyDifference)
 	case notCompared:
-		e.logNotCompared(ev.err, after)
+		j.notCompared(ev.err, after)
 	case fellSilent:
-		e.logSilence()
+		j.silence(ev.err)
 	case reports:
-		e.log.Info("Storage reports progress again. The watch cache serves consistent reads", "resourceVersion", e.state.RV())
+		j.Info("Storage reports progress again. The watch cache serves consistent reads", "resourceVersion", j.state.RV())
 	}
 }
 
-func (e *engine) logListed(before *condition, now time.Duration) {
-	stats := e.state.Stats()
+func (j *journal) listed(before *condition, now time.Duration) {
+	stats := j.state.Stats()
 	values := []any{"cause", before.cause.String(), "objects", stats.Objects, "resourceVersion", stats.RV}
 	if before.served() {
-		e.log.V(lifecycleLevel).Info("The watch cache relisted storage", values...)
+		j.V(lifecycleLevel).Info("The watch cache relisted storage", values...)
 		return
 	}
 	after := (now - before.since).Round(time.Millisecond)
-	e.log.V(lifecycleLevel).Info("The watch cache is ready", append([]any{"after", after.String()}, values...)...)
+	j.V(lifecycleLevel).Info("The watch cache is ready", append([]any{"after", after.String()}, values...)...)
 }
 
-func (e *engine) logListFailed(ev event, after *condition) {
+func (j *journal) listFailed(ev event, after *condition) {
 	const again = "Storage could not be listed. The watch cache retries"
 	switch {
 	case after.failedLists >= after.limits.failedLists && after.served():
-		e.warn("undeliverable", summaryPaused, ev.err, remedyOf(ev.err, remedyObject))
+		j.warn("undeliverable", summaryPaused, ev.err, remedyOf(ev.err, remedyObject))
 	case after.failedLists >= after.limits.failedLists:
-		e.warn("undeliverable", "Storage cannot deliver its objects. The watch cache is not ready, and retries", ev.err, remedyOf(ev.err, remedyObject))
+		j.warn("undeliverable", "Storage cannot deliver its objects. The watch cache is not ready, and retries", ev.err, remedyOf(ev.err, remedyObject))
 	case after.contact == lost, after.failedLists > 0:
-		e.noteError(again, ev.err)
+		j.note(again, ev.err)
 	default:
-		e.warn("list", again, ev.err, remedyOf(ev.err, remedyStorage))
+		j.warn("list", again, ev.err, remedyOf(ev.err, remedyStorage))
 	}
 }
 
-// logNotCompared logs a failed comparison. Compactions are normal, and an outage has its own line.
-func (e *engine) logNotCompared(err error, after *condition) {
+// notCompared logs a failed comparison. Compactions are normal, and an outage has its own line.
+func (j *journal) notCompared(err error, after *condition) {
 	const message = "The watch cache could not be compared with storage. It retries after the interval"
 	switch {
-	case apierrors.IsResourceExpired(err), e.ctx.Err() != nil:
+	case apierrors.IsResourceExpired(err), after.phase == stopped:
 	case after.contact != answering:
-		e.noteError(message, err)
+		j.note(message, err)
 	default:
-		e.warn("compare", message, err, "fix the error, or raise ConsistencyCheckInterval if a comparison takes longer than that")
+		j.warn("compare", message, err, "fix the error, or raise ConsistencyCheckInterval if a comparison takes longer than that")
 	}
 }
 
-func (e *engine) logSilence() {
+func (j *journal) silence(refused error) {
 	err := errSilent
 	remedy := "remove proxies that drop progress requests of watches, e.g. etcd's grpc-proxy; let WatchProgress return false for a storage that reports none"
-	if refused := e.progressFault.Load(); refused != nil {
-		err = *refused
+	if refused != nil {
+		err = refused
 		remedy = "let the server's user send progress requests on watch streams, and check the proxies in front of storage"
 	}
-	e.warn("silent", "Storage answers requests, but does not report the progress of its watch. The watch cache sends consistent reads to storage, and retries after 5 s to 5 min", err, remedy)
+	j.warn("silent", "Storage answers requests, but does not report the progress of its watch. The watch cache sends consistent reads to storage, and retries after 5 s to 5 min", err, remedy)
 }
 
-// logLost logs an outage once for all caches on a server.
-func (e *engine) logLost(silence time.Duration, err error) {
+// lost logs an outage, once for all caches on a server.
+func (j *journal) lost(now time.Duration, after *condition) {
 	goesOn := "the watch cache has no state yet and refuses most requests"
-	if e.condition.load().served() {
+	if after.served() {
 		goesOn = "consistent reads fail; the watch cache keeps serving open watches and reads at a resourceVersion"
 	}
-	e.errors.add(summaryLost, publicText(err), e.config.Clock.Now())
-	if caches, away := e.noteOutage(); away == 1 {
-		e.log.Error(withoutContent(err, e.config.ResourcePrefix), summaryLost+": "+goesOn,
-			"silence", silence.Round(time.Second).String(), "resources", caches, "resourceVersion", e.state.RV(), "remedy", remedyStorage)
+	j.errors.add(summaryLost, publicText(after.outageErr), j.config.Clock.Now())
+	if caches, away := j.outages.note(); away == 1 {
+		j.Error(withoutContent(after.outageErr, j.config.ResourcePrefix), summaryLost+": "+goesOn,
+			"silence", (now - after.outageSince).Round(time.Second).String(), "resources", caches, "resourceVersion", j.state.RV(), "remedy", remedyStorage)
 	}
 }
 
-// logBack logs the end of an outage once for all caches on a server.
-func (e *engine) logBack(silence time.Duration) {
-	if caches, away := e.noteOutage(); away == 0 && caches > 0 {
-		e.log.Info("Storage answers again", "silence", silence.Round(time.Second).String(), "resources", caches, "resourceVersion", e.state.RV())
+// back logs the end of an outage once for all caches on a server.
+func (j *journal) back(silence time.Duration) {
+	if caches, away := j.outages.note(); away == 0 && caches > 0 {
+		j.Info("Storage answers again", "silence", silence.Round(time.Second).String(), "resources", caches, "resourceVersion", j.state.RV())
 	}
 }
 
-func (e *engine) logBackfill(wanted uint64, took time.Duration, err error) {
-	stats := e.state.Stats()
-	log := e.log.V(lifecycleLevel).WithValues("wanted", wanted, "after", took.Round(time.Millisecond).String(), "from", stats.OldestRV)
+func (j *journal) backfilled(wanted uint64, took time.Duration, err error) {
+	stats := j.state.Stats()
+	log := j.V(lifecycleLevel).WithValues("wanted", wanted, "after", took.Round(time.Millisecond).String(), "from", stats.OldestRV)
 	if err != nil {
 		log.Info("The watch cache could not fetch history from before its window. Watches from there get 410",
-			"reason", withoutContent(err, e.config.ResourcePrefix).Error())
+			"reason", withoutContent(err, j.config.ResourcePrefix).Error())
 		return
 	}
 	log.Info("The watch cache fetched history from before its window", "events", stats.WindowEvents)
 }
 
-func (e *engine) logIndex(change match.Adapted) {
-	log := e.log.V(lifecycleLevel).WithValues("index", inLine(change.Index, clientText), "bytes", change.Bytes)
+func (j *journal) index(change match.Adapted) {
+	log := j.V(lifecycleLevel).WithValues("index", inLine(change.Index, clientText), "bytes", change.Bytes)
 	switch {
 	case change.Dropped:
 		log.Info("The watch cache dropped an adaptive index: not enough reads use it, or its memory limit was reached")
@@ -189,19 +200,19 @@ func loggerOf(resource schema.GroupResource) klog.Logger {
 
 // warn records and logs an error that needs a person, at most once a minute per kind. message says
 // what happened and how the cache responds, remedy how to repair it.
-func (e *engine) warn(kind, message string, err error, remedy string) {
-	now := e.config.Clock.Now()
-	e.errors.add(message, publicText(err), now)
-	if suppressed, ok := e.errors.due(kind, now); ok {
-		klog.ErrorS(withoutContent(err, e.config.ResourcePrefix), message,
-			"resource", e.config.GroupResource, "resourceVersion", e.state.RV(), "remedy", remedy, "suppressed", suppressed)
+func (j *journal) warn(kind, message string, err error, remedy string) {
+	now := j.config.Clock.Now()
+	j.errors.add(message, publicText(err), now)
+	if suppressed, ok := j.errors.due(kind, now); ok {
+		klog.ErrorS(withoutContent(err, j.config.ResourcePrefix), message,
+			"resource", j.config.GroupResource, "resourceVersion", j.state.RV(), "remedy", remedy, "suppressed", suppressed)
 	}
 }
 
-// noteError records an error that the cache recovers from.
-func (e *engine) noteError(message string, err error) {
-	e.errors.add(message, publicText(err), e.config.Clock.Now())
-	klog.V(1).InfoS(message, "resource", e.config.GroupResource, "err", withoutContent(err, e.config.ResourcePrefix))
+// note records an error that the cache recovers from.
+func (j *journal) note(message string, err error) {
+	j.errors.add(message, publicText(err), j.config.Clock.Now())
+	klog.V(1).InfoS(message, "resource", j.config.GroupResource, "err", withoutContent(err, j.config.ResourcePrefix))
 }
 
 const (
@@ -267,4 +278,57 @@ func (l *errorLog) all() []status.Error {
 	all := slices.Clone(l.mu.latest)
 	slices.Reverse(all)
 	return all
+}
+
+// outages records each server's awake caches, and which of them lost it. We log the first loss and
+// the last recovery.
+var outages = struct {
+	sync.Mutex
+	servers map[any]*outage
+}{servers: make(map[any]*outage)}
+
+// outage maps a server's caches to whether they lost it, and counts the losses.
+type outage struct {
+	caches map[*conditionHolder]bool
+	lost   int
+}
+
+// outageMember is a cache among those of its server.
+type outageMember struct {
+	server    any
+	condition *conditionHolder
+}
+
+func newOutageMember(config *Config, condition *conditionHolder) outageMember {
+	if s, ok := config.Storage.(capability.ServerSharer); ok {
+		return outageMember{s.Server(), condition}
+	}
+	return outageMember{condition, condition}
+}
+
+// note updates outages. It returns the number of caches on the same server, and how many lost
+// it.
+func (m outageMember) note() (caches, away int) {
+	outages.Lock()
+	defer outages.Unlock()
+	server := outages.servers[m.server]
+	if server == nil {
+		server = &outage{caches: make(map[*conditionHolder]bool)}
+		outages.servers[m.server] = server
+	}
+	if server.caches[m.condition] {
+		server.lost--
+	}
+	now := m.condition.load()
+	server.caches[m.condition] = now.contact == lost
+	if now.phase == stopped {
+		delete(server.caches, m.condition)
+	}
+	if server.caches[m.condition] {
+		server.lost++
+	}
+	if len(server.caches) == 0 {
+		delete(outages.servers, m.server)
+	}
+	return len(server.caches), server.lost
 }

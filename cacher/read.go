@@ -17,38 +17,51 @@ import (
 	"k8s.io/component-base/tracing"
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/freshness"
+	"github.com/kube-watchcache/watchcache/cacher/internal/match"
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
 	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-func (e *engine) decide(o *readOptions) decision {
-	s := readState{condition: e.condition.load(), reports: e.ReportsProgress()}
+// reader serves GETs and LISTs.
+type reader struct {
+	*base
+	wrapped
+	storage   *follower
+	indexes   *match.Indexes
+	admission *freshness.Admission
+	encodings EncodingStore // of Config.Lists
+	// kept reports whether a continue token pins a snapshot below oldest. It may be nil.
+	kept func(rv uint64) bool
+}
+
+func (r *reader) decide(o *readOptions) decision {
+	s := readState{condition: r.condition.load(), reports: r.storage.ReportsProgress()}
 	if !o.list { // a GET does not read earlier versions
 		if s.condition.silent {
-			s.rv = e.state.RV()
+			s.rv = r.state.RV()
 		}
 		return decide(o, &s)
 	}
-	s.rv, s.oldest, s.compacted = e.state.Reach()
-	s.kept = e.kept
-	if compacted := e.config.Storage.CompactRevision(); compacted > 0 && uint64(compacted) > s.compacted {
+	s.rv, s.oldest, s.compacted = r.state.Reach()
+	s.kept = r.kept
+	if compacted := r.config.Storage.CompactRevision(); compacted > 0 && uint64(compacted) > s.compacted {
 		s.compacted = uint64(compacted)
-		e.state.Compacted(s.compacted)
+		r.state.Compacted(s.compacted)
 	}
 	return decide(o, &s)
 }
 
 // route decides how to answer a GET or LIST. why is the error for the client if neither the cache
 // nor storage answers.
-func (e *engine) route(o *readOptions) (d decision, why error) {
-	d = e.decide(o)
+func (r *reader) route(o *readOptions) (d decision, why error) {
+	d = r.decide(o)
 	switch {
-	case d.kind == readRefuse && o.list && e.condition.load().phase == blocked:
+	case d.kind == readRefuse && o.list && r.condition.load().phase == blocked:
 		// The unlistable object may be outside of this LIST.
-		return decision{kind: readDelegate, needsAdmission: true}, e.refusal()
+		return decision{kind: readDelegate, needsAdmission: true}, r.condition.refusal()
 	case d.kind == readRefuse:
-		return d, e.refusal()
+		return d, r.condition.refusal()
 	case d.needsAdmission:
 		return d, errDoubtful
 	}
@@ -57,21 +70,21 @@ func (e *engine) route(o *readOptions) (d decision, why error) {
 
 // reroute decides again after the cache failed with err; if nothing changes, the read fails.
 // Evicted versions, GETs that timed out and a few consistent LISTs that timed out go to storage.
-func (e *engine) reroute(ctx context.Context, o *readOptions, d decision, err error) (again decision, why error) {
+func (r *reader) reroute(ctx context.Context, o *readOptions, d decision, err error) (again decision, why error) {
 	switch {
 	case errors.Is(err, tasks.ErrStopped):
-		return decision{kind: readRefuse}, e.refusal()
+		return decision{kind: readRefuse}, r.condition.refusal()
 	case errors.Is(err, watchcache.ErrExpired), errors.Is(err, watchcache.ErrCompacted):
 		return decision{kind: readDelegate}, err
 	case errors.Is(err, watchcache.ErrFuture):
 		// A restored history does not have this version.
-		return d, tooLargeError(d.rv, e.state.RV())
+		return d, tooLargeError(d.rv, r.state.RV())
 	case ctx.Err() != nil:
 		return d, err
 	case errors.Is(err, context.DeadlineExceeded) && d.kind == readConsistent:
 		return d, awayStatus(errOwnTime) // the client still waits, see freshness.BeforeDeadline
 	case errors.Is(err, context.DeadlineExceeded):
-		return d, tooLargeError(d.rv, e.waiting.At()) // as above
+		return d, tooLargeError(d.rv, r.waiting.At()) // as above
 	case !o.list:
 		return decision{kind: readDelegate, afterWait: true}, err
 	case d.kind == readConsistent:
@@ -82,27 +95,27 @@ func (e *engine) reroute(ctx context.Context, o *readOptions, d decision, err er
 
 // elsewhere answers a read from storage or with why, and counts it. It returns how it answered,
 // which may differ from d.
-func (e *engine) elsewhere(ctx context.Context, o *readOptions, d decision, why error, fromStorage func(context.Context) error) (metrics.Decision, error) {
+func (r *reader) elsewhere(ctx context.Context, o *readOptions, d decision, why error, fromStorage func(context.Context) error) (metrics.Decision, error) {
 	if isCacheOnly(ctx) {
 		return d.kind, errNotCached
 	}
 	if d.needsAdmission {
-		leave := e.admission.Enter()
+		leave := r.admission.Enter()
 		if leave == nil {
-			e.metrics.FallbackRead(metrics.FallbackReadRefused)
-			e.metrics.Read(o.verb(), readRefuse)
-			return readRefuse, refusedError(why.Error(), e.condition.load().retryAfter(e.time.Now()))
+			r.metrics.FallbackRead(metrics.FallbackReadRefused)
+			r.metrics.Read(o.verb(), readRefuse)
+			return readRefuse, refusedError(why.Error(), r.condition.load().retryAfter(r.time.Now()))
 		}
 		defer leave()
 	}
 	if d.needsAdmission || d.afterWait {
-		e.metrics.FallbackRead(metrics.FallbackReadFromStorage)
+		r.metrics.FallbackRead(metrics.FallbackReadFromStorage)
 	}
-	e.metrics.Read(o.verb(), d.kind)
+	r.metrics.Read(o.verb(), d.kind)
 	if d.kind != readDelegate {
 		return d.kind, why
 	}
-	return d.kind, e.readStorage(ctx, fromStorage)
+	return d.kind, r.storage.read(ctx, fromStorage)
 }
 
 func (o *readOptions) verb() metrics.Verb {
@@ -112,21 +125,21 @@ func (o *readOptions) verb() metrics.Verb {
 	return metrics.VerbGet
 }
 
-func (e *engine) fresh(ctx context.Context, d decision) error {
-	if d.kind != readConsistent && d.rv <= e.waiting.At() {
+func (r *reader) fresh(ctx context.Context, d decision) error {
+	if d.kind != readConsistent && d.rv <= r.waiting.At() {
 		return nil
 	}
 	ctx, cancel := freshness.BeforeDeadline(ctx)
 	defer cancel()
 	if d.kind != readConsistent {
-		return e.waiting.Wait(ctx, d.rv)
+		return r.waiting.Wait(ctx, d.rv)
 	}
-	version, err := e.versions.Current(ctx)
+	version, err := r.versions.Current(ctx)
 	if err != nil {
 		return err
 	}
-	return e.waiting.WaitFor(ctx, version.Current, freshness.Limit{
-		Timeout: e.config.FreshnessTimeout, Since: version.Since, Patient: true,
+	return r.waiting.WaitFor(ctx, version.Current, freshness.Limit{
+		Timeout: r.config.FreshnessTimeout, Since: version.Since, Patient: true,
 	})
 }
 
@@ -135,31 +148,31 @@ const revisionTimeout = 50 * time.Millisecond
 
 // endOfRevision waits briefly for the end of an open revision, because a client that received one
 // of its events expects to read it.
-func (e *engine) endOfRevision(ctx context.Context, quiet bool) {
-	if rv := e.state.Unfinished(); rv != 0 {
-		_ = e.waiting.WaitFor(ctx, rv, freshness.Limit{Timeout: revisionTimeout, Quiet: quiet})
+func (r *reader) endOfRevision(ctx context.Context, quiet bool) {
+	if rv := r.state.Unfinished(); rv != 0 {
+		_ = r.waiting.WaitFor(ctx, rv, freshness.Limit{Timeout: revisionTimeout, Quiet: quiet})
 	}
 }
 
-func (e *engine) snapshot(ctx context.Context, d decision) (*watchcache.Snapshot, error) {
-	if err := e.fresh(ctx, d); err != nil {
+func (r *reader) snapshot(ctx context.Context, d decision) (*watchcache.Snapshot, error) {
+	if err := r.fresh(ctx, d); err != nil {
 		return nil, err
 	}
 	if d.kind == readExact || d.kind == readContinue {
-		snapshot, err := e.state.AtUntil(ctx.Done(), d.rv)
+		snapshot, err := r.state.AtUntil(ctx.Done(), d.rv)
 		if errors.Is(err, watchcache.ErrStopped) {
 			return nil, ctx.Err()
 		}
 		return snapshot, err
 	}
 	if d.kind == readLatest && d.rv == 0 {
-		e.endOfRevision(ctx, true)
+		r.endOfRevision(ctx, true)
 	}
-	return e.state.Latest(), nil
+	return r.state.Latest(), nil
 }
 
-// Callers get a copy of each object's top level, i.e. its struct including metadata, or the content
-// and metadata maps of an unstructured object.
+// Callers get a copy of the top level of each object: of the struct, including its metadata, or of
+// the content and metadata maps of an unstructured object.
 
 // copyObject sets into to a copy of the element's object, deep if private.
 func copyObject(into reflect.Value, e *watchcache.Element, private bool) error {
@@ -252,18 +265,18 @@ type observation struct {
 }
 
 // observe starts the timer unless it runs.
-func (e *engine) observe(o *observation) {
+func (r *reader) observe(o *observation) {
 	if o.began == 0 {
-		o.began = max(1, e.time.Now())
+		o.began = max(1, r.time.Now())
 	}
 }
 
-func (e *engine) gotReady(o *observation) { o.waited = e.time.Now() - o.began }
+func (r *reader) gotReady(o *observation) { o.waited = r.time.Now() - o.began }
 
 // observed records the observation in metrics and the request's trace, and logs a slow read.
-func (e *engine) observed(ctx context.Context, o *observation, read *readOptions, decision metrics.Decision, err error) {
-	took := e.time.Now() - o.began
-	e.metrics.ReadTook(read.verb(), decision, took)
+func (r *reader) observed(ctx context.Context, o *observation, read *readOptions, decision metrics.Decision, err error) {
+	took := r.time.Now() - o.began
+	r.metrics.ReadTook(read.verb(), decision, took)
 	if took < stepRead && !trace.SpanFromContext(ctx).IsRecording() {
 		return
 	}
@@ -277,7 +290,7 @@ func (e *engine) observed(ctx context.Context, o *observation, read *readOptions
 		values = append(values, attribute.String("error", reasonOf(err)))
 	}
 	tracing.SpanFromContext(ctx).AddEvent("Read from the watch cache", values...)
-	if log := e.log.V(lifecycleLevel); took >= slowRead && log.Enabled() {
+	if log := r.journal.V(lifecycleLevel); took >= slowRead && log.Enabled() {
 		line := make([]any, 0, 2*len(values))
 		for _, v := range values {
 			line = append(line, string(v.Key), v.Value.AsInterface())

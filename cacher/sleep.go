@@ -142,9 +142,9 @@ func (s *sleeper) wake(ctx context.Context) *awakened {
 func (s *sleeper) woken(ctx context.Context, e *awakened) {
 	e.warmUntil = s.config.Clock.Now().Add(s.config.FreshnessTimeout)
 	s.metrics.WokenUp()
-	e.log.V(lifecycleLevel).Info("A request wakes the watch cache", "user", inLine(clientOf(ctx).User, clientText))
+	e.journal.V(lifecycleLevel).Info("A request wakes the watch cache", "user", inLine(clientOf(ctx).User, clientText))
 	if err := s.estimateSizes(); err != nil {
-		e.warn("sizes", "Object sizes can't be estimated. The watch cache reports the number of objects only", err,
+		e.journal.warn("sizes", "Object sizes can't be estimated. The watch cache reports the number of objects only", err,
 			"do not enable a size estimator on the storage below the cache, or set DisableSizeEstimation")
 	}
 }
@@ -201,7 +201,7 @@ func (s *sleeper) endIdle(e *awakened) bool {
 	s.awake.Store(nil)
 	e.stop()
 	s.metrics.FellAsleep()
-	e.log.V(lifecycleLevel).Info("The watch cache fell asleep after its idle timeout. The next request wakes it",
+	e.journal.V(lifecycleLevel).Info("The watch cache fell asleep after its idle timeout. The next request wakes it",
 		"idleTimeout", s.config.IdleTimeout.String())
 	return true
 }

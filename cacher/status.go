@@ -53,12 +53,12 @@ func (e *engine) status(q status.Query) Status {
 	now := e.time.Now()
 	timeOf := func(d time.Duration) time.Time { return e.config.Clock.Now().Add(d - now) }
 	if e.condition.heardAt.Load() > 0 || c.served() {
-		s.SilenceSeconds = e.silence().Seconds()
+		s.SilenceSeconds = e.condition.silence().Seconds()
 		s.StorageResourceVersion = stats.RV
 		s.StorageAgeSeconds = s.SilenceSeconds
 		if highest := e.versions.Highest(); highest > stats.RV {
 			s.StorageResourceVersion = highest
-			s.StorageAgeSeconds = max(0, now-time.Duration(e.rvSeenAt.Load())).Seconds()
+			s.StorageAgeSeconds = max(0, now-time.Duration(e.storage.rvSeenAt.Load())).Seconds()
 		}
 	}
 	s.Silent = c.silent

@@ -50,7 +50,7 @@ func (e *engine) Watch(ctx context.Context, key string, opts storage.ListOptions
 		return nil, err
 	}
 	if !e.condition.load().served() {
-		return nil, e.refusal()
+		return nil, e.condition.refusal()
 	}
 	if c := e.condition.load(); c.phase == paused { // the watch would end at once
 		return nil, refusedError("the watch cache is paused: storage cannot deliver the next change", c.retryAfter(e.time.Now()))
@@ -78,7 +78,7 @@ func (e *engine) Watch(ctx context.Context, key string, opts storage.ListOptions
 		Encoder:          encoder,
 	})
 	if !ok {
-		return nil, e.refusal()
+		return nil, e.condition.refusal()
 	}
 	return w, nil
 }
@@ -89,11 +89,11 @@ func (e *engine) Watch(ctx context.Context, key string, opts storage.ListOptions
 func (e *engine) refusedWatch(err error, opts storage.ListOptions) error {
 	switch {
 	case errors.Is(err, tasks.ErrStopped):
-		return e.refusal()
+		return e.condition.refusal()
 	case errors.Is(err, errNoProgress), apierrors.IsResourceExpired(err):
 		return nil
 	case storage.IsTooLargeResourceVersion(err) && opts.ResourceVersion != "" && e.condition.load().contact == answering:
-		return nil // storage may never reach that version
+		return nil
 	case errors.Is(err, errDoubtful):
 		return refusedError(errDoubtful.Error(), freshness.RetrySeconds)
 	}
@@ -105,7 +105,7 @@ func (e *engine) Bookmark(ctx context.Context) error {
 	if !e.condition.load().served() {
 		return nil
 	}
-	if e.watchProgress() {
+	if e.storage.watchProgress() {
 		half := ctx
 		if deadline, ok := ctx.Deadline(); ok {
 			var cancel context.CancelFunc
@@ -119,7 +119,7 @@ func (e *engine) Bookmark(ctx context.Context) error {
 
 // reachCurrent waits until the cache reaches storage's current version.
 func (e *engine) reachCurrent(ctx context.Context) error {
-	rv, err := e.currentVersion(ctx)
+	rv, err := e.storage.currentVersion(ctx)
 	if err != nil {
 		return err
 	}
@@ -162,10 +162,10 @@ func (e *engine) watchStart(ctx context.Context, query *match.Query, rv uint64, 
 
 // watchRequires returns the minimum version of the initial state.
 func (e *engine) watchRequires(ctx context.Context, rv uint64, opts storage.ListOptions) (uint64, error) {
-	progress := e.watchProgress()
+	progress := e.storage.watchProgress()
 	switch {
 	case opts.ResourceVersion == "" && progress:
-		return e.currentVersion(ctx)
+		return e.storage.currentVersion(ctx)
 	case opts.ResourceVersion == "" && opts.SendInitialEvents == nil:
 		return 0, nil // as in k8s.io/apiserver's cacher
 	case rv > e.state.RV() && !progress, opts.ResourceVersion == "":
@@ -178,7 +178,7 @@ func (e *engine) watchRequires(ctx context.Context, rv uint64, opts storage.List
 // it matches none of the evicted events.
 func (e *engine) watchAfter(ctx context.Context, query *match.Query, rv uint64, mostRecent bool) (dispatch.Start, error) {
 	if mostRecent {
-		current, err := e.currentVersion(ctx)
+		current, err := e.storage.currentVersion(ctx)
 		if err != nil {
 			return dispatch.Start{}, err
 		}
@@ -193,8 +193,8 @@ func (e *engine) watchAfter(ctx context.Context, query *match.Query, rv uint64, 
 	}
 	interest := e.indexes.Interest(query)
 	position, beyond, err := e.state.PositionFor(rv, interest)
-	// The first piece may be from before this call, and too short.
-	for tries := 2; err != nil && tries > 0 && e.awaitBackfill(ctx, rv); tries-- {
+	// The first piece may not reach far enough back.
+	for tries := 2; err != nil && tries > 0 && e.backfill.await(ctx, rv); tries-- {
 		if e.ctx.Err() != nil {
 			return dispatch.Start{}, tasks.ErrStopped // unlike an expiry, does not make the client list
 		}
@@ -224,14 +224,14 @@ func endedWatch(events ...watch.Event) watch.Interface {
 // foreign returns an error for a watch after a version that storage has not reached. The version is
 // of a lost history, and the watch would silently skip everything up to rv.
 func (e *engine) foreign(ctx context.Context, rv uint64) error {
-	if rv <= e.state.RV() || !e.watchProgress() {
+	if rv <= e.state.RV() || !e.storage.watchProgress() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.config.FreshnessTimeout)
 	defer cancel()
-	current, err := e.currentVersion(ctx)
+	current, err := e.storage.currentVersion(ctx)
 	if err != nil || rv <= current {
-		return nil // an unreachable storage proves nothing
+		return nil // storage may never reach that version
 	}
 	return apierrors.NewResourceExpired(fmt.Sprintf("the resourceVersion %d is of another history: the storage of %s is at %d", rv, e.config.GroupResource, current))
 }
