@@ -24,7 +24,6 @@ var classes = func() (sizes [maxSmall/8 + 1]uint16) {
 	return sizes
 }()
 
-// allocated returns the size of an allocation of n bytes.
 func allocated(n uintptr, pointers bool) uintptr {
 	if pointers && n > maxBitmap && n <= maxSmall-wordSize {
 		n += wordSize

@@ -45,7 +45,7 @@ type walk struct {
 
 func (w *walk) text(s string) { w.bytes += allocated(uintptr(len(s)), false) }
 
-// any counts the content of an interface. It needs no plan for the types of decoded JSON.
+// any needs no plan for the types of decoded JSON.
 func (w *walk) any(v any) {
 	if w.visits <= 0 || w.depth >= maxDepth {
 		return
@@ -80,7 +80,6 @@ func (w *walk) any(v any) {
 	w.depth--
 }
 
-// boxed counts the content of an interface of any type.
 func (w *walk) boxed(v reflect.Value) {
 	p := planOf(v.Type())
 	if v.Kind() == reflect.Pointer || v.Kind() == reflect.Map {
@@ -147,7 +146,6 @@ func (w *walk) follow(v unsafe.Pointer, r *ref) {
 	}
 }
 
-// entries counts the memory referenced by the entries of the map at v.
 func (w *walk) entries(v unsafe.Pointer, r *ref) {
 	e := r.entries.Get().(*entry)
 	*(*unsafe.Pointer)(e.table.UnsafePointer()) = *(*unsafe.Pointer)(v)
@@ -169,7 +167,6 @@ type plan struct {
 	refs    []ref
 }
 
-// leads reports whether a value can refer to counted memory.
 func (p *plan) leads() bool { return len(p.strings)+len(p.refs) > 0 }
 
 // ref is one reference in a value: a pointer, slice, map or interface.
@@ -185,13 +182,11 @@ type ref struct {
 // allocating.
 type entry struct{ table, key, elem reflect.Value }
 
-// plans has a *plan per reflect.Type.
 var plans sync.Map
 
 // plans of decoded JSON
 var jsonKey, jsonValue = planOf(reflect.TypeFor[string]()), planOf(reflect.TypeFor[any]())
 
-// planOf returns the plan of a type.
 func planOf(t reflect.Type) *plan {
 	if p, ok := plans.Load(t); ok {
 		return p.(*plan)
@@ -219,7 +214,6 @@ func (c compiler) plan(t reflect.Type) *plan {
 	return p
 }
 
-// add adds to p the references of a value of type t at an offset.
 func (c compiler) add(p *plan, t reflect.Type, at uintptr) {
 	if opaque(t) {
 		return
@@ -256,8 +250,7 @@ func (c compiler) add(p *plan, t reflect.Type, at uintptr) {
 	p.refs = append(p.refs, r)
 }
 
-// opaque reports whether not to follow values of the type, because they refer to memory shared by
-// the process or guarded by a lock.
+// opaque reports whether values refer to memory shared by the process or guarded by a lock.
 func opaque(t reflect.Type) bool {
 	switch t.PkgPath() {
 	case "time", "reflect", "context", "runtime", "sync":

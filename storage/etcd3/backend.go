@@ -58,10 +58,8 @@ type Backend struct {
 		Stop()
 	}
 
-	// unsafeDelete is the AllowUnsafeMalformedObjectDeletion feature gate.
 	unsafeDelete bool
-	// watchList is the WatchList feature gate.
-	watchList bool
+	watchList    bool
 
 	stop context.CancelFunc // ends the version check
 	wg   sync.WaitGroup     // awaits the version check
@@ -191,7 +189,6 @@ func (b *Backend) askHealth(ctx context.Context) (err error) {
 	return err
 }
 
-// quoted lists endpoints without secrets.
 func quoted(endpoints []string) string {
 	all := make([]string, len(endpoints))
 	for i, ep := range endpoints {

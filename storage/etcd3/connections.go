@@ -19,8 +19,7 @@ const (
 	// streamsPerConnection is the minimum that HTTP/2 recommends servers to allow, and the limit of
 	// most proxies.
 	streamsPerConnection = 100
-	// openTimeout bounds opening a stream on one connection.
-	openTimeout = time.Second
+	openTimeout          = time.Second
 )
 
 // watchConnections carry only watch streams, because gRPC blocks calls while a connection has as
@@ -90,7 +89,6 @@ func (c *watchConnections) intercept(ctx context.Context, desc *grpc.StreamDesc,
 	}
 }
 
-// take counts a stream on the next endpoint's first connection with room.
 func (c *watchConnections) take(next *int) (*watchConnection, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

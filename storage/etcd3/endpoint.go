@@ -13,7 +13,6 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// checkEndpoint returns an error unless the endpoint has a form listed at Config.Endpoints.
 func checkEndpoint(raw string) error {
 	scheme, rest, ok := strings.Cut(raw, "://")
 	switch {
@@ -77,7 +76,6 @@ func (c Config) checkEndpoints() []error {
 	return errs
 }
 
-// secure reports whether an endpoint uses TLS.
 func (c Config) secure(endpoint string) bool {
 	switch scheme, _, _ := strings.Cut(endpoint, "://"); scheme {
 	case "https", "unixs":

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// keysPage is the number of keys per request.
 const keysPage = 10_000
 
 // Versions calls visit for each key under prefix as of exactly rv, in key order, with the

@@ -14,11 +14,7 @@ import (
 )
 
 // RawStorage is Storage for an API server, with the signature of generic.NewRawStorage plus a
-// resource prefix, for the cacher's WithRawStorage. It uses Prefix, Codec, Transformer,
-// GroupResource and LeaseManagerConfig of cfg; everything else is as passed to Open. An empty
-// Prefix means the one passed to Open, without DefaultPrefix, because an API server's prefix is
-// empty only on purpose. If cfg names servers or a storage type, they must be the Backend's. The
-// DestroyFunc closes the store, not the Backend.
+// resource prefix, for the cacher's WithRawStorage. See raw_until37.go for its use of cfg.
 func (b *Backend) RawStorage(cfg *storagebackend.ConfigForResource, newFunc, newListFunc func() runtime.Object, reverseKeyFunc storage.ReverseKeyFunc, resourcePrefix string) (storage.Interface, factory.DestroyFunc, error) {
 	return b.rawStorage(cfg, ResourceConfig{ResourcePrefix: resourcePrefix, NewFunc: newFunc, NewListFunc: newListFunc}, rawOptions{reverseKeyFunc})
 }

@@ -87,7 +87,6 @@ func (b *Backend) Storage(c ResourceConfig) (storage.Interface, error) {
 	return s, nil
 }
 
-// rawStorage opens a resource with an API server's storage configuration.
 func (b *Backend) rawStorage(cfg *storagebackend.ConfigForResource, c ResourceConfig, options rawOptions) (storage.Interface, factory.DestroyFunc, error) {
 	if cfg == nil {
 		return nil, nil, errors.New("etcd3: the storage configuration is nil")

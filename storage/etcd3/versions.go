@@ -19,8 +19,7 @@ import (
 const (
 	// stragglerTimeout is how long Open waits for other endpoints after the first answer.
 	stragglerTimeout = time.Second
-	// askTimeout bounds one request of the background check.
-	askTimeout = 5 * time.Second
+	askTimeout       = 5 * time.Second
 	// recheckInterval is the time between checks, since a rolling upgrade or downgrade changes the
 	// result.
 	recheckInterval = 10 * time.Minute
@@ -136,7 +135,7 @@ func (v *versions) insist(ctx context.Context, endpoint string) error {
 	}
 }
 
-// check asks one endpoint once and records the answer, if any.
+// check records the endpoint's answer, if any.
 func (v *versions) check(ctx context.Context, endpoint string) error {
 	who, err := v.ask(ctx, endpoint)
 	if err != nil {
@@ -160,7 +159,6 @@ func (v *versions) check(ctx context.Context, endpoint string) error {
 	return nil
 }
 
-// unknown returns the endpoints that have never answered.
 func (v *versions) unknown() []string {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -97,8 +97,8 @@ func (h *hangDetector) look(ctx context.Context) {
 
 func (h *hangDetector) patience() time.Duration { return max(hangTimeout, h.ReportDelay, h.timeout) }
 
-// ahead reports whether storage has a version that the cache has not reached. answered is false if
-// storage fails or takes longer than within.
+// ahead reports whether storage is ahead of the cache. answered is false if storage fails or takes
+// longer than within.
 func (h *hangDetector) ahead(ctx context.Context, within time.Duration) (ahead, answered bool) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

@@ -20,10 +20,8 @@ const (
 )
 
 // requester sends version requests in a goroutine started by the first waiting read, which ends
-// when no read waits and no request is under way. Stop awaits it.
-//
-// A request includes all batches of older requests, so its answer cancels those. A request that
-// fails fails the batches that no other request under way can answer.
+// when no read waits and no request is under way. Stop awaits it. A request that fails fails the
+// batches that no other request under way can answer.
 type requester struct {
 	versions *VersionRequests
 	// waiting is the unanswered batches by arrival, without VersionRequests.mu.next.
@@ -104,7 +102,6 @@ func (r *requester) step(now time.Time) (pause time.Duration, more bool) {
 	return due, true
 }
 
-// live counts the requests needed by readers.
 func (r *requester) live() (n int) {
 	for _, request := range r.sent {
 		if !request.cancelled {
@@ -145,7 +142,6 @@ func (r *requester) take() {
 	}
 }
 
-// send sends a request for all waiting batches.
 func (r *requester) send(now time.Time) {
 	r.take()
 	v := r.versions
@@ -204,8 +200,7 @@ func (r *requester) answered(request *versionRequest) {
 	}
 }
 
-// dropUseless gives up the requests that no read waits for. Only the oldest one counts as
-// unanswered.
+// dropUseless gives up unneeded requests. Only the oldest one counts as unanswered.
 func (r *requester) dropUseless(now time.Time) {
 	for i, request := range r.sent {
 		if !request.cancelled && !slices.ContainsFunc(request.batches, func(b *batch) bool { return !b.isDone }) {
@@ -215,7 +210,6 @@ func (r *requester) dropUseless(now time.Time) {
 	}
 }
 
-// failed fails the batches that no other request under way can answer.
 func (r *requester) failed(request *versionRequest) {
 	for _, b := range request.batches {
 		if !slices.ContainsFunc(r.sent, func(other *versionRequest) bool {

@@ -35,7 +35,6 @@ type VersionRequests struct {
 	metrics             *metrics.Resource
 	// told is the highest version reported by storage since the last list.
 	told atomic.Uint64
-	// wake wakes the requester for the first reader of a batch.
 	wake chan struct{}
 
 	mu struct {
@@ -65,7 +64,6 @@ func NewVersionRequests(ctx context.Context, clock clock.WithTicker, tasks *task
 	}
 }
 
-// batch is the readers that share an answer.
 type batch struct {
 	arrived time.Time     // time of the first reader
 	done    chan struct{} // closed by the answer or an error
@@ -109,7 +107,6 @@ func (v *VersionRequests) join(key string) (b *batch, index int, err error) {
 	return b, index, nil
 }
 
-// add returns the key's index in the answer, or -1 if the batch doesn't include it.
 func (b *batch) add(key string) int {
 	if key == "" || len(key) > maxAskedKey {
 		return -1

@@ -171,7 +171,6 @@ func (r *WaitingReads) WaitFor(ctx context.Context, rv uint64, limit Limit) erro
 	}
 }
 
-// leave removes w from the waiters and returns the version of the state.
 func (r *WaitingReads) leave(w *waiter) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

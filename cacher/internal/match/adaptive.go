@@ -46,7 +46,6 @@ const (
 	payWithin = 10 * time.Minute
 )
 
-// usage is the counts of one index.
 type usage struct {
 	attribute
 	// saved and cost are the elements that reads skipped, and the price of the index, in this
@@ -121,7 +120,6 @@ type adaptive struct {
 // miss counts the reads that lacked an index, and their mismatches.
 type miss struct{ reads, elements int64 }
 
-// earnedIndex is an index built by Adapt.
 type earnedIndex struct {
 	name string
 	// saved is the number of elements skipped by reads in this period.
@@ -142,10 +140,8 @@ func newAdaptive(most, percent int) *adaptive {
 	return a
 }
 
-// blame is the number of mismatches of each of a query's equalities.
 type blame [maxBlamed]int64
 
-// add blames the equalities that a sampled element fails.
 func (b *blame) add(x *Indexes, q *Query, e *watchcache.Element) {
 	for i := range q.equalities[:min(len(q.equalities), maxBlamed)] {
 		equality := &q.equalities[i]
@@ -155,7 +151,6 @@ func (b *blame) add(x *Indexes, q *Query, e *watchcache.Element) {
 	}
 }
 
-// countMissed adds a read's mismatches to missed.
 func (x *Indexes) countMissed(q *Query, b *blame) {
 	earned := *x.adaptive.earned.Load()
 	mu := &x.adaptive.mu
@@ -238,7 +233,7 @@ func (x *Indexes) Adapt(state *watchcache.State, now time.Duration) (changes []A
 	return append(changes, Adapted{Index: index.Name, Bytes: bytes, Err: err})
 }
 
-// usages returns the counts of the earned indexes by falling worth.
+// usages returns the earned indexes by falling worth.
 func (a *adaptive) usages(state *watchcache.State, stats watchcache.Stats, now time.Duration) (all []usage) {
 	for attribute, index := range *a.earned.Load() {
 		all = append(all, usage{
@@ -250,7 +245,6 @@ func (a *adaptive) usages(state *watchcache.State, stats watchcache.Stats, now t
 	return all
 }
 
-// drop drops indexes. Only reads that began before may still use them.
 func (a *adaptive) drop(state *watchcache.State, all []usage) (changes []Adapted) {
 	for _, u := range all {
 		earned := maps.Clone(*a.earned.Load())

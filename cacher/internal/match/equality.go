@@ -21,7 +21,6 @@ const (
 // maxFiledValues is the largest "in" set under which a group is filed.
 const maxFiledValues = 8
 
-// attribute is a property by which elements are selected.
 type attribute struct {
 	kind attributeKind
 	name string
@@ -145,7 +144,6 @@ func (x *Indexes) rank(e *equality) int {
 	return rankOtherField
 }
 
-// value returns an element's value of an attribute, and whether it has one.
 func (x *Indexes) value(at attribute, e *watchcache.Element) (string, bool) {
 	switch at.kind {
 	case byKey:

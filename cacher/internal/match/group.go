@@ -17,8 +17,7 @@ type Group[M any] struct {
 	// Members receive the events. The caller maintains them, and files the group while it has any.
 	Members []M
 	// Slot is the index of the caller's own record of the group.
-	Slot int
-	// users counts calls of Join without a Leave.
+	Slot   int
 	users  int
 	weight int
 	// under is the equality under which the group is filed, and slots its index among the groups of
@@ -113,7 +112,7 @@ func (q *Query) sameAs(other *Query) bool {
 		equal(q.predicate.ShardSelector, other.predicate.ShardSelector)
 }
 
-// equal compares selectors. A selector of everything equals nil.
+// equal treats a selector of everything as nil.
 func equal[S interface {
 	comparable
 	Empty() bool

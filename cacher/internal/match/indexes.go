@@ -85,7 +85,6 @@ func (x *Indexes) Names() []string {
 	return names
 }
 
-// attributeOf parses an index's name.
 func attributeOf(index string) (at attribute, ok bool) {
 	if field, ok := strings.CutPrefix(index, storage.FieldIndex("")); ok {
 		return attribute{byField, field}, true
@@ -94,7 +93,6 @@ func attributeOf(index string) (at attribute, ok bool) {
 	return attribute{byLabel, label}, ok
 }
 
-// rangeOf returns the range of all elements that can have one of the values.
 func (i *declaredIndex) rangeOf(snapshot *watchcache.Snapshot, values []string) indexRange {
 	if i.fails && snapshot.CountIndex(i.name, []string{unindexed}, "", "") > 0 {
 		values = append(values, unindexed)
@@ -115,7 +113,6 @@ func indexBy(name string, values cache.IndexFunc, failed func(index, key string,
 	}
 }
 
-// indexOf returns an index by the values of an attribute.
 func (x *Indexes) indexOf(name string, at attribute) watchcache.Index {
 	return watchcache.Index{Name: name, Values: func(e *watchcache.Element, dst []string) []string {
 		x.values(at, e, nil, func(value string) { dst = append(dst, value) })

@@ -12,15 +12,13 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// maxPostings bounds the attributes that have postings.
 const maxPostings = 16
 
 // Postings hold, for each value of an attribute, the window positions of events that have it before
 // or after. A watch that resumes far back visits only these, so its cost depends on the matches.
 //
-// The postings of an attribute are built from the window on demand and later extended, at no cost
-// to applying or dispatching an event. Safe for concurrent use; their lock is taken before the
-// state's.
+// They are built from the window on demand and later extended, at no cost to applying or
+// dispatching an event. Safe for concurrent use; their lock is taken before the state's.
 type Postings struct {
 	indexes *Indexes
 	state   *watchcache.State
@@ -140,7 +138,6 @@ func (x *Indexes) values(at attribute, e, previous *watchcache.Element, yield fu
 	}
 }
 
-// scopesOf calls yield with each prefix of key below the resource's.
 func (x *Indexes) scopesOf(key string, yield func(prefix string)) {
 	if !strings.HasPrefix(key, x.prefix) {
 		return

@@ -70,7 +70,6 @@ func (q *Query) covers(key string) bool {
 	return key == q.key
 }
 
-// matches reports whether an element in scope satisfies the predicate.
 func (q *Query) matches(e *watchcache.Element) bool {
 	if q.everything {
 		return true

@@ -88,7 +88,6 @@ func (x *Indexes) ranges(snapshot *watchcache.Snapshot, q *Query, found []indexR
 	return found
 }
 
-// narrowest returns the shortest range, or the range of all keys if there is none.
 func narrowest(snapshot *watchcache.Snapshot, ranges []indexRange, prefix, from string) (best indexRange) {
 	if len(ranges) == 1 {
 		return ranges[0]

@@ -42,7 +42,6 @@ func Requirements(p *storage.SelectionPredicate) (n int) {
 	return n
 }
 
-// weight returns the weight of a selector's text.
 func weight(text string) int { return len(text) / 64 }
 
 // turn admits one goroutine, so that all clients' large queries together use at most one core.

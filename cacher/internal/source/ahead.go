@@ -31,7 +31,6 @@ func (s *Source) watchAhead(ctx context.Context) {
 	s.ahead.Store(w)
 }
 
-// takeAhead returns the watch opened before the list at rv, or nil.
 func (s *Source) takeAhead(rv string) *Watch {
 	w := s.ahead.Swap(nil)
 	if w == nil {
@@ -46,7 +45,6 @@ func (s *Source) takeAhead(rv string) *Watch {
 	return w
 }
 
-// dropAhead ends the watch of a failed list.
 func (s *Source) dropAhead() {
 	if w := s.ahead.Swap(nil); w != nil {
 		s.drop(w)

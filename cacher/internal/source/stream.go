@@ -43,8 +43,7 @@ type stream struct {
 	// the open one raised it.
 	maxRV           uint64
 	watchProgressed bool
-	// hasAnswered reports whether storage answered a version request before the open watch was
-	// opened.
+	// hasAnswered reports whether storage answered a version request before the open watch.
 	hasAnswered bool
 	// repeatedErrors counts consecutive errors at one place. See undeliverable.
 	repeatedErrors int
@@ -120,8 +119,7 @@ func (s *stream) leave(w *Watch, hung bool) {
 	w.drain()
 }
 
-// forward sends a storage watch's events to the Reflector until the watch fails or the stream ends,
-// and returns why.
+// forward sends a storage watch's events to the Reflector, and returns why it stopped.
 func (s *stream) forward(w *Watch) error {
 	s.watchProgressed = false
 	for {
@@ -203,7 +201,6 @@ func (s *stream) resumeAt() string {
 	return s.rv
 }
 
-// send returns false if the stream must end.
 func (s *stream) send(event watch.Event) bool {
 	select {
 	case s.result <- event:

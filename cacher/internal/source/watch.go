@@ -39,7 +39,6 @@ type Watch struct {
 	hangOnce sync.Once
 }
 
-// onStream adds the watch's metadata to ctx.
 func (w *Watch) onStream(ctx context.Context) context.Context {
 	return metadata.NewOutgoingContext(ctx, w.metadata)
 }
@@ -73,7 +72,6 @@ func (w *Watch) drain() {
 	}
 }
 
-// discard ends a watch without awaiting it.
 func (s *Source) discard(w *Watch) {
 	w.end()
 	// Awaited by Config.Tasks; ends with the storage watch.
@@ -92,7 +90,6 @@ func (s *Source) open(ctx context.Context, rv string) (*Watch, error) {
 	return w, nil
 }
 
-// openBeside opens another storage watch after version rv.
 func (s *Source) openBeside(ctx context.Context, rv string) (*Watch, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &Watch{

@@ -58,7 +58,6 @@ func (c Config) Validate() error {
 	return err
 }
 
-// settings is a validated Config as Start uses it.
 type settings struct {
 	Config
 	dir    string  // absolute
@@ -120,7 +119,6 @@ func (c Config) checkTLS() error {
 	return nil
 }
 
-// shown returns a URL for errors, without a name and password.
 func shown(raw string) string {
 	if at := strings.LastIndexByte(raw, '@'); at >= 0 && !strings.HasPrefix(raw, "unix://") {
 		return "xxxxx" + raw[at:]
@@ -128,7 +126,6 @@ func shown(raw string) string {
 	return raw
 }
 
-// parseClientURL accepts loopback http and https URLs and unix socket paths.
 func parseClientURL(raw string, withTLS bool) (url.URL, error) {
 	scheme := "http"
 	if withTLS {

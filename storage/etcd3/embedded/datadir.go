@@ -20,8 +20,7 @@ import (
 // data directory.
 var ErrDirInUse = errors.New("another etcd server uses it")
 
-// dbLockTimeout bounds the wait for the database's lock, which a server about to end may still
-// hold.
+// dbLockTimeout bounds the wait for the database's lock, which an ending server may still hold.
 const dbLockTimeout = 300 * time.Millisecond
 
 // dataDir is a checked data directory, locked for this server.
@@ -80,7 +79,6 @@ func (d *dataDir) member() string { return filepath.Join(d.path, "member") }
 func (d *dataDir) snap() string   { return filepath.Join(d.member(), "snap") }
 func (d *dataDir) wal() string    { return filepath.Join(d.member(), "wal") }
 
-// create makes the directory and its missing parents.
 func (d *dataDir) create() error {
 	var missing []string
 	for dir := d.path; ; dir = filepath.Dir(dir) {
@@ -165,8 +163,8 @@ func probeDatabase(path string, haveLog bool) (err error) {
 	return db.Close()
 }
 
-// probeLog reads the whole write-ahead log with checksums, from the snapshot at which etcd will
-// begin. An incomplete last record is no error, since etcd repairs it.
+// probeLog verifies the write-ahead log, from the snapshot at which etcd will begin. etcd repairs
+// an incomplete last record, so that is no error.
 func probeLog(dir string) (err error) {
 	defer recoverAs(&err)
 	lg := zap.NewNop()
@@ -184,14 +182,13 @@ func probeLog(dir string) (err error) {
 	return nil
 }
 
-// recoverAs turns a decoder's panic, e.g. for damaged data, into an error.
+// recoverAs turns a decoder's panic into an error.
 func recoverAs(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("the content is damaged: %v", p)
 	}
 }
 
-// withoutPath removes the path from err, for callers that add it themselves.
 func withoutPath(err error) error {
 	if pe, ok := err.(*os.PathError); ok {
 		return fmt.Errorf("%s: %w", pe.Op, pe.Err)

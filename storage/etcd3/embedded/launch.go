@@ -29,7 +29,7 @@ const (
 // not change over restarts.
 var memberURL = url.URL{Scheme: "http", Host: "127.0.0.1:0"}
 
-// start makes one attempt to start a server. It owns dir, and releases it on failure.
+// start makes one attempt to start a server. It owns dir.
 func (s settings) start(ctx context.Context, dir *dataDir) (*Server, error) {
 	client := s.client
 	var socket *privateSocket
@@ -89,8 +89,8 @@ func (s settings) etcdConfig(client url.URL, srv *Server) *embed.Config {
 	return cfg
 }
 
-// launch starts etcd and waits until it is ready, fails, or ctx ends. On error, it stops etcd and
-// releases the directory.
+// launch starts etcd and waits until it is ready. On error, it stops etcd and releases the
+// directory.
 func (srv *Server) launch(ctx context.Context, cfg *embed.Config) error {
 	started := srv.startEtcd(cfg)
 	var result startResult
@@ -157,7 +157,7 @@ func (srv *Server) startEtcd(cfg *embed.Config) <-chan startResult {
 	return started
 }
 
-// errStartAborted is the result of a StartEtcd ended by fatal, which holds the reason.
+// errStartAborted is the result of a StartEtcd ended by fatal.
 var errStartAborted = errors.New("etcd stopped while it was starting")
 
 func (srv *Server) awaitReady(ctx context.Context) error {
@@ -175,8 +175,6 @@ func (srv *Server) awaitReady(ctx context.Context) error {
 	}
 }
 
-// startError returns the error of StartEtcd, with the reason held by fatal, or as this package's
-// sentinel.
 func (srv *Server) startError(err error) error {
 	if errors.Is(err, errStartAborted) {
 		select {

@@ -27,7 +27,6 @@ func freePort(u url.URL) (url.URL, error) {
 	return u, errors.Join(err, l.Close())
 }
 
-// wantsFreePort reports whether Start may choose the port.
 func wantsFreePort(u url.URL) bool { return u.Scheme != "unix" && u.Port() == "0" }
 
 // checkSocket checks that etcd may take the path of a unix socket. etcd removes any file at that

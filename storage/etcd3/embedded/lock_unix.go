@@ -10,9 +10,9 @@ import (
 	"syscall"
 )
 
-// lockDir takes the advisory lock of the directory itself. Closing the returned file releases it,
-// as does the end of the process. On a file system without such locks, only the database's own
-// lock, taken by probeDatabase, excludes a second server.
+// lockDir takes the advisory lock of the directory itself. Closing the returned file releases it.
+// On a file system without such locks, only the database's own lock, taken by probeDatabase,
+// excludes a second server.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// fatal keeps a fatal error of etcd from ending the process. etcd reports such errors, e.g. a full
-// disk, through its logger's Fatal and Panic, on any goroutine. The logger returned by fatal.logger
-// ends only that goroutine, and sends the error to the server's owner.
+// fatal keeps a fatal error of etcd, e.g. a full disk, from ending the process. etcd reports them
+// through its logger's Fatal and Panic, on any goroutine. The logger returned by fatal.logger ends
+// only that goroutine, and sends the error to the server's owner.
 type fatal struct {
 	// c holds the first such error. Only report sends on it.
 	c chan error

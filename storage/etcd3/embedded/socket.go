@@ -53,10 +53,8 @@ func makePrivateSocket(path string) (*privateSocket, error) {
 	return nil, errors.New("the directories .a to .z beside it all exist; remove those that ended servers have left")
 }
 
-// made returns the path at which etcd makes the socket.
 func (s *privateSocket) made() string { return filepath.Join(s.dir, socketName) }
 
-// listen returns the URL for etcd to listen on, other than the clients'.
 func (s *privateSocket) listen() url.URL { return url.URL{Scheme: "unix", Path: s.made()} }
 
 // publish moves the socket made by etcd to its path, replacing one left by an ended server.
@@ -70,7 +68,6 @@ func (s *privateSocket) publish() error {
 	return err
 }
 
-// discard removes the directory, with the socket in it if not published.
 func (s *privateSocket) discard() { _ = os.RemoveAll(s.dir) }
 
 // remove removes the socket. etcd's own removal would look for it where it made it.
