@@ -50,8 +50,8 @@ func InstallAPIGroups(server *genericapiserver.GenericAPIServer, groups ...*gene
 	return server.InstallAPIGroups(groups...)
 }
 
-// PrepareAPIGroup is InstallAPIGroup for groups that the caller then installs otherwise, e.g. by
-// InstallLegacyAPIGroup. Prepare a group only once.
+// PrepareAPIGroup prepares a group like InstallAPIGroup, but the caller installs it afterwards,
+// e.g. by InstallLegacyAPIGroup. Prepare a group only once.
 func PrepareAPIGroup(server *genericapiserver.GenericAPIServer, group *genericapiserver.APIGroupInfo) error {
 	switch {
 	case server == nil:

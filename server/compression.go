@@ -57,8 +57,8 @@ func listOptions(r *http.Request) (opts metainternalversion.ListOptions, ok bool
 }
 
 // mayShare reports whether only the API's handler reads a watch's initial events. It opens a watch
-// of the storage for which the cache returns a probe, and checks that it gets this probe. It does
-// so no more after the first failure.
+// of the storage for which the cache returns a probe, and checks that it gets this probe. After
+// another watch, it no longer probes the resource.
 func (i *installation) mayShare(r *http.Request) bool {
 	info, group, served := i.servedBy(r, "watch")
 	storage, ok := served.(rest.Watcher)

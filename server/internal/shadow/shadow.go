@@ -3,8 +3,8 @@
 // Package shadow compares a cache, the shadow, with the storage that serves. A [Storage] forwards
 // all requests to the serving storage, and repeats a fraction of the GETs, LISTs and WATCHes on the
 // shadow, in its own goroutines and contexts, to compare at the same version. Clients may change
-// their objects, so it copies before: the object of a GET, up to 15 random objects of a LIST, every
-// 16th object of events, and of the rest names and versions.
+// their objects, so it first copies the object of a GET, up to 15 random objects of a LIST, about
+// every 16th object of events, and the names and versions of all.
 //
 // Comparisons:
 //   - GET: existence, version and content. The shadow reads at the response's version or later. If
