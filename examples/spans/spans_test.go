@@ -151,10 +151,11 @@ func broadcasting(codec apiruntime.Codec) (run func()) {
 	watches := make([]chan *Policy, nodes)
 	for n := range watches {
 		watches[n] = make(chan *Policy, 1000)
+		own := nodeName(n)
 		reading.Go(func() { // ends with the channel
 			for p := range watches[n] {
 				for _, node := range p.Span {
-					if node == nodeName(n) {
+					if node == own {
 						_ = codec.Encode(p.DeepCopyObject(), io.Discard)
 					}
 				}
@@ -164,6 +165,9 @@ func broadcasting(codec apiruntime.Codec) (run func()) {
 	return func() {
 		for n := range 2 * policies {
 			p := policy(n%policies, 1)
+			if n >= policies { // a deletion
+				p.Rules = nil
+			}
 			for _, w := range watches {
 				w <- p
 			}
