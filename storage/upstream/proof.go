@@ -100,8 +100,7 @@ func (w *stream) begin(told uint64) {
 }
 
 // proof watches from a version until a bookmark.
-func (s *Store) proof(ctx context.Context, q query, from uint64) (p proof) {
-	p.last = from
+func (s *Store) proof(ctx context.Context, q query, from uint64) proof {
 	seconds := int64(proofSeconds)
 	q.options = metav1.ListOptions{
 		LabelSelector: q.options.LabelSelector, FieldSelector: q.options.FieldSelector,
@@ -112,11 +111,17 @@ func (s *Store) proof(ctx context.Context, q query, from uint64) (p proof) {
 		return proof{err: err}
 	}
 	defer opened.Stop()
-	for found := 0; ; {
+	return s.shown(ctx, opened, from)
+}
+
+// shown returns what a watch from a version shows until its first bookmark, or its end.
+func (s *Store) shown(ctx context.Context, opened watch.Interface, from uint64) proof {
+	p := proof{last: from}
+	for found, complete := 0, false; ; {
 		select {
 		case event, open := <-opened.ResultChan():
 			switch {
-			case !open && p.events > 0 && !s.config.Expires:
+			case !open && complete:
 				p.upTo = p.last // an API server sends no bookmark at the version of its last event
 				return p
 			case !open:
@@ -129,6 +134,8 @@ func (s *Store) proof(ctx context.Context, q query, from uint64) (p proof) {
 			switch {
 			case err != nil:
 				return proof{err: err}
+			case event.Type != watch.Bookmark && version < p.last, event.Type == watch.Bookmark && version == p.last && p.events > 0 && !complete:
+				return proof{err: errIncomplete}
 			case event.Type == watch.Bookmark:
 				p.upTo = version
 				return p
@@ -136,6 +143,7 @@ func (s *Store) proof(ctx context.Context, q query, from uint64) (p proof) {
 				p.last, p.events = version, 0
 			}
 			p.events++
+			complete = s.completes(event.Type)
 			if found++; found > proofEvents {
 				return proof{err: errFarBehind}
 			}
@@ -148,6 +156,7 @@ func (s *Store) proof(ctx context.Context, q query, from uint64) (p proof) {
 var (
 	errNoBookmark = errors.New("the upstream has sent no bookmark before the end of a watch")
 	errNothingNew = errors.New("the upstream has no later version")
+	errIncomplete = errors.New("the upstream's last event may not be the last one at its resourceVersion")
 	errFarBehind  = fmt.Errorf("the upstream has more than %d events that the watch has not brought", proofEvents)
 )
 

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/url"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 )
 
@@ -148,10 +150,32 @@ func (s *Store) listed(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		s.missing.Store(false)
-	case noResource(err):
+	case noResource(err) && s.gone(ctx):
 		s.missing.Store(true)
 	}
 	return s.failure(ctx, "", err)
+}
+
+// gone reports whether discovery has no such resource. A load balancer may answer any other
+// request with a page of its own.
+func (s *Store) gone(ctx context.Context) bool {
+	gv, root := s.config.Resource.GroupVersion(), "/apis/"
+	if gv.Group == "" {
+		root = "/api/"
+	}
+	discover := func(path string, into any) error {
+		body, err := s.client.Get().AbsPath(path).MaxRetries(0).SetHeader("Accept", runtime.ContentTypeJSON).Do(ctx).Raw()
+		return cmp.Or(err, json.Unmarshal(body, into))
+	}
+	var resources metav1.APIResourceList
+	err := discover(root+gv.String(), &resources)
+	if err == nil {
+		return resources.GroupVersion == gv.String() && !slices.ContainsFunc(resources.APIResources, func(r metav1.APIResource) bool { return r.Name == s.config.Resource.Resource })
+	}
+	var groups metav1.APIGroupList
+	return apierrors.IsNotFound(err) && discover("/apis", &groups) == nil && groups.Kind == "APIGroupList" && !slices.ContainsFunc(groups.Groups, func(g metav1.APIGroup) bool {
+		return slices.ContainsFunc(g.Versions, func(v metav1.GroupVersionForDiscovery) bool { return v.GroupVersion == gv.String() })
+	})
 }
 
 // head is the metadata of a list, and one object.
@@ -167,7 +191,8 @@ const onlyMetadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.i
 // head lists one object, consistently. An upstream that lists from its own watch cache
 // brings that up to date for it.
 func (s *Store) head(ctx context.Context) (head, error) {
-	body, err := with(s.get(object{}), metav1.ListOptions{Limit: 1}).SetHeader("Accept", onlyMetadata).Do(ctx).Raw()
+	quiet := klog.NewContext(ctx, klog.Logger{}) // client-go logs an answer that is broken off with a proof as an error
+	body, err := with(s.get(object{}), metav1.ListOptions{Limit: 1}).SetHeader("Accept", onlyMetadata).Do(quiet).Raw()
 	if err := s.listed(ctx, err); err != nil {
 		return head{}, err
 	}
@@ -210,6 +235,8 @@ func (s *Store) failure(ctx context.Context, key string, err error) error {
 		return storage.NewKeyNotFoundError(key, 0)
 	case key != "" && apierrors.IsAlreadyExists(err):
 		return storage.NewKeyExistsError(key, 0)
+	case noResource(err) && !s.missing.Load():
+		return apierrors.NewServiceUnavailable(fmt.Sprintf("what answers for the upstream of %s is no API server: it has no Status, and discovery does not confirm that the resource is missing", s.config.Resource.GroupResource()))
 	case errors.As(err, &status):
 		return err
 	}
@@ -226,7 +253,7 @@ func named(err error, name string) bool {
 	return errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name == name
 }
 
-// noResource reports whether an error says that the upstream has no such resource: its
+// noResource reports whether an error may say that the upstream has no such resource: its
 // answer is not one for an object.
 func noResource(err error) bool {
 	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)

@@ -4,8 +4,10 @@ package upstream
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -240,9 +242,42 @@ func TestErrors(t *testing.T) {
 	require.True(t, apierrors.IsForbidden(err))
 	require.ErrorContains(t, err, "relay may not list pods")
 	require.False(t, s.Missing())
-	a.intercept(func(w http.ResponseWriter, r *http.Request) bool { http.NotFound(w, r); return true })
+	// A page without a Status ends nothing: discovery says what there is.
+	page := func(except string) {
+		a.intercept(func(w http.ResponseWriter, r *http.Request) bool {
+			if except != "" && strings.HasSuffix(r.URL.Path, except) {
+				return false
+			}
+			http.NotFound(w, r)
+			return true
+		})
+	}
+	for _, except := range []string{"", "/v1"} {
+		page(except)
+		_, err = s.GetCurrentResourceVersion(t.Context())
+		require.True(t, apierrors.IsServiceUnavailable(err), "%v", err)
+		require.True(t, apierrors.IsServiceUnavailable(s.Get(t.Context(), "/pods/a/x", storage.GetOptions{}, &example.Pod{})))
+		require.False(t, s.Missing())
+	}
+	discovery := `{"kind":"APIResourceList","groupVersion":"example.apiserver.k8s.io/v1","resources":[{"name":"pods/status"}]}`
+	a.intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, "/v1") && discovery != "" {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, discovery)
+		} else if strings.HasSuffix(r.URL.Path, "/apis") {
+			_, _ = io.WriteString(w, `{"kind":"APIGroupList","groups":[{"name":"g","versions":[{"groupVersion":"g/v1"}]}]}`)
+		} else {
+			http.NotFound(w, r)
+		}
+		return true
+	})
 	_, err = s.GetCurrentResourceVersion(t.Context())
-	require.True(t, apierrors.IsNotFound(err))
+	require.True(t, apierrors.IsNotFound(err), "%v", err)
+	require.True(t, s.Missing())
+	s.missing.Store(false)
+	discovery = "" // the group is gone with its last resource
+	_, err = s.GetCurrentResourceVersion(t.Context())
+	require.True(t, apierrors.IsNotFound(err), "%v", err)
 	require.True(t, s.Missing())
 	require.False(t, storage.IsNotFound(s.Get(t.Context(), "/pods/a/x", storage.GetOptions{}, &example.Pod{})), "that there is no such resource says nothing of the object")
 	a.intercept(nil)

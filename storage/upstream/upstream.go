@@ -74,7 +74,8 @@ type Config struct {
 	// Expires must be set for a resource whose objects have a time to live upstream, as
 	// events do: etcd deletes all objects of a lease in one revision, so that a
 	// deletion may not be the last event at its resourceVersion. Reads see the last
-	// deletion a second or two later then.
+	// deletion a second or two later then. A Store that receives two deletions at one
+	// resourceVersion behaves as if Expires were set.
 	Expires bool
 	// Registerer gets the counters of proofs. nil: nothing is counted.
 	Registerer prometheus.Registerer
@@ -88,9 +89,10 @@ type Store struct {
 	client  *rest.RESTClient
 	metrics *metrics
 	// told is the highest version of a consistent list. missing: the upstream has no such
-	// resource. unproven: it can't prove freshness.
-	told              atomic.Uint64
-	missing, unproven atomic.Bool
+	// resource. unproven: it can't prove freshness. leases: it has deleted several objects
+	// in one revision.
+	told                      atomic.Uint64
+	missing, unproven, leases atomic.Bool
 
 	mu struct {
 		sync.Mutex
@@ -183,8 +185,8 @@ func (s *Store) serves(resource schema.GroupResource, resourcePrefix string) err
 	return fmt.Errorf("%s at %q: the Store is for %s at %q", resource, prefix, own, s.config.ResourcePrefix)
 }
 
-// Missing reports whether the last list or watch was answered by saying that there is no
-// such resource: a CustomResourceDefinition was deleted, for example.
+// Missing reports whether the upstream's discovery has no such resource since a list or
+// watch failed: a CustomResourceDefinition was deleted, for example.
 func (s *Store) Missing() bool { return s.missing.Load() }
 
 // ReportsWithin implements capability.SlowReporter.

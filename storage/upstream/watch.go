@@ -170,20 +170,31 @@ func (w *stream) pass(event watch.Event) bool {
 	if event.Type == watch.Bookmark {
 		object, _ := meta.Accessor(event.Object) // versionOf has it
 		end := object.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
-		if w.ordered && version < w.at { // a proof has brought the watch further
-			return true
+		if w.ordered && (version < w.at || (version == w.at && !w.complete)) {
+			return true // a proof has brought the watch further, or the next deletion may be at this version
 		}
 		w.ordered = w.ordered || end || w.query.options.SendInitialEvents == nil
 		w.at, w.events, w.complete = version, 0, true
 		return w.send(event)
 	}
-	if version != w.at {
+	w.moved = time.Now()
+	switch {
+	case w.ordered && version < w.at:
+		return w.send(event) // some servers give a deleted object its last version: it shows nothing
+	case version != w.at:
 		w.events = 0
+	case w.ordered && event.Type == watch.Deleted:
+		w.store.leases.Store(true)
 	}
-	w.at, w.moved = version, time.Now()
+	w.at = version
 	w.events++
-	w.complete = !w.store.config.Expires || event.Type != watch.Deleted
+	w.complete = w.store.completes(event.Type)
 	return w.send(event)
+}
+
+// completes reports whether an event of a type is surely the last one at its version.
+func (s *Store) completes(event watch.EventType) bool {
+	return event != watch.Deleted || !(s.config.Expires || s.leases.Load())
 }
 
 // bookmark sends a bookmark at a version.
