@@ -4,10 +4,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"net/http"
-	"net/http/httputil"
 	"path"
 	"slices"
 	"strconv"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -35,69 +35,58 @@ type front struct {
 	codecs   runtime.NegotiatedSerializer
 	maxWatch time.Duration
 	// withOwn forwards with the relay's credentials, withClients with the client's bearer
-	// token, and upgrades does so by HTTP/1.1; the last two are nil without --pass-through.
-	withOwn, withClients, upgrades *httputil.ReverseProxy
+	// token; that is nil without --pass-through.
+	withOwn, withClients *forwarder
 }
 
 func newFront(s *server, codecs runtime.NegotiatedSerializer, o *options) (*front, error) {
 	f := &front{server: s, codecs: codecs, maxWatch: o.maxWatch}
-	var err, failed error
-	if f.withOwn, err = f.proxy(s.upstream, "authorization", "impersonate-", "x-remote-"); err == nil && o.passThrough {
-		clients := rest.AnonymousClientConfig(s.upstream)
-		f.withClients, err = f.proxy(clients, "x-remote-")
-		clients.NextProtos = []string{"http/1.1"} // HTTP/2 has no upgrade to SPDY
-		f.upgrades, failed = f.proxy(clients, "x-remote-")
-	}
-	return f, errors.Join(err, failed)
-}
-
-// proxy forwards requests to the upstream, without the client's headers of these prefixes.
-func (f *front) proxy(config *rest.Config, without ...string) (*httputil.ReverseProxy, error) {
-	target, _, wrong := rest.DefaultServerUrlFor(config)
-	transport, err := rest.TransportFor(config)
-	if err := errors.Join(wrong, err); err != nil {
+	room, err := newRoom(o.maxInFlight)
+	if err != nil {
 		return nil, err
 	}
-	return &httputil.ReverseProxy{
-		Transport: transport, FlushInterval: -1, // at once: events of watches
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(target)
-			for name := range r.Out.Header {
-				if slices.ContainsFunc(without, func(prefix string) bool { return strings.HasPrefix(strings.ToLower(name), prefix) }) {
-					r.Out.Header.Del(name)
-				}
-			}
-		},
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			f.refuse(w, r, apierrors.NewTimeoutError(fmt.Sprintf("the upstream of this relay gives no answer: %v", err), 1))
-		},
-	}, nil
+	if f.withOwn, err = f.forwarder(s.guarded(false), room, "authorization", "impersonate-", "x-remote-"); err == nil && o.passThrough {
+		f.withClients, err = f.forwarder(rest.AnonymousClientConfig(s.upstream), room, "x-remote-")
+	}
+	return f, err
 }
 
-// chain builds the server's handlers: authentication and authorization go before an answer.
-// Requests that are passed through come to neither: the upstream decides.
-func (f *front) chain(api http.Handler, c *genericapiserver.Config) http.Handler {
-	served := genericapiserver.DefaultBuildHandlerChain(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.serve(api, w, r) }), c)
-	if f.withClients == nil {
-		return served
+// passedKey is the key of the client's header in the context of a request that is passed
+// through.
+type passedKey struct{}
+
+// upstreamDecides authorizes what is passed through: the upstream decides by the client's
+// token.
+type upstreamDecides struct{ authorizer.Authorizer }
+
+// Authorize implements authorizer.Authorizer.
+func (d upstreamDecides) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	if ctx.Value(passedKey{}) != nil {
+		return authorizer.DecisionAllow, "", nil
 	}
+	return d.Authorizer.Authorize(ctx, a)
+}
+
+// chain builds the server's handlers: a request is authenticated, audited and counted before
+// an answer, and authorized unless it is passed through.
+func (f *front) chain(api http.Handler, c *genericapiserver.Config) http.Handler {
+	with := *c
+	with.Authorization.Authorizer = upstreamDecides{c.Authorization.Authorizer}
+	served := genericapiserver.DefaultBuildHandlerChain(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.serve(api, w, r) }), &with)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		info, err := c.RequestInfoResolver.NewRequestInfo(r)
-		switch {
-		case err != nil || !f.passes(info, r):
-			served.ServeHTTP(w, r)
-		case r.Header.Get("Upgrade") != "":
-			f.upgrades.ServeHTTP(w, r)
-		default:
-			f.withClients.ServeHTTP(w, r)
+		defer endWrites(f.server.ctx, w, shutdownWrites)()
+		if info, err := c.RequestInfoResolver.NewRequestInfo(r); err == nil && f.withClients != nil && f.passes(info, r) {
+			r = r.WithContext(context.WithValue(r.Context(), passedKey{}, r.Header.Clone()))
+			maps.DeleteFunc(r.Header, func(name string, _ []string) bool { return hasPrefix(name, "impersonate-") }) // the upstream's to judge
 		}
+		served.ServeHTTP(w, r)
 	})
 }
 
 // passes reports whether a request is passed through: one that the relay has no answer to,
 // with a bearer token.
 func (f *front) passes(info *request.RequestInfo, r *http.Request) bool {
-	if !strings.HasPrefix(strings.ToLower(r.Header.Get("Authorization")), "bearer ") {
+	if !hasPrefix(r.Header.Get("Authorization"), "bearer ") {
 		return false
 	}
 	if info.IsResourceRequest {
@@ -143,7 +132,17 @@ func (f *front) refuse(w http.ResponseWriter, r *http.Request, err *apierrors.St
 // serve answers a request of a client that is authenticated and authorized.
 func (f *front) serve(api http.Handler, w http.ResponseWriter, r *http.Request) {
 	info, ok := request.RequestInfoFrom(r.Context())
+	if header, passed := r.Context().Value(passedKey{}).(http.Header); passed {
+		r = r.WithContext(r.Context())
+		r.Header = header
+		f.withClients.ServeHTTP(w, r)
+		return
+	}
 	if !ok || !info.IsResourceRequest {
+		if info != nil && info.Path == "/version" {
+			responsewriters.WriteRawJSON(http.StatusOK, f.server.version.Load(), w) // the upstream's, as last seen
+			return
+		}
 		if known, ok := canonical(r); ok && known.URL.Path == info.Path && strings.HasPrefix(info.Path, "/openapi/") && r.Method == http.MethodGet {
 			r, api = known, f.withOwn // the schemas by which kubectl validates and explains
 		}
@@ -171,6 +170,7 @@ func (f *front) serve(api http.Handler, w http.ResponseWriter, r *http.Request) 
 		bound, end := f.boundWatch(of, r, ptr.Deref(asked.TimeoutSeconds, 0), forwarded)
 		defer end()
 		r = bound
+		defer endWrites(r.Context(), w, time.Second)() // a client may read nothing
 	}
 	if forwarded {
 		f.withOwn.ServeHTTP(w, r)
@@ -216,27 +216,5 @@ func (f *front) boundWatch(of *resource, r *http.Request, seconds int64, forward
 	return bound, func() {
 		of.watches.Delete(&ctx)
 		cancel()
-	}
-}
-
-// endWatchesOfMissing ends the watches of resources that the upstream has no longer, and
-// looks whether they are back: a cache may be asleep. It ends with ctx, that of a hook.
-func (s *server) endWatchesOfMissing(ctx context.Context) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-		for _, r := range s.resources {
-			if r.store.Missing() {
-				r.watches.Range(func(_, end any) bool { end.(context.CancelFunc)(); return true })
-				bounded, cancel := context.WithTimeout(ctx, 3*time.Second)
-				_, _ = r.store.GetCurrentResourceVersion(bounded) // an answer is noted
-				cancel()
-			}
-		}
 	}
 }

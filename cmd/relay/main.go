@@ -29,6 +29,15 @@ func main() {
 	os.Exit(cli.Run(command))
 }
 
+// beginAgain runs the program anew in this process, so that nothing of what it was stays.
+func beginAgain() error {
+	program, err := os.Executable()
+	if err == nil {
+		err = syscall.Exec(program, os.Args, os.Environ())
+	}
+	return fmt.Errorf("%w, which this process can't: %w", errChanged, err)
+}
+
 func newCommand() *cobra.Command {
 	o := newOptions()
 	command := &cobra.Command{
@@ -47,7 +56,11 @@ func newCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return server.run(command.Context(), func(address string) { fmt.Printf("Serving %s on %s\n", server.upstream.Host, address) })
+			err = server.run(func(address string) { fmt.Printf("Serving %s on %s\n", server.upstream.Host, address) })
+			if server.changed.Load() && command.Context().Err() == nil {
+				return beginAgain()
+			}
+			return err
 		},
 	}
 	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w; --help lists the flags", err) })

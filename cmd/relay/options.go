@@ -62,9 +62,9 @@ func (o *options) flags() (sets cliflag.NamedFlagSets) {
 	fs.StringSliceVar(&o.resources, "resources", o.resources, "What is served: a comma-separated list of RESOURCE, RESOURCE.GROUP or RESOURCE.VERSION.GROUP, as pods,deployments.apps. "+
 		"Without a version it is the one that the upstream prefers. Required.")
 	fs.BoolVar(&o.allowSecrets, "allow-secrets", o.allowSecrets, "Let --resources name secrets, which the relay then has in its memory.")
-	fs.BoolVar(&o.passThrough, "pass-through", o.passThrough, "Forward all other requests to the upstream, with the client's bearer token.")
+	fs.BoolVar(&o.passThrough, "pass-through", o.passThrough, "Forward all other requests to the upstream, with the client's bearer token, which a TokenReview must accept.")
 	fs.DurationVar(&o.maxWatch, "max-watch-duration", o.maxWatch, "How long a watch lasts at most, whatever its client asks for: a right that was revoked ends with the watch. At least 10s.")
-	fs.IntVar(&o.maxInFlight, "max-requests-inflight", o.maxInFlight, "How many requests but watches are answered at a time. The others get a 429.")
+	fs.IntVar(&o.maxInFlight, "max-requests-inflight", o.maxInFlight, "How many requests but watches are answered at a time, and how many of all kinds are forwarded, a quarter of them for one user. The others get a 429.")
 	o.serving.AddFlags(sets.FlagSet("serving"))
 	o.authentication.AddFlags(sets.FlagSet("authentication"))
 	o.authorization.AddFlags(sets.FlagSet("authorization"))

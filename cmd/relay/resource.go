@@ -31,6 +31,9 @@ import (
 	"github.com/kube-watchcache/watchcache/storage/upstream"
 )
 
+// selector returns the value of a field of an object.
+type selector = func(runtime.Object) string
+
 // resource is one that the relay serves.
 type resource struct {
 	schema.GroupVersionResource
@@ -42,7 +45,7 @@ type resource struct {
 	typed bool
 	// fields are the selectable fields beside the metadata's, each with the function for
 	// its value in an object. Selectors with others are the upstream's to evaluate.
-	fields map[string]func(runtime.Object) string
+	fields map[string]selector
 	store  *upstream.Store
 	// watches are the functions that end the open ones.
 	watches sync.Map
@@ -110,7 +113,7 @@ func field[T any](value func(*T) string) func(runtime.Object) string {
 }
 
 // selectors are the selectable fields of built-in types that are worth an evaluation here.
-var selectors = map[schema.GroupResource]map[string]func(runtime.Object) string{
+var selectors = map[schema.GroupResource]map[string]selector{
 	{Resource: "pods"}: {
 		"spec.nodeName": field(func(p *corev1.Pod) string { return p.Spec.NodeName }),
 		"status.phase":  field(func(p *corev1.Pod) string { return string(p.Status.Phase) }),
@@ -132,6 +135,7 @@ func (s *server) describe(ctx context.Context, names []string, secrets bool) (ma
 	}
 	// The types of this program have the fields of an upstream that is not newer; see README.md.
 	ours := version.MustParseGeneric(baseversion.DefaultKubeBinaryVersion)
+	s.version.Store(info)
 	known := theirs.Major() == ours.Major() && theirs.Minor() <= ours.Minor()
 	groups, lists, err := s.discovery.ServerGroupsAndResources()
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // a group that is away is missed if it is named
@@ -154,8 +158,9 @@ func (s *server) describe(ctx context.Context, names []string, secrets bool) (ma
 		r.typed = known && clientscheme.Scheme.Recognizes(r.kind) && clientscheme.Scheme.Recognizes(r.listKind)
 		if r.typed {
 			r.fields = selectors[r.GroupResource()]
-		} else if r.fields, err = selectableFields(ctx, s.upstream, r); err != nil {
+		} else if err := r.define(ctx, s.upstream); err != nil {
 			wrong = append(wrong, err)
+			continue
 		}
 		found[r.GroupResource()] = r
 	}
@@ -209,22 +214,26 @@ func newResource(gv schema.GroupVersion, of metav1.APIResource) (*resource, erro
 	return &resource{GroupVersionResource: gv.WithResource(of.Name), of: of, kind: gv.WithKind(of.Kind), listKind: gv.WithKind(of.Kind + "List")}, nil
 }
 
-// selectableFields returns the fields that the definition of a custom resource declares;
-// none for a resource that has no definition, or if the relay may not read it.
-func selectableFields(ctx context.Context, config *rest.Config, r *resource) (map[string]func(runtime.Object) string, error) {
+// define adds what the definition of a custom resource says: the kind of its lists, and its
+// selectable fields. A resource without a definition has none, nor has one whose definition
+// the relay may not read.
+func (r *resource) define(ctx context.Context, config *rest.Config) error {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 	crd, err := client.Resource(definitions).Get(ctx, r.GroupResource().String(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		return nil, nil
+		return nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the definition of %s: %w", r.GroupResource(), err)
+		return fmt.Errorf("the definition of %s: %w", r.GroupResource(), err)
 	}
-	found := map[string]func(runtime.Object) string{}
+	if kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "listKind"); kind != "" {
+		r.listKind.Kind = kind
+	}
+	r.fields = map[string]selector{}
 	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	for _, v := range versions {
 		version, _ := v.(map[string]any)
@@ -235,11 +244,11 @@ func selectableFields(ctx context.Context, config *rest.Config, r *resource) (ma
 		for _, d := range declared {
 			if path, _, _ := unstructured.NestedString(d.(map[string]any), "jsonPath"); path != "" {
 				name := strings.TrimPrefix(path, ".")
-				found[name] = valueAt(strings.Split(name, "."))
+				r.fields[name] = valueAt(strings.Split(name, "."))
 			}
 		}
 	}
-	return found, nil
+	return nil
 }
 
 // valueAt returns the function of the field at a path of unstructured objects: a string, a

@@ -7,18 +7,23 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/sets"
+	apiversion "k8s.io/apimachinery/pkg/version"
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	registryrest "k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	genericfilters "k8s.io/apiserver/pkg/server/filters"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
@@ -36,12 +41,29 @@ import (
 	"github.com/kube-watchcache/watchcache/storage/upstream"
 )
 
+// longRunning are requests that last, as for a kube-apiserver.
+var longRunning = genericfilters.BasicLongRunningRequestCheck(sets.NewString("watch", "proxy"), sets.NewString("attach", "exec", "proxy", "log", "portforward"))
+
 // server is a relay.
 type server struct {
 	generic   *genericapiserver.GenericAPIServer
 	upstream  *rest.Config
 	discovery discovery.DiscoveryInterface
 	resources map[schema.GroupResource]*resource
+	// version is the upstream's, as last seen, and refused what it has last refused to the
+	// relay itself.
+	version  atomic.Pointer[apiversion.Info]
+	refused  atomic.Pointer[refusal]
+	refusals prometheus.Counter
+	// looking guards looked, the time of the last look. connections are those whose server
+	// was looked at. changed: the upstream is another one than described.
+	looking     sync.Mutex
+	looked      time.Time
+	connections sync.Map
+	changed     atomic.Bool
+	// ctx is over when the server ends, which stop makes it do.
+	ctx  context.Context
+	stop context.CancelFunc
 }
 
 // newServer makes a relay of resources that the upstream has now.
@@ -51,14 +73,24 @@ func newServer(ctx context.Context, o *options) (*server, error) {
 		return nil, err
 	}
 	s := &server{upstream: connection}
-	if s.discovery, err = discovery.NewDiscoveryClientForConfig(connection); err != nil {
+	s.ctx, s.stop = context.WithCancel(ctx)
+	s.refusals = prometheus.NewCounter(prometheus.CounterOpts{Name: "watchcache_relay_refused_credentials_total", Help: "Requests of the relay itself that the upstream has refused with 401 or 403."})
+	if err := legacyregistry.Registerer().Register(s.refusals); err != nil {
+		return nil, err
+	}
+	bounded := rest.CopyConfig(connection)
+	bounded.Timeout = lookTimeout
+	if s.discovery, err = discovery.NewDiscoveryClientForConfig(bounded); err != nil {
 		return nil, err
 	}
 	if s.resources, err = s.describe(ctx, o.resources, o.allowSecrets); err != nil {
 		return nil, err
 	}
+	if err := s.review(ctx); err != nil {
+		return nil, err
+	}
 	for _, r := range s.resources {
-		if r.store, err = openStore(connection, r); err != nil {
+		if r.store, err = openStore(s.guarded(true), r); err != nil {
 			return nil, fmt.Errorf("%s: %w", r.GroupResource(), err)
 		}
 	}
@@ -103,6 +135,7 @@ func openStore(connection *rest.Config, r *resource) (*upstream.Store, error) {
 func (s *server) configure(o *options, codecs serializer.CodecFactory) (*genericapiserver.Config, error) {
 	config := genericapiserver.NewConfig(codecs)
 	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
+	config.LongRunningFunc = longRunning
 	config.MaxRequestsInFlight, config.MaxMutatingRequestsInFlight = o.maxInFlight, o.maxInFlight
 	config.MinRequestTimeout = int(o.maxWatch / time.Second / 2) // watches last up to twice as long
 	config.ShutdownWatchTerminationGracePeriod = 10 * time.Second
@@ -243,21 +276,15 @@ func newRegistry(r *resource, options generic.RESTOptionsGetter) (registryrest.S
 	return readOnly{store, store, store, store, store, store, r.of}, nil
 }
 
-// answers is the readiness check of the upstream.
-func (s *server) answers(r *http.Request) error {
-	ctx, cancel := context.WithTimeout(r.Context(), 3*time.Second)
-	defer cancel()
-	return s.discovery.RESTClient().Get().AbsPath("/version").MaxRetries(0).Do(ctx).Error()
-}
-
-// run serves until ctx ends. announce is called with the address once all caches are ready.
-func (s *server) run(ctx context.Context, announce func(address string)) error {
+// run serves until the server's context ends. announce is called with the address once all caches are ready.
+func (s *server) run(announce func(address string)) error {
+	defer s.stop()
 	s.generic.AddPostStartHookOrDie("relay", func(hook genericapiserver.PostStartHookContext) error {
 		go s.announce(hook, announce)
-		go s.endWatchesOfMissing(hook)
+		go s.watchUpstream(hook)
 		return nil
 	})
-	return s.generic.PrepareRun().RunWithContext(ctx)
+	return s.generic.PrepareRun().RunWithContext(s.ctx)
 }
 
 // announce ends when the caches are ready, or with ctx. A hook has started it.

@@ -107,7 +107,7 @@ func startUpstream(t *testing.T, cache string, flags ...string) *upstream {
 func (u *upstream) serve(forward http.Handler, w http.ResponseWriter, r *http.Request) {
 	u.mu.Lock()
 	allows, intercept, core := u.mu.allows, u.mu.intercept, u.mu.core
-	if strings.Contains(r.URL.Path, "/devices") {
+	if strings.HasPrefix(r.URL.Path, "/apis/fleet.example.com/") && strings.Contains(r.URL.Path, "/devices") {
 		u.mu.requests = append(u.mu.requests, r.URL.RequestURI())
 	}
 	u.mu.Unlock()

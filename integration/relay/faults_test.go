@@ -221,11 +221,15 @@ func TestResourceDisappears(t *testing.T) {
 	defer w.Stop()
 
 	u.intercept(func(w http.ResponseWriter, r *http.Request) bool {
-		if strings.HasPrefix(r.URL.Path, path) {
+		switch {
+		case strings.HasPrefix(r.URL.Path, path):
 			http.NotFound(w, r)
-			return true
+		case r.URL.Path == "/apis/fleet.example.com/v1":
+			_, _ = w.Write([]byte(`{"kind":"APIResourceList","groupVersion":"fleet.example.com/v1","resources":[]}`))
+		default:
+			return false
 		}
-		return false
+		return true
 	})
 	u.network.Cut()
 	for range w.ResultChan() { // until it ends

@@ -338,7 +338,7 @@ func TestPassesTheClientsToken(t *testing.T) {
 	}{
 		{"a token", "alice", "", nil, http.StatusOK, `"Bearer alice" as "", "", 0`},
 		{"another token", "bob", "", nil, http.StatusOK, `"Bearer bob" as "", "", 0`},
-		{"a token that the upstream must judge", "mallory", "", nil, http.StatusOK, `"Bearer mallory" as "", "", 0`},
+		{"a token that no TokenReview accepts", "mallory", "", nil, http.StatusUnauthorized, "Unauthorized"},
 		{"a token and a certificate", "bob", "alice", nil, http.StatusOK, `"Bearer bob" as "", "", 0`},
 		{"impersonation, which the upstream must judge", "bob", "", []string{"Impersonate-User:alice"}, http.StatusOK, `"Bearer bob" as "alice", "", 0`},
 		{"the front proxy's headers", "bob", "", []string{"X-Remote-User:alice"}, http.StatusOK, `"Bearer bob" as "", "", 0`},
