@@ -6,10 +6,11 @@ TIMEOUT ?= 20m
 # Arguments for the program that a target runs: make run ARGS="--secure-port 6443"
 ARGS    ?=
 # The packages of `make quick`: none links an etcd. Those of `make race`, and how often
-# it repeats them.
+# it repeats them. MINOR are those of `make minor`.
 PKGS    ?=
 COUNT   ?= 5
 QUICK    = ./watchcache/... ./cacher/... ./internal/... ./metrics/... ./debug/... ./simulation ./dashboards ./hack/arrows ./hack/mutants
+MINOR    = ./watchcache/... ./cacher/... ./internal/... ./metrics/... ./informer/... ./storage/... ./conformance ./server ./simulation ./integration
 RACING   = ./watchcache/... ./cacher/... ./storage/... ./server/... ./metrics/...
 # What `make e2e` runs: a folder of integration, the tests to pick there, how long
 # random faults go on, and the seed of their choices.
@@ -65,7 +66,7 @@ fi
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help run quick test verify lint race e2e soak replay fuzz mutants generate observe soak-server bench kubernetes relay-demo kubernetes-test release-check clean
+.PHONY: help run quick test minor verify lint race e2e soak replay fuzz mutants generate observe soak-server bench kubernetes relay-demo kubernetes-test release-check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-15s %s\n' "$$name" "$$text"; done
@@ -82,6 +83,9 @@ test: ## run every package's tests once, with race detector and invariants, on a
 	@hack/skipped.sh begin promtool=prometheus
 	@$(TAGGED) $(STEP) "tests" $(GO) test $(TESTFLAGS) -p $(PARALLEL) -count=1 $(LONG) $$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | grep -Ev '$(SLOW)')
 	@hack/skipped.sh end
+
+minor: ## test the packages with the coming minor of Kubernetes and its version of Go, on an etcd inside the tests (PKGS=./cacher)
+	@ETCD_MODE=embedded $(STEP) "Kubernetes 1.38" $(GO) run ./hack/versions -minor k8s38 test -count=1 -timeout $(TIMEOUT) $(or $(PKGS),$(MINOR))
 
 verify: ## run what make test leaves out: lint, long schedules, faults, chaos, other backends, browser, alerts, allocations, versions
 	$(COMPILER)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/tasks"
 	"github.com/kube-watchcache/watchcache/internal/heapsize"
+	"github.com/kube-watchcache/watchcache/internal/minors"
 	"github.com/kube-watchcache/watchcache/storage/capability"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
@@ -67,7 +68,8 @@ func (b *elementBuilder) element(key string, object apiruntime.Object) (*watchca
 		return nil, faultf(keyFaultf(err, "%q", key), "the resourceVersion")
 	}
 	if lost, ok := object.(capability.UnreadObject); ok {
-		return b.lastElement(lost, rv)
+		_, lastRV := lost.LastState()
+		return b.lastElement(key, rv, lastRV)
 	}
 	labelSet, fieldSet, err := config.GetAttrsFunc(object)
 	if err != nil {
@@ -79,15 +81,15 @@ func (b *elementBuilder) element(key string, object apiruntime.Object) (*watchca
 	}, nil
 }
 
-// lastElement returns the element of a deletion at rv, built from the cached object. Without one,
-// the state refuses the deletion unless it is repeated.
-func (b *elementBuilder) lastElement(lost capability.UnreadObject, rv uint64) (*watchcache.Element, error) {
-	key, lastRV := lost.LastState()
+// lastElement returns the element of a deletion at resourceVersion rv, from the cached
+// object, which must be as of lastRV unless that is 0. If there is none the state refuses
+// the deletion, unless it is a repetition.
+func (b *elementBuilder) lastElement(key string, rv, lastRV uint64) (*watchcache.Element, error) {
 	last, _ := b.state.Get(key)
 	switch {
 	case last == nil:
 		return &watchcache.Element{Key: key, RV: rv, Object: b.config.NewFunc()}, nil
-	case last.RV != lastRV:
+	case lastRV != 0 && last.RV != lastRV:
 		return nil, faultf(keyFaultf(watchcache.ErrGap, "%q", key),
 			"storage can't read what was deleted at resourceVersion %d as of resourceVersion %d, and the cache has it as of %d", rv, lastRV, last.RV)
 	}
@@ -98,6 +100,24 @@ func (b *elementBuilder) lastElement(lost capability.UnreadObject, rv uint64) (*
 	return &watchcache.Element{Key: key, RV: rv, Object: object, Labels: last.Labels, Fields: last.Fields, Size: last.Size}, nil
 }
 
+// changedElement returns the element for the object of an event. Of a deleted object,
+// storage may have sent only the name.
+func (b *elementBuilder) changedElement(typ watchcache.EventType, obj any) (*watchcache.Element, error) {
+	key, object, err := b.key(obj)
+	if err != nil {
+		return nil, err
+	}
+	if _, lost := object.(capability.UnreadObject); lost || typ != watchcache.Deleted || !minors.OmitsPrevious() {
+		return b.element(key, object)
+	}
+	rv, err := b.config.Versioner.ObjectResourceVersion(object)
+	if err != nil {
+		return nil, faultf(keyFaultf(err, "%q", key), "the resourceVersion")
+	}
+	return b.lastElement(key, rv, 0)
+}
+
+// elementOf returns the element for an object from storage's list.
 func (b *elementBuilder) elementOf(obj any) (*watchcache.Element, error) {
 	key, object, err := b.key(obj)
 	if err != nil {

@@ -58,7 +58,7 @@ func (f *feed) apply(typ watchcache.EventType, obj any) error {
 	}
 	measured := f.applied%measuredEvery == 0
 	f.applied++
-	element, err := f.builder.elementOf(obj)
+	element, err := f.builder.changedElement(typ, obj)
 	if err != nil {
 		f.fail(err)
 		return nil

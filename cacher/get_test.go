@@ -21,8 +21,17 @@ import (
 
 	"github.com/kube-watchcache/watchcache/cacher"
 	"github.com/kube-watchcache/watchcache/internal/memstore"
+	"github.com/kube-watchcache/watchcache/internal/minors"
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
+
+// A GET at a malformed version is refused: from Kubernetes 1.38 with a 422, before with a 400.
+func TestGetAtAMalformedVersion(t *testing.T) {
+	c := start(t, onePod())
+	_, malformed := storage.APIObjectVersioner{}.ParseResourceVersion("x")
+	err := c.Get(testContext(t), "/pods/a/one", storage.GetOptions{ResourceVersion: "x"}, &example.Pod{})
+	require.EqualError(t, err, minors.MalformedVersion(malformed).Error())
+}
 
 // byValue is a runtime.Object that is no pointer.
 type byValue struct{ example.Pod }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kube-watchcache/watchcache/cacher/internal/freshness"
 	"github.com/kube-watchcache/watchcache/cacher/internal/match"
+	"github.com/kube-watchcache/watchcache/internal/minors"
 	"github.com/kube-watchcache/watchcache/metrics"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
@@ -230,7 +231,7 @@ func (p *page) continuation(snapshot *watchcache.Snapshot, q *match.Query, l sto
 		count = int64(snapshot.Count(q.Key(), p.from))
 	}
 	last := p.elements[len(p.elements)-1].Key
-	return storage.PrepareContinueToken(last, l.key, int64(snapshot.RV()), count, true, l.opts)
+	return storage.PrepareContinueToken(last, minors.TokenKey(l.key, l.prepared), int64(snapshot.RV()), count, true, l.opts)
 }
 
 // itemsOf returns a list's items, if they are a slice.

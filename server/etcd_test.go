@@ -36,8 +36,9 @@ func startEtcd(t testing.TB) *storagebackend.Config {
 	t.Helper()
 	before := goleak.IgnoreCurrent()
 	timer := goleak.IgnoreTopFunction("k8s.io/apiserver/pkg/storage/cacher.(*watchCache).waitUntilFreshLocked.func2")
+	timer38 := goleak.IgnoreTopFunction("k8s.io/apiserver/pkg/storage/cacher.(*freshnessWaiter).waitUntilFreshLocked.func2")
 	timer36 := goleak.IgnoreTopFunction("k8s.io/apiserver/pkg/storage/cacher.(*watchCache).waitUntilFreshAndBlock.func2")
-	t.Cleanup(func() { goleak.VerifyNone(t, before, timer, timer36) })
+	t.Cleanup(func() { goleak.VerifyNone(t, before, timer, timer36, timer38) })
 	return startEtcdFor(t)
 }
 

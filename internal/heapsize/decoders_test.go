@@ -5,6 +5,7 @@
 package heapsize_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"testing"
@@ -100,9 +101,12 @@ func devices(t testing.TB) (internal, versioned decoder) {
 		Status: fleet.DeviceStatus{Phase: fleet.DeviceReady, Message: "seen a minute ago", LastSeenTime: &seen, ObservedGeneration: 3},
 	})
 	require.NoError(t, err)
+	// From Kubernetes 1.38 on, objects with equal managed fields share them: each gets its own.
+	n := 0
 	decodeBy := func(by runtime.Decoder) decoder {
 		return func() runtime.Object {
-			decoded, err := runtime.Decode(by, encoded)
+			n++
+			decoded, err := runtime.Decode(by, bytes.ReplaceAll(encoded, []byte("container-0"), fmt.Appendf(nil, "container-%d", n)))
 			if err != nil {
 				panic(err)
 			}

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/kube-watchcache/watchcache/internal/minors"
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
@@ -163,9 +164,11 @@ func metadataItems(stock encode, own metav1.ListInterface, elements []*watchcach
 }
 
 func emptyMetadata(own metav1.ListInterface) *metav1.PartialObjectMetadataList {
-	return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{
+	list := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{
 		ResourceVersion: own.GetResourceVersion(), Continue: own.GetContinue(), RemainingItemCount: own.GetRemainingItemCount(),
 	}}
+	minors.SetShardInfo(list, own)
+	return list
 }
 
 var metadataKind = metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata")

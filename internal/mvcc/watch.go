@@ -226,7 +226,7 @@ func (w *Watcher) events(of Step) (events []watch.Event, err error) {
 		case has:
 			events = append(events, watch.Event{Type: watch.Added, Object: c.After.Object})
 		case had:
-			events = append(events, watch.Event{Type: watch.Deleted, Object: withVersion(c.Before.Object, nil, c.After.RV)})
+			events = append(events, watch.Event{Type: watch.Deleted, Object: withVersion(minors.LastState(w.opts, c.Before.Object, w.store.config.NewFunc), nil, c.After.RV)})
 		}
 	}
 	return append(events, of.Others...), of.Err

@@ -25,7 +25,8 @@ import (
 // previous values to events, and, for the caches' watches, which have their own streams, marks
 // those of deletions.
 //
-// A store ends a watch with an error if a change lacks its previous value. etcd's server (in 3.7.3,
+// A store ends a watch with an error if a change lacks its previous value, unless the watch wants
+// none, as a cache's on Kubernetes 1.38. etcd's server (in 3.7.3,
 // watch.go) may serve a new watch before it records that the watch requests these values. We then
 // read the value from etcd, which has it until it is compacted.
 func keepPreviousValues(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -34,7 +35,7 @@ func keepPreviousValues(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 		return stream, err
 	}
 	_, own := ctx.Value(ownStreamKey{}).(*storeWatch)
-	return &completedStream{ClientStream: stream, kv: etcdserverpb.NewKVClient(cc), mark: own}, nil
+	return &completedStream{ClientStream: stream, kv: etcdserverpb.NewKVClient(cc), own: own}, nil
 }
 
 // isStoreWatch reports whether a stream carries the watches of a store. We don't modify those of
@@ -49,8 +50,18 @@ func isStoreWatch(ctx context.Context, method string) bool {
 
 type completedStream struct {
 	grpc.ClientStream
-	kv   etcdserverpb.KVClient
-	mark bool // previous values of deletions
+	kv  etcdserverpb.KVClient
+	own bool // of one watch, a cache's: the previous values of deletions are marked
+	// without is true if that watch wants no previous values.
+	without atomic.Bool
+}
+
+// SendMsg implements grpc.ClientStream.
+func (s *completedStream) SendMsg(m any) error {
+	if request, ok := m.(*etcdserverpb.WatchRequest); ok && s.own && request.GetCreateRequest() != nil {
+		s.without.Store(!request.GetCreateRequest().GetPrevKv())
+	}
+	return s.ClientStream.SendMsg(m)
 }
 
 // RecvMsg implements grpc.ClientStream.
@@ -58,12 +69,12 @@ func (s *completedStream) RecvMsg(m any) error {
 	if err := s.ClientStream.RecvMsg(m); err != nil {
 		return err
 	}
-	if resp, ok := m.(*etcdserverpb.WatchResponse); ok {
+	if resp, ok := m.(*etcdserverpb.WatchResponse); ok && !s.without.Load() {
 		for _, e := range resp.Events {
 			if created := e.Type == mvccpb.Event_PUT && e.Kv.GetCreateRevision() == e.Kv.GetModRevision(); !created && e.PrevKv == nil {
 				e.PrevKv = s.before(e.Kv)
 			}
-			if s.mark && e.Type == mvccpb.Event_DELETE && e.PrevKv != nil {
+			if s.own && e.Type == mvccpb.Event_DELETE && e.PrevKv != nil {
 				e.PrevKv.Value = lastValue{version: uint64(e.PrevKv.ModRevision), value: e.PrevKv.Value}.encode()
 			}
 		}

@@ -28,6 +28,8 @@ type forgetfulStream struct {
 
 func (s forgetfulStream) Context() context.Context { return s.ctx }
 
+func (forgetfulStream) SendMsg(any) error { return nil }
+
 func (s forgetfulStream) RecvMsg(m any) error {
 	proto.Merge(m.(*etcdserverpb.WatchResponse), &etcdserverpb.WatchResponse{Events: s.events})
 	return nil
@@ -57,12 +59,16 @@ func TestPreviousValuesAreCompleted(t *testing.T) {
 		{Type: mvccpb.Event_DELETE, Kv: &mvccpb.KeyValue{Key: []byte("k"), ModRevision: deleted}},
 		{Type: mvccpb.Event_DELETE, Kv: &mvccpb.KeyValue{Key: []byte("k"), ModRevision: deleted}, PrevKv: &mvccpb.KeyValue{Value: []byte("its own")}},
 	}
+	wanted := true
 	receive := func(ctx context.Context, method string) []string {
 		streamer := func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 			return forgetfulStream{ctx: ctx, events: events}, nil
 		}
 		stream, err := keepPreviousValues(ctx, nil, b.Client().ActiveConnection(), method, streamer)
 		require.NoError(t, err)
+		require.NoError(t, stream.SendMsg(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{
+			CreateRequest: &etcdserverpb.WatchCreateRequest{Key: []byte("k"), PrevKv: wanted},
+		}}))
 		got := &etcdserverpb.WatchResponse{}
 		require.NoError(t, stream.RecvMsg(got))
 		var values []string
@@ -80,6 +86,11 @@ func TestPreviousValuesAreCompleted(t *testing.T) {
 	require.Equal(t, []string{"none", "1", "2", "its own"}, receive(ofStore, watch))
 	require.Equal(t, []string{"none", "none", "none", "its own"}, receive(ctx, watch), "not a store's")
 	require.Equal(t, []string{"none", "none", "none", "its own"}, receive(ofStore, "/other"))
+	wanted = false
+	own := context.WithValue(ofStore, ownStreamKey{}, &storeWatch{})
+	require.Equal(t, []string{"none", "none", "none", "its own"}, receive(own, watch), "a cache's that wants none")
+	require.Equal(t, []string{"none", "1", "2", "its own"}, receive(ofStore, watch), "a stream of several watches")
+	wanted = true
 
 	_, err = b.Client().Compact(ctx, deleted, clientv3.WithCompactPhysical())
 	require.NoError(t, err)

@@ -53,6 +53,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.Cleanup(os.Exit),
 		// k8s.io/apiserver's own, which live as long as the process.
 		goleak.IgnoreTopFunction("k8s.io/apiserver/pkg/storage/cacher.(*watchCache).waitUntilFreshLocked.func2"),
+		goleak.IgnoreTopFunction("k8s.io/apiserver/pkg/storage/cacher.(*freshnessWaiter).waitUntilFreshLocked.func2"),
 		goleak.IgnoreAnyFunction("k8s.io/apiserver/pkg/storage/feature.(*defaultFeatureSupportChecker).checkClient.func1"))
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-watchcache/watchcache/internal/grpckeys"
+	"github.com/kube-watchcache/watchcache/internal/minors"
 )
 
 // Watch is one storage watch, read by the stream. The progress requester calls the exported
@@ -82,7 +83,7 @@ func (s *Source) discard(w *Watch) {
 
 // open opens the storage watch that feeds the cache, after version rv.
 func (s *Source) open(ctx context.Context, rv string) (*Watch, error) {
-	w, err := s.openBeside(ctx, rv)
+	w, err := s.watch(ctx, minors.ForCache(s.config.Storage), rv)
 	if err != nil {
 		return nil, err
 	}
@@ -91,6 +92,10 @@ func (s *Source) open(ctx context.Context, rv string) (*Watch, error) {
 }
 
 func (s *Source) openBeside(ctx context.Context, rv string) (*Watch, error) {
+	return s.watch(ctx, s.config.Storage, rv)
+}
+
+func (s *Source) watch(ctx context.Context, of storage.Interface, rv string) (*Watch, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &Watch{
 		cancel:   cancel,
@@ -99,7 +104,7 @@ func (s *Source) openBeside(ctx context.Context, rv string) (*Watch, error) {
 	}
 	predicate := storage.Everything
 	predicate.AllowWatchBookmarks = true
-	opened, err := s.config.Storage.Watch(w.onStream(ctx), s.config.Prefix, storage.ListOptions{
+	opened, err := of.Watch(w.onStream(ctx), s.config.Prefix, storage.ListOptions{
 		ResourceVersion: rv,
 		Predicate:       predicate,
 		Recursive:       true,
