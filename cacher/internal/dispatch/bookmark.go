@@ -4,23 +4,23 @@ package dispatch
 
 import "time"
 
-// deadlineLead is how long before the end of its request a watcher gets a last
-// bookmark, so that the client resumes from there.
+// deadlineLead is the time between a watcher's last bookmark and its request's deadline. The client
+// resumes from that bookmark.
 const deadlineLead = 2 * time.Second
 
-// timeBuckets holds watchers by the second of the timeline when their bookmark is due: about
-// as many buckets as an interval has seconds. A watcher that ends leaves an empty entry in its
-// bucket. The registry's lock guards them.
+// timeBuckets holds watchers by the second of the timeline at which their bookmark is due, in about
+// as many buckets as an interval has seconds. A closed watcher leaves an empty entry. Guarded by
+// registry.mu.
 type timeBuckets struct {
 	interval time.Duration
 	bySecond map[int64][]*bookmarkEntry
 }
 
-// bookmarkEntry is a watcher in a bucket; nil when it has ended.
+// bookmarkEntry is a watcher in a bucket, nil once it is closed.
 type bookmarkEntry struct{ watcher *watcher }
 
-// schedule puts w into the bucket of its next bookmark: an interval from now,
-// or shortly before its deadline if that is sooner.
+// schedule puts w into the bucket an interval from now, or shortly before its deadline if that is
+// sooner.
 func (b *timeBuckets) schedule(w *watcher, now time.Duration) {
 	at := now + b.interval
 	if last := w.deadline - deadlineLead; w.deadline > 0 && last > now && last < at {
@@ -33,7 +33,7 @@ func (b *timeBuckets) schedule(w *watcher, now time.Duration) {
 	b.bySecond[second] = append(b.bySecond[second], w.bookmark)
 }
 
-// due takes the buckets up to a time.
+// due removes and returns the entries due by until.
 func (b *timeBuckets) due(until time.Duration) (due []*bookmarkEntry) {
 	for second, entries := range b.bySecond {
 		if second <= int64(until/time.Second) {

@@ -16,19 +16,19 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// batch is how many events are read from the window at a time.
+// batch is the number of events read from the window at a time.
 const batch = 128
 
-// WakeUp wakes the dispatcher up for new events. It never blocks.
+// WakeUp notifies the dispatcher of new events. It never blocks.
 func (f *Fanout) WakeUp() {
 	select {
 	case f.wake <- struct{}{}:
-	default: // the dispatcher is going to look anyway
+	default: // the dispatcher will look anyway
 	}
 }
 
-// RevisionEnds notifies the dispatcher that the events so far are complete: bookmarks may
-// have waited for that. It never blocks.
+// RevisionEnds notifies the dispatcher that the events so far are complete, for bookmarks waiting
+// for that. It never blocks.
 func (f *Fanout) RevisionEnds() {
 	if f.bookmarksWait.Load() {
 		f.WakeUp()
@@ -38,21 +38,20 @@ func (f *Fanout) RevisionEnds() {
 // storageFailure is an error of storage that ends watchers.
 type storageFailure struct {
 	status *metav1.Status
-	// last is the last watcher that the failure may end, 0 until the state follows the
-	// storage again: later ones begin in a state without fault.
+	// last is the id of the last watcher that the failure may end, 0 until ClearFailure. Later
+	// watchers begin in a sound state.
 	last atomic.Uint64
 }
 
-// Fail ends the watchers, each once it is live and has everything before it,
-// with the error event that storage sent instead of the next event, until ClearFailure
-// is called. It never blocks.
+// Fail ends each watcher with the error event sent by storage, once the watcher is level, until
+// ClearFailure is called. It never blocks.
 func (f *Fanout) Fail(failure watch.Event) {
 	f.failing.Store(&storageFailure{status: failure.Object.(*metav1.Status)})
 	f.WakeUp()
 }
 
-// ClearFailure undoes Fail: the state follows the storage again. An error that was not sent
-// yet still is, to the watchers of before.
+// ClearFailure undoes Fail once the state follows storage again. Watchers opened before the call
+// still receive an unsent error.
 func (f *Fanout) ClearFailure() {
 	if failure := f.failing.Load(); failure != nil {
 		failure.last.CompareAndSwap(0, max(1, f.registry.lastOpened()))
@@ -60,28 +59,27 @@ func (f *Fanout) ClearFailure() {
 	}
 }
 
-// sendFailures ends the level watchers with the failure, if there is one.
+// sendFailures ends the level watchers with the current failure, if any.
 func (f *Fanout) sendFailures() {
 	failure := f.failing.Load()
 	if failure == nil {
 		return
 	}
-	opened := f.registry.lastOpened() // first: later watchers may begin in a state without fault
+	opened := f.registry.lastOpened() // before last: later watchers may begin in a sound state
 	last := failure.last.Load()
 	over := last > 0
 	if !over {
 		last = opened
 	}
-	f.sendFailure(failure.status, last) // also to those that have gone live since the last time
+	f.sendFailure(failure.status, last) // also to watchers that went live since the last call
 	if over {
 		f.failing.CompareAndSwap(failure, nil)
 	}
 }
 
-// Run is the dispatcher: it follows the window with a cursor of its own and feeds the live
-// watchers. The feed never waits for it: if events were handed over through a channel, the
-// feed would wait as soon as the channel is full. The caller starts Run in a goroutine,
-// once; it returns when the context is done.
+// Run is the dispatcher. It reads the window with its own cursor, so the feed never waits for it:
+// with a channel of events between them, the feed would block whenever the channel is full. Call
+// Run once, in a goroutine. It returns when ctx is done.
 func (f *Fanout) Run(ctx context.Context) {
 	ticker := f.Clock.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -98,7 +96,7 @@ func (f *Fanout) Run(ctx context.Context) {
 		case <-ticker.C():
 			f.tick()
 		case sent := <-f.everyone:
-			f.advance() // for events that came before the request
+			f.advance() // for events before the request
 			if !f.Doubtful() {
 				f.sendBookmarks(f.registry.beginBookmarks(f.Time.Now(), math.MaxInt64, f.marked[:0]))
 			}
@@ -109,11 +107,11 @@ func (f *Fanout) Run(ctx context.Context) {
 	}
 }
 
-// advance dispatches the next events and returns whether there were any.
+// advance dispatches the next events and reports whether there were any.
 func (f *Fanout) advance() bool {
 	n, through, err := f.State.Since(f.cursor, f.read[:])
 	if err != nil {
-		// A failure that explains the gap is sent first.
+		// Send a failure that explains the gap first.
 		f.sendFailures()
 		f.skip()
 		return true
@@ -136,7 +134,6 @@ func (f *Fanout) advance() bool {
 	return true
 }
 
-// dispatchBatch dispatches events and records the duration.
 func (f *Fanout) dispatchBatch(events []*watchcache.Event) {
 	if len(events) == 0 {
 		return
@@ -159,10 +156,9 @@ func (f *Fanout) dispatchBatch(events []*watchcache.Event) {
 	}
 }
 
-// skip goes on at the oldest event of the window, because the one at the cursor is gone.
-// If the state was listed again, the live watchers end. If the window has reached its
-// ceiling, they are parked where they are, and get a 410 if one of the lost events may be for
-// them.
+// skip moves the cursor to the start of the window after the event at the cursor was evicted. After
+// a relist it ends the live watchers that missed events. After an overflow of the window it parks
+// them where they were, and they get a 410 if one of the evicted events may be theirs.
 func (f *Fanout) skip() {
 	stats, lost := f.State.Stats(), f.cursor
 	f.cursor, f.last, f.through = stats.Oldest, 0, 0
@@ -182,21 +178,20 @@ func (f *Fanout) skip() {
 	}
 }
 
-// tick does the work of every second.
+// tick does the periodic work, once a second.
 func (f *Fanout) tick() {
 	now := f.Time.Now()
 	f.round = nil
 	f.Metrics.WindowCut(f.State.Trim(int64(now)).Cut)
-	f.advance() // a report of progress since the last event is news for bookmarks
+	f.advance() // bookmarks need the latest progress
 	f.EverySecond()
 	f.postings.Trim()
 	count := f.registry.counts()
 	f.supervisor.tick(count[starting] + count[parked])
 	f.Metrics.SetWatchers(metrics.WatcherLive, count[live])
 	if f.through < f.last && !f.bookmarksWait.Swap(true) {
-		// In the middle of a revision few watchers could get a bookmark. The end
-		// of the revision is likely to come soon, or has come since the dispatcher
-		// looked; if not, the next tick sends the bookmarks.
+		// Few watchers could get a bookmark within a revision. Wait for its end, at most until the
+		// next tick. Wake up in case it ended after the dispatcher looked.
 		f.EndRevision()
 		f.WakeUp()
 		return
@@ -204,8 +199,8 @@ func (f *Fanout) tick() {
 	f.sendDueBookmarks(now)
 }
 
-// sendDueBookmarks sends a bookmark to each live watcher that is due one and has
-// room for it and nothing newer; the others are tried again an interval later.
+// sendDueBookmarks sends the due bookmarks to level watchers with room in their channel. The others
+// are due again an interval later.
 func (f *Fanout) sendDueBookmarks(now time.Duration) {
 	f.bookmarksWait.Store(false)
 	if f.Doubtful() {
@@ -214,8 +209,8 @@ func (f *Fanout) sendDueBookmarks(now time.Duration) {
 	f.sendBookmarks(f.registry.beginBookmarks(now, now, f.marked[:0]))
 }
 
-// sendBookmarks sends a bookmark at rv to watchers that are not past it, and ends the
-// sending that beginBookmarks has begun.
+// sendBookmarks sends a bookmark at rv to the watchers that are not past it, and ends the send
+// phase of beginBookmarks.
 func (f *Fanout) sendBookmarks(due []*watcher, rv uint64) {
 	for _, w := range due {
 		if w.isPast(rv) {
@@ -237,8 +232,8 @@ func (f *Fanout) sendBookmarks(due []*watcher, rv uint64) {
 	f.marked = due[:0]
 }
 
-// sendFailure ends the watchers up to the last that have everything before the failure. Their
-// replayers send it as soon as there is room.
+// sendFailure ends the level watchers with ids up to last. Their replayers send the error as soon
+// as there is room.
 func (f *Fanout) sendFailure(failure *metav1.Status, last uint64) {
 	for _, w := range f.registry.level() {
 		if w.id > last {

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dispatch brings the events of one state machine to its watchers.
+// Package dispatch delivers the events of one state machine to its watchers.
 //
-// A live watcher is fed by the dispatcher, which follows the window of events with a
-// cursor of its own and never waits for a watcher for longer than its time budget. A
-// watcher that begins, or that is too slow, is parked: a replayer sends it any initial
-// events, then the window's, until it is level with the dispatcher. A parked watcher has
-// no queue, only its position.
+// The dispatcher follows the window of events with its own cursor and feeds live watchers. It never
+// waits for one longer than its time budget. New and slow watchers each have a replayer instead,
+// which sends any initial events, then the window's events, until the watcher is level with the
+// dispatcher. A parked watcher has a position, not a queue.
 //
-// Goroutines, all counted in the caller's tasks.Group and awaited there: the
-// dispatcher (Run, which the caller starts), a replay for each watcher that
-// begins or is parked, and a look of the supervisor once a second while there are such
-// watchers.
+// Goroutines, all counted in Config.Tasks, whose owner waits for them: the dispatcher (Run, started
+// by the caller), a replayer for each starting or parked watcher, and a look of the supervisor once
+// a second while there are such watchers.
 //
-// Locks; none is held while a send blocks: registry.mu guards watchers, groups, cursor and
-// bookmark buckets, supervisor.mu from where on the window is held, and keptEncodings.mu which
-// serializations are kept.
+// Locks, none held while a send blocks: registry.mu guards watchers, groups, cursor and bookmark
+// buckets, supervisor.mu the held part of the window, and keptEncodings.mu the list of kept
+// serializations.
 package dispatch

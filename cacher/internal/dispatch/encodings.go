@@ -10,17 +10,17 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// keptEncodings bounds the serializations that elements keep: the oldest are
-// dropped first, because hardly any client asks for their elements any more.
+// keptEncodings bounds the serializations kept with elements. It drops the oldest first, because
+// clients rarely request their elements.
 type keptEncodings struct {
-	// limit is the maximum of bytes; negative: nothing is kept.
+	// limit is the maximum of bytes. If negative, we keep nothing.
 	limit, bytes atomic.Int64
 	keepEvent    func(event []byte, add func(bytes int64)) (drop func())
 	metrics      *metrics.Resource
 
 	mu struct {
 		sync.Mutex
-		kept   []keptEncoding // in the order of their making
+		kept   []keptEncoding // oldest first
 		closed bool
 	}
 }
@@ -29,7 +29,7 @@ func newKeptEncodings(keepEvent func([]byte, func(int64)) func(), m *metrics.Res
 	return &keptEncodings{keepEvent: keepEvent, metrics: m}
 }
 
-// setLimit sets the limit, and drops what exceeds it.
+// setLimit sets the limit and drops serializations above it.
 func (e *keptEncodings) setLimit(bytes int64) {
 	e.limit.Store(bytes)
 	e.shrink()
@@ -39,7 +39,7 @@ type keptEncoding struct {
 	of    *watchcache.Encodings
 	id    string
 	bytes int64
-	drop  func() // drops what the server keeps for it
+	drop  func() // drops the server's copies
 }
 
 // of returns the element's serialization with the identifier.
@@ -71,8 +71,8 @@ func (e *keptEncodings) keep(made keptEncoding) {
 	}
 }
 
-// close drops all encodings. Encodings made after close are dropped at once, because the
-// server's Events outlive the cache.
+// close drops all serializations. Later ones are dropped at once, because the server's Events
+// outlive the cache.
 func (e *keptEncodings) close() {
 	e.mu.Lock()
 	e.mu.closed = true
@@ -80,7 +80,7 @@ func (e *keptEncodings) close() {
 	e.shrink()
 }
 
-// count adds bytes, which may be negative, to those of kept encodings and compressed events.
+// count adds bytes, maybe negative, to the size of kept serializations and compressed events.
 func (e *keptEncodings) count(bytes int64) {
 	e.bytes.Add(bytes)
 	if bytes > 0 {
@@ -88,7 +88,7 @@ func (e *keptEncodings) count(bytes int64) {
 	}
 }
 
-// shrink drops the oldest encodings while the limit is exceeded, and all once e is closed.
+// shrink drops the oldest serializations while the limit is exceeded, and all once e is closed.
 func (e *keptEncodings) shrink() {
 	var drop []keptEncoding
 	e.mu.Lock()

@@ -27,16 +27,15 @@ import (
 
 // Config configures a Fanout. All fields are required.
 type Config struct {
-	// Warn logs an error that a person must mend, with no lock held: see the cacher's
-	// warnings.
+	// Warn logs an error that needs an operator. Called without locks.
 	Warn    func(kind, message string, err error, remedy string)
 	State   *watchcache.State
 	Indexes *match.Indexes
 	Clock   clock.WithTicker
-	// Time is the timeline that the state's events are received on.
+	// Time is the timeline of Event.Received.
 	Time    timeline.Timeline
 	Metrics *metrics.Resource
-	// Tasks counts the goroutines; Done is closed when they must end.
+	// Tasks counts the goroutines. Done is closed when they must end.
 	Tasks *tasks.Group
 	Done  <-chan struct{}
 
@@ -44,64 +43,61 @@ type Config struct {
 	// NewObject returns an empty object of the resource, for bookmarks.
 	NewObject func() runtime.Object
 
-	// The limits are those of the cacher's own configuration.
+	// The limits are those of cacher.Config.
 	WatchBuffer                      int
 	DispatchBudget, BookmarkInterval time.Duration
-	// InitialEventsTimeout is for how long a watcher may take none of its initial
-	// events, InitialEventsBytes the limit of the memory that all of these keep.
+	// InitialEventsTimeout is the maximum time without progress of a watcher's initial events.
+	// InitialEventsBytes limits the memory held by all initial events.
 	InitialEventsTimeout time.Duration
 	InitialEventsBytes   int64
 
-	// KeepEvent keeps the serialization of an event for the server until drop. add receives
-	// the change in bytes when the server needs more or less memory for it.
+	// KeepEvent stores an event's serialization on behalf of the server until drop is called. add
+	// receives each change of the server's memory for it.
 	KeepEvent func(event []byte, add func(bytes int64)) (drop func())
 
-	// EndRevision asks storage for the end of the revision that is under way.
+	// EndRevision requests from storage the end of the current revision.
 	EndRevision func()
-	// Doubtful reports whether the state is known to be wrong: no watcher then gets a
-	// bookmark, or the end of its initial events, from it.
+	// Doubtful reports whether the state is unverified. We then send no bookmark, nor an end of
+	// initial events.
 	Doubtful func() bool
-	// EverySecond is called once a second, after the window was aged. It does the engine's
-	// work of every second, among it the metrics of the state's sizes.
+	// EverySecond is called once a second, after the window was trimmed.
 	EverySecond func()
 }
 
-// Fanout has the watchers of one state machine. Its methods are safe for
-// concurrent use.
+// Fanout holds the watchers of one state machine. Its methods are safe for concurrent use.
 type Fanout struct {
 	Config
 	registry   *registry
 	supervisor *supervisor
 	postings   *match.Postings
 	encodings  *keptEncodings
-	// park is parkWatcher, but in tests.
+	// park is parkWatcher, except in tests.
 	park func(w *watcher, position watchcache.Position, unsent uint64)
 
 	wake chan struct{}
-	// failing is the error that ends watchers that are live, or become so; nil if
-	// there is none.
+	// failing is the error that ends level watchers, or nil.
 	failing atomic.Pointer[storageFailure]
-	// everyone takes the orders of Bookmark. A channel in it is closed once all watchers
-	// were sent a bookmark.
+	// everyone receives the requests of Bookmark. Run closes the received channel after sending the
+	// bookmarks.
 	everyone chan chan struct{}
-	// bookmarksWait: bookmarks are due, and wait for the end of a revision.
+	// bookmarksWait is true if due bookmarks wait for the end of a revision.
 	bookmarksWait atomic.Bool
 
-	// The fields below belong to the dispatcher, the goroutine of Run.
+	// Owned by the dispatcher, i.e. the goroutine of Run.
 
 	cursor watchcache.Position
-	// last is the resourceVersion of the last dispatched event, and through the one up to
-	// which everything was dispatched, below last while more events of its revision may come.
+	// last is the resourceVersion of the last dispatched event. through is the one up to which
+	// everything was dispatched, below last until the revision of last is complete.
 	last, through uint64
-	// budget is how long the dispatcher could still wait for watchers when it was refilled.
+	// budget is the time left for slow watchers at the last refill.
 	budget   time.Duration
 	refilled time.Time
-	// limits say when rounds have several events; matched is how many watchers the events of
-	// the last round were for, on average.
+	// limits decide which rounds have several events. matched is the mean number of watchers per
+	// event in the last round.
 	limits  rounds.Limits
 	matched int
 
-	// Scratch, so that an event costs no allocation here. The round is given up once a second.
+	// Scratch memory, to avoid allocations per event. round is dropped once a second.
 	round  *round
 	read   [batch]*watchcache.Event
 	marked []*watcher
@@ -125,14 +121,14 @@ func New(config Config) *Fanout {
 
 // Start is where a watch begins.
 type Start struct {
-	// Snapshot has the objects of the initial events, nil if there are none.
+	// Snapshot holds the objects of the initial events. Nil means none.
 	Snapshot *watchcache.Snapshot
-	// Position is that of the first event to look at. Events at or below the
-	// resourceVersion After are not for the watch, because its client has them.
+	// Position is that of the first event to evaluate. The watch skips events at or below
+	// resourceVersion After, which its client has.
 	Position watchcache.Position
 	After    uint64
-	// Shown is the resourceVersion that the client knows or is shown first; no
-	// bookmark is below it. More events of the revision Shown may come.
+	// Shown is the resourceVersion that the client has or receives first. No bookmark is below it.
+	// More events at Shown may follow.
 	Shown uint64
 }
 
@@ -140,20 +136,18 @@ type Start struct {
 type Request struct {
 	Query match.Query
 	Start Start
-	// Bookmarks are sent from time to time, and shortly before the deadline of
-	// the request's context.
+	// Bookmarks requests periodic bookmarks, and one shortly before the context's deadline.
 	Bookmarks bool
-	// Client is whose watch it is, for people.
+	// Client identifies the client, for display.
 	Client status.Client
-	// Encoder encodes the initial events; nil: they are private copies of the objects.
+	// Encoder encodes the initial events. If nil, they are private copies of the objects.
 	Encoder WatchEncoder
-	// InitialEventsEnd: the end of the initial events, if there are any, is
-	// marked by a bookmark (KEP-3157).
+	// InitialEventsEnd requests a bookmark after the initial events, if any (KEP-3157).
 	InitialEventsEnd bool
 }
 
-// Open opens a watch, which ends with its Stop, with the context or with the
-// Fanout. It returns false once the Fanout is closed.
+// Open opens a watch until its Stop, the end of ctx, or Close. It returns false once the Fanout is
+// closed.
 func (f *Fanout) Open(ctx context.Context, r Request) (watch.Interface, bool) {
 	w := &watcher{
 		registry:  f.registry,
@@ -177,7 +171,7 @@ func (f *Fanout) Open(ctx context.Context, r Request) (watch.Interface, bool) {
 		return nil, false
 	}
 	f.supervisor.hold(replayer)
-	marksEnd := r.InitialEventsEnd // so that the goroutine keeps no Request
+	marksEnd := r.InitialEventsEnd // the goroutine must not keep r alive
 	if !f.Tasks.Run(func() { replayer.start(marksEnd, func() { flowcontrol.WatchInitialized(ctx) }) }) {
 		f.registry.end(w, metrics.EndShutdown)
 		return nil, false
@@ -185,8 +179,8 @@ func (f *Fanout) Open(ctx context.Context, r Request) (watch.Interface, bool) {
 	return w, true
 }
 
-// Close ends all watchers, takes no new ones, and keeps no serializations. The goroutines are
-// awaited by the owner of Config.Tasks.
+// Close ends all watchers, rejects new ones, and drops kept serializations. The owner of
+// Config.Tasks waits for the goroutines.
 func (f *Fanout) Close() {
 	f.encodings.close()
 	f.registry.mu.Lock()
@@ -198,13 +192,11 @@ func (f *Fanout) Close() {
 	}
 }
 
-// takenPause is the time between two looks at whether clients have taken their
-// bookmarks.
+// takenPause is the interval at which Bookmark checks the channels.
 const takenPause = 10 * time.Millisecond
 
-// Bookmark sends a bookmark at the last fully dispatched resourceVersion to each live
-// watcher that has asked for bookmarks. It returns when the clients have drained their
-// channels, or the context is done.
+// Bookmark sends a bookmark at the last fully dispatched resourceVersion to each level watcher that
+// requested bookmarks. It returns when clients have drained their channels, or ctx is done.
 func (f *Fanout) Bookmark(ctx context.Context) error {
 	sent := make(chan struct{})
 	select {
@@ -227,20 +219,19 @@ func (f *Fanout) Bookmark(ctx context.Context) error {
 	return nil
 }
 
-// Watched reports whether there is a watch, or one that has ended with an error that its
-// client has not read yet.
+// Watched reports whether there is a watch, or an ended one whose client has yet to read the error.
 func (f *Fanout) Watched() bool {
 	f.registry.mu.Lock()
 	defer f.registry.mu.Unlock()
 	return len(f.registry.mu.all) > 0
 }
 
-// LimitEncodings sets how many bytes the serializations of events may take.
+// LimitEncodings sets the limit in bytes for kept serializations of events.
 func (f *Fanout) LimitEncodings(bytes int64) { f.encodings.setLimit(bytes) }
 
-// EncodingBytes returns how many bytes they take.
+// EncodingBytes returns the size of the kept serializations.
 func (f *Fanout) EncodingBytes() int64 { return f.encodings.bytes.Load() }
 
-// PostingsBytes estimates the size of the postings by which resumed watchers find their
+// PostingsBytes estimates the size of the postings, the index by which resumed watchers find their
 // events in the window.
 func (f *Fanout) PostingsBytes() int64 { return f.postings.Bytes() }

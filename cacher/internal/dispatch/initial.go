@@ -13,8 +13,7 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// initialEvents sends the snapshot's elements as ADDED. It returns false if the watcher
-// has ended.
+// initialEvents sends the snapshot's elements as ADDED. It returns false if the watcher ended.
 func (r *replayer) initialEvents(endBookmark bool) bool {
 	snapshot := r.snapshot
 	r.snapshot = nil
@@ -26,7 +25,7 @@ func (r *replayer) initialEvents(endBookmark bool) bool {
 		return ok
 	}
 	runs := r.watcher.encoder
-	ended := func() bool { // whether an element matches or not
+	ended := func() bool { // called for each element, matching or not
 		r.scanned.Add(1)
 		return r.ended()
 	}
@@ -38,7 +37,7 @@ func (r *replayer) initialEvents(endBookmark bool) bool {
 		return ok && !r.ended()
 	})
 	if runs != nil {
-		if last := runs.End(); ok { // one that has ended holds no elements
+		if last := runs.End(); ok { // an ended watcher holds no elements
 			r.sendRun(last, send)
 		}
 	}
@@ -60,7 +59,7 @@ func (r *replayer) initialEventsEnd(rv uint64) bool {
 	}
 	event, err := r.bookmark(rv, true)
 	if err != nil {
-		// Without it the client would wait for ever.
+		// The client would wait forever for it.
 		r.Warn("initial", "The end of initial events could not be marked. The watch cache ends the watch", err, remedyType)
 		return r.fail(apierrors.NewInternalError(errors.New("the end of the initial events could not be marked")))
 	}
@@ -71,13 +70,12 @@ func (r *replayer) initialEventsEnd(rv uint64) bool {
 	return true
 }
 
-// WatchEncoder encodes the initial events of one watch. It divides them into runs. The
-// replayer's goroutine calls its methods.
+// WatchEncoder encodes the initial events of one watch, in runs. Its methods are called from the
+// replayer's goroutine.
 type WatchEncoder interface {
-	// Add adds an element behind the others, and returns the run of those before it if
-	// another one begins at it; otherwise nil.
+	// Add appends an element. If it begins a new run, Add returns the previous one, otherwise nil.
 	Add(*watchcache.Element) EventRun
-	// End returns the run of the last elements, nil if there are none.
+	// End returns the last run, nil if it is empty.
 	End() EventRun
 }
 
@@ -85,15 +83,15 @@ type WatchEncoder interface {
 type EventRun interface {
 	// Elements returns the elements of the events. Caller must not write to the slice.
 	Elements() []*watchcache.Element
-	// Write writes the event of the element at an index in the format that id names, in one
-	// call of w.Write. Its bytes are those of encode, which must not depend on earlier
-	// events. known is true if the event was not encoded for this run. If ok is false,
-	// nothing is written, and the caller encodes the event itself.
+	// Write writes the event of the element at index in the format id, in one call of w.Write and
+	// with the bytes of encode, which must not depend on earlier events. known is true if the run
+	// did not encode the event. If ok is false, Write wrote nothing and the caller encodes the
+	// event.
 	Write(index int, id string, encode func(*watchcache.Element, io.Writer) error, w io.Writer) (known, ok bool, err error)
 }
 
-// initial is the object of an initial event. Initial events share serializations by
-// runs; an event outside a run shares its own, like events from the window.
+// initial is the object of an initial event. It shares serializations by run; an event outside a
+// run shares its own, like events from the window.
 type initial struct {
 	object
 	run EventRun
@@ -116,8 +114,7 @@ func (o *initial) CacheEncode(id runtime.Identifier, encode func(runtime.Object,
 	return o.object.CacheEncode(id, encode, w)
 }
 
-// sendRun calls send with the initial events of a run, which may be nil, one after the
-// other, until send returns false.
+// sendRun calls send with each initial event of a run, which may be nil, until send returns false.
 func (f *Fanout) sendRun(r EventRun, send func(watch.Event) bool) {
 	if r == nil {
 		return

@@ -6,8 +6,8 @@ package dispatch
 
 import "github.com/kube-watchcache/watchcache/watchcache"
 
-// deliveries holds the resourceVersion of the last event sent to a watcher. Nothing is
-// checked without -tags invariants.
+// deliveries holds the resourceVersion of a watcher's last event. It checks nothing without -tags
+// invariants.
 type deliveries struct{ rv uint64 }
 
 func (d *deliveries) event(e *watchcache.Event) { d.rv = e.RV }

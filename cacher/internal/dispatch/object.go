@@ -14,14 +14,12 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// object is the object of a watch event: an element behind a wall. All watchers of an
-// element share its serializations. A reader that wants the object itself gets a private
-// copy, so that nothing that one watcher does reaches another.
+// object wraps an element as the object of a watch event. All watchers of an element share its
+// serializations. GetObject returns a private copy, so watchers can't affect each other.
 //
-// Initial events and those from the window share no serialization that an encoder has
-// shuffled, and no Table. The API server shuffles so that no client relies on the order of
-// keys. Events that the dispatcher delivers are encoded once for all live watchers, shuffled
-// or not; see dispatched.
+// Initial events and events from the window share no Table and no serialization with shuffled keys:
+// the API server shuffles so that no client relies on the order. Events from the dispatcher are
+// encoded once for all live watchers, shuffled or not; see dispatched.
 type object struct {
 	element   *watchcache.Element
 	encodings *keptEncodings
@@ -42,8 +40,7 @@ func (o *object) CacheEncode(id runtime.Identifier, encode func(runtime.Object, 
 	return o.encodeOnce(id, encode, w)
 }
 
-// encodeOnce shares the serialization: of all writers with one identifier, the first encodes
-// and the others get its bytes.
+// encodeOnce lets the first writer with an identifier encode, and the others reuse its bytes.
 func (o *object) encodeOnce(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	raw, err := o.encodings.of(o.element, string(id), o.encoder(encode))
 	if err != nil {
@@ -52,13 +49,12 @@ func (o *object) encodeOnce(id runtime.Identifier, encode func(runtime.Object, i
 	return write(raw, w)
 }
 
-// encodeAlone shares nothing.
+// encodeAlone encodes for this writer only.
 func (o *object) encodeAlone(encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	o.encodings.metrics.Encoded(false)
 	return encode(o.GetObject(), w)
 }
 
-// encoder returns a function that encodes a copy of the object.
 func (o *object) encoder(encode func(runtime.Object, io.Writer) error) func() ([]byte, error) {
 	return func() ([]byte, error) {
 		var buffer bytes.Buffer
@@ -67,7 +63,7 @@ func (o *object) encoder(encode func(runtime.Object, io.Writer) error) func() ([
 	}
 }
 
-// write writes a serialization that nobody changes.
+// write writes a serialization, which must not change afterwards.
 func write(raw []byte, w io.Writer) error {
 	if splice, ok := w.(runtime.Splice); ok {
 		splice.Splice(raw)
@@ -77,11 +73,10 @@ func write(raw []byte, w io.Writer) error {
 	return err
 }
 
-// GetObject implements runtime.CacheableObject: it returns a copy.
+// GetObject implements runtime.CacheableObject. It returns a private copy.
 func (o *object) GetObject() runtime.Object { return o.element.Object.DeepCopyObject() }
 
-// DeepCopyObject implements runtime.Object: it returns a copy of the object
-// itself, which then belongs to the caller alone.
+// DeepCopyObject implements runtime.Object. It returns a private copy of the element's object.
 func (o *object) DeepCopyObject() runtime.Object { return o.GetObject() }
 
 // GetObjectKind implements runtime.Object. It returns a copy.
@@ -95,8 +90,8 @@ func (o *object) GetObjectKind() schema.ObjectKind {
 // dispatched is the object of an event that the dispatcher sends to live watchers.
 type dispatched struct {
 	object
-	// tables has the event as a Table. Cells depend on the time, so they are shared by
-	// the watchers that get this event now, and kept for nobody else.
+	// tables holds the event as a Table. Cells depend on the time, so only the watchers that
+	// receive this event now share them.
 	tables watchcache.Encodings
 }
 
@@ -106,8 +101,8 @@ func (o *dispatched) CacheEncode(id runtime.Identifier, encode func(runtime.Obje
 	case !isTable(string(id)):
 		return o.encodeOnce(id, encode, w)
 	case !strings.Contains(string(id), "noHeaders"):
-		// The first event of a stream has the columns. The API server leaves them out
-		// of the next ones only after its own encoder has written the first.
+		// The first event of a stream has the columns. The API server omits them from the next
+		// events only if its own encoder wrote the first.
 		return o.encodeAlone(encode, w)
 	}
 	raw, created, err := o.tables.Get(string(id), o.encoder(encode))
@@ -119,17 +114,16 @@ func (o *dispatched) CacheEncode(id runtime.Identifier, encode func(runtime.Obje
 	return write(raw, w)
 }
 
-// isTable reports whether the encoder with the identifier writes Tables. Their cells
-// depend on the time and on the watch, so they are not kept with the element.
+// isTable reports whether the encoder with this identifier writes Tables. Their cells depend on the
+// time and the watch, so we don't keep them with the element.
 func isTable(id string) bool { return strings.Contains(id, "Kind=Table") }
 
-// shuffles reports whether the encoder with the identifier may write the keys of maps in
-// another order each time. If CBOR is served, its encoder does, under the same identifier
-// as the deterministic one; no other format has such an encoder
-// (runtime.NondeterministicEncoder). The identifiers of versions, tables and watches are
-// JSON in JSON, with CBOR's in quotes, escaped or not.
+// shuffles reports whether the encoder with this identifier may vary the order of map keys. Only
+// CBOR's does (runtime.NondeterministicEncoder), under the identifier of the deterministic encoder.
+// The identifiers of versions, tables and watches nest JSON in JSON, so CBOR's is in quotes,
+// escaped or not.
 func shuffles(id string) bool {
-	if !strings.Contains(id, "cbor") { // nearly always, and quick
+	if !strings.Contains(id, "cbor") { // fast path
 		return false
 	}
 	return id == "cbor" || strings.Contains(id, `"cbor"`) || strings.Contains(id, `"cbor\`)

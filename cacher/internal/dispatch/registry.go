@@ -13,35 +13,34 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// registry knows all watchers, and which of them the dispatcher feeds.
-// registry.mu is held for bookkeeping, never while sending. Under it the queries' selectors and
-// the resource's IndexerFuncs run, and context.AfterFunc (docs/concurrency.md).
+// registry holds all watchers, and which of them the dispatcher feeds. Selectors of queries, the
+// resource's IndexerFuncs and context.AfterFunc run under registry.mu (docs/concurrency.md). It is
+// not held while sending.
 type registry struct {
 	*Config
 	mu struct {
 		sync.Mutex
-		all map[uint64]*watcher // by id, so that no order follows from addresses
-		// groups is the index of the watchers by query; its members are the live ones.
+		all map[uint64]*watcher // by id: addresses would not give a reproducible order
+		// groups indexes the queries of all watchers. Its members are the live watchers.
 		groups *match.Groups[*watcher]
-		count  [states]int // of the watchers by state
-		// cursor is the position of the next event to dispatch, rv the last fully
-		// dispatched resourceVersion.
+		count  [states]int // of watchers by state
+		// cursor is the position of the next event to dispatch, rv the last fully dispatched
+		// resourceVersion.
 		cursor watchcache.Position
 		rv     uint64
-		// waiting has the replayers that wait for events, the longest first. They go on one at a
-		// time, however many there are: working is true while one evaluates events.
+		// waiting lists the replayers that wait for events, longest wait first. They take turns:
+		// working is true while one evaluates events.
 		waiting list.List
 		working bool
-		// sending is true while the dispatcher may send to watchers that were live when it
-		// looked. Then the dispatcher closes the channels of those that are closed meanwhile.
+		// sending is true while the dispatcher may send to the watchers it found live. Their
+		// channels go to toClose if they are closed meanwhile, and the dispatcher closes them.
 		sending bool
 		toClose []chan watch.Event
 		closed  bool
-		// opened is how many watches there have ever been.
-		opened uint64
-		// history is the watches that have ended last.
+		// opened is the number of watches opened so far.
+		opened  uint64
 		history endings
-		// bookmarks has the watchers by the time of their next bookmark.
+		// bookmarks holds the watchers by the time of their next bookmark.
 		bookmarks timeBuckets
 	}
 }
@@ -54,14 +53,13 @@ func newRegistry(config *Config) *registry {
 	return r
 }
 
-// levelLocked reports whether the watcher has everything that was dispatched, from the
-// dispatcher or from its replayer.
+// levelLocked reports whether w has every dispatched event.
 func (r *registry) levelLocked(w *watcher) bool {
 	return w.is(live) || w.is(parked) && w.position >= r.mu.cursor
 }
 
-// wait puts p, whose watcher is level, behind the replayers that wait for events. It returns
-// false if there may be some now.
+// wait appends p to the waiting replayers. It returns false if p's watcher is not level, i.e. there
+// may be events.
 func (r *registry) wait(p *replayer) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,7 +70,6 @@ func (r *registry) wait(p *replayer) bool {
 	return true
 }
 
-// leaveWaitingLocked ends the wait of p, if it waits.
 func (r *registry) leaveWaitingLocked(p *replayer) {
 	if p.place != nil {
 		r.mu.waiting.Remove(p.place)
@@ -80,7 +77,7 @@ func (r *registry) leaveWaitingLocked(p *replayer) {
 	}
 }
 
-// worked has the next replayer go on that waits for events.
+// worked ends a turn and starts the next one.
 func (r *registry) worked() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,8 +85,8 @@ func (r *registry) worked() {
 	r.workLocked()
 }
 
-// workLocked has the first replayer go on that is not level any more: one that is ahead of the
-// dispatcher may wait before it.
+// workLocked gives the turn to the first waiting replayer that is not level. A replayer ahead of
+// the dispatcher may wait before it.
 func (r *registry) workLocked() {
 	for at := r.mu.waiting.Front(); at != nil && !r.mu.working; at = at.Next() {
 		if p := at.Value.(*replayer); !r.levelLocked(p.watcher) {
@@ -102,13 +99,12 @@ func (r *registry) workLocked() {
 	}
 }
 
-// moveLocked sets the position of the next event to dispatch.
 func (r *registry) moveLocked(to watchcache.Position) {
 	r.mu.cursor = to
 	r.workLocked()
 }
 
-// level returns the watchers that have everything that was dispatched.
+// level returns the level watchers.
 func (r *registry) level() (level []*watcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,7 +116,7 @@ func (r *registry) level() (level []*watcher) {
 	return level
 }
 
-// finish ends the sending that one of the begin methods has begun.
+// finish ends the send phase begun by begin or beginBookmarks.
 func (r *registry) finish() {
 	r.mu.Lock()
 	r.mu.sending = false
@@ -132,16 +128,16 @@ func (r *registry) finish() {
 	}
 }
 
-// dispatched records that everything up to rv was dispatched.
+// dispatched records that all events up to rv were dispatched.
 func (r *registry) dispatched(rv uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.rv = rv
 }
 
-// restart moves the cursor to where the window begins now, because the events at it are
-// gone, and returns the live watchers that would have needed them. The resourceVersion that
-// was dispatched before is forgotten: it may be of another history.
+// restart moves the cursor to the start of the window after the event at the cursor was evicted,
+// and returns the live watchers that missed events. It resets rv, which may belong to another
+// history.
 func (r *registry) restart(cursor watchcache.Position) (behind []*watcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,21 +151,20 @@ func (r *registry) restart(cursor watchcache.Position) (behind []*watcher) {
 	return behind
 }
 
-// lastOpened returns the number of the watcher that was opened last.
+// lastOpened returns the id of the last watcher opened.
 func (r *registry) lastOpened() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.mu.opened
 }
 
-// counts returns the number of watchers in each state.
 func (r *registry) counts() [states]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.mu.count
 }
 
-// replayers returns the replayers of all watchers that catch up, and the position of the next event to dispatch.
+// replayers returns the replayers of starting and parked watchers, and the cursor.
 func (r *registry) replayers() (all []*replayer, cursor watchcache.Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -181,10 +176,10 @@ func (r *registry) replayers() (all []*replayer, cursor watchcache.Position) {
 	return all, r.mu.cursor
 }
 
-// beginBookmarks takes the watchers whose bookmark is due until a time, and schedules their
-// next one. It returns the live ones that are not ahead of the dispatcher: they have
-// everything up to rv and nothing after it (W4). From here to finish the dispatcher is sending.
-// Replayers of watchers that are level send theirs.
+// beginBookmarks returns to with the live watchers appended whose bookmark is due by until, and the
+// bookmarks' rv. These have everything up to rv and, not being ahead of the dispatcher, nothing
+// after it (W4). The send phase lasts until finish. Replayers send the bookmarks of other level
+// watchers. All due watchers are scheduled again.
 func (r *registry) beginBookmarks(now, until time.Duration, to []*watcher) (out []*watcher, rv uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -207,8 +202,8 @@ func (r *registry) beginBookmarks(now, until time.Duration, to []*watcher) (out 
 	return to, r.mu.rv
 }
 
-// unread returns how many watchers that have been sent everything have something that their
-// clients have not taken.
+// unread returns the number of level watchers with something in their channel or a bookmark to be
+// sent.
 func (r *registry) unread() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

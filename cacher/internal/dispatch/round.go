@@ -12,54 +12,52 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// round is one or more events on their way to the live watchers that they affect: each
-// watcher is sent all of its events before the next watcher is sent any.
+// round is one or more events on their way to the live watchers they affect. We send each watcher
+// all of its events before we go to the next watcher.
 //
-// A client that waits for an event is woken up by the first one. If another core is
-// free, the client runs at once, takes that one event and waits again, so that each
-// event costs each client a wake-up. In a round of several the client finds the others
-// as well.
+// A client waiting for an event wakes up at the first one. If another core is free, it takes this
+// one and waits again, so each event costs each client a wake-up. In a round of several events the
+// client finds the others at the same time.
 type round struct {
 	events []*watchcache.Event
-	// groups are those that the events affect. A group's Slot is its index here, if it has one.
+	// groups are those affected by the events. A group's Slot is its index here, if it has one.
 	groups []groupSteps
 	turns  []turn
-	// made has the watch events, by event and outcome.
+	// made holds the watch events, by event and outcome.
 	made [][match.Outcomes]watch.Event
-	// candidates, evaluated and matched are the counts for metrics.Resource.Dispatched.
+	// candidates, evaluated and matched are the arguments of metrics.Resource.Dispatched.
 	candidates, evaluated, matched int
 }
 
-// groupSteps holds the events that a group's members will receive.
+// groupSteps holds the events that affect a group.
 type groupSteps struct {
 	group *match.Group[*watcher]
 	steps []step
 }
 
-// step is one of a round's events, by its index, and its outcome for a group.
+// step is the index of an event in the round, and its outcome for a group.
 type step struct {
 	event   int
 	outcome match.Outcome
 }
 
-// turn holds the events that a watcher has yet to receive, in order: those of its group's
-// groupSteps, from the step next on. There is one for each watcher and event, so it is small.
+// turn is the rest of a watcher's events, in order: the steps of its group from next on. It is
+// small, because there is one per watcher and round.
 type turn struct {
 	watcher     *watcher
 	group, next int32
 }
 
-// left returns the steps that are left of a turn.
+// left returns the unsent steps of a turn.
 func (r *round) left(t *turn) []step { return r.groups[t.group].steps[t.next:] }
 
-// inRounds reports whether to send so many queued events in rounds of several.
-// On one core nothing else runs while the dispatcher sends, so clients find several
-// events anyway.
+// inRounds reports whether to send queued events in rounds of several. On one core no client runs
+// while the dispatcher sends, so clients find several events anyway.
 func (f *Fanout) inRounds(queued int) bool {
 	return queued >= f.limits.Queued && f.limits.Events > 1 && (f.limits.OneCore || runtime.GOMAXPROCS(0) > 1)
 }
 
-// dispatchRound brings events to all live watchers that they affect.
+// dispatchRound sends events to all live watchers that they affect.
 func (f *Fanout) dispatchRound(events []*watchcache.Event) {
 	if f.round == nil {
 		f.round = &round{made: make([][match.Outcomes]watch.Event, max(1, f.limits.Events))}
@@ -69,7 +67,7 @@ func (f *Fanout) dispatchRound(events []*watchcache.Event) {
 	f.registry.begin(r)
 	f.Metrics.Dispatched(r.candidates, r.evaluated, r.matched)
 	for range events[1:] {
-		f.Metrics.Dispatched(0, 0, 0) // which the sums above have
+		f.Metrics.Dispatched(0, 0, 0) // counted above
 	}
 	for _, s := range r.groups {
 		for _, at := range s.steps {
@@ -92,8 +90,7 @@ func (f *Fanout) dispatchRound(events []*watchcache.Event) {
 	r.reset()
 }
 
-// offer sends the events of a turn until the watcher has no room, and returns how many are
-// left.
+// offer sends the events of a turn while there is room, and returns the number of unsent ones.
 func (r *round) offer(t *turn) int {
 	steps := r.left(t)
 	for i, at := range steps {
@@ -107,23 +104,23 @@ func (r *round) offer(t *turn) int {
 	return 0
 }
 
-// sent notes that the next event of a turn was sent.
+// sent records that the next event of a turn was sent.
 func (r *round) sent(t *turn, at step) {
 	t.watcher.delivered.event(r.events[at.event])
 	t.next++
 }
 
-// waitForTurns gives watchers with full channels the time that the budget has left. A
-// watcher that is not ready in time is parked at the first event that it was not sent.
+// waitForTurns waits for watchers with full channels for the rest of the budget, then parks them at
+// their first unsent event.
 func (f *Fanout) waitForTurns(r *round) {
 	begun := f.Clock.Now()
-	var over <-chan time.Time // nil when the time is over
+	var over <-chan time.Time // nil once the time is up
 	if left := f.refill(begun); left > 0 {
 		timer := f.Clock.NewTimer(left)
 		over = timer.C()
 		defer func() {
 			timer.Stop()
-			f.budget -= f.Clock.Since(begun) // which may be more, when a timer is late
+			f.budget -= f.Clock.Since(begun) // may exceed left if the timer is late
 		}()
 	}
 	for i := range r.turns {
@@ -148,7 +145,7 @@ func (f *Fanout) waitForTurns(r *round) {
 	}
 }
 
-// reset keeps the memory for the next round, and nothing of this one.
+// reset clears the round and keeps its memory.
 func (r *round) reset() {
 	clear(r.made[:len(r.events)])
 	for i := range r.groups {
@@ -159,8 +156,8 @@ func (r *round) reset() {
 	r.candidates, r.evaluated, r.matched = 0, 0, 0
 }
 
-// begin fills a round with the turns of all live watchers that its events affect. From here
-// to finish the dispatcher is sending.
+// begin fills o with the turns of all live watchers affected by its events. The send phase lasts
+// until finish.
 func (r *registry) begin(o *round) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -190,7 +187,7 @@ func (r *registry) begin(o *round) {
 	}
 }
 
-// stepsOf returns the steps of a group, which are none if it is new.
+// stepsOf returns the steps of a group in this round, and adds the group if necessary.
 func (r *round) stepsOf(g *match.Group[*watcher]) *groupSteps {
 	if g.Slot >= len(r.groups) || r.groups[g.Slot].group != g {
 		g.Slot = len(r.groups)
@@ -199,13 +196,13 @@ func (r *round) stepsOf(g *match.Group[*watcher]) *groupSteps {
 		}
 		r.groups = r.groups[:g.Slot+1]
 		s := &r.groups[g.Slot]
-		s.group, s.steps = g, s.steps[:0] // which an earlier round has left
+		s.group, s.steps = g, s.steps[:0] // reuse an earlier round's memory
 	}
 	return &r.groups[g.Slot]
 }
 
-// passed returns how many of the steps are not for a watcher, which may have gone live
-// ahead of the dispatcher.
+// passed returns the number of steps to skip for w, which may have gone live ahead of the
+// dispatcher.
 func (r *round) passed(w *watcher, steps []step) (n int) {
 	for ; n < len(steps); n++ {
 		if e := r.events[steps[n].event]; e.RV > w.after && e.Position >= w.position {
@@ -215,8 +212,8 @@ func (r *round) passed(w *watcher, steps []step) (n int) {
 	return n
 }
 
-// refill returns how long the dispatcher may wait at now for watchers that are not ready; 0
-// or less: not at all. The budget refills evenly, to DispatchBudget within a second.
+// refill returns the time the dispatcher may spend waiting for slow watchers, none if not positive.
+// The budget refills evenly, up to DispatchBudget within a second.
 func (f *Fanout) refill(now time.Time) time.Duration {
 	elapsed := min(now.Sub(f.refilled), time.Second)
 	f.budget = min(f.DispatchBudget, f.budget+time.Duration(float64(f.DispatchBudget)*elapsed.Seconds()))

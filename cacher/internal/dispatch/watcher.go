@@ -18,59 +18,58 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// state is the state of a watcher. This file contains every transition:
+// state is the state of a watcher. All transitions are in this file:
 //
-//	from              to       when                                     by
-//	                  starting Open                                     its caller
-//	starting, parked  live     level with the dispatcher                the replayer
-//	starting          parked   level, but no room for a large query     the replayer
-//	live              parked   the channel is full, or events are lost  the dispatcher
-//	starting, parked  ending   an error, or a limit of the supervisor   the replayer, the supervisor
-//	live, parked      ending   storage failed, and the watcher is level the dispatcher
-//	any               closed   the client stops, or the cache           any goroutine
-//	ending            closed   the client received the error            the replayer
+//	from              to       when                                        by
+//	                  starting Open                                        its caller
+//	starting, parked  live     level with the dispatcher                   the replayer
+//	starting          parked   level, but no room for a large query        the replayer
+//	live              parked   the channel is full, or events were evicted the dispatcher
+//	starting, parked  ending   an error, or a limit of the supervisor      the replayer, the supervisor
+//	live, parked      ending   storage failed and the watcher is level     the dispatcher
+//	any               closed   the client or the cache stops               any goroutine
+//	ending            closed   the client received the error               the replayer
 type state uint32
 
 const (
-	// starting: a replayer sends the initial events, then those of the window.
+	// starting watchers get the initial events from a replayer, then those of the window.
 	starting state = iota
-	// live: the dispatcher sends events.
+	// live watchers are fed by the dispatcher.
 	live
-	// parked: a replayer sends the events of the window.
+	// parked watchers get the events of the window from a replayer.
 	parked
-	// ending: the replayer sends an error, or nothing, and closes the watcher.
+	// ending watchers get an error at most, then the replayer closes them.
 	ending
-	// closed: nothing more is sent, and the channel is closed as soon as nobody sends.
+	// closed watchers get nothing. We close the channel once no goroutine sends on it.
 	closed
 
 	states
 )
 
-// watcher is one watch: a position in the sequence of events, and a channel. The dispatcher
-// feeds a live watcher, its replayer any other one. Only the goroutine that feeds a watcher
-// sends on its channel. That goroutine also closes the channel of a watcher that is closed,
-// unless the dispatcher isn't sending: then becomeClosed does.
+// watcher is one watch: a position in the sequence of events, and a channel. Only the dispatcher
+// sends to a live watcher, and only its replayer to any other one. The same goroutine closes the
+// channel after the watcher is closed, except that becomeClosed closes a live watcher's channel if
+// the dispatcher isn't sending.
 type watcher struct {
 	registry *registry
-	// id counts the watches of a Fanout from 1 on.
+	// id numbers the watches of a Fanout, from 1.
 	id     uint64
 	result chan watch.Event
-	// group is all watchers with the same query.
+	// group holds the watchers with the same query.
 	group *match.Group[*watcher]
-	// after and shown are those of its Start.
+	// after and shown are Start.After and Start.Shown.
 	after, shown uint64
-	// bookmarks is true if the client requested them. deadline is the end of the request
-	// on the timeline, 0 if it has none; started is the beginning by the clock, for people.
+	// bookmarks is true if the client requested them. deadline is the request's deadline on the
+	// timeline, or 0. started is wall-clock time, for display.
 	bookmarks bool
 	deadline  time.Duration
 	started   time.Time
-	// client is shared by many watches.
-	client unique.Handle[status.Client]
-	// encoder encodes the initial events; nil if they are private copies.
+	client    unique.Handle[status.Client]
+	// encoder encodes the initial events. If nil, they are private copies.
 	encoder WatchEncoder
 
-	// sent is the number of events put into the channel, without bookmarks. The goroutine
-	// that feeds the watcher counts; the dispatcher counts before it sends.
+	// sent is the number of events put into the channel, except bookmarks. The sender counts them,
+	// the dispatcher before it sends.
 	sent atomic.Uint64
 	// state changes under registry.mu.
 	state atomic.Uint32
@@ -79,20 +78,18 @@ type watcher struct {
 
 	// replayer is nil in the states live and closed.
 	replayer *replayer
-	// slot is the watcher's index in group.Members while it is live. No other watcher is
-	// a member.
+	// slot is the index in group.Members of a live watcher. Other watchers are not members.
 	slot int
-	// position is the one of the first event that the watcher had not looked at when it was
-	// last parked or level. A parked watcher is level if the dispatcher's cursor is not
-	// beyond it.
+	// position is that of the next event to evaluate when the watcher was last parked or level. A
+	// parked watcher is level if the dispatcher's cursor is not after position.
 	position watchcache.Position
-	// bookmark is the watcher's entry in the time buckets, if it requested bookmarks. It is
-	// empty once the watcher is closed.
+	// bookmark is the entry in the time buckets if the client requested bookmarks. Empty once the
+	// watcher is closed.
 	bookmark *bookmarkEntry
-	// stopAfterFunc undoes the AfterFunc on the request's context.
+	// stopAfterFunc stops the AfterFunc of the request's context.
 	stopAfterFunc func() bool
 
-	// delivered belongs to the goroutine that feeds the watcher.
+	// delivered is owned by the goroutine that feeds the watcher.
 	delivered deliveries
 }
 
@@ -101,9 +98,8 @@ var _ watch.Interface = (*watcher)(nil)
 // ResultChan implements watch.Interface.
 func (w *watcher) ResultChan() <-chan watch.Event { return w.result }
 
-// Stop implements watch.Interface. A server has its own timer for the end of a request, and
-// stops the watch when the timer fires, before or after the context ends: both are the
-// deadline.
+// Stop implements watch.Interface. A server stops the watch on its own timer for the deadline,
+// before or after the context ends. Both count as EndDeadline.
 func (w *watcher) Stop() {
 	reason := metrics.EndStopped
 	if w.deadline > 0 && w.registry.Time.Now() >= w.deadline {
@@ -112,15 +108,15 @@ func (w *watcher) Stop() {
 	w.registry.end(w, reason)
 }
 
-// is reports whether w is in a state. Without registry.mu it may leave that state at any time.
+// is reports whether w is in state s. Without registry.mu the answer may be out of date.
 func (w *watcher) is(s state) bool { return state(w.state.Load()) == s }
 
-// isPast reports whether the watcher has received an event above rv, of a revision that
-// is not complete yet: a bookmark at rv would go back.
+// isPast reports whether the watcher received an event above rv, of a revision that is not complete
+// yet. A bookmark at rv would go back.
 func (w *watcher) isPast(rv uint64) bool { return w.delivered.rv > rv }
 
-// open registers the watcher of p, which is starting, ends it when its request's context
-// ends, and schedules its first bookmark. open returns false if the registry is closed.
+// open registers p's watcher as starting, until ctx ends. It returns false if the registry is
+// closed.
 func (r *registry) open(ctx context.Context, p *replayer, q match.Query) bool {
 	name, w := q.Name(), p.watcher
 	r.mu.Lock()
@@ -147,11 +143,10 @@ func (r *registry) open(ctx context.Context, p *replayer, q match.Query) bool {
 	return true
 }
 
-// goLive hands w over to the dispatcher if w, which has seen all before
-// position, has seen all that was dispatched, and reports whether it did. A
-// watcher may be ahead of the dispatcher; events that it has seen are then
-// skipped. A watcher whose query the dispatcher has no room for stays with its replayer,
-// level with the dispatcher: see wait.
+// goLive makes w live if it has evaluated every dispatched event, and reports whether it did.
+// position is that of the next event for w. It may be ahead of the dispatcher, which then skips the
+// events before it. If the dispatcher has no room for its query, w is parked and keeps its
+// replayer.
 func (r *registry) goLive(w *watcher, position watchcache.Position) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -166,9 +161,8 @@ func (r *registry) goLive(w *watcher, position watchcache.Position) bool {
 	return false
 }
 
-// park moves a live watcher from the dispatcher to a replayer. unsent is the number of
-// events that begin counted as sent but were not. park returns false if the watcher is
-// closed.
+// park moves a live watcher from the dispatcher to replayer p. unsent is the number of events that
+// begin counted as sent but were not. park returns false if the watcher is closed.
 func (r *registry) park(p *replayer, unsent uint64) bool {
 	w := p.watcher
 	r.mu.Lock()
@@ -176,7 +170,7 @@ func (r *registry) park(p *replayer, unsent uint64) bool {
 	if w.is(closed) {
 		return false
 	}
-	if p.position() < w.position { // it went live ahead of the dispatcher
+	if p.position() < w.position { // went live ahead of the dispatcher
 		p.next.Store(uint64(w.position))
 		p.at.Store(uint64(w.position))
 	}
@@ -186,9 +180,9 @@ func (r *registry) park(p *replayer, unsent uint64) bool {
 	return true
 }
 
-// expel ends the watcher of p, even in the middle of a blocked send, unless it has gone live
-// or has ended otherwise. The replayer releases its snapshot and events at once, and still
-// has to send the error, which is failure if that is not nil; see conclude.
+// expel ends p's watcher, even during a blocked send, unless it is live, ending or closed. The
+// replayer drops its snapshot and events at once, then sends failure or, if that is nil, the error
+// for reason; see finalError.
 func (r *registry) expel(p *replayer, reason metrics.EndReason, failure *metav1.Status) {
 	now, w := r.Clock.Now(), p.watcher
 	r.mu.Lock()
@@ -200,8 +194,8 @@ func (r *registry) expel(p *replayer, reason metrics.EndReason, failure *metav1.
 	r.becomeEnding(p, reason, failure)
 }
 
-// fail ends the watcher of p, if it is level, with a failure of storage. fail returns true if
-// the watcher was live: p is then its replayer, and must conclude.
+// fail ends p's watcher with a storage failure if it is level. It returns true if the watcher was
+// live: p is then its replayer and must conclude.
 func (r *registry) fail(p *replayer, failure *metav1.Status) (wasLive bool) {
 	now, w := r.Clock.Now(), p.watcher
 	r.mu.Lock()
@@ -217,7 +211,7 @@ func (r *registry) fail(p *replayer, failure *metav1.Status) (wasLive bool) {
 	return wasLive
 }
 
-// end closes w, from any goroutine and any number of times.
+// end closes w. Any goroutine may call it, repeatedly.
 func (r *registry) end(w *watcher, reason metrics.EndReason) {
 	now := r.Clock.Now()
 	r.mu.Lock()
@@ -232,7 +226,8 @@ func (r *registry) end(w *watcher, reason metrics.EndReason) {
 	w.stopAfterFunc()
 }
 
-// becomeLive returns false if the dispatcher has no room for the query.
+// becomeLive returns false if the dispatcher has no room for the query. The become methods need
+// registry.mu.
 func (r *registry) becomeLive(w *watcher) bool {
 	g := w.group
 	if len(g.Members) == 0 && !r.mu.groups.File(g) {
@@ -250,7 +245,7 @@ func (r *registry) becomeParked(w *watcher, p *replayer) {
 		r.removeLiveLocked(w)
 	}
 	w.replayer = p
-	p.owes.Store(0) // a bookmark that was due before
+	p.owes.Store(0) // drop a bookmark due before
 	r.become(w, parked)
 }
 
