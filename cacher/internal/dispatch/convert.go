@@ -12,11 +12,10 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// remedyType is the log's advice about an object that can't be made.
+// remedyType is the advice logged if an object can't be made.
 const remedyType = "look at NewFunc and at the Versioner: the type must have the metadata of an object"
 
-// event returns the watch event for watchers that are affected by an event: its type, and
-// an object with the state that it carries.
+// event returns the type and object of the watch event for outcome o.
 func (f *Fanout) event(e *watchcache.Event, o match.Outcome) (watch.EventType, object) {
 	switch o {
 	case match.Enters:
@@ -32,10 +31,9 @@ func (f *Fanout) object(e *watchcache.Element) object {
 	return object{element: e, encodings: f.encodings}
 }
 
-// left returns the last state that matched the query, at the resourceVersion of
-// the event that took it out. Storage itself reports the last state before a
-// deletion that way; for an update the previous state is copied, once for all
-// watchers.
+// left returns the last state that matched the query, at the resourceVersion of the event that
+// ended the match. Storage reports deletions this way. For updates we copy the previous state, once
+// for all watchers.
 func (f *Fanout) left(e *watchcache.Event) *watchcache.Element {
 	if e.Type == watchcache.Deleted {
 		return e.Element
@@ -43,8 +41,7 @@ func (f *Fanout) left(e *watchcache.Event) *watchcache.Element {
 	return e.DeletedView(func(e *watchcache.Event) *watchcache.Element { return f.lastState(e.Previous, e.RV) })
 }
 
-// lastState returns an element as it was, at the resourceVersion at which it
-// ceased to be.
+// lastState returns a copy of e at rv, the version of the event that ended it.
 func (f *Fanout) lastState(e *watchcache.Element, rv uint64) *watchcache.Element {
 	object := e.Object.DeepCopyObject()
 	if err := f.Versioner.UpdateObject(object, rv); err != nil {
@@ -54,8 +51,8 @@ func (f *Fanout) lastState(e *watchcache.Element, rv uint64) *watchcache.Element
 	return &watchcache.Element{Key: e.Key, RV: rv, Object: object, Labels: e.Labels, Fields: e.Fields, Size: e.Size}
 }
 
-// bookmark returns a bookmark event at rv, with an object of its own for each watcher.
-// initialEventsEnd marks the end of initial events (KEP-3157).
+// bookmark returns a bookmark event at rv. Each call makes an object. initialEventsEnd marks the
+// end of initial events (KEP-3157).
 func (f *Fanout) bookmark(rv uint64, initialEventsEnd bool) (watch.Event, error) {
 	object := f.NewObject()
 	if err := f.Versioner.UpdateObject(object, rv); err != nil {

@@ -15,12 +15,11 @@ import (
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
-// endingsKept is how many endings of each of the two kinds are kept.
+// endingsKept is the number of endings kept of each kind.
 const endingsKept = 32
 
-// endings keeps the watches that have ended last. Watches ended by their clients or by
-// their deadline are kept apart: they are many, and would drive out the others, which
-// help to diagnose. The registry's lock guards it.
+// endings holds the last watches to end. Those ended by client or deadline are separate, because
+// they are many and would displace the others, which help to diagnose. Guarded by registry.mu.
 type endings struct{ usual, unusual []status.Ended }
 
 func (e *endings) add(ended status.Ended, reason metrics.EndReason) {
@@ -34,7 +33,7 @@ func (e *endings) add(ended status.Ended, reason metrics.EndReason) {
 	*of = append(*of, ended)
 }
 
-// describedText is how much of a text from a client the description of a watch has, in bytes.
+// describedText is the maximum length in bytes of a client's text in a watch's description.
 const describedText = 1 << 10
 
 func short(text string) string {
@@ -44,7 +43,7 @@ func short(text string) string {
 	return strings.ToValidUTF8(text[:describedText], "") + "..."
 }
 
-// recordEndLocked records and counts the ending of w, which is about to end.
+// recordEndLocked records and counts the ending of w. Call it before the transition.
 func (r *registry) recordEndLocked(w *watcher, reason metrics.EndReason, now time.Time) {
 	s := r.describeLocked(w)
 	client := status.Client{User: short(s.Client.User), UserAgent: short(s.Client.UserAgent), Address: short(s.Client.Address)}
@@ -55,8 +54,8 @@ func (r *registry) recordEndLocked(w *watcher, reason metrics.EndReason, now tim
 	r.Metrics.Ended(reason)
 }
 
-// Endings returns the watches that have ended last, the latest first: up to 32
-// that their clients ended or that reached their deadline, and up to 32 others.
+// Endings returns the last watches to end, latest first: up to 32 ended by client or deadline, and
+// up to 32 others.
 func (f *Fanout) Endings() []status.Ended {
 	f.registry.mu.Lock()
 	all := slices.Concat(f.registry.mu.history.usual, f.registry.mu.history.unusual)
@@ -65,14 +64,14 @@ func (f *Fanout) Endings() []status.Ended {
 	return all
 }
 
-// conclude ends a watcher that does not go live and closes its channel. If the client must
-// receive an error, conclude waits until the client reads, or is gone: a client must not
-// take the end of its channel for the end of the initial events.
+// conclude closes a watcher that does not go live, and its channel. If there is an error for the
+// client, conclude first waits until the client reads it or stops; otherwise the client would
+// mistake a closed channel for the end of the initial events.
 func (r *replayer) conclude() {
 	r.worked()
-	<-r.stop // which is closed, or about to be
+	<-r.stop // closed, or about to be
 	if r.watcher.is(ending) {
-		if failure := r.finalError(); failure != nil { // watchers share none: encoders write into it
+		if failure := r.finalError(); failure != nil { // a copy, since encoders write into it
 			select {
 			case r.watcher.result <- watch.Event{Type: watch.Error, Object: failure.DeepCopy()}:
 			case <-r.gone:
@@ -83,8 +82,8 @@ func (r *replayer) conclude() {
 	close(r.watcher.result)
 }
 
-// finalError returns the error for the client of an expelled watcher, nil if the
-// client can go on from where it is.
+// finalError returns the error for the client of an ending watcher, nil if the client can resume
+// from its last event.
 func (r *replayer) finalError() *metav1.Status {
 	switch {
 	case r.failure != nil:
@@ -98,8 +97,7 @@ func (r *replayer) finalError() *metav1.Status {
 	return nil
 }
 
-// fail expels the watcher with an error for its client. It returns false: the watcher has
-// ended.
+// fail expels the watcher with an error for its client. It always returns false.
 func (r *replayer) fail(err *apierrors.StatusError) bool {
 	r.registry.expel(r, metrics.EndExpired, &err.ErrStatus)
 	return false

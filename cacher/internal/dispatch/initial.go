@@ -37,7 +37,7 @@ func (r *replayer) initialEvents(endBookmark bool) bool {
 		return ok && !r.ended()
 	})
 	if runs != nil {
-		if last := runs.End(); ok { // an ended watcher holds no elements
+		if last := runs.End(); ok { // called in any case: it releases the elements
 			r.sendRun(last, send)
 		}
 	}

@@ -11,12 +11,11 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// deliveries records the events sent to a watcher, to check that each is sent once and
-// in order.
+// deliveries records a watcher's events, to check that each is sent once and in order.
 type deliveries struct{ rv, bookmarked uint64 }
 
-// event is called for each event delivered. Events may share a
-// resourceVersion (W3), and none follows a bookmark at it (W4), except one that is late.
+// event checks a delivered event. Events may share a resourceVersion (W3). Only a late event may
+// follow a bookmark at its resourceVersion (W4).
 func (d *deliveries) event(e *watchcache.Event) {
 	if e.RV < d.rv {
 		panic(fmt.Sprintf("W3: a watcher is told of resourceVersion %d after %d", e.RV, d.rv))
@@ -34,7 +33,7 @@ func (d *deliveries) bookmark(rv uint64) {
 	d.bookmarked = rv
 }
 
-// next has the states that may follow each state.
+// next lists the states that may follow each state.
 var next = [states][]state{
 	starting: {live, parked, ending, closed},
 	live:     {parked, ending, closed},

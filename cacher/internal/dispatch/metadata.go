@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// metadata returns the metadata of the cached object, which must not be written to.
+// metadata returns the cached object's metadata, for reading only.
 func (o *object) metadata() metav1.Object {
 	accessor, err := meta.Accessor(o.element.Object)
 	if err != nil {
@@ -17,11 +17,11 @@ func (o *object) metadata() metav1.Object {
 	return accessor
 }
 
-// GetObjectMeta implements metav1.ObjectMetaAccessor. It returns o, and copies nothing.
+// GetObjectMeta implements metav1.ObjectMetaAccessor. It copies nothing.
 func (o *object) GetObjectMeta() metav1.Object { return o }
 
-// The methods of metav1.Object return the metadata of the cached object. Those that set it
-// have no effect, as all watchers share the object.
+// The getters of metav1.Object read the cached object's metadata. The setters do nothing, because
+// all watchers share the object.
 
 func (o *object) GetNamespace() string               { return o.metadata().GetNamespace() }
 func (o *object) GetName() string                    { return o.metadata().GetName() }

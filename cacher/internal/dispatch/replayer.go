@@ -16,51 +16,48 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// replayer brings one watcher up to date, from a snapshot, from a position in the window,
-// or both, until it is level with the dispatcher and goes live. It is a goroutine, started
-// when the watcher begins or is parked, and awaited by the owner of the tasks. It ends
-// when the watcher goes live or ends, and sends with nothing locked; while the watcher's
-// channel is full, the supervisor may end it. A watcher whose query the dispatcher has no
-// room for keeps its replayer, which waits for events when it is level.
+// replayer is a goroutine that feeds one starting or parked watcher, from a snapshot, from a
+// position in the window, or both, until the watcher is level with the dispatcher and goes live. A
+// watcher for whose query the dispatcher has no room keeps its replayer, which waits for events
+// when level. A replayer sends with nothing locked; while the channel is full, the supervisor may
+// end it.
 type replayer struct {
 	*Fanout
 	watcher *watcher
 	// stop is closed when the watcher is ending or closed, gone when it is closed.
 	stop, gone chan struct{}
-	// snapshot has the initial events, and is nil once they begin to be sent.
-	// mark is the snapshot's.
+	// snapshot holds the initial events until we start to send them. mark is the snapshot's.
 	snapshot *watchcache.Snapshot
 	mark     watchcache.Mark
 
-	// reason and failure are set before the watcher is ending, and not changed. failure is the
-	// error for the client, nil if reason says enough.
+	// reason and failure don't change after the watcher is ending. failure is the error for the
+	// client. If nil, finalError makes one from reason.
 	reason  metrics.EndReason
 	failure *metav1.Status
 
 	// wake has an element after turn or owes was set, which happens only while the watcher is
-	// level. turn is true while the replayer may evaluate events: one of all may. owes is the
-	// resourceVersion of a bookmark to be sent, 0 if there is none.
+	// level. turn is true while the replayer may evaluate events: replayers that waited take turns.
+	// owes is the resourceVersion of a bookmark to send, or 0.
 	wake chan struct{}
 	turn atomic.Bool
 	owes atomic.Uint64
-	// place is where the replayer waits for its turn, nil if it does not; registry.mu guards it.
+	// place is the replayer's place among the waiting ones, or nil. Guarded by registry.mu.
 	place *list.Element
 
-	// Written by the goroutine and read by the supervisor: the position after its batch, that
-	// of the current event, and whether not all initial events were sent.
+	// Written by the replayer and read by the supervisor: the position after the current batch, the
+	// position of the current event, and whether initial events are unsent.
 	next    atomic.Uint64
 	at      atomic.Uint64
-	scanned atomic.Uint64 // elements that were looked at for initial events
+	scanned atomic.Uint64 // elements evaluated for initial events
 	initial atomic.Bool
 
-	// Owned by the supervisor: when a look has last seen progress, and how much.
+	// Owned by the supervisor: the time and amount of the last observed progress.
 	moved    time.Duration
 	progress uint64
 }
 
-// parkWatcher takes a live watcher from the dispatcher, and starts to bring it up to date
-// from a position. For unsent see registry.park. parkWatcher does nothing if the watcher
-// has ended.
+// parkWatcher moves a live watcher from the dispatcher to a new replayer that starts at position,
+// unless the watcher is closed. For unsent see registry.park.
 func (f *Fanout) parkWatcher(w *watcher, position watchcache.Position, unsent uint64) {
 	replayer := f.newReplayer(w, position)
 	if !f.registry.park(replayer, unsent) {
@@ -70,8 +67,8 @@ func (f *Fanout) parkWatcher(w *watcher, position watchcache.Position, unsent ui
 	replayer.run(replayer.catchUp)
 }
 
-// run starts the goroutine of a replayer. If the cache is stopping, the watcher ends here,
-// where nothing else sends to it.
+// run starts the replayer's goroutine, or closes the watcher if the cache is stopping. No other
+// goroutine sends to it then.
 func (r *replayer) run(goroutine func()) {
 	if !r.Tasks.Run(goroutine) {
 		r.registry.end(r.watcher, metrics.EndShutdown)
@@ -79,7 +76,6 @@ func (r *replayer) run(goroutine func()) {
 	}
 }
 
-// newReplayer returns a replayer of w from a position.
 func (f *Fanout) newReplayer(w *watcher, position watchcache.Position) *replayer {
 	p := &replayer{Fanout: f, watcher: w, stop: make(chan struct{}), gone: make(chan struct{}), wake: make(chan struct{}, 1), moved: f.Time.Now()}
 	p.next.Store(uint64(position))
@@ -90,8 +86,8 @@ func (f *Fanout) newReplayer(w *watcher, position watchcache.Position) *replayer
 // position returns the position of the next event to read from the window.
 func (r *replayer) position() watchcache.Position { return watchcache.Position(r.next.Load()) }
 
-// start is run for a new watcher: the initial events come first, if there is a
-// snapshot, then their end, if the client asked for it, then the window.
+// start feeds a new watcher: initial events if there is a snapshot, their end bookmark if
+// requested, then the window.
 func (r *replayer) start(endBookmark bool, initialized func()) {
 	begun := r.snapshot == nil || r.initialEvents(endBookmark)
 	initialized()
@@ -102,8 +98,7 @@ func (r *replayer) start(endBookmark bool, initialized func()) {
 	r.catchUp()
 }
 
-// catchUp replays the window until the dispatcher has the watcher's channel, or the
-// watcher has ended and the channel is closed.
+// catchUp replays the window until the watcher is live, or until it is closed and its channel too.
 func (r *replayer) catchUp() {
 	begins := r.watcher.is(starting)
 	switch {
@@ -114,12 +109,12 @@ func (r *replayer) catchUp() {
 	}
 }
 
-// send returns false if the watcher has ended.
+// send returns false if the watcher ended.
 func (r *replayer) send(event watch.Event) bool {
 	if r.ended() {
 		return false
 	}
-	select { // mostly there is room, and this costs a third of the other one
+	select { // usually succeeds, at a third of the cost of the select below
 	case r.watcher.result <- event:
 		r.watcher.sent.Add(1)
 		return true
@@ -143,15 +138,15 @@ func (r *replayer) ended() bool {
 	}
 }
 
-// replayBatch is how many events a watcher that catches up reads at a time.
+// replayBatch is the number of events a replayer reads at a time.
 const replayBatch = 32
 
-// farBehind is from how many events on a replayer reads those alone that may affect
-// its watcher. Fewer are walked sooner than looked up.
+// farBehind is the lag, in events, from which a replayer looks up its query's events in the
+// postings. Below it, a walk through the window is faster.
 const farBehind = 8 * replayBatch
 
-// replay sends the window's events from the watcher's position on, until the watcher has
-// caught up and is live. It returns false if the watcher has ended.
+// replay sends the window's events from the watcher's position until the watcher is live. It
+// returns false if the watcher ended.
 func (r *replayer) replay() (live bool) {
 	var events [replayBatch]*watchcache.Event
 	far := r.State.Stats().Next >= r.position()+farBehind
@@ -191,8 +186,7 @@ func (r *replayer) replay() (live bool) {
 	return false
 }
 
-// await waits for events if the watcher is level, or for its end, and sends bookmarks
-// meanwhile.
+// await blocks until the watcher is not level or has ended, and sends bookmarks meanwhile.
 func (r *replayer) await() {
 	for waits := r.registry.wait(r); waits && !r.turn.Load(); {
 		select {
@@ -215,11 +209,11 @@ func (r *replayer) await() {
 	}
 }
 
-// wakeUp has await look at turn and owes.
+// wakeUp makes await check turn and owes.
 func (r *replayer) wakeUp() {
 	select {
 	case r.wake <- struct{}{}:
-	default: // it is going to look
+	default: // it will look anyway
 	}
 }
 
@@ -230,8 +224,7 @@ func (r *replayer) worked() {
 	}
 }
 
-// sendAll sends the events that affect the watcher. It returns false if the watcher has
-// ended.
+// sendAll sends the events that affect the watcher. It returns false if the watcher ended.
 func (r *replayer) sendAll(events []*watchcache.Event) bool {
 	if r.watcher.is(starting) {
 		r.Metrics.Processed(len(events))
@@ -257,8 +250,8 @@ func (r *replayer) sendAll(events []*watchcache.Event) bool {
 	return true
 }
 
-// resume goes on at the oldest event that there is, because the one at the position
-// has left the window, if none that is for the watcher has left with it.
+// resume moves from an evicted position to the start of the window. It fails if an evicted event
+// may be the watcher's.
 func (r *replayer) resume(from watchcache.Position) error {
 	at, beyond, err := r.State.Resume(from, r.Indexes.Interest(&r.watcher.group.Query))
 	if err != nil {
@@ -272,7 +265,7 @@ func (r *replayer) resume(from watchcache.Position) error {
 	return nil
 }
 
-// canContinue reports whether the window has all that the watcher is still to look at.
+// canContinue reports whether resume would succeed.
 func (r *replayer) canContinue() bool {
 	_, _, err := r.State.Resume(r.position(), r.Indexes.Interest(&r.watcher.group.Query))
 	return err == nil

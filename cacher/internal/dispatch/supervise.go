@@ -14,34 +14,33 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// holdFor is for how long the window waits for a new watcher that makes no
-// progress: longer than the pauses of a client that is merely slow.
+// holdFor is the time without progress after which we stop holding the window for a new watcher. It
+// exceeds the pauses of a slow client.
 const holdFor = 3 * time.Second
 
-// supervisor looks at the watchers that catch up, once a second while there are any, and
-// ends watchers that make no progress, or keep too much memory. A replayer can't do this
-// for itself, because it may be blocked in a send. A look is one goroutine, started by the
-// dispatcher's tick and awaited by the owner of tasks. supervisor.mu is never held with
-// another lock.
+// supervisor checks the starting and parked watchers once a second, and ends those that make no
+// progress or hold too much memory. A replayer can't do this, because it may be blocked in a send.
+// A look is one goroutine, started by the dispatcher's tick. supervisor.mu is never held together
+// with another lock.
 type supervisor struct {
 	*Fanout
 
 	mu struct {
 		sync.Mutex
-		// due: a look must come even if no watcher catches up then. looking: one is under
-		// way.
+		// due is true if a look is needed even without starting or parked watchers. looking is true
+		// while a look runs.
 		due, looking bool
-		// held is from where on the window is kept, and newcomers from where on replayers
-		// need it that were added since the look began.
+		// held is the first position held in the window. newcomers is the first one needed by
+		// replayers added since the look began.
 		held, newcomers watchcache.Position
 	}
 }
 
-// nothing is the position of what no watcher needs.
+// nothing is the position after all events.
 const nothing = watchcache.Position(math.MaxUint64)
 
-// hold holds the window for a new watcher at once, since many events may come before the
-// next look.
+// hold holds the window for a new watcher at once, because many events may arrive before the next
+// look.
 func (s *supervisor) hold(r *replayer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,20 +53,19 @@ func (s *supervisor) hold(r *replayer) {
 	}
 }
 
-// tick starts a look, unless there is nothing to look at or the last look is still under
-// way. It does not wait.
+// tick starts a look if one is needed and none is running. It does not block.
 func (s *supervisor) tick(catchingUp int) {
 	s.mu.Lock()
 	begins := !s.mu.looking && (s.mu.due || catchingUp > 0)
 	s.mu.looking = s.mu.looking || begins
 	s.mu.Unlock()
 	if begins {
-		s.Tasks.Run(s.look) // which does not run once the cache is stopping
+		s.Tasks.Run(s.look) // no-op if the cache is stopping
 	}
 }
 
-// look ends expired watchers, measures the memory held by the rest, and pins the window
-// for watchers that are still catching up.
+// look ends watchers that fail judge, bounds the memory held by snapshots, and holds the window for
+// starting watchers that make progress.
 func (s *supervisor) look() {
 	s.mu.Lock()
 	s.mu.newcomers = nothing
@@ -85,7 +83,7 @@ func (s *supervisor) look() {
 			snapshots[r.mark.Position] = append(snapshots[r.mark.Position], r)
 		}
 		if r.watcher.is(starting) && now-r.moved < holdFor {
-			still = min(still, watchcache.Position(r.at.Load())) // next goes back
+			still = min(still, watchcache.Position(r.at.Load())) // next is after the current batch
 		}
 	}
 	s.bound(snapshots, stats)
@@ -93,8 +91,8 @@ func (s *supervisor) look() {
 	s.keep(still, len(all) > 0)
 }
 
-// keep ends a look: it pins the window from still on, and for newcomers. due is whether
-// another look must come.
+// keep ends a look: it holds the window from still on, and for newcomers. due is true if another
+// look is needed.
 func (s *supervisor) keep(still watchcache.Position, due bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,11 +105,11 @@ func (s *supervisor) keep(still watchcache.Position, due bool) {
 	}
 }
 
-// judge returns whether a watcher must end on its own account, and the reason: its
-// position has left the window, or its initial events have stalled.
+// judge reports whether, and why, a watcher must end: an event that may be its own was evicted, or
+// its initial events have stalled.
 func (r *replayer) judge(now time.Duration, oldest watchcache.Position) (reason metrics.EndReason, ends bool) {
 	initial := r.initial.Load()
-	// Not next, which goes back when the replayer leaves events for later.
+	// at moves with every event, next only with every batch.
 	if progress := r.watcher.sent.Load() + r.at.Load() + r.scanned.Load(); progress != r.progress {
 		r.progress, r.moved = progress, now
 	}
@@ -124,11 +122,10 @@ func (r *replayer) judge(now time.Duration, oldest watchcache.Position) (reason 
 	return 0, false
 }
 
-// bound ends the watchers with the heaviest snapshots, so that the remaining snapshots
-// stay within InitialEventsBytes.
+// bound ends the watchers with the heaviest snapshots until the others fit InitialEventsBytes.
 func (s *supervisor) bound(snapshots map[watchcache.Position][]*replayer, stats watchcache.Stats) {
 	weight := func(of []*replayer) int64 { return watchcache.Retained{}.With(of[0].mark, stats).Bytes() }
-	all := slices.SortedFunc(maps.Values(snapshots), func(a, b []*replayer) int { // the lightest first, then the youngest
+	all := slices.SortedFunc(maps.Values(snapshots), func(a, b []*replayer) int { // lightest first, then youngest
 		return cmp.Or(cmp.Compare(weight(a), weight(b)), cmp.Compare(b[0].mark.Position, a[0].mark.Position))
 	})
 	kept := watchcache.Retained{}
@@ -148,11 +145,11 @@ func (s *supervisor) bound(snapshots map[watchcache.Position][]*replayer, stats 
 	s.Metrics.SetBytes(metrics.BytesSnapshots, kept.Bytes())
 }
 
-// measure sets the metrics of the watchers that catch up: how many there are, and how far
-// the worst and the median of all watchers are behind the dispatcher.
+// measure sets the metrics of starting and parked watchers: their number, and the lag behind the
+// dispatcher of the worst and the median of all watchers.
 func (s *supervisor) measure(all []*replayer, cursor watchcache.Position, stats watchcache.Stats, now time.Duration) {
 	count := s.registry.counts()
-	behind := make([]watchcache.Position, 0, len(all)) // where they are
+	behind := make([]watchcache.Position, 0, len(all)) // positions
 	for _, r := range all {
 		if at := watchcache.Position(r.at.Load()); at < cursor {
 			behind = append(behind, at)

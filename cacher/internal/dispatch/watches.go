@@ -14,10 +14,10 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// shownAs is how the description of a watcher names its state.
+// shownAs maps a state to its name in status.
 var shownAs = [...]status.State{starting: status.Starting, live: status.Live, parked: status.Parked}
 
-// describeLocked describes one watcher, but for its channel and what needs the state.
+// describeLocked describes one watcher, without Queued, HeldBytes and LagSeconds.
 func (r *registry) describeLocked(w *watcher) status.Watcher {
 	s := status.Watcher{
 		ID: w.id, Client: w.client.Value(), Key: w.group.Name.Key, LabelSelector: short(w.group.Name.Label), FieldSelector: short(w.group.Name.Field),
@@ -32,12 +32,12 @@ func (r *registry) describeLocked(w *watcher) status.Watcher {
 	return s
 }
 
-// rowsAtOnce is how many watchers are described while the lock is held: this takes no longer
-// than an event for so many watchers.
+// rowsAtOnce is the number of watchers described before we release the lock. An event for as many
+// watchers holds it as long.
 const rowsAtOnce = 256
 
-// describe describes all watchers, and returns the position of the next event to dispatch.
-// Watchers that come or go meanwhile may be missing.
+// describe describes all watchers and returns the cursor. Watchers opened or closed meanwhile may
+// be missing.
 func (r *registry) describe(stats watchcache.Stats) (all []status.Watcher, cursor watchcache.Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -53,15 +53,15 @@ func (r *registry) describe(stats watchcache.Stats) (all []status.Watcher, curso
 	return all, r.mu.cursor
 }
 
-// inTurns visits the members of a set that a lock guards, which the caller holds.
-// The lock is given up again and again, so that no event waits for the whole. The
-// set may change meanwhile: Go's maps allow that, and produce no member twice.
+// inTurns visits the members of all. Caller must hold lock, which inTurns releases every rowsAtOnce
+// members, so no event waits for the whole set. The set may change meanwhile: ranging over a Go map
+// allows it, and visits no member twice.
 func inTurns[M any](lock sync.Locker, all map[uint64]M, visit func(M)) {
 	turn := 0
 	for _, m := range all {
 		if turn == rowsAtOnce {
 			lock.Unlock()
-			runtime.Gosched() // so that a goroutine that waits for the lock gets it
+			runtime.Gosched() // let a goroutine waiting for the lock have it
 			lock.Lock()
 			turn = 0
 		}
@@ -70,8 +70,8 @@ func inTurns[M any](lock sync.Locker, all map[uint64]M, visit func(M)) {
 	}
 }
 
-// bytesLocked estimates the memory that is there for the watch: its channel, the objects of
-// the events in it, and the state that it is sent.
+// bytesLocked estimates the memory held for the watch: its channel, the objects of the queued
+// events, and the snapshot of its initial events.
 func (w *watcher) bytesLocked(queued int, stats watchcache.Stats) int64 {
 	bytes := int64(cap(w.result)) * int64(reflect.TypeFor[watch.Event]().Size())
 	if stats.Objects > 0 {
@@ -83,8 +83,8 @@ func (w *watcher) bytesLocked(queued int, stats watchcache.Stats) int64 {
 	return bytes
 }
 
-// Watches describes one page of the watches, and counts all of them. Watches
-// holds the registry's lock no longer than an event does.
+// Watches describes one page of the watches, and counts all of them. It never holds the registry's
+// lock longer than an event does.
 func (f *Fanout) Watches(q status.Query) ([]status.Watcher, status.Counts) {
 	stats := f.State.Stats()
 	all, cursor := f.registry.describe(stats)
@@ -109,8 +109,8 @@ func (f *Fanout) Watches(q status.Query) ([]status.Watcher, status.Counts) {
 	}
 }
 
-// ageOf returns how long ago the cache got the event at a position, or the oldest
-// one that it still has.
+// ageOf returns the age of the event at a position or, if evicted, of the oldest event in the
+// window.
 func ageOf(state *watchcache.State, at watchcache.Position, stats watchcache.Stats, now time.Duration) time.Duration {
 	var event [1]*watchcache.Event
 	n, _, err := state.Since(max(at, stats.Oldest), event[:])
