@@ -4,23 +4,21 @@ package dispatch
 
 import "time"
 
-// deadlineLead is the time between a watcher's last bookmark and its request's deadline. The client
-// resumes from that bookmark.
+// deadlineLead is the time between the last bookmark, from which the client resumes, and the
+// deadline.
 const deadlineLead = 2 * time.Second
 
-// timeBuckets holds watchers by the second of the timeline at which their bookmark is due, in about
-// as many buckets as an interval has seconds. A closed watcher leaves an empty entry. Guarded by
-// registry.mu.
+// timeBuckets holds watchers by the second of the timeline at which their bookmark is due. A closed
+// watcher leaves an empty entry. Guarded by registry.mu.
 type timeBuckets struct {
 	interval time.Duration
 	bySecond map[int64][]*bookmarkEntry
 }
 
-// bookmarkEntry is a watcher in a bucket, nil once it is closed.
+// bookmarkEntry holds nil once the watcher is closed.
 type bookmarkEntry struct{ watcher *watcher }
 
-// schedule puts w into the bucket an interval from now, or shortly before its deadline if that is
-// sooner.
+// schedule puts w into the bucket an interval from now, or before its deadline if that is sooner.
 func (b *timeBuckets) schedule(w *watcher, now time.Duration) {
 	at := now + b.interval
 	if last := w.deadline - deadlineLead; w.deadline > 0 && last > now && last < at {

@@ -27,24 +27,22 @@ func (f *Fanout) WakeUp() {
 	}
 }
 
-// RevisionEnds notifies the dispatcher that the events so far are complete, for bookmarks waiting
-// for that. It never blocks.
+// RevisionEnds notifies the dispatcher that the events so far are complete, so bookmarks that wait
+// for it can go. It never blocks.
 func (f *Fanout) RevisionEnds() {
 	if f.bookmarksWait.Load() {
 		f.WakeUp()
 	}
 }
 
-// storageFailure is an error of storage that ends watchers.
 type storageFailure struct {
 	status *metav1.Status
-	// last is the id of the last watcher that the failure may end, 0 until ClearFailure. Later
-	// watchers begin in a sound state.
+	// last is the id of the last watcher to end, 0 until ClearFailure.
 	last atomic.Uint64
 }
 
-// Fail ends each watcher with the error event sent by storage, once the watcher is level, until
-// ClearFailure is called. It never blocks.
+// Fail ends watchers, as soon as they are level, with the error event from storage until
+// ClearFailure. It never blocks.
 func (f *Fanout) Fail(failure watch.Event) {
 	f.failing.Store(&storageFailure{status: failure.Object.(*metav1.Status)})
 	f.WakeUp()
@@ -59,7 +57,6 @@ func (f *Fanout) ClearFailure() {
 	}
 }
 
-// sendFailures ends the level watchers with the current failure, if any.
 func (f *Fanout) sendFailures() {
 	failure := f.failing.Load()
 	if failure == nil {
@@ -71,15 +68,15 @@ func (f *Fanout) sendFailures() {
 	if !over {
 		last = opened
 	}
-	f.sendFailure(failure.status, last) // also to watchers that went live since the last call
+	f.sendFailure(failure.status, last) // every time, because more watchers go live
 	if over {
 		f.failing.CompareAndSwap(failure, nil)
 	}
 }
 
-// Run is the dispatcher. It reads the window with its own cursor, so the feed never waits for it:
-// with a channel of events between them, the feed would block whenever the channel is full. Call
-// Run once, in a goroutine. It returns when ctx is done.
+// Run is the dispatcher. It follows the window with its own cursor instead of receiving events over
+// a channel, because the feed must not wait for it. Call it once, in a goroutine. It returns when
+// ctx is done.
 func (f *Fanout) Run(ctx context.Context) {
 	ticker := f.Clock.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -107,7 +104,7 @@ func (f *Fanout) Run(ctx context.Context) {
 	}
 }
 
-// advance dispatches the next events and reports whether there were any.
+// advance dispatches the next events. It returns false if there are none.
 func (f *Fanout) advance() bool {
 	n, through, err := f.State.Since(f.cursor, f.read[:])
 	if err != nil {
@@ -156,9 +153,9 @@ func (f *Fanout) dispatchBatch(events []*watchcache.Event) {
 	}
 }
 
-// skip moves the cursor to the start of the window after the event at the cursor was evicted. After
-// a relist it ends the live watchers that missed events. After an overflow of the window it parks
-// them where they were, and they get a 410 if one of the evicted events may be theirs.
+// skip moves the cursor to the start of the window after eviction of the event at the cursor. If a
+// relist evicted it, the live watchers that missed events end. If the window overflowed, they are
+// parked where they were and get a 410 if an evicted event may be theirs.
 func (f *Fanout) skip() {
 	stats, lost := f.State.Stats(), f.cursor
 	f.cursor, f.last, f.through = stats.Oldest, 0, 0
@@ -178,7 +175,6 @@ func (f *Fanout) skip() {
 	}
 }
 
-// tick does the periodic work, once a second.
 func (f *Fanout) tick() {
 	now := f.Time.Now()
 	f.round = nil
@@ -190,8 +186,8 @@ func (f *Fanout) tick() {
 	f.supervisor.tick(count[starting] + count[parked])
 	f.Metrics.SetWatchers(metrics.WatcherLive, count[live])
 	if f.through < f.last && !f.bookmarksWait.Swap(true) {
-		// Few watchers could get a bookmark within a revision. Wait for its end, at most until the
-		// next tick. Wake up in case it ended after the dispatcher looked.
+		// Few watchers could get a bookmark within a revision, so wait for its end until the next
+		// tick at most. It may have ended after the dispatcher looked.
 		f.EndRevision()
 		f.WakeUp()
 		return
@@ -199,8 +195,8 @@ func (f *Fanout) tick() {
 	f.sendDueBookmarks(now)
 }
 
-// sendDueBookmarks sends the due bookmarks to level watchers with room in their channel. The others
-// are due again an interval later.
+// sendDueBookmarks sends the due bookmarks. A watcher without room in its channel gets its next
+// bookmark an interval later.
 func (f *Fanout) sendDueBookmarks(now time.Duration) {
 	f.bookmarksWait.Store(false)
 	if f.Doubtful() {
@@ -209,8 +205,7 @@ func (f *Fanout) sendDueBookmarks(now time.Duration) {
 	f.sendBookmarks(f.registry.beginBookmarks(now, now, f.marked[:0]))
 }
 
-// sendBookmarks sends a bookmark at rv to the watchers that are not past it, and ends the send
-// phase of beginBookmarks.
+// sendBookmarks ends the send phase of beginBookmarks.
 func (f *Fanout) sendBookmarks(due []*watcher, rv uint64) {
 	for _, w := range due {
 		if w.isPast(rv) {
@@ -232,8 +227,7 @@ func (f *Fanout) sendBookmarks(due []*watcher, rv uint64) {
 	f.marked = due[:0]
 }
 
-// sendFailure ends the level watchers with ids up to last. Their replayers send the error as soon
-// as there is room.
+// sendFailure ends the level watchers with ids up to last. Replayers send the error.
 func (f *Fanout) sendFailure(failure *metav1.Status, last uint64) {
 	for _, w := range f.registry.level() {
 		if w.id > last {

@@ -29,7 +29,6 @@ func newKeptEncodings(keepEvent func([]byte, func(int64)) func(), m *metrics.Res
 	return &keptEncodings{keepEvent: keepEvent, metrics: m}
 }
 
-// setLimit sets the limit and drops serializations above it.
 func (e *keptEncodings) setLimit(bytes int64) {
 	e.limit.Store(bytes)
 	e.shrink()
@@ -42,7 +41,6 @@ type keptEncoding struct {
 	drop  func() // drops the server's copies
 }
 
-// of returns the element's serialization with the identifier.
 func (e *keptEncodings) of(element *watchcache.Element, id string, encode func() ([]byte, error)) ([]byte, error) {
 	if e.limit.Load() < 0 {
 		e.metrics.Encoded(false)

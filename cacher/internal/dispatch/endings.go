@@ -15,11 +15,10 @@ import (
 	"github.com/kube-watchcache/watchcache/metrics"
 )
 
-// endingsKept is the number of endings kept of each kind.
 const endingsKept = 32
 
-// endings holds the last watches to end. Those ended by client or deadline are separate, because
-// they are many and would displace the others, which help to diagnose. Guarded by registry.mu.
+// endings holds the last watches to end. The many ended by client or deadline are separate, lest
+// they displace the others, which help to diagnose. Guarded by registry.mu.
 type endings struct{ usual, unusual []status.Ended }
 
 func (e *endings) add(ended status.Ended, reason metrics.EndReason) {
@@ -33,7 +32,7 @@ func (e *endings) add(ended status.Ended, reason metrics.EndReason) {
 	*of = append(*of, ended)
 }
 
-// describedText is the maximum length in bytes of a client's text in a watch's description.
+// describedText is the maximum length in bytes of a client's text.
 const describedText = 1 << 10
 
 func short(text string) string {
@@ -43,7 +42,7 @@ func short(text string) string {
 	return strings.ToValidUTF8(text[:describedText], "") + "..."
 }
 
-// recordEndLocked records and counts the ending of w. Call it before the transition.
+// recordEndLocked records and counts the end of w, before the transition.
 func (r *registry) recordEndLocked(w *watcher, reason metrics.EndReason, now time.Time) {
 	s := r.describeLocked(w)
 	client := status.Client{User: short(s.Client.User), UserAgent: short(s.Client.UserAgent), Address: short(s.Client.Address)}
@@ -64,9 +63,9 @@ func (f *Fanout) Endings() []status.Ended {
 	return all
 }
 
-// conclude closes a watcher that does not go live, and its channel. If there is an error for the
-// client, conclude first waits until the client reads it or stops; otherwise the client would
-// mistake a closed channel for the end of the initial events.
+// conclude closes a watcher that does not go live. If there is an error for the client, conclude
+// waits until the client reads it or stops; otherwise the client would mistake a closed channel for
+// the end of the initial events.
 func (r *replayer) conclude() {
 	r.worked()
 	<-r.stop // closed, or about to be
@@ -82,8 +81,7 @@ func (r *replayer) conclude() {
 	close(r.watcher.result)
 }
 
-// finalError returns the error for the client of an ending watcher, nil if the client can resume
-// from its last event.
+// finalError returns the error for an ending watcher's client, nil if the client can resume.
 func (r *replayer) finalError() *metav1.Status {
 	switch {
 	case r.failure != nil:

@@ -55,7 +55,7 @@ type Config struct {
 	// receives each change of the server's memory for it.
 	KeepEvent func(event []byte, add func(bytes int64)) (drop func())
 
-	// EndRevision requests from storage the end of the current revision.
+	// EndRevision requests the end of the current revision from storage.
 	EndRevision func()
 	// Doubtful reports whether the state is unverified. We then send no bookmark, nor an end of
 	// initial events.
@@ -64,7 +64,7 @@ type Config struct {
 	EverySecond func()
 }
 
-// Fanout holds the watchers of one state machine. Its methods are safe for concurrent use.
+// Fanout holds the watchers of one state machine. It is safe for concurrent use.
 type Fanout struct {
 	Config
 	registry   *registry
@@ -80,20 +80,20 @@ type Fanout struct {
 	// everyone receives the requests of Bookmark. Run closes the received channel after sending the
 	// bookmarks.
 	everyone chan chan struct{}
-	// bookmarksWait is true if due bookmarks wait for the end of a revision.
+	// bookmarksWait is true if due bookmarks wait for a revision's end.
 	bookmarksWait atomic.Bool
 
 	// Owned by the dispatcher, i.e. the goroutine of Run.
 
 	cursor watchcache.Position
-	// last is the resourceVersion of the last dispatched event. through is the one up to which
-	// everything was dispatched, below last until the revision of last is complete.
+	// last is the resourceVersion of the last dispatched event, through the last complete one, i.e.
+	// below last within a revision.
 	last, through uint64
 	// budget is the time left for slow watchers at the last refill.
 	budget   time.Duration
 	refilled time.Time
-	// limits decide which rounds have several events. matched is the mean number of watchers per
-	// event in the last round.
+	// limits decide which rounds have several events. matched is the last round's mean number of
+	// watchers per event.
 	limits  rounds.Limits
 	matched int
 
@@ -123,12 +123,12 @@ func New(config Config) *Fanout {
 type Start struct {
 	// Snapshot holds the objects of the initial events. Nil means none.
 	Snapshot *watchcache.Snapshot
-	// Position is that of the first event to evaluate. The watch skips events at or below
-	// resourceVersion After, which its client has.
+	// Position is that of the first event to evaluate. The client has the events up to
+	// resourceVersion After.
 	Position watchcache.Position
 	After    uint64
-	// Shown is the resourceVersion that the client has or receives first. No bookmark is below it.
-	// More events at Shown may follow.
+	// Shown is the resourceVersion that the client has or receives first, and the lower bound of
+	// bookmarks. More events at Shown may follow.
 	Shown uint64
 }
 
@@ -138,16 +138,14 @@ type Request struct {
 	Start Start
 	// Bookmarks requests periodic bookmarks, and one shortly before the context's deadline.
 	Bookmarks bool
-	// Client identifies the client, for display.
-	Client status.Client
-	// Encoder encodes the initial events. If nil, they are private copies of the objects.
+	Client    status.Client
+	// Encoder is nil if initial events are private copies of the objects.
 	Encoder WatchEncoder
 	// InitialEventsEnd requests a bookmark after the initial events, if any (KEP-3157).
 	InitialEventsEnd bool
 }
 
-// Open opens a watch until its Stop, the end of ctx, or Close. It returns false once the Fanout is
-// closed.
+// Open opens a watch until its Stop, the end of ctx, or Close. It returns false after Close.
 func (f *Fanout) Open(ctx context.Context, r Request) (watch.Interface, bool) {
 	w := &watcher{
 		registry:  f.registry,
@@ -192,10 +190,9 @@ func (f *Fanout) Close() {
 	}
 }
 
-// takenPause is the interval at which Bookmark checks the channels.
 const takenPause = 10 * time.Millisecond
 
-// Bookmark sends a bookmark at the last fully dispatched resourceVersion to each level watcher that
+// Bookmark sends a bookmark at the last dispatched resourceVersion to each level watcher that
 // requested bookmarks. It returns when clients have drained their channels, or ctx is done.
 func (f *Fanout) Bookmark(ctx context.Context) error {
 	sent := make(chan struct{})
@@ -226,12 +223,11 @@ func (f *Fanout) Watched() bool {
 	return len(f.registry.mu.all) > 0
 }
 
-// LimitEncodings sets the limit in bytes for kept serializations of events.
+// LimitEncodings limits the size in bytes of kept serializations of events.
 func (f *Fanout) LimitEncodings(bytes int64) { f.encodings.setLimit(bytes) }
 
 // EncodingBytes returns the size of the kept serializations.
 func (f *Fanout) EncodingBytes() int64 { return f.encodings.bytes.Load() }
 
-// PostingsBytes estimates the size of the postings, the index by which resumed watchers find their
-// events in the window.
+// PostingsBytes estimates the size of the index of the window's events for resumed watchers.
 func (f *Fanout) PostingsBytes() int64 { return f.postings.Bytes() }

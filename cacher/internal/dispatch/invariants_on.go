@@ -41,7 +41,7 @@ var next = [states][]state{
 	ending:   {closed},
 }
 
-// checkLocked checks the transition of w from a state, and the fields that depend on the state.
+// checkLocked checks a transition, and the fields that depend on the state.
 func (r *registry) checkLocked(w *watcher, from state) {
 	to, p := state(w.state.Load()), w.replayer
 	sum := 0

@@ -14,12 +14,12 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// object wraps an element as the object of a watch event. All watchers of an element share its
-// serializations. GetObject returns a private copy, so watchers can't affect each other.
+// object is the object of a watch event. All watchers of an element share its serializations.
+// GetObject returns a private copy, so watchers can't affect each other.
 //
-// Initial events and events from the window share no Table and no serialization with shuffled keys:
-// the API server shuffles so that no client relies on the order. Events from the dispatcher are
-// encoded once for all live watchers, shuffled or not; see dispatched.
+// Initial events and events from the window share no Table and no serialization with shuffled keys,
+// which the API server shuffles so that no client relies on their order. Events from the dispatcher
+// are encoded once for all live watchers, shuffled or not; see dispatched.
 type object struct {
 	element   *watchcache.Element
 	encodings *keptEncodings
@@ -40,7 +40,7 @@ func (o *object) CacheEncode(id runtime.Identifier, encode func(runtime.Object, 
 	return o.encodeOnce(id, encode, w)
 }
 
-// encodeOnce lets the first writer with an identifier encode, and the others reuse its bytes.
+// encodeOnce encodes for the first writer with an identifier. Others reuse the bytes.
 func (o *object) encodeOnce(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	raw, err := o.encodings.of(o.element, string(id), o.encoder(encode))
 	if err != nil {
@@ -49,7 +49,6 @@ func (o *object) encodeOnce(id runtime.Identifier, encode func(runtime.Object, i
 	return write(raw, w)
 }
 
-// encodeAlone encodes for this writer only.
 func (o *object) encodeAlone(encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	o.encodings.metrics.Encoded(false)
 	return encode(o.GetObject(), w)
@@ -76,7 +75,7 @@ func write(raw []byte, w io.Writer) error {
 // GetObject implements runtime.CacheableObject. It returns a private copy.
 func (o *object) GetObject() runtime.Object { return o.element.Object.DeepCopyObject() }
 
-// DeepCopyObject implements runtime.Object. It returns a private copy of the element's object.
+// DeepCopyObject implements runtime.Object. It equals GetObject.
 func (o *object) DeepCopyObject() runtime.Object { return o.GetObject() }
 
 // GetObjectKind implements runtime.Object. It returns a copy.
@@ -87,7 +86,7 @@ func (o *object) GetObjectKind() schema.ObjectKind {
 	}
 }
 
-// dispatched is the object of an event that the dispatcher sends to live watchers.
+// dispatched is the object of an event from the dispatcher.
 type dispatched struct {
 	object
 	// tables holds the event as a Table. Cells depend on the time, so only the watchers that

@@ -13,9 +13,8 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// registry holds all watchers, and which of them the dispatcher feeds. Selectors of queries, the
-// resource's IndexerFuncs and context.AfterFunc run under registry.mu (docs/concurrency.md). It is
-// not held while sending.
+// registry holds all watchers. Selectors of queries, the resource's IndexerFuncs and
+// context.AfterFunc run under registry.mu (docs/concurrency.md). It is not held while sending.
 type registry struct {
 	*Config
 	mu struct {
@@ -23,24 +22,22 @@ type registry struct {
 		all map[uint64]*watcher // by id: addresses would not give a reproducible order
 		// groups indexes the queries of all watchers. Its members are the live watchers.
 		groups *match.Groups[*watcher]
-		count  [states]int // of watchers by state
+		count  [states]int
 		// cursor is the position of the next event to dispatch, rv the last fully dispatched
 		// resourceVersion.
 		cursor watchcache.Position
 		rv     uint64
-		// waiting lists the replayers that wait for events, longest wait first. They take turns:
+		// waiting lists the replayers waiting for events, longest wait first. They take turns:
 		// working is true while one evaluates events.
 		waiting list.List
 		working bool
-		// sending is true while the dispatcher may send to the watchers it found live. Their
-		// channels go to toClose if they are closed meanwhile, and the dispatcher closes them.
-		sending bool
-		toClose []chan watch.Event
-		closed  bool
-		// opened is the number of watches opened so far.
-		opened  uint64
-		history endings
-		// bookmarks holds the watchers by the time of their next bookmark.
+		// sending is true while the dispatcher may send to watchers. Those closed meanwhile leave
+		// their channels in toClose for it.
+		sending   bool
+		toClose   []chan watch.Event
+		closed    bool
+		opened    uint64
+		history   endings
 		bookmarks timeBuckets
 	}
 }
@@ -58,8 +55,7 @@ func (r *registry) levelLocked(w *watcher) bool {
 	return w.is(live) || w.is(parked) && w.position >= r.mu.cursor
 }
 
-// wait appends p to the waiting replayers. It returns false if p's watcher is not level, i.e. there
-// may be events.
+// wait appends p to waiting. It returns false if p's watcher is not level.
 func (r *registry) wait(p *replayer) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,7 +73,6 @@ func (r *registry) leaveWaitingLocked(p *replayer) {
 	}
 }
 
-// worked ends a turn and starts the next one.
 func (r *registry) worked() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,8 +80,8 @@ func (r *registry) worked() {
 	r.workLocked()
 }
 
-// workLocked gives the turn to the first waiting replayer that is not level. A replayer ahead of
-// the dispatcher may wait before it.
+// workLocked gives the turn to the first waiting replayer that is not level. One ahead of the
+// dispatcher may precede it.
 func (r *registry) workLocked() {
 	for at := r.mu.waiting.Front(); at != nil && !r.mu.working; at = at.Next() {
 		if p := at.Value.(*replayer); !r.levelLocked(p.watcher) {
@@ -104,7 +99,6 @@ func (r *registry) moveLocked(to watchcache.Position) {
 	r.workLocked()
 }
 
-// level returns the level watchers.
 func (r *registry) level() (level []*watcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,16 +122,14 @@ func (r *registry) finish() {
 	}
 }
 
-// dispatched records that all events up to rv were dispatched.
 func (r *registry) dispatched(rv uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.rv = rv
 }
 
-// restart moves the cursor to the start of the window after the event at the cursor was evicted,
-// and returns the live watchers that missed events. It resets rv, which may belong to another
-// history.
+// restart moves the cursor to the start of the window after eviction of the event at the cursor,
+// and returns the live watchers that missed events. It resets rv, which may be of another history.
 func (r *registry) restart(cursor watchcache.Position) (behind []*watcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,7 +143,6 @@ func (r *registry) restart(cursor watchcache.Position) (behind []*watcher) {
 	return behind
 }
 
-// lastOpened returns the id of the last watcher opened.
 func (r *registry) lastOpened() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -176,10 +167,9 @@ func (r *registry) replayers() (all []*replayer, cursor watchcache.Position) {
 	return all, r.mu.cursor
 }
 
-// beginBookmarks returns to with the live watchers appended whose bookmark is due by until, and the
-// bookmarks' rv. These have everything up to rv and, not being ahead of the dispatcher, nothing
-// after it (W4). The send phase lasts until finish. Replayers send the bookmarks of other level
-// watchers. All due watchers are scheduled again.
+// beginBookmarks starts a send phase that lasts until finish, and reschedules the watchers whose
+// bookmark is due by until. out is to plus the live ones not ahead of the dispatcher, which have
+// everything up to rv and nothing after it (W4). Replayers send the bookmarks of other level ones.
 func (r *registry) beginBookmarks(now, until time.Duration, to []*watcher) (out []*watcher, rv uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -202,8 +192,8 @@ func (r *registry) beginBookmarks(now, until time.Duration, to []*watcher) (out 
 	return to, r.mu.rv
 }
 
-// unread returns the number of level watchers with something in their channel or a bookmark to be
-// sent.
+// unread returns the number of level watchers with something in their channel or a bookmark to
+// send.
 func (r *registry) unread() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,11 +16,10 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// replayer is a goroutine that feeds one starting or parked watcher, from a snapshot, from a
-// position in the window, or both, until the watcher is level with the dispatcher and goes live. A
-// watcher for whose query the dispatcher has no room keeps its replayer, which waits for events
-// when level. A replayer sends with nothing locked; while the channel is full, the supervisor may
-// end it.
+// replayer is a goroutine that feeds a starting or parked watcher, from a snapshot, a position in
+// the window, or both, until it is level with the dispatcher and goes live. If the dispatcher has
+// no room for its query, the watcher keeps the replayer, which waits for events when level. A
+// replayer sends with nothing locked; during a blocked send, the supervisor may end it.
 type replayer struct {
 	*Fanout
 	watcher *watcher
@@ -30,22 +29,22 @@ type replayer struct {
 	snapshot *watchcache.Snapshot
 	mark     watchcache.Mark
 
-	// reason and failure don't change after the watcher is ending. failure is the error for the
-	// client. If nil, finalError makes one from reason.
+	// reason and failure are immutable once the watcher is ending. If failure is nil, finalError
+	// makes the client's error from reason.
 	reason  metrics.EndReason
 	failure *metav1.Status
 
-	// wake has an element after turn or owes was set, which happens only while the watcher is
-	// level. turn is true while the replayer may evaluate events: replayers that waited take turns.
-	// owes is the resourceVersion of a bookmark to send, or 0.
+	// wake has an element after turn or owes was set, which requires a level watcher. turn is true
+	// while the replayer may evaluate events. owes is the resourceVersion of a bookmark to send, or
+	// 0.
 	wake chan struct{}
 	turn atomic.Bool
 	owes atomic.Uint64
-	// place is the replayer's place among the waiting ones, or nil. Guarded by registry.mu.
+	// place is the element in registry.mu.waiting, which that lock guards, or nil.
 	place *list.Element
 
-	// Written by the replayer and read by the supervisor: the position after the current batch, the
-	// position of the current event, and whether initial events are unsent.
+	// Written by the replayer, read by the supervisor: the position after the current batch, that
+	// of the current event, and whether initial events are unsent.
 	next    atomic.Uint64
 	at      atomic.Uint64
 	scanned atomic.Uint64 // elements evaluated for initial events
@@ -56,8 +55,7 @@ type replayer struct {
 	progress uint64
 }
 
-// parkWatcher moves a live watcher from the dispatcher to a new replayer that starts at position,
-// unless the watcher is closed. For unsent see registry.park.
+// parkWatcher moves a live watcher to a new replayer at position. For unsent see registry.park.
 func (f *Fanout) parkWatcher(w *watcher, position watchcache.Position, unsent uint64) {
 	replayer := f.newReplayer(w, position)
 	if !f.registry.park(replayer, unsent) {
@@ -67,8 +65,8 @@ func (f *Fanout) parkWatcher(w *watcher, position watchcache.Position, unsent ui
 	replayer.run(replayer.catchUp)
 }
 
-// run starts the replayer's goroutine, or closes the watcher if the cache is stopping. No other
-// goroutine sends to it then.
+// run starts the goroutine, or closes the watcher if the cache is stopping, when no other goroutine
+// sends to it.
 func (r *replayer) run(goroutine func()) {
 	if !r.Tasks.Run(goroutine) {
 		r.registry.end(r.watcher, metrics.EndShutdown)
@@ -83,11 +81,11 @@ func (f *Fanout) newReplayer(w *watcher, position watchcache.Position) *replayer
 	return p
 }
 
-// position returns the position of the next event to read from the window.
+// position returns the next event to read from the window.
 func (r *replayer) position() watchcache.Position { return watchcache.Position(r.next.Load()) }
 
-// start feeds a new watcher: initial events if there is a snapshot, their end bookmark if
-// requested, then the window.
+// start feeds a new watcher: initial events if it has a snapshot, their end bookmark if requested,
+// then the window.
 func (r *replayer) start(endBookmark bool, initialized func()) {
 	begun := r.snapshot == nil || r.initialEvents(endBookmark)
 	initialized()
@@ -98,7 +96,7 @@ func (r *replayer) start(endBookmark bool, initialized func()) {
 	r.catchUp()
 }
 
-// catchUp replays the window until the watcher is live, or until it is closed and its channel too.
+// catchUp replays the window until the watcher is live or closed.
 func (r *replayer) catchUp() {
 	begins := r.watcher.is(starting)
 	switch {
@@ -138,15 +136,15 @@ func (r *replayer) ended() bool {
 	}
 }
 
-// replayBatch is the number of events a replayer reads at a time.
+// replayBatch is the number of events read at a time.
 const replayBatch = 32
 
-// farBehind is the lag, in events, from which a replayer looks up its query's events in the
-// postings. Below it, a walk through the window is faster.
+// farBehind is the lag, in events, from which replayers look up their events in the postings
+// instead of walking the window.
 const farBehind = 8 * replayBatch
 
-// replay sends the window's events from the watcher's position until the watcher is live. It
-// returns false if the watcher ended.
+// replay sends the window's events until the watcher is live. It returns false if the watcher
+// ended.
 func (r *replayer) replay() (live bool) {
 	var events [replayBatch]*watchcache.Event
 	far := r.State.Stats().Next >= r.position()+farBehind
@@ -186,7 +184,7 @@ func (r *replayer) replay() (live bool) {
 	return false
 }
 
-// await blocks until the watcher is not level or has ended, and sends bookmarks meanwhile.
+// await sends bookmarks until the watcher is not level or has ended.
 func (r *replayer) await() {
 	for waits := r.registry.wait(r); waits && !r.turn.Load(); {
 		select {
@@ -224,7 +222,7 @@ func (r *replayer) worked() {
 	}
 }
 
-// sendAll sends the events that affect the watcher. It returns false if the watcher ended.
+// sendAll returns false if the watcher ended.
 func (r *replayer) sendAll(events []*watchcache.Event) bool {
 	if r.watcher.is(starting) {
 		r.Metrics.Processed(len(events))

@@ -12,15 +12,15 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// round is one or more events on their way to the live watchers they affect. We send each watcher
-// all of its events before we go to the next watcher.
+// round is one or more events for the live watchers they affect. Each watcher is sent all of its
+// events before the next watcher.
 //
 // A client waiting for an event wakes up at the first one. If another core is free, it takes this
-// one and waits again, so each event costs each client a wake-up. In a round of several events the
-// client finds the others at the same time.
+// one and waits again, so each event costs each client a wake-up. In a round of several it finds
+// the others at the same time.
 type round struct {
 	events []*watchcache.Event
-	// groups are those affected by the events. A group's Slot is its index here, if it has one.
+	// groups are those affected by the events, at index Group.Slot.
 	groups []groupSteps
 	turns  []turn
 	// made holds the watch events, by event and outcome.
@@ -29,35 +29,32 @@ type round struct {
 	candidates, evaluated, matched int
 }
 
-// groupSteps holds the events that affect a group.
 type groupSteps struct {
 	group *match.Group[*watcher]
 	steps []step
 }
 
-// step is the index of an event in the round, and its outcome for a group.
+// step is an event, by its index in the round, and its outcome for a group.
 type step struct {
 	event   int
 	outcome match.Outcome
 }
 
-// turn is the rest of a watcher's events, in order: the steps of its group from next on. It is
-// small, because there is one per watcher and round.
+// turn is a watcher's unsent events, i.e. the steps of its group from next on. It is small, because
+// there may be one per watcher.
 type turn struct {
 	watcher     *watcher
 	group, next int32
 }
 
-// left returns the unsent steps of a turn.
 func (r *round) left(t *turn) []step { return r.groups[t.group].steps[t.next:] }
 
 // inRounds reports whether to send queued events in rounds of several. On one core no client runs
-// while the dispatcher sends, so clients find several events anyway.
+// while the dispatcher sends, so clients find several anyway.
 func (f *Fanout) inRounds(queued int) bool {
 	return queued >= f.limits.Queued && f.limits.Events > 1 && (f.limits.OneCore || runtime.GOMAXPROCS(0) > 1)
 }
 
-// dispatchRound sends events to all live watchers that they affect.
 func (f *Fanout) dispatchRound(events []*watchcache.Event) {
 	if f.round == nil {
 		f.round = &round{made: make([][match.Outcomes]watch.Event, max(1, f.limits.Events))}
@@ -90,7 +87,7 @@ func (f *Fanout) dispatchRound(events []*watchcache.Event) {
 	r.reset()
 }
 
-// offer sends the events of a turn while there is room, and returns the number of unsent ones.
+// offer sends a turn's events while there is room, and returns the number of unsent ones.
 func (r *round) offer(t *turn) int {
 	steps := r.left(t)
 	for i, at := range steps {
@@ -104,14 +101,13 @@ func (r *round) offer(t *turn) int {
 	return 0
 }
 
-// sent records that the next event of a turn was sent.
 func (r *round) sent(t *turn, at step) {
 	t.watcher.delivered.event(r.events[at.event])
 	t.next++
 }
 
-// waitForTurns waits for watchers with full channels for the rest of the budget, then parks them at
-// their first unsent event.
+// waitForTurns waits for full channels for the rest of the budget, then parks their watchers at the
+// first unsent event.
 func (f *Fanout) waitForTurns(r *round) {
 	begun := f.Clock.Now()
 	var over <-chan time.Time // nil once the time is up
@@ -145,7 +141,7 @@ func (f *Fanout) waitForTurns(r *round) {
 	}
 }
 
-// reset clears the round and keeps its memory.
+// reset clears the round for reuse.
 func (r *round) reset() {
 	clear(r.made[:len(r.events)])
 	for i := range r.groups {
@@ -156,8 +152,8 @@ func (r *round) reset() {
 	r.candidates, r.evaluated, r.matched = 0, 0, 0
 }
 
-// begin fills o with the turns of all live watchers affected by its events. The send phase lasts
-// until finish.
+// begin fills o with the turns of live watchers affected by its events. The send phase lasts until
+// finish.
 func (r *registry) begin(o *round) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -187,7 +183,7 @@ func (r *registry) begin(o *round) {
 	}
 }
 
-// stepsOf returns the steps of a group in this round, and adds the group if necessary.
+// stepsOf returns the steps of a group, which it adds if missing.
 func (r *round) stepsOf(g *match.Group[*watcher]) *groupSteps {
 	if g.Slot >= len(r.groups) || r.groups[g.Slot].group != g {
 		g.Slot = len(r.groups)
@@ -201,8 +197,7 @@ func (r *round) stepsOf(g *match.Group[*watcher]) *groupSteps {
 	return &r.groups[g.Slot]
 }
 
-// passed returns the number of steps to skip for w, which may have gone live ahead of the
-// dispatcher.
+// passed returns the number of steps that w, maybe ahead of the dispatcher, skips.
 func (r *round) passed(w *watcher, steps []step) (n int) {
 	for ; n < len(steps); n++ {
 		if e := r.events[steps[n].event]; e.RV > w.after && e.Position >= w.position {
@@ -212,8 +207,8 @@ func (r *round) passed(w *watcher, steps []step) (n int) {
 	return n
 }
 
-// refill returns the time the dispatcher may spend waiting for slow watchers, none if not positive.
-// The budget refills evenly, up to DispatchBudget within a second.
+// refill returns the time left for slow watchers. The budget refills evenly, up to DispatchBudget
+// within a second.
 func (f *Fanout) refill(now time.Time) time.Duration {
 	elapsed := min(now.Sub(f.refilled), time.Second)
 	f.budget = min(f.DispatchBudget, f.budget+time.Duration(float64(f.DispatchBudget)*elapsed.Seconds()))

@@ -14,24 +14,23 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// holdFor is the time without progress after which we stop holding the window for a new watcher. It
-// exceeds the pauses of a slow client.
+// holdFor is the time that we hold the window for a new watcher without progress. It exceeds the
+// pauses of a slow client.
 const holdFor = 3 * time.Second
 
-// supervisor checks the starting and parked watchers once a second, and ends those that make no
-// progress or hold too much memory. A replayer can't do this, because it may be blocked in a send.
-// A look is one goroutine, started by the dispatcher's tick. supervisor.mu is never held together
-// with another lock.
+// supervisor ends starting and parked watchers that make no progress or hold too much memory. A
+// replayer can't do this itself, because it may be blocked in a send. Once a second the dispatcher
+// starts a look, which is one goroutine. supervisor.mu is never held with another lock.
 type supervisor struct {
 	*Fanout
 
 	mu struct {
 		sync.Mutex
-		// due is true if a look is needed even without starting or parked watchers. looking is true
-		// while a look runs.
+		// due is true if a look is needed without starting or parked watchers. looking is true
+		// during one.
 		due, looking bool
-		// held is the first position held in the window. newcomers is the first one needed by
-		// replayers added since the look began.
+		// held is the first position held in the window, newcomers the first needed by replayers
+		// added since the look began.
 		held, newcomers watchcache.Position
 	}
 }
@@ -39,8 +38,7 @@ type supervisor struct {
 // nothing is the position after all events.
 const nothing = watchcache.Position(math.MaxUint64)
 
-// hold holds the window for a new watcher at once, because many events may arrive before the next
-// look.
+// hold holds the window for a new watcher now: many events may arrive before the next look.
 func (s *supervisor) hold(r *replayer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,8 +62,7 @@ func (s *supervisor) tick(catchingUp int) {
 	}
 }
 
-// look ends watchers that fail judge, bounds the memory held by snapshots, and holds the window for
-// starting watchers that make progress.
+// look ends watchers, and holds the window for starting ones that make progress.
 func (s *supervisor) look() {
 	s.mu.Lock()
 	s.mu.newcomers = nothing
@@ -91,8 +88,7 @@ func (s *supervisor) look() {
 	s.keep(still, len(all) > 0)
 }
 
-// keep ends a look: it holds the window from still on, and for newcomers. due is true if another
-// look is needed.
+// keep ends a look. It holds the window from still on, and for newcomers.
 func (s *supervisor) keep(still watchcache.Position, due bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,8 +101,8 @@ func (s *supervisor) keep(still watchcache.Position, due bool) {
 	}
 }
 
-// judge reports whether, and why, a watcher must end: an event that may be its own was evicted, or
-// its initial events have stalled.
+// judge returns why a watcher must end: one of its events may have been evicted, or its initial
+// events stalled.
 func (r *replayer) judge(now time.Duration, oldest watchcache.Position) (reason metrics.EndReason, ends bool) {
 	initial := r.initial.Load()
 	// at moves with every event, next only with every batch.
@@ -145,8 +141,8 @@ func (s *supervisor) bound(snapshots map[watchcache.Position][]*replayer, stats 
 	s.Metrics.SetBytes(metrics.BytesSnapshots, kept.Bytes())
 }
 
-// measure sets the metrics of starting and parked watchers: their number, and the lag behind the
-// dispatcher of the worst and the median of all watchers.
+// measure sets the metrics of starting and parked watchers, among them the lag of the worst and the
+// median of all watchers.
 func (s *supervisor) measure(all []*replayer, cursor watchcache.Position, stats watchcache.Stats, now time.Duration) {
 	count := s.registry.counts()
 	behind := make([]watchcache.Position, 0, len(all)) // positions

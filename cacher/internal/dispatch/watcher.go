@@ -32,44 +32,42 @@ import (
 type state uint32
 
 const (
-	// starting watchers get the initial events from a replayer, then those of the window.
+	// starting watchers get initial events, then those of the window, from a replayer.
 	starting state = iota
 	// live watchers are fed by the dispatcher.
 	live
-	// parked watchers get the events of the window from a replayer.
+	// parked watchers get the window's events from a replayer.
 	parked
 	// ending watchers get an error at most, then the replayer closes them.
 	ending
-	// closed watchers get nothing. We close the channel once no goroutine sends on it.
 	closed
 
 	states
 )
 
-// watcher is one watch: a position in the sequence of events, and a channel. Only the dispatcher
-// sends to a live watcher, and only its replayer to any other one. The same goroutine closes the
-// channel after the watcher is closed, except that becomeClosed closes a live watcher's channel if
-// the dispatcher isn't sending.
+// watcher is the position of a watch in the sequence of events, and its channel. Only the
+// dispatcher sends to a live watcher, and only its replayer to any other one. The sender also
+// closes the channel once the watcher is closed, or becomeClosed does if the dispatcher isn't
+// sending.
 type watcher struct {
 	registry *registry
 	// id numbers the watches of a Fanout, from 1.
 	id     uint64
 	result chan watch.Event
-	// group holds the watchers with the same query.
-	group *match.Group[*watcher]
+	group  *match.Group[*watcher]
 	// after and shown are Start.After and Start.Shown.
 	after, shown uint64
-	// bookmarks is true if the client requested them. deadline is the request's deadline on the
-	// timeline, or 0. started is wall-clock time, for display.
+	// bookmarks is true if the client requested them. deadline is on the timeline, 0 if none.
+	// started is wall-clock time.
 	bookmarks bool
 	deadline  time.Duration
 	started   time.Time
 	client    unique.Handle[status.Client]
-	// encoder encodes the initial events. If nil, they are private copies.
+	// encoder is nil if initial events are private copies.
 	encoder WatchEncoder
 
-	// sent is the number of events put into the channel, except bookmarks. The sender counts them,
-	// the dispatcher before it sends.
+	// sent counts the events put into the channel, except bookmarks. The dispatcher counts before
+	// it sends.
 	sent atomic.Uint64
 	// state changes under registry.mu.
 	state atomic.Uint32
@@ -78,18 +76,17 @@ type watcher struct {
 
 	// replayer is nil in the states live and closed.
 	replayer *replayer
-	// slot is the index in group.Members of a live watcher. Other watchers are not members.
+	// slot is the index in group.Members. Only live watchers are members.
 	slot int
 	// position is that of the next event to evaluate when the watcher was last parked or level. A
 	// parked watcher is level if the dispatcher's cursor is not after position.
 	position watchcache.Position
-	// bookmark is the entry in the time buckets if the client requested bookmarks. Empty once the
-	// watcher is closed.
-	bookmark *bookmarkEntry
-	// stopAfterFunc stops the AfterFunc of the request's context.
+	// bookmark is nil if the client did not request bookmarks, and empty once the watcher is
+	// closed.
+	bookmark      *bookmarkEntry
 	stopAfterFunc func() bool
 
-	// delivered is owned by the goroutine that feeds the watcher.
+	// delivered is owned by the sender.
 	delivered deliveries
 }
 
@@ -111,8 +108,8 @@ func (w *watcher) Stop() {
 // is reports whether w is in state s. Without registry.mu the answer may be out of date.
 func (w *watcher) is(s state) bool { return state(w.state.Load()) == s }
 
-// isPast reports whether the watcher received an event above rv, of a revision that is not complete
-// yet. A bookmark at rv would go back.
+// isPast reports whether the watcher received an event above rv, i.e. one of an incomplete
+// revision. A bookmark at rv would go back.
 func (w *watcher) isPast(rv uint64) bool { return w.delivered.rv > rv }
 
 // open registers p's watcher as starting, until ctx ends. It returns false if the registry is
@@ -143,10 +140,9 @@ func (r *registry) open(ctx context.Context, p *replayer, q match.Query) bool {
 	return true
 }
 
-// goLive makes w live if it has evaluated every dispatched event, and reports whether it did.
-// position is that of the next event for w. It may be ahead of the dispatcher, which then skips the
-// events before it. If the dispatcher has no room for its query, w is parked and keeps its
-// replayer.
+// goLive makes w live if it has evaluated every dispatched event, and reports whether it did. w has
+// evaluated the events before position, maybe some ahead of the dispatcher, which then skips them.
+// If the dispatcher has no room for its query, w is parked and keeps its replayer.
 func (r *registry) goLive(w *watcher, position watchcache.Position) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -161,8 +157,8 @@ func (r *registry) goLive(w *watcher, position watchcache.Position) bool {
 	return false
 }
 
-// park moves a live watcher from the dispatcher to replayer p. unsent is the number of events that
-// begin counted as sent but were not. park returns false if the watcher is closed.
+// park moves a live watcher to replayer p, or returns false if it is closed. unsent is the number
+// of unsent events that begin counted as sent.
 func (r *registry) park(p *replayer, unsent uint64) bool {
 	w := p.watcher
 	r.mu.Lock()

@@ -32,12 +32,11 @@ func (r *registry) describeLocked(w *watcher) status.Watcher {
 	return s
 }
 
-// rowsAtOnce is the number of watchers described before we release the lock. An event for as many
-// watchers holds it as long.
+// rowsAtOnce is the number of watchers described under one lock, about as long as an event for them
+// holds it.
 const rowsAtOnce = 256
 
-// describe describes all watchers and returns the cursor. Watchers opened or closed meanwhile may
-// be missing.
+// describe also returns the cursor. Watchers opened or closed meanwhile may be missing.
 func (r *registry) describe(stats watchcache.Stats) (all []status.Watcher, cursor watchcache.Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -54,8 +53,8 @@ func (r *registry) describe(stats watchcache.Stats) (all []status.Watcher, curso
 }
 
 // inTurns visits the members of all. Caller must hold lock, which inTurns releases every rowsAtOnce
-// members, so no event waits for the whole set. The set may change meanwhile: ranging over a Go map
-// allows it, and visits no member twice.
+// members, so that events don't wait. The set may change meanwhile: ranging over a Go map visits no
+// member twice.
 func inTurns[M any](lock sync.Locker, all map[uint64]M, visit func(M)) {
 	turn := 0
 	for _, m := range all {
@@ -70,8 +69,7 @@ func inTurns[M any](lock sync.Locker, all map[uint64]M, visit func(M)) {
 	}
 }
 
-// bytesLocked estimates the memory held for the watch: its channel, the objects of the queued
-// events, and the snapshot of its initial events.
+// bytesLocked estimates the memory held by a watch: channel, queued objects and snapshot.
 func (w *watcher) bytesLocked(queued int, stats watchcache.Stats) int64 {
 	bytes := int64(cap(w.result)) * int64(reflect.TypeFor[watch.Event]().Size())
 	if stats.Objects > 0 {
@@ -83,8 +81,8 @@ func (w *watcher) bytesLocked(queued int, stats watchcache.Stats) int64 {
 	return bytes
 }
 
-// Watches describes one page of the watches, and counts all of them. It never holds the registry's
-// lock longer than an event does.
+// Watches describes a page of the watches, and counts all. It holds the registry's lock no longer
+// than an event.
 func (f *Fanout) Watches(q status.Query) ([]status.Watcher, status.Counts) {
 	stats := f.State.Stats()
 	all, cursor := f.registry.describe(stats)
@@ -109,8 +107,7 @@ func (f *Fanout) Watches(q status.Query) ([]status.Watcher, status.Counts) {
 	}
 }
 
-// ageOf returns the age of the event at a position or, if evicted, of the oldest event in the
-// window.
+// ageOf returns the age of the event at a position, or of the oldest event if that was evicted.
 func ageOf(state *watchcache.State, at watchcache.Position, stats watchcache.Stats, now time.Duration) time.Duration {
 	var event [1]*watchcache.Event
 	n, _, err := state.Since(max(at, stats.Oldest), event[:])
