@@ -151,10 +151,10 @@ type event struct {
 	now  time.Duration // set by handle
 
 	err error // the reason, in our words: all failures
-	// cause is storage's error: requestFailed, versionFailed, watchBroke, listFailed.
+	// cause is storage's error. For requestFailed, versionFailed, watchBroke and listFailed.
 	cause error
-	// asked is when the failed request began, heard (set by handle) the last sign of life:
-	// requestFailed, versionFailed.
+	// asked is the start of the failed request, heard (set by handle) the last sign of life. For
+	// requestFailed and versionFailed.
 	asked, heard time.Duration
 	// rv is the version of the list or the comparison: listArrives, listed, equal.
 	rv uint64
@@ -201,7 +201,7 @@ const (
 	stop
 )
 
-// effects are what the engine must do for an event, in this order.
+// effects are the engine's duties after an event, in this order.
 type effects uint16
 
 const (

@@ -33,8 +33,7 @@ const (
 	listPageSize = 5_000
 )
 
-// engine is a running cache: the state, and the parts that fill it from storage, serve reads and
-// feed watchers. The parts have locks and goroutines of their own; the engine has neither.
+// base holds the values shared by the engine and its parts.
 type base struct {
 	config    Config
 	metrics   *metrics.Resource
@@ -48,8 +47,8 @@ type base struct {
 	tasks     tasks.Group
 }
 
-// engine is a running cache: the state, and the parts that fill it from storage, serve reads and
-// feed watchers. The parts have locks and goroutines; the engine has neither.
+// engine is a running cache, i.e. the state and the parts that fill it from storage, serve reads
+// and feed watchers. The parts have locks and goroutines; the engine has neither.
 type engine struct {
 	reader
 	comparer comparer

@@ -254,7 +254,7 @@ func tooLargeError(rv, current uint64) error {
 // refusedError (429) rejects a request for retry seconds. why must contain no foreign text.
 func refusedError(why string, retry int) error { return apierrors.NewTooManyRequests(why, retry) }
 
-// selectorRefusal returns the status (400) for an excessive selector, since we evaluate it for
+// selectorRefusal returns the status (400) for an excessive selector. We would evaluate it for
 // every object and event.
 func selectorRefusal(p *storage.SelectionPredicate) error {
 	if n := match.Requirements(p); n > match.MaxRequirements {

@@ -13,8 +13,8 @@ import (
 
 // feed is the store that the Reflector writes to. It computes an object's key and attributes once,
 // applies the change to the state, and never waits for a watcher. It runs on the Reflector's
-// goroutine; only loader uses others. It must not skip a change: after one that it can't apply, it
-// ignores all changes and orders a relist.
+// goroutine; only loader uses others. It must not skip a change. If it can't apply one, it ignores
+// all later ones and orders a relist.
 type feed struct {
 	*engine
 	builder *elementBuilder

@@ -32,8 +32,8 @@ type conditionHolder struct {
 
 // executor performs the effects of a condition's changes.
 type executor interface {
-	// execute performs effects in the order of their declaration, while the holder's mu is
-	// held: it must not block or handle another event.
+	// execute performs effects in the order of their declaration. It is called with the holder's mu
+	// held, so it must not block or handle another event.
 	execute(do effects, ev event, before, after *condition)
 	// log logs the event, after mu is released.
 	log(ev event, before, after *condition)

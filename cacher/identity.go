@@ -18,8 +18,8 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/funcvalue"
 )
 
-// identity is equal for requests that one cache can serve: the same objects and keys on the same
-// servers, with identical codecs and functions, whose behavior we can't compare
+// identity is equal for requests that one cache can serve, i.e. for the same objects and keys on
+// the same servers, with identical codecs and functions, whose behavior we can't compare
 // (docs/decisions/0027).
 //
 // Since registries recreate some values for each store of a resource, these are equal:

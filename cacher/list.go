@@ -221,7 +221,7 @@ func (p *page) full() bool {
 }
 
 // continuation returns the continue token for the next page, or "", and the number of remaining
-// items unless there is a selector. The token has the same bytes as the shipped cacher's.
+// items unless there is a selector. The token equals the shipped cacher's byte by byte.
 func (p *page) continuation(snapshot *watchcache.Snapshot, q *match.Query, l storedList) (token string, remaining *int64, err error) {
 	if !p.more {
 		return "", nil, nil

@@ -18,8 +18,8 @@
 //     progress, set Whole of each [Change].
 //  3. Call [State.Compacted] when the source has compacted its history.
 //
-// If Apply or Progress returns an error, the state is unchanged, but it no longer follows the source:
-// the error wraps [ErrGap] if changes are missing, and [ErrBackwards] if a resourceVersion is too
+// If Apply or Progress returns an error, the state is unchanged, but no longer follows the source.
+// The error wraps [ErrGap] if changes are missing, and [ErrBackwards] if a resourceVersion is too
 // low. Apply nothing more, list the source again, and go on with Replace.
 //
 // Second, dispatch the events. Read them with [State.Since] from the position where you left off, or
@@ -35,7 +35,7 @@
 //
 // Reads may be called from any goroutine, at any time:
 //
-//   - [State.Latest] returns the newest [Snapshot]: all elements at the last complete
+//   - [State.Latest] returns the newest [Snapshot], i.e. all elements at the last complete
 //     resourceVersion. [State.Get] returns one element, without a snapshot.
 //   - [State.At] returns the snapshot at an earlier resourceVersion. Pass a snapshot to
 //     [State.PinSnapshot] when you give a client a continue token for it, so that At can still

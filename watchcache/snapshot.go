@@ -216,9 +216,8 @@ func (c *cursor) fill() bool {
 	return len(c.read) > 0
 }
 
-// All returns all elements in key order. The caller must not write or append to the slice: the
-// first call allocates it, and all callers share it, also those of other snapshots with the same
-// elements.
+// All returns all elements in key order. Caller must not write or append to the slice, which all
+// callers share, also those of other snapshots with the same elements. The first call allocates it.
 func (s *Snapshot) All() []*Element {
 	shared := &s.base.flat
 	if s.older != nil {

@@ -57,8 +57,8 @@ type State struct {
 		marks  evictionMarks
 		// rv is the highest resourceVersion reported by the source, and complete the one shown to
 		// readers. Invariant: complete is rv, or rv-1 while more events at rv may follow; those at
-		// rv are the tail. closed is the highest resourceVersion declared complete by the source:
-		// a later event at or below it is refused.
+		// rv are the tail. closed is the highest resourceVersion declared complete by the source.
+		// Later events at or below it are refused.
 		rv, complete, closed uint64
 		// compacted is the highest resourceVersion known to be compacted in the source, which
 		// can't read lower ones.
@@ -176,7 +176,7 @@ func (c Change) fits(previous *Element) error {
 	return nil
 }
 
-// changedLocked drops what was derived from the trees. Call it after each change of them.
+// changedLocked drops the snapshots derived from the trees. Call it after each change of them.
 func (s *State) changedLocked() {
 	s.published = nil
 	s.latestIncomplete.Store(nil)

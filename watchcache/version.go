@@ -105,7 +105,7 @@ func (s *Snapshot) earlier(rv uint64, next Position, since eventReader, done <-c
 //
 //   - the elements of the trees with an RV at or below rv: they have not changed since, and
 //   - the Previous of each event above rv, if its RV is at or below rv. Only the first event of a key
-//     above rv has such a Previous: the elements replaced by later events were written after rv.
+//     above rv has such a Previous, because later events replace elements written after rv.
 //
 // No key is in both, so that a read can merge them in key order.
 type overlay struct {

@@ -205,9 +205,9 @@ func (e *Event) retained() int64 {
 	return n
 }
 
-// superseded returns the memory of the elements that left the state by this event, in bytes: a
-// replaced element is the Previous of one event, and the last state of a deleted object the
-// Element of one.
+// superseded returns the memory of the elements that left the state by this event, in bytes. A
+// replaced element is the Previous of one event, and the last state of a deleted object the Element
+// of one.
 func (e *Event) superseded() (n int64) {
 	if e.Previous != nil {
 		n += e.Previous.bytes()

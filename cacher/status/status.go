@@ -62,11 +62,11 @@ type Cache struct {
 	// Totals has the cache's counts since it was last awake. Caches of one resource with the same
 	// Metrics count together.
 	Totals metrics.Totals
-	// Paused says why and since when the cache can't follow storage: a change can't be delivered or
-	// applied. Nil while the cache follows.
+	// Paused says why and since when the cache can't follow storage, e.g. because a change can't be
+	// delivered. Nil while the cache follows.
 	Paused *Error
-	// Lost says why and since when storage is lost: it answered no request for
-	// Config.StorageTimeout, and sent nothing since. Nil while storage is reachable.
+	// Lost says why and since when storage is lost, i.e. has answered no request for
+	// Config.StorageTimeout and sent nothing. Nil while storage is reachable.
 	Lost *Error
 	// Silent reports whether storage answers requests without reporting progress. The cache then
 	// leaves consistent reads to it.

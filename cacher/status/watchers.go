@@ -13,8 +13,8 @@ import (
 
 // Query selects the watchers described by Cacher.StatusPage. The zero value selects none.
 type Query struct {
-	// Sort is one of Orders, "lag" by default. Highest numbers, oldest watches and first names come
-	// first, unless Reverse is true.
+	// Sort is one of Orders, "lag" by default. It puts highest numbers, oldest watches and first
+	// names first, unless Reverse is true.
 	Sort    string
 	Reverse bool
 	// The page begins after Offset watchers and has at most Limit of them, or all if Limit is

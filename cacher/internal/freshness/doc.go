@@ -14,7 +14,7 @@
 // delays. A later request serves the readers of the earlier ones as well, so its answer cancels
 // them.
 //
-// Step 2. Waiting reads are ordered by rv and have no goroutines: the feed calls Reached after each
+// Step 2. Waiting reads are ordered by rv and have no goroutines. The feed calls Reached after each
 // event. But rv counts the writes to all resources, and storage sends a quiet resource no events.
 // So while reads wait, [ProgressRequester] requests progress reports for the cache's watch: at once
 // for the first read, then every progressInterval. Reads of a busy resource wait for its next
@@ -24,7 +24,7 @@
 //
 // A watch hangs, e.g. because its etcd member is unresponsive, if storage is ahead of it and it
 // makes no progress for hangTimeout although reports were requested. We replace it. If vainWatches
-// replacements in a row make no progress, storage is silent: it answers requests but reports no
+// replacements in a row make no progress, storage is silent, i.e. it answers requests but reports no
 // progress. Consistent reads then go to storage until a probe, repeated with a doubling pause,
 // receives a report.
 //

@@ -112,8 +112,8 @@ func (r *requester) live() (n int) {
 }
 
 // hasReaders drops batches without readers, and reports whether a read waits. If none does and no
-// request is under way, it clears running, under the lock under which readers arrive, so that it
-// misses none: the next reader starts another requester.
+// request is under way, it clears running, so the next reader starts another requester. It holds
+// the lock under which readers arrive, and so misses none.
 func (r *requester) hasReaders() bool {
 	v := r.versions
 	v.mu.Lock()

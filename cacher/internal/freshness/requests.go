@@ -53,9 +53,8 @@ type Answer struct {
 	Keys []uint64
 }
 
-// NewVersionRequests makes version requests by calling ask, from several goroutines of tasks, until
-// ctx ends, which must be before tasks do. timeout and getTimeout bound the wait of a read and of a
-// GET.
+// NewVersionRequests makes version requests from several goroutines of tasks until ctx ends, which
+// must be before tasks do. timeout and getTimeout bound the wait of a read and of a GET.
 func NewVersionRequests(ctx context.Context, clock clock.WithTicker, tasks *tasks.Group, m *metrics.Resource, timeout, getTimeout time.Duration,
 	ask func(ctx context.Context, keys []string) (Answer, error)) *VersionRequests {
 	return &VersionRequests{
@@ -180,7 +179,7 @@ func (v *VersionRequests) await(ctx context.Context, key string, timeout time.Du
 	return Version{}, err
 }
 
-// Told records a version reported by storage. Called by ask.
+// Told records a version reported by storage.
 func (v *VersionRequests) Told(rv uint64) {
 	for {
 		told := v.told.Load()

@@ -58,8 +58,8 @@ type usage struct {
 
 func (u *usage) worth() int64 { return u.before + u.saved }
 
-// review divides all, sorted by worth, into indexes to keep and to drop, and returns the kept ones
-// that begin another period. room is the memory for all indexes, left the remainder.
+// review divides all, sorted by worth, into indexes to keep and to drop. renew is the kept ones at
+// the end of their period. room is the memory for all indexes, left the remainder.
 func (p *policy) review(all []usage, room int64) (keep, drop, renew []usage, left int64) {
 	for _, u := range all {
 		room -= u.bytes
@@ -110,8 +110,8 @@ type adaptive struct {
 		// missed is the cost of scans without indexes.
 		missed map[attribute]miss
 	}
-	// Owned by Adapt: the time when missed was last halved, the position from which wanted counts
-	// events, and for each refused index the end of its refusal.
+	// Owned by Adapt. fadedAt is when missed was last halved, next the position from which wanted
+	// counts events, and refused has the end of each index's refusal.
 	fadedAt time.Duration
 	next    watchcache.Position
 	refused map[attribute]time.Duration

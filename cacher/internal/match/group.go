@@ -46,7 +46,7 @@ func NewGroups[M any](indexes *Indexes) *Groups[M] {
 }
 
 // Name is the key of a query and the string forms of its selectors. Different queries may have
-// equal names: the selectors of nothing and of everything are both "", and "a!=b" may be a
+// equal names, because the selectors of nothing and of everything are both "", and "a!=b" may be a
 // condition on field "a" or "a!".
 type Name struct {
 	Key          string

@@ -8,8 +8,8 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// indexRange is a range of a snapshot with all matches of a query: the elements with one of values
-// in an index, or all keys if index is "".
+// indexRange is a range of a snapshot with all matches of a query, i.e. the elements with one of
+// values in an index, or all keys if index is "".
 type indexRange struct {
 	index  string
 	values []string

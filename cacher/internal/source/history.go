@@ -50,7 +50,7 @@ func (s *Source) watchBeside(ctx context.Context, after uint64, timeout <-chan t
 		return err
 	}
 	defer s.discard(w)
-	// We ignore progress requests' errors: the watch returns them, or needs no report.
+	// Ignore the error. The watch returns it, or needs no report.
 	_ = s.config.Storage.RequestWatchProgress(w.onStream(ctx))
 	ticker := s.config.Clock.NewTicker(requestProgressEvery)
 	defer ticker.Stop()
@@ -73,8 +73,8 @@ func (s *Source) watchBeside(ctx context.Context, after uint64, timeout <-chan t
 	}
 }
 
-// StateAt calls take with objects at a version: all under key, in pages of pageSize, or the object
-// at key if pageSize is 0.
+// StateAt calls take with all objects under key at a version, in pages of pageSize, or with the
+// object at key if pageSize is 0.
 func (s *Source) StateAt(ctx context.Context, key string, version uint64, pageSize int64, take func(runtime.Object) error) error {
 	opts := storage.ListOptions{Recursive: pageSize > 0}
 	opts.Predicate.Limit = pageSize
