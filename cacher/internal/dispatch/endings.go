@@ -17,8 +17,8 @@ import (
 
 const endingsKept = 32
 
-// endings holds the last watches to end. The many ended by client or deadline are separate, lest
-// they displace the others, which help to diagnose. Guarded by registry.mu.
+// endings holds the last watches to end. The many ended by client or deadline are separate, because
+// they would displace the others, which help to diagnose. Guarded by registry.mu.
 type endings struct{ usual, unusual []status.Ended }
 
 func (e *endings) add(ended status.Ended, reason metrics.EndReason) {

@@ -19,7 +19,7 @@ type registry struct {
 	*Config
 	mu struct {
 		sync.Mutex
-		all map[uint64]*watcher // by id: addresses would not give a reproducible order
+		all map[uint64]*watcher // by id, so no order depends on addresses
 		// groups indexes the queries of all watchers. Its members are the live watchers.
 		groups *match.Groups[*watcher]
 		count  [states]int

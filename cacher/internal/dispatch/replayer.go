@@ -34,9 +34,9 @@ type replayer struct {
 	reason  metrics.EndReason
 	failure *metav1.Status
 
-	// wake has an element after turn or owes was set, which requires a level watcher. turn is true
-	// while the replayer may evaluate events. owes is the resourceVersion of a bookmark to send, or
-	// 0.
+	// wake has an element after turn or owes was set. turn is true while the replayer may evaluate
+	// events; workLocked sets it for a waiting replayer. owes is the resourceVersion of a bookmark
+	// to send, or 0; it is set only while the watcher is level.
 	wake chan struct{}
 	turn atomic.Bool
 	owes atomic.Uint64
@@ -81,7 +81,7 @@ func (f *Fanout) newReplayer(w *watcher, position watchcache.Position) *replayer
 	return p
 }
 
-// position returns the next event to read from the window.
+// position is that of the next event to read from the window.
 func (r *replayer) position() watchcache.Position { return watchcache.Position(r.next.Load()) }
 
 // start feeds a new watcher: initial events if it has a snapshot, their end bookmark if requested,
@@ -184,7 +184,8 @@ func (r *replayer) replay() (live bool) {
 	return false
 }
 
-// await sends bookmarks until the watcher is not level or has ended.
+// await blocks until the replayer gets its turn or the watcher ends, and sends bookmarks meanwhile.
+// It returns at once if the watcher is not level.
 func (r *replayer) await() {
 	for waits := r.registry.wait(r); waits && !r.turn.Load(); {
 		select {

@@ -183,7 +183,7 @@ func (r *registry) begin(o *round) {
 	}
 }
 
-// stepsOf returns the steps of a group, which it adds if missing.
+// stepsOf returns the steps of a group, and adds the group if missing.
 func (r *round) stepsOf(g *match.Group[*watcher]) *groupSteps {
 	if g.Slot >= len(r.groups) || r.groups[g.Slot].group != g {
 		g.Slot = len(r.groups)

@@ -14,8 +14,8 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
-// holdFor is the time that we hold the window for a new watcher without progress. It exceeds the
-// pauses of a slow client.
+// holdFor is the maximum time that we hold the window for a new watcher without progress. It
+// exceeds the pauses of a slow client.
 const holdFor = 3 * time.Second
 
 // supervisor ends starting and parked watchers that make no progress or hold too much memory. A

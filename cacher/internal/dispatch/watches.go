@@ -32,11 +32,12 @@ func (r *registry) describeLocked(w *watcher) status.Watcher {
 	return s
 }
 
-// rowsAtOnce is the number of watchers described under one lock, about as long as an event for them
-// holds it.
+// rowsAtOnce is the number of watchers described before the lock is released. An event for as many
+// holds it longer.
 const rowsAtOnce = 256
 
-// describe also returns the cursor. Watchers opened or closed meanwhile may be missing.
+// describe returns all watchers except ending ones, and the cursor. Watchers opened or closed
+// meanwhile may be missing.
 func (r *registry) describe(stats watchcache.Stats) (all []status.Watcher, cursor watchcache.Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
