@@ -48,8 +48,7 @@ func (f *Fanout) Fail(failure watch.Event) {
 	f.WakeUp()
 }
 
-// ClearFailure undoes Fail once the state follows storage again. Watchers opened before the call
-// still receive an unsent error.
+// ClearFailure undoes Fail. Watchers opened before the call still receive an unsent error.
 func (f *Fanout) ClearFailure() {
 	if failure := f.failing.Load(); failure != nil {
 		failure.last.CompareAndSwap(0, max(1, f.registry.lastOpened()))
@@ -104,7 +103,7 @@ func (f *Fanout) Run(ctx context.Context) {
 	}
 }
 
-// advance dispatches the next events. It returns false if there are none.
+// advance returns false if there are no events.
 func (f *Fanout) advance() bool {
 	n, through, err := f.State.Since(f.cursor, f.read[:])
 	if err != nil {

@@ -86,7 +86,7 @@ func (e *keptEncodings) count(bytes int64) {
 	}
 }
 
-// shrink drops the oldest serializations while the limit is exceeded, and all once e is closed.
+// shrink drops the oldest serializations above the limit, or all once e is closed.
 func (e *keptEncodings) shrink() {
 	var drop []keptEncoding
 	e.mu.Lock()

@@ -40,7 +40,6 @@ func (o *object) CacheEncode(id runtime.Identifier, encode func(runtime.Object, 
 	return o.encodeOnce(id, encode, w)
 }
 
-// encodeOnce encodes for the first writer with an identifier. Others reuse the bytes.
 func (o *object) encodeOnce(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	raw, err := o.encodings.of(o.element, string(id), o.encoder(encode))
 	if err != nil {
@@ -62,7 +61,7 @@ func (o *object) encoder(encode func(runtime.Object, io.Writer) error) func() ([
 	}
 }
 
-// write writes a serialization, which must not change afterwards.
+// write shares raw with w, so it must not change.
 func write(raw []byte, w io.Writer) error {
 	if splice, ok := w.(runtime.Splice); ok {
 		splice.Splice(raw)

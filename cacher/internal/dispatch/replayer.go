@@ -143,8 +143,7 @@ const replayBatch = 32
 // instead of walking the window.
 const farBehind = 8 * replayBatch
 
-// replay sends the window's events until the watcher is live. It returns false if the watcher
-// ended.
+// replay returns false if the watcher ended before it went live.
 func (r *replayer) replay() (live bool) {
 	var events [replayBatch]*watchcache.Event
 	far := r.State.Stats().Next >= r.position()+farBehind
@@ -208,7 +207,6 @@ func (r *replayer) await() {
 	}
 }
 
-// wakeUp makes await check turn and owes.
 func (r *replayer) wakeUp() {
 	select {
 	case r.wake <- struct{}{}:
