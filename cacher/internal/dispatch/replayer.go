@@ -136,7 +136,6 @@ func (r *replayer) ended() bool {
 	}
 }
 
-// replayBatch is the number of events read at a time.
 const replayBatch = 32
 
 // farBehind is the lag, in events, from which replayers look up their events in the postings

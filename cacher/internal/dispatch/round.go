@@ -141,7 +141,6 @@ func (f *Fanout) waitForTurns(r *round) {
 	}
 }
 
-// reset clears the round for reuse.
 func (r *round) reset() {
 	clear(r.made[:len(r.events)])
 	for i := range r.groups {
