@@ -9,23 +9,23 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// The outcomes of proofs.
+// Outcomes of proofs.
 const (
-	// proofHeld: the watch was shown to be as fresh as reads needed.
+	// The watch was shown to be as fresh as reads needed.
 	proofHeld = "held"
-	// proofFailed: the upstream has answered, and shown nothing. proofUnanswered: it has not
-	// answered.
+	// The upstream responded without proving anything, or did not respond.
 	proofFailed     = "failed"
 	proofUnanswered = "unanswered"
 )
 
-// metrics counts for one resource.
+// metrics are the counters of one resource.
 type metrics struct {
 	proofs      *prometheus.CounterVec
 	passedReads prometheus.Counter
 }
 
-// newMetrics returns counters in the registerer, which stores of all resources share.
+// newMetrics registers counters, shared by the stores of all resources, and returns those of one
+// resource.
 func newMetrics(registerer prometheus.Registerer, resource schema.GroupResource) (*metrics, error) {
 	if registerer == nil {
 		registerer = prometheus.NewRegistry()
@@ -48,8 +48,7 @@ func newMetrics(registerer prometheus.Registerer, resource schema.GroupResource)
 	return m, nil
 }
 
-// counters returns the vector with this name that is registered, which may be another
-// Store's.
+// counters returns the registered vector of this name, registering it if needed.
 func counters(registerer prometheus.Registerer, name, help string, labels ...string) (*prometheus.CounterVec, error) {
 	vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append([]string{"group", "resource"}, labels...))
 	err := registerer.Register(vec)

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// DeleteOnce implements storage.Interface with one DELETE, whose preconditions are the UID
-// and resourceVersion of the original.
+// DeleteOnce implements storage.Interface with one DELETE, preconditioned on the original's UID and
+// resourceVersion.
 func (s *Store) DeleteOnce(ctx context.Context, key string, original *storage.ObjState, out runtime.Object) error {
 	target, err := s.object(key, false)
 	if err != nil {
@@ -33,9 +33,8 @@ func (s *Store) DeleteOnce(ctx context.Context, key string, original *storage.Ob
 	return assign(out, deleted)
 }
 
-// UpdateOnce implements storage.Interface with one PUT at the original's resourceVersion,
-// or one POST if there is no original. An update that leaves the original as it is
-// becomes a GET.
+// UpdateOnce implements storage.Interface with one PUT at the original's resourceVersion, or one
+// POST without an original. If nothing changes, it sends a GET instead.
 func (s *Store) UpdateOnce(ctx context.Context, key string, original *storage.ObjState, object runtime.Object, ttl uint64,
 	out runtime.Object, ignoreNotFound bool) (*storage.ObjState, error) {
 	target, err := s.object(key, false)
@@ -73,9 +72,8 @@ func (s *Store) UpdateOnce(ctx context.Context, key string, original *storage.Ob
 	return state, assign(out, current)
 }
 
-// conflict returns the storage error for a failed attempt. The upstream does not report
-// the current resourceVersion with a conflict: the error has none, so that the caller
-// reads the object again.
+// conflict returns the storage error for a failed attempt. Its current resourceVersion is 0,
+// because the upstream does not report it, so callers read the object again.
 func (s *Store) conflict(ctx context.Context, key string, err error) error {
 	err = s.failure(ctx, key, err)
 	if apierrors.IsConflict(err) || storage.IsNotFound(err) || storage.IsExist(err) {

@@ -19,42 +19,42 @@ import (
 )
 
 const (
-	// proofSeconds is the timeoutSeconds of the second watch of a proof: API servers send
-	// a bookmark two seconds before it, and none if it is shorter.
+	// proofSeconds is the timeoutSeconds of a proof's watch. API servers send a bookmark two
+	// seconds before a watch ends, unless its timeout is shorter.
 	proofSeconds = 3
-	// proofTimeout is how long a proof may take, proofEvents how many events it may
-	// find. A watch that lies further behind is not helped by a proof.
+	// proofTimeout limits the duration of a proof, proofEvents its events. A proof can't help a
+	// watch further behind.
 	proofTimeout = 5 * time.Second
 	proofEvents  = 1000
-	// proofQuiet is for how long no event may have come for a proof to begin: the next
-	// event of a busy resource comes sooner than the proof's end, and proves as much.
+	// proofQuiet is the time without events before a proof begins. A busy resource's next event
+	// arrives sooner and proves as much.
 	proofQuiet = 300 * time.Millisecond
-	// vainProofs is how many proofs in a row must fail until the upstream counts as unable.
-	// It is tried again after unprovenPause, which doubles up to unprovenPauseMax.
+	// vainProofs is the number of consecutive failures that make the upstream count as unable.
+	// Retries begin after unprovenPause, doubling up to unprovenPauseMax.
 	vainProofs       = 2
 	unprovenPause    = 5 * time.Second
 	unprovenPauseMax = 5 * time.Minute
 )
 
-// proof is the outcome of a second watch from a version that the first one has passed on
-// whole, up to a bookmark: the events between the two are all that there are. So the first
-// watch has everything up to the bookmark once it has passed on the last of them.
+// proof is the result of a second watch, from a version that the first watch forwarded completely,
+// to a bookmark. It lists all events in between, so the first watch is complete up to the bookmark
+// once it forwarded the last of them.
 type proof struct {
-	// upTo is the version of the bookmark. last is that of the last event before it, at
-	// least the version that the proof began from, and events how many there are at it.
-	// told is the highest version that the upstream had given before the second watch.
+	// upTo is the version of the bookmark. last is the version of the last event before it (at
+	// least the start version), events the number of events at last. told is the highest version
+	// reported by the upstream before the second watch.
 	upTo, last, told uint64
 	events           int
 	err              error
 }
 
-// prove begins a proof, if the watch knows where it is and nothing comes that would show
-// how far. Unless a list has found a later version, the proof begins with a list.
+// prove starts a proof unless the watch is busy, out of order, or already has one. Unless a list
+// already found a later version, the proof lists first.
 func (w *stream) prove(now time.Time) {
 	told := w.store.told.Load()
 	if !w.complete || told <= w.at {
 		told = 0
-		if !w.asked { // the event that a read waits for may be on its way
+		if !w.asked { // // the event awaited by a read may be on its way
 			w.asked, w.moved = true, now
 		}
 	}
@@ -64,7 +64,8 @@ func (w *stream) prove(now time.Time) {
 	}
 }
 
-// proveAgain begins a proof for no read, after a consistent list as a read has one.
+// proveAgain starts a proof that no read awaits, to find out whether the upstream is able again. It
+// always lists first.
 func (w *stream) proveAgain() {
 	if w.ordered && !w.proves {
 		w.proven = nil
@@ -72,13 +73,12 @@ func (w *stream) proveAgain() {
 	}
 }
 
-// begin starts the goroutine of a proof that must reach the version told; 0: that of a
-// list before it. The goroutine ends with the proof, within proofTimeout or with the
-// watch, whose goroutine awaits it.
+// begin starts a proof up to the version told, or if told is 0, up to the version of a new list.
+// Its goroutine ends within proofTimeout or with the watch, which waits for it.
 func (w *stream) begin(told uint64) {
 	at, from := w.at, w.at
 	if !w.complete {
-		from-- // the proof needs all events at the version
+		from-- // // the proof must include every event at the version
 	}
 	ctx, cancel := context.WithTimeout(w.ctx, proofTimeout)
 	w.proves = true
@@ -90,16 +90,16 @@ func (w *stream) begin(told uint64) {
 		}
 		switch {
 		case p.err == nil && told <= at:
-			p.err = errNothingNew // and so no bookmark after the last event
+			p.err = errNothingNew // // so no bookmark would follow the last event
 		case p.err == nil:
 			p = w.store.proof(ctx, w.query, from)
 		}
 		p.told = told
-		w.proofs <- p // has room: there is one proof at a time
+		w.proofs <- p // // never blocks: proofs run one at a time
 	})
 }
 
-// proof watches from a version until a bookmark.
+// proof watches from a version to a bookmark.
 func (s *Store) proof(ctx context.Context, q query, from uint64) proof {
 	seconds := int64(proofSeconds)
 	q.options = metav1.ListOptions{
@@ -114,7 +114,7 @@ func (s *Store) proof(ctx context.Context, q query, from uint64) proof {
 	return s.shown(ctx, opened, from)
 }
 
-// shown returns what a watch from a version shows until its first bookmark, or its end.
+// shown collects the events of a watch until its first bookmark, or its end.
 func (s *Store) shown(ctx context.Context, opened watch.Interface, from uint64) proof {
 	p := proof{last: from}
 	for found, complete := 0, false; ; {
@@ -122,7 +122,7 @@ func (s *Store) shown(ctx context.Context, opened watch.Interface, from uint64) 
 		case event, open := <-opened.ResultChan():
 			switch {
 			case !open && complete:
-				p.upTo = p.last // an API server sends no bookmark at the version of its last event
+				p.upTo = p.last // // API servers send no bookmark at the version of the last event
 				return p
 			case !open:
 				return proof{err: errNoBookmark}
@@ -168,7 +168,7 @@ func versionOf(o runtime.Object) (uint64, error) {
 	return strconv.ParseUint(accessor.GetResourceVersion(), 10, 64)
 }
 
-// judge counts a proof, and keeps it if it is one.
+// judge counts a proof's outcome, and keeps a usable proof.
 func (w *stream) judge(p proof) {
 	var status apierrors.APIStatus
 	why := p.err
@@ -176,7 +176,7 @@ func (w *stream) judge(p proof) {
 	case w.ctx.Err() != nil:
 		return
 	case p.err == nil:
-		w.proven = &p // even if it is of a version that is too old for the reads that wait
+		w.proven = &p // // even if it is too old for the waiting reads
 		if p.upTo >= p.told {
 			w.store.metrics.proofs.WithLabelValues(proofHeld).Inc()
 			w.store.able()
@@ -188,14 +188,14 @@ func (w *stream) judge(p proof) {
 		return
 	case errors.Is(p.err, errNoBookmark), errors.As(p.err, &status) && clientError(status.Status().Code):
 	default:
-		w.store.metrics.proofs.WithLabelValues(proofUnanswered).Inc() // which does not mean that the upstream is unable
+		w.store.metrics.proofs.WithLabelValues(proofUnanswered).Inc() // // says nothing about the upstream's ability
 		return
 	}
 	w.store.metrics.proofs.WithLabelValues(proofFailed).Inc()
 	w.store.unable(why)
 }
 
-// able notes a proof that held.
+// able records a proof that held.
 func (s *Store) able() {
 	s.mu.Lock()
 	s.mu.vain, s.mu.pause = 0, 0
@@ -205,7 +205,7 @@ func (s *Store) able() {
 	}
 }
 
-// unable notes a proof that failed.
+// unable records a failed proof.
 func (s *Store) unable(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,8 +221,8 @@ func (s *Store) unable(why error) {
 	}
 }
 
-// WatchProgress implements capability.ProgressReporter. It returns false while the
-// upstream is found to be unable to prove freshness, which is tried again now and then.
+// WatchProgress implements capability.ProgressReporter. It returns false while the upstream counts
+// as unable to prove freshness, and periodically starts another proof.
 func (s *Store) WatchProgress() bool {
 	if !s.unproven.Load() {
 		return true
@@ -239,13 +239,13 @@ func (s *Store) WatchProgress() bool {
 	return false
 }
 
-// clientError reports whether the upstream has refused a request for good.
+// clientError reports whether the upstream rejected a request permanently.
 func clientError(code int32) bool {
 	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusTooManyRequests
 }
 
-// apply sends the bookmark of a proof once the watch has come to its last event. A watch
-// that has come further does not need it. apply returns false if the watch must end.
+// apply sends the bookmark of a proof once the watch reaches the proof's last event, and drops a
+// proof that the watch has passed. It returns false if the watch must end.
 func (w *stream) apply() bool {
 	p := w.proven
 	if p == nil || w.at > p.upTo {

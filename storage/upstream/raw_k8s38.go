@@ -11,7 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 )
 
-// RawStorage returns s: it is a cacher.RawStorageFunc for the Store's resource and prefix.
+// RawStorage is a cacher.RawStorageFunc for the Store's resource and prefix. It returns s.
 func (s *Store) RawStorage(config *storagebackend.ConfigForResource, _, _ func() runtime.Object, _ storage.ReverseKeyFunc, resourcePrefix string) (storage.Interface, factory.DestroyFunc, error) {
 	return s, func() {}, s.serves(config.GroupResource, resourcePrefix)
 }

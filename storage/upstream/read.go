@@ -27,11 +27,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// object names an object, or without a name all objects of a namespace, or without both
-// all there are.
+// object identifies one object, all objects of a namespace (no name), or all objects (neither).
 type object struct{ namespace, name string }
 
-// object returns the object with a key; all below it if recursive.
+// object parses a key; recursive selects everything below it.
 func (s *Store) object(key string, recursive bool) (object, error) {
 	prepared, err := storage.PrepareKey(s.config.ResourcePrefix, key, recursive)
 	if err != nil {
@@ -52,7 +51,7 @@ func (s *Store) object(key string, recursive bool) (object, error) {
 	return object{}, fmt.Errorf("invalid key %q: no request to the upstream reads that of %s", key, s.config.Resource.GroupResource())
 }
 
-// query is the objects that a list or watch is for, and the options that select them.
+// query is the scope and the options of a list or watch.
 type query struct {
 	of      object
 	options metav1.ListOptions
@@ -60,7 +59,7 @@ type query struct {
 
 func (s *Store) query(key string, opts storage.ListOptions) (query, error) {
 	of, err := s.object(key, opts.Recursive)
-	if err != nil && s.config.Namespaced && !opts.Recursive { // no object has the key: a cache asks whether a version is still there
+	if err != nil && s.config.Namespaced && !opts.Recursive { // // not an object's key, e.g. a cache probing whether a version still exists
 		of, err = s.object(key, true)
 		of.name = "/"
 	}
@@ -72,7 +71,7 @@ func (s *Store) query(key string, opts storage.ListOptions) (query, error) {
 		Limit: opts.Predicate.Limit, Continue: opts.Predicate.Continue,
 	}}
 	field := opts.Predicate.Field
-	if of.name != "" { // a collection with one object: only that has a list, or a watch
+	if of.name != "" { // // a single object is listed and watched through its collection
 		one := fields.OneTermEqualSelector(metav1.ObjectNameField, of.name)
 		if field == nil || field.Empty() {
 			field = one
@@ -84,8 +83,8 @@ func (s *Store) query(key string, opts storage.ListOptions) (query, error) {
 	return q, nil
 }
 
-// text returns a selector as a request has it. A selector of nothing has the text of one of
-// everything.
+// text formats a selector for a request. Selectors of nothing format like those of everything, so
+// they get text that matches no object.
 func text(selector interface{ String() string }) string {
 	switch selector {
 	case nil:
@@ -98,7 +97,7 @@ func text(selector interface{ String() string }) string {
 	return selector.String()
 }
 
-// with gives a request the options.
+// with adds list options to a request.
 func with(r *rest.Request, options metav1.ListOptions) *rest.Request {
 	return r.SpecificallyVersionedParams(&options, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"})
 }
@@ -117,8 +116,8 @@ func (s *Store) Get(ctx context.Context, key string, opts storage.GetOptions, in
 	return err
 }
 
-// GetList implements storage.Interface. The list is the upstream's answer, a continue
-// token included.
+// GetList implements storage.Interface. It passes on the upstream's list, including its continue
+// token.
 func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
 	q, err := s.query(key, opts)
 	if err != nil {
@@ -130,7 +129,8 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 	return s.listed(ctx, with(s.get(q.of), q.options).Do(ctx).Into(into))
 }
 
-// begins returns why no watch can begin at a version: a server can list earlier ones.
+// begins returns an error if the upstream can't start a watch at q's version. A list would not show
+// this: servers can also list versions that they can't watch from.
 func (s *Store) begins(ctx context.Context, q query) error {
 	q.of, q.options = object{}, metav1.ListOptions{ResourceVersion: q.options.ResourceVersion, TimeoutSeconds: ptr.To[int64](1)}
 	opened, err := s.open(ctx, q)
@@ -144,8 +144,8 @@ func (s *Store) begins(ctx context.Context, q query) error {
 	return ctx.Err()
 }
 
-// listed notes whether the answer to a list, or to the beginning of a watch, says that there
-// is no such resource.
+// listed updates missing after a list or the start of a watch, and returns its error for the
+// caller.
 func (s *Store) listed(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -156,8 +156,8 @@ func (s *Store) listed(ctx context.Context, err error) error {
 	return s.failure(ctx, "", err)
 }
 
-// gone reports whether discovery has no such resource. A load balancer may answer any other
-// request with a page of its own.
+// gone reports whether discovery lacks the resource. Other responses don't prove that: they may be
+// a load balancer's error page.
 func (s *Store) gone(ctx context.Context) bool {
 	gv, root := s.config.Resource.GroupVersion(), "/apis/"
 	if gv.Group == "" {
@@ -178,20 +178,19 @@ func (s *Store) gone(ctx context.Context) bool {
 	})
 }
 
-// head is the metadata of a list, and one object.
+// head is the metadata of a list, and one item to count.
 type head struct {
 	metav1.ListMeta `json:"metadata"`
 	Items           []struct{} `json:"items"`
 }
 
-// onlyMetadata is the media type of a list without the content of objects; an upstream
-// that does not know it sends the list.
+// onlyMetadata requests object metadata only. Upstreams that don't support it send the whole list.
 const onlyMetadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
-// head lists one object, consistently. An upstream that lists from its own watch cache
-// brings that up to date for it.
+// head lists one object consistently. An upstream that lists from a watch cache first brings the
+// cache up to date.
 func (s *Store) head(ctx context.Context) (head, error) {
-	quiet := klog.NewContext(ctx, klog.Logger{}) // client-go logs an answer that is broken off with a proof as an error
+	quiet := klog.NewContext(ctx, klog.Logger{}) // // otherwise client-go logs a response that a proof cancels as an error
 	body, err := with(s.get(object{}), metav1.ListOptions{Limit: 1}).SetHeader("Accept", onlyMetadata).Do(quiet).Raw()
 	if err := s.listed(ctx, err); err != nil {
 		return head{}, err
@@ -216,14 +215,14 @@ func (s *Store) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
 	}
 	for {
 		told := s.told.Load()
-		// A version below that of a list before this one is of another history.
+		// // A version older than an earlier list's belongs to another history.
 		if (rv <= told && rv >= before) || s.told.CompareAndSwap(told, rv) {
 			return rv, nil
 		}
 	}
 }
 
-// failure returns the error for a request that failed with err.
+// failure translates err into a storage error or a Status. key is empty for lists and watches.
 func (s *Store) failure(ctx context.Context, key string, err error) error {
 	var status apierrors.APIStatus
 	switch {
@@ -240,21 +239,21 @@ func (s *Store) failure(ctx context.Context, key string, err error) error {
 	case errors.As(err, &status):
 		return err
 	}
-	var sent *url.Error // with the upstream's address, which is none of the clients' business
+	var sent *url.Error // // contains the upstream's address, which clients must not see
 	if errors.As(err, &sent) {
 		return apierrors.NewTimeoutError(fmt.Sprintf("the upstream of %s gives no answer: %v", s.config.Resource.GroupResource(), sent.Err), 1)
 	}
 	return err
 }
 
-// named reports whether a NotFound is for the name: there may be no such namespace.
+// named reports whether a NotFound names the object. It may name the namespace instead.
 func named(err error, name string) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name == name
 }
 
-// noResource reports whether an error may say that the upstream has no such resource: its
-// answer is not one for an object.
+// noResource reports whether the response to a request was a 404 without a Status, so that the
+// upstream may lack the resource.
 func noResource(err error) bool {
 	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package upstream is a storage.Interface over one resource of another API server: the
-// storage below a cache that mirrors a cluster.
+// Package upstream implements storage.Interface over one resource of another API server, so that a
+// cache can mirror a cluster.
 //
 //	pods, err := upstream.New(upstream.Config{
 //		REST: kubeconfig, Resource: corev1.SchemeGroupVersion.WithResource("pods"), Namespaced: true,
@@ -10,18 +10,18 @@
 //	})
 //	cache, err := cacher.New(cacher.Config{Storage: pods, ConsistentGetFromStorage: true, ...})
 //
-// ResourceVersions and continue tokens are the upstream's own, so that clients may move
-// between the upstream and whatever serves a Store. So are errors, except for keys that
-// don't exist, or exist already: package storage has its own. If the upstream gives no
-// answer, the error is a 504 with the reason.
+// ResourceVersions and continue tokens are the upstream's own, so clients may move between the
+// upstream and a server over a Store. Errors are the upstream's, too, except that missing and
+// existing keys give the errors of package storage, and an unreachable upstream gives a 504 with
+// the reason.
 //
 // # Freshness
 //
-// A Store proves how fresh its watch is, so that a cache can serve consistent reads:
-// docs/decisions/0023-how-a-relay-knows-that-it-is-fresh.md. On a resource that changes
-// several times a second the next change is the proof. On a quiet one, the proof takes one
-// to two seconds and two small requests, for all reads that wait. GETs should not wait:
-// set cacher.Config.ConsistentGetFromStorage.
+// A Store proves how fresh its watch is, so that a cache can serve consistent reads: see
+// docs/decisions/0023-how-a-relay-knows-that-it-is-fresh.md. If a resource changes several times a
+// second, its next change is the proof. Otherwise a proof takes one to two seconds and two small
+// requests, shared by all waiting reads. GETs should not wait: set
+// cacher.Config.ConsistentGetFromStorage.
 package upstream
 
 import (
@@ -51,54 +51,51 @@ import (
 // Config describes one resource of an upstream. REST, Resource, ResourcePrefix, NewFunc and
 // NewListFunc are required.
 type Config struct {
-	// REST is the way to the upstream and the credentials for it. Its ContentType and
-	// AcceptContentTypes choose protobuf or JSON. It must have no Timeout, which would
-	// end watches. Stores with equal settings share connections.
+	// REST is the upstream's address and credentials. Its ContentType and AcceptContentTypes choose
+	// protobuf or JSON. Its Timeout must be 0, because it would end watches. Stores with equal
+	// settings share connections.
 	REST *rest.Config
-	// Resource has the version for reads and writes.
+	// Resource includes the version for reads and writes.
 	Resource schema.GroupVersionResource
-	// Namespaced reports whether objects are in namespaces.
+	// Namespaced is true if objects have namespaces.
 	Namespaced bool
-	// Serializer decodes the upstream's answers into the types of NewFunc and
-	// NewListFunc, and encodes writes: scheme.Codecs.WithoutConversion() for types of
-	// Resource's version, the codecs of a scheme for internal ones. nil: objects are
-	// unstructured, and read and written as JSON.
+	// Serializer decodes responses into the types of NewFunc and NewListFunc, and encodes writes.
+	// Use scheme.Codecs.WithoutConversion() for types of Resource's version, and the scheme's
+	// codecs for internal types. Nil means unstructured objects in JSON.
 	Serializer runtime.NegotiatedSerializer
-	// ResourcePrefix is the key prefix of the resource's objects, "/pods" or "/pods/".
-	// An object's key is the prefix, its namespace if Namespaced, and its name.
+	// ResourcePrefix is the key prefix of the resource's objects, e.g. "/pods" or "/pods/". Keys
+	// consist of the prefix, the namespace if Namespaced, and the name.
 	ResourcePrefix string
 	// NewFunc returns an empty object, NewListFunc an empty list.
 	NewFunc     func() runtime.Object
 	NewListFunc func() runtime.Object
 
-	// Expires must be set for a resource whose objects have a time to live upstream, as
-	// events do: etcd deletes all objects of a lease in one revision, so that a
-	// deletion may not be the last event at its resourceVersion. Reads see the last
-	// deletion a second or two later then. A Store that receives two deletions at one
-	// resourceVersion behaves as if Expires were set.
+	// Expires must be set if objects expire upstream, as events do. etcd deletes all objects of a
+	// lease in one revision, so another deletion may follow at the same resourceVersion. Reads then
+	// see the last deletion one to two seconds later. A Store sets it for itself on receiving two
+	// deletions at one resourceVersion.
 	Expires bool
-	// Registerer gets the counters of proofs. nil: nothing is counted.
+	// Registerer registers the counters of proofs. Nil disables them.
 	Registerer prometheus.Registerer
 }
 
-// Store is a storage.Interface. Objects that it returns belong to the caller. All methods
-// are safe for concurrent use. Writes go to the resource itself: where status is a
-// subresource, the upstream ignores changes of it.
+// Store is a storage.Interface, safe for concurrent use. Callers own the returned objects. Writes
+// go to the resource itself, so the upstream ignores changes of a status subresource.
 type Store struct {
 	config  Config
 	client  *rest.RESTClient
 	metrics *metrics
-	// told is the highest version of a consistent list. missing: the upstream has no such
-	// resource. unproven: it can't prove freshness. leases: it has deleted several objects
-	// in one revision.
+	// told is the highest version of a consistent list. missing is true if the upstream lacks the
+	// resource, unproven if it can't prove freshness, leases if it deleted several objects in one
+	// revision.
 	told                      atomic.Uint64
 	missing, unproven, leases atomic.Bool
 
 	mu struct {
 		sync.Mutex
-		streams map[*stream]string // with the caller's name for them
-		// vain counts the proofs in a row that failed. The next one by an upstream that
-		// counts as unable is at next, and after that one, pause later.
+		streams map[*stream]string // // the caller's name for each
+		// vain counts consecutive failed proofs. An unable upstream gets its next proof at next,
+		// and another every pause.
 		vain  int
 		pause time.Duration
 		next  time.Time
@@ -116,7 +113,7 @@ var (
 // Server implements capability.ServerSharer.
 func (s *Store) Server() any { return s.config.REST.Host }
 
-// New returns a Store. It sends nothing yet. An error names every invalid field.
+// New returns a Store without connecting to the upstream. Its error names every invalid field.
 func New(config Config) (*Store, error) {
 	if config.ResourcePrefix != "" && !strings.HasSuffix(config.ResourcePrefix, "/") {
 		config.ResourcePrefix += "/"
@@ -134,7 +131,7 @@ func New(config Config) (*Store, error) {
 	if gv.Group == "" {
 		connection.APIPath = "/api"
 	}
-	connection.QPS, connection.WarningHandler = -1, rest.NoWarnings{} // the upstream's priority and fairness decides
+	connection.QPS, connection.WarningHandler = -1, rest.NoWarnings{} // // leave rate limiting to the upstream's priority and fairness
 	client, err := rest.RESTClientFor(connection)
 	if err != nil {
 		return nil, fmt.Errorf("upstream.Config.REST: %w", err)
@@ -175,7 +172,7 @@ func (c Config) validate() error {
 	return errors.Join(problems...)
 }
 
-// serves fails for a resource or prefix that is not the Store's.
+// serves returns an error unless the resource and prefix are the Store's.
 func (s *Store) serves(resource schema.GroupResource, resourcePrefix string) error {
 	prefix := strings.TrimSuffix(resourcePrefix, "/") + "/"
 	own := s.config.Resource.GroupResource()
@@ -185,14 +182,15 @@ func (s *Store) serves(resource schema.GroupResource, resourcePrefix string) err
 	return fmt.Errorf("%s at %q: the Store is for %s at %q", resource, prefix, own, s.config.ResourcePrefix)
 }
 
-// Missing reports whether the upstream's discovery has no such resource since a list or
-// watch failed: a CustomResourceDefinition was deleted, for example.
+// Missing reports whether a list or watch failed and discovery confirmed that the upstream lacks
+// the resource, e.g. after its CustomResourceDefinition was deleted.
 func (s *Store) Missing() bool { return s.missing.Load() }
 
 // ReportsWithin implements capability.SlowReporter.
 func (s *Store) ReportsWithin() time.Duration { return proofTimeout }
 
-// KeepsHistory implements capability.HistoryKeeper: a watch from an earlier version is whole, or gets 410.
+// KeepsHistory implements capability.HistoryKeeper: a watch from an earlier version gets every
+// event or a 410.
 func (s *Store) KeepsHistory() bool { return true }
 
 // Versioner implements storage.Interface.
@@ -200,16 +198,16 @@ func (s *Store) Versioner() storage.Versioner { return versioner }
 
 var versioner = storage.APIObjectVersioner{}
 
-// ReadinessCheck implements storage.Interface. A Store has no state to get ready.
+// ReadinessCheck implements storage.Interface. A Store is always ready.
 func (s *Store) ReadinessCheck() error { return nil }
 
-// EnableResourceSizeEstimation implements storage.Interface. Nothing is stored in bytes.
+// EnableResourceSizeEstimation implements storage.Interface. A Store stores no bytes.
 func (s *Store) EnableResourceSizeEstimation(storage.KeysFunc) error { return nil }
 
-// CompactRevision implements storage.Interface. The upstream does not show its compactions.
+// CompactRevision implements storage.Interface. The upstream does not expose its compactions.
 func (s *Store) CompactRevision() int64 { return 0 }
 
-// request begins a request that is sent once: a client that repeats it knows better when.
+// request creates a request without client-go's retries; clients decide when to retry.
 func (s *Store) request(verb string, o object) *rest.Request {
 	r := s.client.Verb(verb).MaxRetries(0).Resource(s.config.Resource.Resource).NamespaceIfScoped(o.namespace, o.namespace != "")
 	if o.name != "" {
@@ -220,7 +218,7 @@ func (s *Store) request(verb string, o object) *rest.Request {
 
 func (s *Store) get(o object) *rest.Request { return s.request(http.MethodGet, o) }
 
-// Stats implements storage.Interface. The average size is not known.
+// Stats implements storage.Interface. It omits the average size.
 func (s *Store) Stats(ctx context.Context) (storage.Stats, error) {
 	head, err := s.head(ctx)
 	if err != nil {

@@ -20,9 +20,9 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/minors"
 )
 
-// Watch implements storage.Interface. The upstream selects the events. With
-// opts.ProgressNotify, the watch has a bookmark after each event that is the last at its
-// resourceVersion, and one for each proof that RequestWatchProgress has asked for.
+// Watch implements storage.Interface. The upstream filters the events. With opts.ProgressNotify,
+// the watch adds a bookmark after the last event at each resourceVersion, and after each proof
+// requested by RequestWatchProgress.
 func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	q, err := s.query(key, opts)
 	if err != nil {
@@ -53,46 +53,46 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 		at: from, complete: true, ordered: from > 0 && (opts.SendInitialEvents == nil || !*opts.SendInitialEvents),
 	}
 	s.add(ctx, w)
-	go w.run() // ends by Stop, with ctx or with the upstream's watch, and closes the results
+	go w.run() // // stopped by Stop, ctx, or the end of the upstream's watch; closes result
 	return w, nil
 }
 
-// open opens a watch of the upstream that ends with ctx.
+// open opens an upstream watch bound to ctx.
 func (s *Store) open(ctx context.Context, q query) (watch.Interface, error) {
 	q.options.Watch = true
 	opened, err := with(s.get(q.of), q.options).Watch(ctx)
 	return opened, s.listed(ctx, err)
 }
 
-// stream is one watch. Its goroutine owns all fields but ask and again, which anybody may
-// fill, and proofs, which the goroutine of a proof fills.
+// stream is one watch. Its goroutine owns all fields, except that any goroutine may send to ask and
+// again, and a proof's goroutine sends to proofs.
 type stream struct {
 	store    *Store
 	query    query
 	ctx      context.Context
 	cancel   context.CancelFunc
-	progress bool // the watch has bookmarks of the Store beside the upstream's
+	progress bool // // whether to add bookmarks to the upstream's
 	upstream watch.Interface
 	result   chan watch.Event
-	// ask asks for progress, again for another proof by an upstream that counts as unable.
+	// ask requests progress. again requests another proof from an upstream that counts as unable.
 	ask, again chan struct{}
 	proofs     chan proof
 
-	// at is the version of the last event or bookmark that was passed on, events the
-	// number of events at it. complete: no more events at it can come.
+	// at is the version of the last forwarded event or bookmark, events the number of events
+	// forwarded at it. complete is true if no more events at it can follow.
 	at       uint64
 	events   int
 	complete bool
-	// ordered is false while events come in no order: before the end of the initial
-	// ones, or in a watch from any version, before the first bookmark.
+	// ordered is false while events may arrive out of order: during the initial events, and until
+	// the first bookmark of a watch without a start version.
 	ordered bool
-	// moved is when the last event came, or when the watch was asked first after a proof
-	// for a version that no list had found (asked).
+	// moved is the time of the last event, or if asked is true, of the first request for progress
+	// without a known later version.
 	moved time.Time
 	asked bool
 
-	// proving awaits the goroutine of a proof; proves: there is one. proven is a proof
-	// whose last event the watch has not come to.
+	// proves reports whether a proof is running; proving waits for its goroutine. proven is a
+	// finished proof whose last event has not arrived yet.
 	proving sync.WaitGroup
 	proves  bool
 	proven  *proof
@@ -131,8 +131,8 @@ func (w *stream) run() {
 	}
 }
 
-// passAll passes on an event, and all that are ready after it, and then the bookmark that
-// says that the last one is complete. It returns false at the watch's end.
+// passAll forwards an event and all events already received after it, then the bookmark that
+// completes the last one. It returns false if the watch must end.
 func (w *stream) passAll(event watch.Event) bool {
 	for more := true; more; {
 		if !w.pass(event) {
@@ -156,7 +156,7 @@ func (w *stream) passAll(event watch.Event) bool {
 	return w.apply()
 }
 
-// pass passes on one event.
+// pass forwards one event. It returns false if the watch must end.
 func (w *stream) pass(event watch.Event) bool {
 	if event.Type == watch.Error {
 		w.send(event)
@@ -168,10 +168,10 @@ func (w *stream) pass(event watch.Event) bool {
 		return false
 	}
 	if event.Type == watch.Bookmark {
-		object, _ := meta.Accessor(event.Object) // versionOf has it
+		object, _ := meta.Accessor(event.Object) // // can't fail after versionOf
 		end := object.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
 		if w.ordered && (version < w.at || (version == w.at && !w.complete)) {
-			return true // a proof has brought the watch further, or the next deletion may be at this version
+			return true // // a proof advanced further, or another deletion may follow at this version
 		}
 		w.ordered = w.ordered || end || w.query.options.SendInitialEvents == nil
 		w.at, w.events, w.complete = version, 0, true
@@ -180,7 +180,7 @@ func (w *stream) pass(event watch.Event) bool {
 	w.moved = time.Now()
 	switch {
 	case w.ordered && version < w.at:
-		return w.send(event) // some servers give a deleted object its last version: it shows nothing
+		return w.send(event) // // some servers send a deleted object at its last version, which proves nothing
 	case version != w.at:
 		w.events = 0
 	case w.ordered && event.Type == watch.Deleted:
@@ -192,18 +192,18 @@ func (w *stream) pass(event watch.Event) bool {
 	return w.send(event)
 }
 
-// completes reports whether an event of a type is surely the last one at its version.
+// completes reports whether an event of this type must be the last one at its version.
 func (s *Store) completes(event watch.EventType) bool {
 	return event != watch.Deleted || !(s.config.Expires || s.leases.Load())
 }
 
-// bookmark sends a bookmark at a version.
+// bookmark sends a bookmark if the watch reports progress.
 func (w *stream) bookmark(version uint64) bool {
 	if !w.progress {
 		return true
 	}
 	object := w.store.config.NewFunc()
-	_ = versioner.UpdateObject(object, version) // New has looked: it has metadata
+	_ = versioner.UpdateObject(object, version) // // New checked that objects have metadata
 	return w.send(watch.Event{Type: watch.Bookmark, Object: object})
 }
 
@@ -217,12 +217,12 @@ func (w *stream) send(event watch.Event) bool {
 	}
 }
 
-// failure is the event with an error that is not the upstream's.
+// failure is an error event for an error of our own.
 func failure(err error) watch.Event {
 	return watch.Event{Type: watch.Error, Object: &apierrors.NewInternalError(err).ErrStatus}
 }
 
-// caller returns the name that the caller has given to a watch.
+// caller returns the caller's name for a watch, from its gRPC metadata.
 func caller(ctx context.Context) string {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	return strings.Join(md.Get(grpckeys.Caller), "")
@@ -240,8 +240,8 @@ func (s *Store) remove(w *stream) {
 	delete(s.mu.streams, w)
 }
 
-// RequestWatchProgress implements storage.Interface. It returns at once; the watches that
-// were opened with the same gRPC metadata as ctx has, prove how far they are.
+// RequestWatchProgress implements storage.Interface. It returns immediately. Watches opened with
+// the same gRPC metadata as ctx then prove their progress.
 func (s *Store) RequestWatchProgress(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -253,7 +253,7 @@ func (s *Store) RequestWatchProgress(ctx context.Context) error {
 	return nil
 }
 
-// signal fills a channel unless it is full.
+// signal sends to a channel unless it is full.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -20,10 +20,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// The upstream gives objects their UIDs, timestamps and defaults, and has its own admission.
-// Preconditions are checked here, and once more by the upstream, on the same version.
+// The upstream sets UIDs, timestamps and defaults, and runs its own admission. We check
+// preconditions here; the upstream checks them again on the same version.
 
-// write sends an object and decodes the answer into out, which may be nil.
+// write sends an object and decodes the response into out, which may be nil.
 func (s *Store) write(ctx context.Context, key, verb string, of object, obj, out runtime.Object) error {
 	if out == nil {
 		out = s.config.NewFunc()
@@ -46,7 +46,7 @@ func (s *Store) Create(ctx context.Context, key string, obj, out runtime.Object,
 	return s.write(ctx, key, http.MethodPost, object{namespace: of.namespace}, obj, out)
 }
 
-// GuaranteedUpdate implements storage.Interface. An object that does not exist is created.
+// GuaranteedUpdate implements storage.Interface. It creates an object that does not exist.
 func (s *Store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, update storage.UpdateFunc, suggestion runtime.Object) error {
 	lost := race("none")
@@ -59,17 +59,17 @@ func (s *Store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 			}
 		}
 		err := s.update(ctx, key, before, out, preconditions, update, live)
-		if err == nil || (live && (ctx.Err() != nil || !lost.again(err, before))) { // a suggestion may be old
+		if err == nil || (live && (ctx.Err() != nil || !lost.again(err, before))) { // // the suggestion may be stale
 			return err
 		}
 	}
 }
 
-// race is the version of the object that the last write has lost, "none" if it has not.
+// race is the object's version at the last lost write, or "none".
 type race string
 
-// again reports whether a write of an object has failed because somebody else has written it
-// meanwhile. Two conflicts in a row at one version have another reason.
+// again reports whether another writer won and a retry may succeed. A second conflict at the same
+// version has a different cause.
 func (r *race) again(err error, before runtime.Object) bool {
 	object, failed := meta.Accessor(before)
 	if failed != nil || !(apierrors.IsConflict(err) || storage.IsExist(err)) || object.GetResourceVersion() == string(*r) {
@@ -79,12 +79,12 @@ func (r *race) again(err error, before runtime.Object) bool {
 	return true
 }
 
-// errSuggested is how an update ends that would leave a suggestion as it is: only the object
-// itself can show whether there is nothing to write.
+// errSuggested is returned if an update does not change a suggestion. The suggestion may be stale,
+// so the update must run on the current object.
 var errSuggested = errors.New("the update changes nothing of an object that may be old")
 
-// update tries one update of the object before; one without a version does not exist. live: it
-// comes from the upstream.
+// update makes one attempt to update before. An object without a version does not exist. live
+// reports whether before was read from the upstream.
 func (s *Store) update(ctx context.Context, key string, before, out runtime.Object, preconditions *storage.Preconditions,
 	update storage.UpdateFunc, live bool) error {
 	of, err := s.object(key, false)
@@ -120,8 +120,8 @@ func (s *Store) update(ctx context.Context, key string, before, out runtime.Obje
 	return assign(out, before)
 }
 
-// Delete implements storage.Interface. An object with finalizers, or with a grace period,
-// exists after it; out is then the object that is being deleted.
+// Delete implements storage.Interface. Objects with finalizers or a grace period still exist
+// afterwards; out is then the object being deleted.
 func (s *Store) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validate storage.ValidateObjectFunc, _ runtime.Object, opts storage.DeleteOptions) error {
 	of, err := s.object(key, false)
@@ -152,7 +152,7 @@ func (s *Store) Delete(ctx context.Context, key string, out runtime.Object, prec
 	}
 }
 
-// delete deletes an object in the version before, and returns its last state.
+// delete deletes an object at the version of before, and returns its last state.
 func (s *Store) delete(ctx context.Context, of object, before runtime.Object) (runtime.Object, error) {
 	accessor, err := meta.Accessor(before)
 	if err != nil {
@@ -172,12 +172,12 @@ func (s *Store) delete(ctx context.Context, of object, before runtime.Object) (r
 	}
 	deleted, err := meta.Accessor(answer)
 	if err != nil || deleted.GetName() != accessor.GetName() || reflect.TypeOf(answer) != reflect.TypeOf(before) {
-		return before, nil // the answer is a Status, which some resources have
+		return before, nil // // some resources respond with a Status
 	}
 	return answer, nil
 }
 
-// assign copies an object to the caller's, which may be nil.
+// assign copies object to out, which may be nil.
 func assign(out, object runtime.Object) error {
 	if out == nil {
 		return nil
