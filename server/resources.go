@@ -13,9 +13,9 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher"
 )
 
-// InstallResources is [Install] for a server whose resources, or some of them, have storages
-// of their own in place of etcd, e.g. storage/memory: the decorators of these RESTOptions
-// open them. The RESTOptionsGetter of config, which may be nil, is for all others.
+// InstallResources is [Install] for a server where the decorators of the given RESTOptions open the
+// storage of some or all resources, e.g. storage/memory in place of etcd. config.RESTOptionsGetter
+// serves all others and may be nil.
 func InstallResources(config *genericapiserver.Config, resources []generic.RESTOptions, options ...cacher.Option) error {
 	if config == nil {
 		return Install(config)

@@ -20,12 +20,10 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// shutdownWrites is for how long a client may take nothing of its response once the server
-// shuts down.
+// shutdownWrites is how long a response write may block after shutdown began.
 const shutdownWrites = 5 * time.Second
 
-// room bounds how many forwarded requests there are at a time, watches among them: of all
-// users, and of one.
+// room limits concurrent forwarded requests, including watches: in total, and per user.
 type room struct {
 	all, one int
 
@@ -52,8 +50,8 @@ func newRoom(all int) (*room, error) {
 	return r, nil
 }
 
-// enter returns false if there is no room for a request of the user. leave must be called
-// after it.
+// enter returns false if there is no room for another request of the user. Caller must call leave
+// afterwards.
 func (r *room) enter(user string) (leave func(), ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,16 +71,16 @@ func (r *room) enter(user string) (leave func(), ok bool) {
 	}, true
 }
 
-// forwarder sends requests to the upstream as they are. Each has a connection of HTTP/1.1 for
-// as long as it lasts: what its client does not read stays in the kernel's buffers, and holds
-// up neither the caches nor another request. HTTP/1.1 also has upgrades, as of exec.
+// forwarder forwards requests unmodified to the upstream. Each has its own HTTP/1.1 connection, so
+// that unread data stays in kernel buffers and does not delay the caches or other requests.
+// HTTP/1.1 also supports upgrades, e.g. for exec.
 type forwarder struct {
 	front *front
 	room  *room
 	proxy *httputil.ReverseProxy
 }
 
-// forwarder makes a forwarder that leaves out the client's headers of these prefixes.
+// forwarder returns a forwarder that drops client headers with the prefixes in without.
 func (f *front) forwarder(config *rest.Config, in *room, without ...string) (*forwarder, error) {
 	config = rest.CopyConfig(config)
 	config.NextProtos = []string{"http/1.1"}
@@ -95,7 +93,7 @@ func (f *front) forwarder(config *rest.Config, in *room, without ...string) (*fo
 		return nil, err
 	}
 	return &forwarder{f, in, &httputil.ReverseProxy{
-		Transport: transport, FlushInterval: -1, // at once: events of watches
+		Transport: transport, FlushInterval: -1, // // flush watch events immediately
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
 			for name := range r.Out.Header {
@@ -116,7 +114,7 @@ func (f *front) forwarder(config *rest.Config, in *room, without ...string) (*fo
 	}}, nil
 }
 
-// ServeHTTP implements http.Handler. A request that lasts ends when the server shuts down.
+// ServeHTTP implements http.Handler. Long-running requests end when the server shuts down.
 func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := ""
 	if user, ok := request.UserFrom(r.Context()); ok {
@@ -137,7 +135,7 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.proxy.ServeHTTP(w, r)
 }
 
-// ending is the body of a response that ends without an error when its time is over.
+// ending is a response body that ends without an error when its context does.
 type ending struct {
 	io.ReadCloser
 	ctx context.Context
@@ -152,13 +150,13 @@ func (e ending) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// endWrites ends writes to a client that takes nothing, within a time after ctx. done must be
-// called before the handler returns.
+// endWrites sets a write deadline when ctx ends, for clients that don't read. Caller must call done
+// before the handler returns.
 func endWrites(ctx context.Context, w http.ResponseWriter, within time.Duration) (done func()) {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(within)) // HTTP/1 and 2 have it
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(within)) // // HTTP/1 and HTTP/2 support it
 	})
 	return func() {
 		if !stop() {

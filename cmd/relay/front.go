@@ -28,14 +28,13 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// front decides for each request whether the caches answer it, the upstream does, or
-// nobody.
+// front decides whether the caches or the upstream serve a request, or whether to reject it.
 type front struct {
 	server   *server
 	codecs   runtime.NegotiatedSerializer
 	maxWatch time.Duration
-	// withOwn forwards with the relay's credentials, withClients with the client's bearer
-	// token; that is nil without --pass-through.
+	// withOwn forwards with the relay's credentials, withClients with the client's bearer token.
+	// withClients is nil without --pass-through.
 	withOwn, withClients *forwarder
 }
 
@@ -51,11 +50,10 @@ func newFront(s *server, codecs runtime.NegotiatedSerializer, o *options) (*fron
 	return f, err
 }
 
-// passedKey is the key of the client's header in the context of a request that is passed
-// through.
+// passedKey is the context key of the client's headers in a passed-through request.
 type passedKey struct{}
 
-// upstreamDecides authorizes what is passed through: the upstream decides by the client's
+// upstreamDecides allows passed-through requests, which the upstream authorizes by the client's
 // token.
 type upstreamDecides struct{ authorizer.Authorizer }
 
@@ -67,8 +65,8 @@ func (d upstreamDecides) Authorize(ctx context.Context, a authorizer.Attributes)
 	return d.Authorizer.Authorize(ctx, a)
 }
 
-// chain builds the server's handlers: a request is authenticated, audited and counted before
-// an answer, and authorized unless it is passed through.
+// chain builds the server's handlers, which authenticate, audit and count requests, and authorize
+// those not passed through.
 func (f *front) chain(api http.Handler, c *genericapiserver.Config) http.Handler {
 	with := *c
 	with.Authorization.Authorizer = upstreamDecides{c.Authorization.Authorizer}
@@ -77,14 +75,14 @@ func (f *front) chain(api http.Handler, c *genericapiserver.Config) http.Handler
 		defer endWrites(f.server.ctx, w, shutdownWrites)()
 		if info, err := c.RequestInfoResolver.NewRequestInfo(r); err == nil && f.withClients != nil && f.passes(info, r) {
 			r = r.WithContext(context.WithValue(r.Context(), passedKey{}, r.Header.Clone()))
-			maps.DeleteFunc(r.Header, func(name string, _ []string) bool { return hasPrefix(name, "impersonate-") }) // the upstream's to judge
+			maps.DeleteFunc(r.Header, func(name string, _ []string) bool { return hasPrefix(name, "impersonate-") }) // // left to the upstream
 		}
 		served.ServeHTTP(w, r)
 	})
 }
 
-// passes reports whether a request is passed through: one that the relay has no answer to,
-// with a bearer token.
+// passes reports whether to pass a request through: it has a bearer token, and the relay can't
+// serve it.
 func (f *front) passes(info *request.RequestInfo, r *http.Request) bool {
 	if !hasPrefix(r.Header.Get("Authorization"), "bearer ") {
 		return false
@@ -100,16 +98,16 @@ func resourceIn(info *request.RequestInfo) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
 }
 
-// refusal returns why the relay has no answer to a request for a resource, nil if it has.
+// refusal returns why the relay can't serve a request for a resource, or nil.
 func (f *front) refusal(info *request.RequestInfo) *apierrors.StatusError {
 	r := f.server.find(resourceIn(info))
 	what := fmt.Sprintf("%s in version %q", schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.APIVersion)
 	ask := fmt.Sprintf("ask the upstream, %s", f.server.upstream.Host)
-	if f.withClients != nil { // see passes
+	if f.withClients != nil { // // see passes
 		ask += ", or send a bearer token: only requests with one are passed through"
 	}
 	switch {
-	case r == nil && info.Verb == "get" && info.APIGroup == "" && info.Resource == "namespaces": // kubectl asks after it has not found an object, and would show a 404 instead
+	case r == nil && info.Verb == "get" && info.APIGroup == "" && info.Resource == "namespaces": // // kubectl gets the namespace after a missing object, and would report a 404 instead
 		return refused(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, fmt.Sprintf("this relay does not serve %s: %s", what, ask))
 	case r == nil:
 		return refused(http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("this relay does not serve %s: %s", what, ask))
@@ -129,7 +127,7 @@ func (f *front) refuse(w http.ResponseWriter, r *http.Request, err *apierrors.St
 	responsewriters.ErrorNegotiated(err, f.codecs, schema.GroupVersion{Version: "v1"}, w, r)
 }
 
-// serve answers a request of a client that is authenticated and authorized.
+// serve serves an authenticated and authorized request.
 func (f *front) serve(api http.Handler, w http.ResponseWriter, r *http.Request) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if header, passed := r.Context().Value(passedKey{}).(http.Header); passed {
@@ -140,11 +138,11 @@ func (f *front) serve(api http.Handler, w http.ResponseWriter, r *http.Request) 
 	}
 	if !ok || !info.IsResourceRequest {
 		if info != nil && info.Path == "/version" {
-			responsewriters.WriteRawJSON(http.StatusOK, f.server.version.Load(), w) // the upstream's, as last seen
+			responsewriters.WriteRawJSON(http.StatusOK, f.server.version.Load(), w) // // the upstream's, as last seen
 			return
 		}
 		if known, ok := canonical(r); ok && known.URL.Path == info.Path && strings.HasPrefix(info.Path, "/openapi/") && r.Method == http.MethodGet {
-			r, api = known, f.withOwn // the schemas by which kubectl validates and explains
+			r, api = known, f.withOwn // // kubectl validates and explains with these schemas
 		}
 		api.ServeHTTP(w, r)
 		return
@@ -160,7 +158,7 @@ func (f *front) serve(api http.Handler, w http.ResponseWriter, r *http.Request) 
 	}
 	var asked metainternalversion.ListOptions
 	if err := metainternalversionscheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, &asked); err != nil {
-		asked = metainternalversion.ListOptions{} // whoever answers speaks of the error
+		asked = metainternalversion.ListOptions{} // // the handler reports the error
 	}
 	forwarded := forUpstream(of, r, &asked)
 	if forwarded {
@@ -179,17 +177,16 @@ func (f *front) serve(api http.Handler, w http.ResponseWriter, r *http.Request) 
 	api.ServeHTTP(w, r)
 }
 
-// forUpstream reports whether only the upstream can answer a request for the resource: it
-// knows the columns of Tables, and all selectable fields. The scheme refuses the fields that
-// this overlooks; see newScheme.
+// forUpstream reports whether only the upstream can serve a request: it has the columns of Tables
+// and all selectable fields. newScheme rejects fields that this misses.
 func forUpstream(of *resource, r *http.Request, asked *metainternalversion.ListOptions) bool {
 	return strings.Contains(r.Header.Get("Accept"), "Table") || asked.ShardSelector != "" || asked.FieldSelector != nil &&
 		slices.ContainsFunc(asked.FieldSelector.Requirements(), func(r fields.Requirement) bool { return !of.selectable(r.Field) })
 }
 
-// canonical returns the request with its path as the API server reads it, in the one form
-// that proxies on the way upstream leave alone: the client was authorized for this path and
-// no other. It returns false if there is none; no object has such a path.
+// canonical returns the request with its path as the API server parses it, in a form that proxies
+// don't rewrite, so that the upstream sees the path that we authorized. It returns false if there
+// is no such form; no object has such a path.
 func canonical(r *http.Request) (*http.Request, bool) {
 	at := *r.URL
 	at.RawPath, at.Path = "", strings.TrimRight(strings.Replace(at.Path, "/namespaces//", "/", 1), "/") // no namespace is all of them
@@ -198,14 +195,14 @@ func canonical(r *http.Request) (*http.Request, bool) {
 	return known, path.Clean(at.Path) == at.Path
 }
 
-// boundWatch returns a request for a watch that ends in time, and when its resource
-// disappears. end must be called afterwards. The upstream does not know the time.
+// boundWatch returns a watch request that ends after maxWatch, and when its resource disappears.
+// Caller must call end afterwards.
 func (f *front) boundWatch(of *resource, r *http.Request, seconds int64, forwarded bool) (bound *http.Request, end func()) {
-	ctx, cancel := context.WithTimeout(r.Context(), max(f.maxWatch, f.maxWatch+10*time.Second)) // for an upstream that looks at no timeoutSeconds
+	ctx, cancel := context.WithTimeout(r.Context(), max(f.maxWatch, f.maxWatch+10*time.Second)) // // in case the upstream ignores timeoutSeconds
 	of.watches.Store(&ctx, cancel)
 	bound = r.WithContext(ctx)
 	most := int64(f.maxWatch / time.Second)
-	// The API's handler bounds 0 by itself; a negative number may overflow there.
+	// The API's handler limits 0 itself; a negative number may overflow there.
 	if seconds < 0 || seconds > most || (forwarded && seconds == 0) {
 		query := r.URL.Query()
 		query.Set("timeoutSeconds", strconv.FormatInt(most, 10))

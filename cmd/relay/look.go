@@ -25,19 +25,19 @@ import (
 )
 
 const (
-	// lookEvery is how often the relay looks what the upstream is, lookPause the least time
-	// between two looks, lookTimeout how long one may take.
+	// lookEvery is the interval of looks at the upstream, lookPause the minimum interval,
+	// lookTimeout the limit of one look.
 	lookEvery, lookPause, lookTimeout = time.Minute, time.Second, 10 * time.Second
-	// refusedFor is for how long a refusal of the relay's own credentials shows in /readyz,
-	// and how often it is logged.
+	// refusedFor is how long /readyz reports a refusal of the relay's own credentials, and the
+	// minimum interval of its log line.
 	refusedFor = time.Minute
 )
 
 var errChanged = errors.New("the upstream has changed, and the relay begins again")
 
-// look describes the upstream anew. The relay begins again if a resource is another one than
-// the one it serves: its kind, scope or selectable fields, or whether its Go type has all its
-// fields. What the upstream does not serve now may come back.
+// look describes the upstream again. The relay restarts if a resource changed its kind, scope or
+// selectable fields, or its Go type stopped or started to cover all its fields. It ignores
+// resources that the upstream stopped serving; they may return.
 func (s *server) look(ctx context.Context, pause time.Duration) error {
 	s.looking.Lock()
 	defer s.looking.Unlock()
@@ -70,21 +70,21 @@ func (s *server) look(ctx context.Context, pause time.Duration) error {
 	return nil
 }
 
-// equals reports whether two descriptions of a resource are served in the same way.
+// equals reports whether the relay serves both descriptions of a resource the same way.
 func (r *resource) equals(other *resource) bool {
 	return r.GroupVersionResource == other.GroupVersionResource && r.kind == other.kind && r.listKind == other.listKind && r.typed == other.typed &&
 		r.of.Namespaced == other.of.Namespaced && maps.EqualFunc(r.fields, other.fields, func(_, _ selector) bool { return true })
 }
 
-// guard is the way to the upstream with the relay's credentials. No response is read before
-// the server that has sent it is known to be the one whose resources the relay serves.
+// guard is a transport with the relay's credentials. Before it passes on a response from a new
+// connection, it checks that the upstream still serves the same resources.
 type guard struct {
 	http.RoundTripper
 	server  *server
-	decodes bool // responses are read here, and not only forwarded
+	decodes bool // // this process decodes responses, rather than only forwarding them
 }
 
-// guarded returns the configuration of clients behind a guard.
+// guarded returns a client configuration with a guard.
 func (s *server) guarded(decodes bool) *rest.Config {
 	config := rest.CopyConfig(s.upstream)
 	config.Wrap(func(t http.RoundTripper) http.RoundTripper { return guard{t, s, decodes} })
@@ -101,7 +101,7 @@ func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	_, known := g.server.connections.Load(at)
 	query := r.URL.Query()
-	resumes := query.Has("watch") && !query.Has("timeoutSeconds") // a cache's watch: something ended the last one
+	resumes := query.Has("watch") && !query.Has("timeoutSeconds") // // a cache reopening its watch, after something ended the last one
 	if g.decodes && (!known || resumes || g.server.changed.Load()) {
 		pause := time.Duration(0)
 		if known {
@@ -119,14 +119,14 @@ func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// refusal is what the upstream has last refused to the relay itself.
+// refusal is the last refusal of the relay's own credentials.
 type refusal struct {
 	what string
 	at   time.Time
 }
 
-// refuses returns the response for a client to whom the upstream's refusal of the relay's own
-// credentials says nothing.
+// refuses returns a 503 for clients, since the upstream refused the relay's credentials, not
+// theirs.
 func (s *server) refuses(r *http.Request, response *http.Response) *http.Response {
 	text, _ := io.ReadAll(io.LimitReader(response.Body, 4096))
 	_ = response.Body.Close()
@@ -143,7 +143,7 @@ func (s *server) refuses(r *http.Request, response *http.Response) *http.Respons
 	return response
 }
 
-// review names the rights that the relay lacks, by reviews of its own.
+// review returns an error that names the rights missing from the relay's account.
 func (s *server) review(ctx context.Context) error {
 	client, err := authorizationclient.NewForConfig(s.upstream)
 	if err != nil {
@@ -186,9 +186,8 @@ func (s *server) answers(r *http.Request) error {
 	return s.look(ctx, 10*lookPause)
 }
 
-// watchUpstream looks what the upstream is, ends the watches of resources that it has no
-// longer, and looks whether they are back: a cache may be asleep. It ends with ctx, that of a
-// hook.
+// watchUpstream looks at the upstream periodically, ends watches of missing resources, and checks
+// whether those are back, as a sleeping cache would not notice. It runs as a hook until ctx ends.
 func (s *server) watchUpstream(ctx context.Context) {
 	tick, again := time.NewTicker(time.Second), time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -197,7 +196,7 @@ func (s *server) watchUpstream(ctx context.Context) {
 		select {
 		case <-tick.C:
 		case <-again.C:
-			s.connections.Clear() // the former ones too
+			s.connections.Clear() // // including closed ones
 			_ = s.look(ctx, 0)
 		case <-ctx.Done():
 			return
@@ -206,7 +205,7 @@ func (s *server) watchUpstream(ctx context.Context) {
 			if r.store.Missing() {
 				r.watches.Range(func(_, end any) bool { end.(context.CancelFunc)(); return true })
 				bounded, cancel := context.WithTimeout(ctx, 3*time.Second)
-				if _, err := r.store.GetCurrentResourceVersion(bounded); err == nil { // an answer is noted
+				if _, err := r.store.GetCurrentResourceVersion(bounded); err == nil { // // the store notes a response
 					_ = s.look(bounded, 0)
 				}
 				cancel()

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command relay is a read replica for the API of any Kubernetes cluster: it holds one
-// watch for each chosen resource upstream, and serves GET, LIST and WATCH of it from a
-// watch cache, at the upstream's own resourceVersions, to whom the upstream authorizes.
-// README.md has its promises.
+// Command relay is a read replica for the API of any Kubernetes cluster. It holds one upstream
+// watch per chosen resource, and serves GET, LIST and WATCH from a watch cache, at the upstream's
+// resourceVersions, to clients authorized by the upstream. README.md lists its guarantees.
 package main
 
 import (
@@ -23,13 +22,13 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the second signal ends the process at once
+	context.AfterFunc(ctx, stop) // // a second signal ends the process immediately
 	command := newCommand()
 	command.SetContext(ctx)
 	os.Exit(cli.Run(command))
 }
 
-// beginAgain runs the program anew in this process, so that nothing of what it was stays.
+// beginAgain executes the program again in this process, discarding all state.
 func beginAgain() error {
 	program, err := os.Executable()
 	if err == nil {
@@ -44,7 +43,7 @@ func newCommand() *cobra.Command {
 		Use:          "relay --resources=RESOURCE[.VERSION][.GROUP],...",
 		Short:        "Serves chosen resources of another API server from a watch cache",
 		Args:         cobra.NoArgs,
-		SilenceUsage: true, // of an error; --help prints it
+		SilenceUsage: true, // // on errors; --help prints it
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := logsapi.ValidateAndApply(o.logs, nil); err != nil {
 				return err

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// unstructuredList is a list whose kind is its own. The codecs of a scheme convert an
-// unstructured.UnstructuredList, and write this one as it is.
+// unstructuredList is a list that scheme codecs encode as it is, whereas they convert an
+// unstructured.UnstructuredList.
 type unstructuredList struct{ unstructured.UnstructuredList }
 
 // DeepCopyObject implements runtime.Object.
@@ -25,8 +25,8 @@ func (l *unstructuredList) NewEmptyInstance() runtime.Unstructured {
 	return &unstructuredList{*l.UnstructuredList.NewEmptyInstance().(*unstructured.UnstructuredList)}
 }
 
-// newScheme returns a scheme with all that the relay receives and sends. Each resource is
-// served in one version, so that its types are the internal ones too.
+// newScheme returns a scheme with all types that the relay sends and receives. Each resource has
+// one version, whose types are also the internal ones.
 func newScheme(resources map[schema.GroupResource]*resource) (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	core := schema.GroupVersion{Version: "v1"}
@@ -42,7 +42,7 @@ func newScheme(resources map[schema.GroupResource]*resource) (*runtime.Scheme, e
 			scheme.AddKnownTypeWithName(version.WithKind(r.listKind.Kind), r.newList())
 		}
 		err := scheme.AddFieldLabelConversionFunc(r.kind, func(label, value string) (string, string, error) {
-			if !r.selectable(label) { // every object would have "" there
+			if !r.selectable(label) { // // it would be "" for every object
 				return "", "", fmt.Errorf("field label not supported by this relay: %q", label)
 			}
 			return label, value, nil

@@ -48,11 +48,11 @@ func newOptions() *options {
 		logs:           logs.NewOptions(),
 	}
 	o.serving.Required, o.serving.BindPort, o.serving.ServerCert.CertDirectory = true, 8443, "relay.local/certificates"
-	// The upstream has its own priority and fairness, and objects that configure it.
+	// The upstream has its own priority and fairness, and the objects that configure it.
 	o.features.EnablePriorityAndFairness = false
 	o.cache.ConsistentGetFromStorage = true
-	o.cache.FreshnessTimeout = 6 * time.Second   // for two proofs of a quiet resource
-	o.cache.ConsistencyCheckInterval = time.Hour // a comparison lists all objects upstream
+	o.cache.FreshnessTimeout = 6 * time.Second   // // enough for two proofs of a quiet resource
+	o.cache.ConsistencyCheckInterval = time.Hour // // each comparison lists all objects upstream
 	return o
 }
 
@@ -100,14 +100,14 @@ func (o *options) validate() (wrong []error) {
 		o.audit.Validate(), o.features.Validate(), o.cache.Validate())
 }
 
-// connection returns the way to the upstream with the relay's credentials.
+// connection returns the upstream's address and the relay's credentials.
 func (o *options) connection() (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("--kubeconfig %s: %w", o.kubeconfig, err)
 	}
 	config.UserAgent = "watchcache-relay/" + rest.DefaultKubernetesUserAgent()
-	config.QPS = -1 // the upstream's priority and fairness decides
+	config.QPS = -1 // // leave rate limiting to the upstream's priority and fairness
 	config.Timeout = 0
 	return config, nil
 }

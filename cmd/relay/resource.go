@@ -31,30 +31,29 @@ import (
 	"github.com/kube-watchcache/watchcache/storage/upstream"
 )
 
-// selector returns the value of a field of an object.
+// selector returns the value of an object's field.
 type selector = func(runtime.Object) string
 
-// resource is one that the relay serves.
+// resource is a served resource.
 type resource struct {
 	schema.GroupVersionResource
 	of       metav1.APIResource
 	kind     schema.GroupVersionKind
 	listKind schema.GroupVersionKind
-	// typed: objects have a Go type, and the protobuf form that belongs to it. The others
-	// are unstructured: what no type of this program has may not get lost.
+	// typed is true if objects have a Go type, and with it a protobuf form. Otherwise they are
+	// unstructured, to keep fields that this program's types lack.
 	typed bool
-	// fields are the selectable fields beside the metadata's, each with the function for
-	// its value in an object. Selectors with others are the upstream's to evaluate.
+	// fields are the selectable fields, except those of the metadata, each with its selector. Only
+	// the upstream evaluates other fields.
 	fields map[string]selector
 	store  *upstream.Store
-	// watches are the functions that end the open ones.
+	// watches holds the functions that end open watches.
 	watches sync.Map
 }
 
 // prefix is the key prefix of the cache.
 func (r *resource) prefix() string { return "/" + cmp.Or(r.Group, "core") + "/" + r.Resource }
 
-// newObject and newList return empty ones.
 func (r *resource) newObject() runtime.Object {
 	if r.typed {
 		return newTyped(r.kind)
@@ -76,12 +75,12 @@ func (r *resource) newList() runtime.Object {
 func newTyped(kind schema.GroupVersionKind) runtime.Object {
 	object, err := clientscheme.Scheme.New(kind)
 	if err != nil {
-		panic(err) // describe has looked whether there is one
+		panic(err) // // describe checked that it is registered
 	}
 	return object
 }
 
-// attributes returns what selectors see of an object.
+// attributes returns an object's labels and selectable fields.
 func (r *resource) attributes(o runtime.Object) (labels.Set, fields.Set, error) {
 	m, err := meta.Accessor(o)
 	if err != nil {
@@ -97,12 +96,12 @@ func (r *resource) attributes(o runtime.Object) (labels.Set, fields.Set, error) 
 	return m.GetLabels(), set, nil
 }
 
-// selectable reports whether a field can be selected by here.
+// selectable reports whether the relay can select by a field.
 func (r *resource) selectable(field string) bool {
 	return field == metav1.ObjectNameField || (field == "metadata.namespace" && r.of.Namespaced) || r.fields[field] != nil
 }
 
-// field makes the function of a field of a Go type.
+// field returns a selector for objects of a Go type.
 func field[T any](value func(*T) string) func(runtime.Object) string {
 	return func(o runtime.Object) string {
 		if object, ok := any(o).(*T); ok {
@@ -112,7 +111,7 @@ func field[T any](value func(*T) string) func(runtime.Object) string {
 	}
 }
 
-// selectors are the selectable fields of built-in types that are worth an evaluation here.
+// selectors are the selectable fields of built-in types that the relay evaluates.
 var selectors = map[schema.GroupResource]map[string]selector{
 	{Resource: "pods"}: {
 		"spec.nodeName": field(func(p *corev1.Pod) string { return p.Spec.NodeName }),
@@ -123,7 +122,7 @@ var selectors = map[schema.GroupResource]map[string]selector{
 	{Resource: "secrets"}:    {"type": field(func(s *corev1.Secret) string { return string(s.Type) })},
 }
 
-// describe finds the named resources upstream. An error names each one that can't be served.
+// describe finds the named resources upstream. Its error names each one that can't be served.
 func (s *server) describe(ctx context.Context, names []string, secrets bool) (map[schema.GroupResource]*resource, error) {
 	info, err := s.discovery.ServerVersion()
 	if err != nil {
@@ -133,12 +132,12 @@ func (s *server) describe(ctx context.Context, names []string, secrets bool) (ma
 	if err != nil {
 		return nil, fmt.Errorf("the version of the upstream %s: %w", s.upstream.Host, err)
 	}
-	// The types of this program have the fields of an upstream that is not newer; see README.md.
+	// Our types have all fields of an upstream that is not newer; see README.md.
 	ours := version.MustParseGeneric(baseversion.DefaultKubeBinaryVersion)
 	s.version.Store(info)
 	known := theirs.Major() == ours.Major() && theirs.Minor() <= ours.Minor()
 	groups, lists, err := s.discovery.ServerGroupsAndResources()
-	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // a group that is away is missed if it is named
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // // a failed group matters only if a name needs it
 		return nil, fmt.Errorf("the resources of the upstream %s: %w", s.upstream.Host, err)
 	}
 	found := map[schema.GroupResource]*resource{}
@@ -214,9 +213,8 @@ func newResource(gv schema.GroupVersion, of metav1.APIResource) (*resource, erro
 	return &resource{GroupVersionResource: gv.WithResource(of.Name), of: of, kind: gv.WithKind(of.Kind), listKind: gv.WithKind(of.Kind + "List")}, nil
 }
 
-// define adds what the definition of a custom resource says: the kind of its lists, and its
-// selectable fields. A resource without a definition has none, nor has one whose definition
-// the relay may not read.
+// define sets the list kind and the selectable fields from a custom resource's definition.
+// Resources without a readable definition keep the defaults.
 func (r *resource) define(ctx context.Context, config *rest.Config) error {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -251,8 +249,7 @@ func (r *resource) define(ctx context.Context, config *rest.Config) error {
 	return nil
 }
 
-// valueAt returns the function of the field at a path of unstructured objects: a string, a
-// number or a boolean.
+// valueAt returns a selector for a path in unstructured objects, to a string, number or boolean.
 func valueAt(path []string) func(runtime.Object) string {
 	return func(o runtime.Object) string {
 		u, ok := o.(*unstructured.Unstructured)

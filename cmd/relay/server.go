@@ -41,7 +41,7 @@ import (
 	"github.com/kube-watchcache/watchcache/storage/upstream"
 )
 
-// longRunning are requests that last, as for a kube-apiserver.
+// longRunning are the long-running requests of a kube-apiserver.
 var longRunning = genericfilters.BasicLongRunningRequestCheck(sets.NewString("watch", "proxy"), sets.NewString("attach", "exec", "proxy", "log", "portforward"))
 
 // server is a relay.
@@ -50,23 +50,23 @@ type server struct {
 	upstream  *rest.Config
 	discovery discovery.DiscoveryInterface
 	resources map[schema.GroupResource]*resource
-	// version is the upstream's, as last seen, and refused what it has last refused to the
-	// relay itself.
+	// version is the upstream's last seen version, refused the last refusal of the relay's own
+	// credentials.
 	version  atomic.Pointer[apiversion.Info]
 	refused  atomic.Pointer[refusal]
 	refusals prometheus.Counter
-	// looking guards looked, the time of the last look. connections are those whose server
-	// was looked at. changed: the upstream is another one than described.
+	// looking guards looked, the time of the last look. connections are the upstream connections
+	// already looked at. changed is true if the upstream no longer matches its description.
 	looking     sync.Mutex
 	looked      time.Time
 	connections sync.Map
 	changed     atomic.Bool
-	// ctx is over when the server ends, which stop makes it do.
+	// ctx ends with the server; stop ends it.
 	ctx  context.Context
 	stop context.CancelFunc
 }
 
-// newServer makes a relay of resources that the upstream has now.
+// newServer returns a relay of the configured resources, as the upstream now describes them.
 func newServer(ctx context.Context, o *options) (*server, error) {
 	connection, err := o.connection()
 	if err != nil {
@@ -115,8 +115,7 @@ func newServer(ctx context.Context, o *options) (*server, error) {
 	return s, s.generic.AddReadyzChecks(healthz.NamedCheck("upstream", s.answers))
 }
 
-// openStore opens the storage of a resource: of built-in types in protobuf, of others in
-// JSON.
+// openStore opens the storage of a resource, in protobuf for built-in types and otherwise in JSON.
 func openStore(connection *rest.Config, r *resource) (*upstream.Store, error) {
 	var decoder runtime.NegotiatedSerializer
 	if r.typed {
@@ -131,17 +130,17 @@ func openStore(connection *rest.Config, r *resource) (*upstream.Store, error) {
 	})
 }
 
-// configure returns the configuration of the server, with the caches installed.
+// configure returns the server's configuration, with the caches installed.
 func (s *server) configure(o *options, codecs serializer.CodecFactory) (*genericapiserver.Config, error) {
 	config := genericapiserver.NewConfig(codecs)
 	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
 	config.LongRunningFunc = longRunning
 	config.MaxRequestsInFlight, config.MaxMutatingRequestsInFlight = o.maxInFlight, o.maxInFlight
-	config.MinRequestTimeout = int(o.maxWatch / time.Second / 2) // watches last up to twice as long
+	config.MinRequestTimeout = int(o.maxWatch / time.Second / 2) // // the handler lets watches last up to twice as long
 	config.ShutdownWatchTerminationGracePeriod = 10 * time.Second
-	config.SkipOpenAPIInstallation = true // there are no schemas of others' types
+	config.SkipOpenAPIInstallation = true // // we have no schemas of the upstream's types
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(func(common.ReferenceCallback) map[string]common.OpenAPIDefinition { return nil },
-		openapinamer.NewDefinitionNamer(runtime.NewScheme())) // it has no name for core types that are unstructured
+		openapinamer.NewDefinitionNamer(runtime.NewScheme())) // // it has no name for unstructured core types
 	config.OpenAPIV3Config.IgnorePrefixes = []string{genericapiserver.APIGroupPrefix, genericapiserver.DefaultLegacyAPIPrefix}
 	if o.authentication.RemoteKubeConfigFile == "" {
 		o.authentication.RemoteKubeConfigFile = o.kubeconfig
@@ -169,7 +168,7 @@ func (s *server) configure(o *options, codecs serializer.CodecFactory) (*generic
 	return config, watchcache.Install(config, cacher.WithRawStorage(decoration.AsRaw(s.rawStorage)), watchcache.WithOptions(o.cache))
 }
 
-// find returns the resource that is served under the name and version, nil if none is.
+// find returns the served resource of a name and version, or nil.
 func (s *server) find(name schema.GroupVersionResource) *resource {
 	if r := s.resources[name.GroupResource()]; r != nil && r.Version == name.Version {
 		return r
@@ -177,7 +176,7 @@ func (s *server) find(name schema.GroupVersionResource) *resource {
 	return nil
 }
 
-// rawStorage opens the storage under a cache. It is called for resources that are served.
+// rawStorage opens the storage under the cache of a served resource.
 func (s *server) rawStorage(r decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
 	return decoration.Open(s.resources[r.Config.GroupResource].store.RawStorage, r)
 }
@@ -235,7 +234,7 @@ func (s *server) install(scheme *runtime.Scheme, codecs serializer.CodecFactory,
 	return nil
 }
 
-// readOnly is a registry without its methods that write.
+// readOnly is a registry without write methods.
 type readOnly struct {
 	registryrest.Storage
 	registryrest.Scoper
@@ -252,7 +251,7 @@ func (r readOnly) ShortNames() []string { return r.of.ShortNames }
 // Categories implements rest.CategoriesProvider.
 func (r readOnly) Categories() []string { return r.of.Categories }
 
-// strategy says whether objects have a namespace. Nobody writes through the registry.
+// strategy only says whether objects are namespaced, since the registry is never written.
 type strategy struct {
 	registryrest.RESTUpdateStrategy
 	namespaced bool
@@ -276,7 +275,8 @@ func newRegistry(r *resource, options generic.RESTOptionsGetter) (registryrest.S
 	return readOnly{store, store, store, store, store, store, r.of}, nil
 }
 
-// run serves until the server's context ends. announce is called with the address once all caches are ready.
+// run serves until the server's context ends. It calls announce with the address once all caches
+// are ready.
 func (s *server) run(announce func(address string)) error {
 	defer s.stop()
 	s.generic.AddPostStartHookOrDie("relay", func(hook genericapiserver.PostStartHookContext) error {
@@ -287,7 +287,7 @@ func (s *server) run(announce func(address string)) error {
 	return s.generic.PrepareRun().RunWithContext(s.ctx)
 }
 
-// announce ends when the caches are ready, or with ctx. A hook has started it.
+// announce runs until the caches are ready or ctx ends.
 func (s *server) announce(ctx context.Context, say func(string)) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

@@ -10,18 +10,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// equal reports whether an object would be the same as the version, if it inherited what
-// identifies that, and whatever resourceVersion it has itself.
+// equal reports whether object equals the version as, ignoring object's resourceVersion and after
+// inheriting a missing UID and creationTimestamp.
 func equal(object, scratch runtime.Object, as *Version) bool {
 	object = withVersion(object, scratch, as.RV)
 	inherit(object, as.Object)
-	// Most objects are equal in the strict sense, which takes less to find out. The method
-	// Equal of a whole object isn't called, as it may leave out the metadata.
+	// Most equal objects are deeply equal, which is cheaper to find out. We don't call Equal on
+	// whole objects, because it may skip the metadata.
 	return reflect.DeepEqual(object, as.Object) || sameParts(reflect.ValueOf(object).Elem(), reflect.ValueOf(as.Object).Elem())
 }
 
-// same is equality.Semantic for all types: it calls their methods Equal, and compares
-// unexported fields as reflect.DeepEqual does.
+// same is equality.Semantic for all types: it calls their Equal methods, and compares unexported
+// fields like reflect.DeepEqual.
 func same(a, b reflect.Value) bool {
 	if !b.IsValid() || a.Type() != b.Type() {
 		return false
@@ -58,7 +58,7 @@ func sameParts(a, b reflect.Value) bool {
 	default:
 		return a.Comparable() && a.Equal(b)
 	}
-	hiddenA, hiddenB := pointerTo(a), pointerTo(b) // of a struct, what is not exported
+	hiddenA, hiddenB := pointerTo(a), pointerTo(b) // // a struct's unexported fields
 	for i := range n {
 		if x := part(a, i); !x.CanInterface() {
 			continue
@@ -73,8 +73,8 @@ func sameParts(a, b reflect.Value) bool {
 	return a.Kind() != reflect.Struct || reflect.DeepEqual(hiddenA.Interface(), hiddenB.Interface())
 }
 
-// equalOf returns the function that compares values of a type, or pointers to them: that
-// of equality.Semantic or the method Equal.
+// equalOf returns the comparison function for a type or for pointers to it, from equality.Semantic
+// or the type's Equal method.
 func equalOf(t reflect.Type) (function reflect.Value, onPointers bool) {
 	if function, ok := equality.Semantic.Equalities[t]; ok || t.Kind() == reflect.Interface || t.PkgPath() == "" && t.Kind() != reflect.Pointer {
 		return function, false
@@ -94,7 +94,7 @@ func pointerTo(v reflect.Value) reflect.Value {
 	return p
 }
 
-// CheckType returns an error with the path of a field that can't be compared. seen is empty.
+// CheckType returns an error with the path of an incomparable field. Callers pass an empty seen.
 func CheckType(t reflect.Type, path string, seen map[reflect.Type]bool) error {
 	if function, _ := equalOf(t); seen[t] || len(seen) > 0 && function.IsValid() {
 		return nil

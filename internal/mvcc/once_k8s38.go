@@ -11,8 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// DeleteOnce implements storage.Interface: it deletes the object at a key if its
-// resourceVersion is still original.Rev.
+// DeleteOnce implements storage.Interface. It deletes the object if its resourceVersion is still
+// original.Rev.
 func (s *Store) DeleteOnce(ctx context.Context, key string, original *storage.ObjState, out runtime.Object) error {
 	key, err := s.prepare(ctx, key)
 	if err != nil {
@@ -29,10 +29,9 @@ func (s *Store) DeleteOnce(ctx context.Context, key string, original *storage.Ob
 	return assign(out, withVersion(before.Object, nil, written.RV))
 }
 
-// UpdateOnce implements storage.Interface: it writes object at a key if the
-// resourceVersion there is still original.Rev; 0 means that there is no object. An update
-// that leaves the original as it is writes nothing, but is compared with the current
-// object. The states that it returns have no Data: a Store encodes nothing.
+// UpdateOnce implements storage.Interface. It writes object if the current resourceVersion is still
+// original.Rev, where 0 means no object. If object equals the original, it writes nothing and
+// compares object with the current one. Returned states have no Data, as a Store encodes nothing.
 func (s *Store) UpdateOnce(ctx context.Context, key string, original *storage.ObjState, object runtime.Object, ttl uint64,
 	out runtime.Object, ignoreNotFound bool) (*storage.ObjState, error) {
 	key, err := s.prepare(ctx, key)
@@ -76,13 +75,13 @@ func (s *Store) prepare(ctx context.Context, key string) (string, error) {
 	return key, ctx.Err()
 }
 
-// conflict returns the error for a write that another one has overtaken.
+// conflict returns the error for a lost race.
 func (s *Store) conflict(key string) error {
 	_, rv := s.current(key)
 	return storage.NewResourceVersionConflictsError(key, int64(rv))
 }
 
-// stateOf returns the state for a version that was just read. The caller may write to its object.
+// stateOf returns the state of a current version. Callers may modify its object.
 func (s *Store) stateOf(v *Version) *storage.ObjState {
 	return &storage.ObjState{
 		Obj: v.Object.DeepCopyObject(), Meta: &storage.ResponseMeta{ResourceVersion: v.RV}, Rev: int64(v.RV),

@@ -38,14 +38,14 @@ func (s *Store) Get(ctx context.Context, key string, opts storage.GetOptions, ou
 	return storage.NewKeyNotFoundError(key, int64(rv))
 }
 
-// current returns the object at a key, nil if there is none, and the store's version.
+// current returns the object at a key (or nil) and the store's resourceVersion.
 func (s *Store) current(key string) (*Version, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.Get(key), s.mu.RV
 }
 
-// notOlder fails for a version that the store has not reached at rv.
+// notOlder returns an error if resourceVersion is newer than rv.
 func notOlder(resourceVersion string, rv uint64) error {
 	least, err := versioner.ParseResourceVersion(resourceVersion)
 	if err != nil {
@@ -57,7 +57,7 @@ func notOlder(resourceVersion string, rv uint64) error {
 	return nil
 }
 
-// assign copies an object into out, unless that is nil.
+// assign copies object into out, unless out is nil.
 func assign(out, object runtime.Object) error {
 	if out == nil {
 		return nil
@@ -117,7 +117,7 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 	return versioner.UpdateList(out, rv, token, remaining)
 }
 
-// viewAt returns the objects as of exactly rv, or the current ones for 0, and that version.
+// viewAt returns the objects at exactly rv, where 0 means the current version.
 func (s *Store) viewAt(rv uint64) (*btree.BTree[*Version], uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +126,7 @@ func (s *Store) viewAt(rv uint64) (*btree.BTree[*Version], uint64, error) {
 	return view, rv, err
 }
 
-// scan yields the object at key, or all below it if recursive, in the order of keys.
+// scan yields the object at key, or if recursive all objects below it, in key order.
 func scan(view *btree.BTree[*Version], key string, recursive bool, from string) iter.Seq[*Version] {
 	return func(yield func(*Version) bool) {
 		view.AscendGreaterOrEqual(&Version{Key: max(key, from)}, func(v *Version) bool {
@@ -135,12 +135,12 @@ func scan(view *btree.BTree[*Version], key string, recursive bool, from string) 
 	}
 }
 
-// inScope reports whether a key is the one asked for or below it.
+// inScope reports whether a key is of, or below it.
 func inScope(key, of string, recursive bool) bool {
 	return key == of || recursive && strings.HasPrefix(key, of)
 }
 
-// Select returns the current versions of all objects, or those with a value in an index.
+// Select returns the current versions of all objects, or of those with a value in an index.
 func Select(s *Store, index, value string) (found []*Version, rv uint64, err error) {
 	if index == "" {
 		view, rv, err := s.viewAt(0)
@@ -159,7 +159,7 @@ func Select(s *Store, index, value string) (found []*Version, rv uint64, err err
 	return found, s.mu.RV, err
 }
 
-// Current returns the current object at a key, nil if there is none.
+// Current returns the current object at a key, or nil.
 func Current(s *Store, key string) runtime.Object {
 	v, _ := s.current(key)
 	return cmp.Or(v, &Version{}).Object
@@ -187,8 +187,8 @@ func (s *Store) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
 	return rv, err
 }
 
-// CompactRevision implements storage.Interface. Versions that have left the window are
-// not compacted in this sense: a cache over the store may keep them for longer.
+// CompactRevision implements storage.Interface. Dropped versions don't count as compacted, because
+// a cache over the store may keep them longer.
 func (s *Store) CompactRevision() int64 { return 0 }
 
 // Stats implements storage.Interface.
@@ -198,7 +198,7 @@ func (s *Store) Stats(ctx context.Context) (storage.Stats, error) {
 	return storage.Stats{ObjectCount: int64(s.mu.Tree.Len())}, ctx.Err()
 }
 
-// EnableResourceSizeEstimation implements storage.Interface. Nothing is stored in bytes.
+// EnableResourceSizeEstimation implements storage.Interface. A Store stores no bytes.
 func (s *Store) EnableResourceSizeEstimation(storage.KeysFunc) error { return nil }
 
 // Versioner implements storage.Interface.
@@ -207,7 +207,7 @@ func (s *Store) Versioner() storage.Versioner { return versioner }
 // ReadinessCheck implements storage.Interface.
 func (s *Store) ReadinessCheck() error { return nil }
 
-// WatchProgress implements capability.ProgressReporter: requests are always answered.
+// WatchProgress implements capability.ProgressReporter. A Store always answers requests.
 func (s *Store) WatchProgress() bool { return true }
 
 // KeepsHistory implements capability.HistoryKeeper.

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mvcc keeps the objects of one resource in memory, together with a window of
-// their earlier versions, and is a whole storage.Interface over them. Packages
-// storage/memory and internal/memstore are made of it: a Store's methods are what an API
-// server may call, and the functions of this package are for the owner of the objects.
+// Package mvcc is an in-memory storage.Interface for the objects of one resource, with a window of
+// earlier versions. Packages storage/memory and internal/memstore build on it. A Store's methods
+// are for API servers, the package's functions for the owner of the objects.
 //
-// A version of an object is never written again after it was committed. Watches and
-// lists give out the stored objects themselves, so that a cache over a Store shares
-// each of them; readers must not write to them.
+// Committed versions are immutable. Watches and lists return the stored objects themselves, so that
+// a cache over a Store shares them; readers must not modify them.
 package mvcc
 
 import (
@@ -24,31 +22,30 @@ import (
 
 // Config describes a Store. Prefix and NewFunc are required.
 type Config struct {
-	// Prefix is what all keys begin with; it ends with "/".
+	// Prefix is the prefix of all keys, ending with "/".
 	Prefix string
 	// NewFunc returns an empty object.
 	NewFunc func() runtime.Object
-	// Attributes must not fail for an object that is written. nil: all are taken.
+	// Attributes rejects an object by an error. Nil accepts all.
 	Attributes storage.AttrFunc
-	// Indexers are the indexes that Select reads. Like Attributes, they must not fail.
+	// Indexers are the indexes for Select. They reject objects like Attributes.
 	Indexers cache.Indexers
 	// Start is the resourceVersion of the empty store, above 0.
 	Start uint64
-	// History is the number of changes that are kept for watches and lists of earlier
-	// versions. 0: all of them, and a watch from a version to come waits for it, both
-	// as in etcd.
+	// History is the number of changes kept for watches and lists of earlier versions. 0 keeps all,
+	// and lets watches wait for a future version, as in etcd.
 	History int
-	// Behind is how many more changes than History and two for each object an open
-	// watch may fall behind by before it ends with 410, if History is not 0.
+	// Behind is the maximum lag of a watch, in changes beyond History and two per object. A watch
+	// further behind ends with 410. It has no effect if History is 0.
 	Behind int
 }
 
-// Store is a storage.Interface in memory. All methods are safe for concurrent use.
+// Store is an in-memory storage.Interface, safe for concurrent use.
 type Store struct {
 	config Config
 
-	// writer serializes writes, and is held while a write compares and commits.
-	// Readers don't wait for it. mu is taken under it, never the other way round.
+	// writer serializes writes and is held while one compares and commits. Readers don't wait for
+	// it. Lock order: writer, mu.
 	writer sync.Mutex
 	mu     struct {
 		sync.Mutex
@@ -56,42 +53,40 @@ type Store struct {
 	}
 }
 
-// State is the objects of a Store, as a tree, and the log of the changes that led to them.
-// It is used with the Store locked.
+// State is a Store's objects and the log of changes. Guarded by the Store's lock.
 type State struct {
 	// RV is the current resourceVersion.
 	RV uint64
 	// Changed is closed by Wake.
 	Changed chan struct{}
-	// Tree has the current versions.
+	// Tree holds the current versions.
 	Tree *btree.BTree[*Version]
-	// Log is the changes that are kept, in order, after the first ones, which are
-	// forgotten. The window is the last History of them; those before it are kept for
-	// open watches that have still to send them.
+	// Log holds the kept changes in order, after first dropped ones. The window is its last History
+	// changes; earlier ones are kept for watches that have not sent them.
 	Log   []Change
 	first int
-	// Floor is the oldest version that Log leads back to.
+	// Floor is the oldest readable version.
 	Floor uint64
-	// Watches are open.
+	// Watches are the open watches.
 	Watches map[*Watcher]Fault
 
-	index  cache.ThreadSafeStore // of versions, by Config.Indexers; nil without them
+	index  cache.ThreadSafeStore // // versions by Config.Indexers; nil without any
 	config *Config
-	most   int // objects that there have been at the most
+	most   int // // maximum number of objects so far
 }
 
-// Version is one state of one object. It is never written after it was committed.
+// Version is an immutable version of an object.
 type Version struct {
 	Key    string
 	RV     uint64
-	Object runtime.Object // nil: the object was deleted
-	leased bool           // it will be deleted, unless another one takes its place
+	Object runtime.Object // // nil for a deletion
+	leased bool           // // expires unless replaced
 }
 
-// Change is one write. Before is nil if there was no object.
+// Change is one write. Before is nil for a creation.
 type Change struct{ Before, After *Version }
 
-// degree of the tree: nodes of up to 63 objects.
+// degree limits the tree's nodes to 63 objects.
 const degree = 32
 
 // New returns an empty store.
@@ -112,24 +107,23 @@ func New(config Config) *Store {
 	return s
 }
 
-// Guarded returns the lock of s and the state under it, for the owner and for tests.
+// Guarded returns the lock of s and the state that it guards, for the owner and for tests.
 func Guarded(s *Store) (*sync.Mutex, *State) { return &s.mu.Mutex, &s.mu.State }
 
-// Wake resumes the watches that wait for changes.
+// Wake resumes waiting watches.
 func (st *State) Wake() {
 	close(st.Changed)
 	st.Changed = make(chan struct{})
 }
 
-// Get returns the current version of the object at a key, nil if there is none.
+// Get returns the current version at a key, or nil.
 func (st *State) Get(key string) *Version {
 	v, _ := st.Tree.Get(&Version{Key: key})
 	return v
 }
 
-// Commit makes writes in their order, at resourceVersions that are step apart, and
-// returns the last one, nil if there was nothing to do. Their objects then belong to the
-// store. A deletion of nothing is no write.
+// Commit makes writes in order, at resourceVersions step apart, and returns the last one, or nil if
+// there was none. It skips deletions of missing objects. The store then owns the objects.
 func (st *State) Commit(step uint64, writes ...Version) (last *Version) {
 	rv := st.RV + 1
 	for _, w := range writes {
@@ -156,9 +150,9 @@ func (st *State) Commit(step uint64, writes ...Version) (last *Version) {
 	return last
 }
 
-// moveOn moves the window on, and forgets what only watches need that are too far behind:
-// these end. A watch has room for two changes of every object, so that one that reads is
-// never ended by a replacement of the whole state.
+// moveOn advances the window and forgets changes needed only by watches too far behind, which ends
+// them. A watch may lag by two changes of each object, so replacing all objects never ends a watch
+// that keeps reading.
 func (st *State) moveOn() {
 	st.most = max(st.most, st.Tree.Len())
 	needed := st.first + len(st.Log) - st.config.History
@@ -171,7 +165,7 @@ func (st *State) moveOn() {
 	st.forget(needed)
 }
 
-// forget drops the changes before the one with the number n.
+// forget drops the changes before number n.
 func (st *State) forget(n int) {
 	if drop := n - st.first; drop > 0 {
 		st.Floor = max(st.Floor, st.Log[drop-1].After.RV)
@@ -180,7 +174,7 @@ func (st *State) forget(n int) {
 	}
 }
 
-// Forget drops all versions below rv. Watches that still need one end with 410.
+// Forget drops all versions below rv. Watches that need one end with 410.
 func (st *State) Forget(rv uint64) {
 	st.Floor = max(st.Floor, rv)
 	st.forget(st.after(rv))
@@ -191,7 +185,7 @@ func (st *State) after(rv uint64) int {
 	return st.first + sort.Search(len(st.Log), func(i int) bool { return st.Log[i].After.RV > rv })
 }
 
-// At returns the objects as of exactly rv.
+// At returns the objects at exactly rv.
 func (st *State) At(rv uint64) (*btree.BTree[*Version], error) {
 	switch {
 	case rv > st.RV:

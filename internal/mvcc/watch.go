@@ -18,13 +18,12 @@ import (
 )
 
 const (
-	watchBuffer = 100  // events in a watch's channel
-	batchSize   = 1000 // changes that a watch takes at a time
+	watchBuffer = 100  // // capacity of a watch's channel
+	batchSize   = 1000 // // default for Watcher.Most
 )
 
-// Watcher is one watch: a position in the log of the Store. Watch starts its goroutine,
-// which ends with the context, when the watch is stopped, or after an ERROR event, and
-// closes the channel; nobody awaits it.
+// Watcher is one watch: a position in the Store's log. Its goroutine ends when its context does, on
+// Stop, or after an ERROR event, and closes the channel. Nothing waits for it.
 type Watcher struct {
 	store  *Store
 	cancel context.CancelFunc
@@ -34,31 +33,31 @@ type Watcher struct {
 
 	// Guarded by the Store's lock.
 
-	// RV: no changes up to it are left to take.
+	// RV is the version up to which the watch took all changes.
 	RV uint64
-	// Asked: a bookmark is requested.
+	// Asked is true if a bookmark is requested.
 	Asked bool
-	// Most is how many changes the watch takes at a time.
+	// Most is the maximum number of changes per step.
 	Most int
-	next int // the number of the next change; -1 if that is gone
+	next int // // number of the next change; -1 if it was dropped
 }
 
-// Fault is methods of a Watcher that a test replaces.
+// Fault is the methods of a Watcher that tests replace.
 type Fault interface {
-	// Take returns the next step of the watch. The Store is locked.
+	// Take returns the watch's next step. Caller must hold the Store's lock.
 	Take() Step
-	// Sent returns the event to send in place of another one.
+	// Sent returns the event to send in place of event.
 	Sent(event watch.Event) watch.Event
 	// End ends the watch and closes its channel. It is called once.
 	End()
 }
 
-// Step is one batch of a watch: the events of changes, and others after them.
+// Step is a batch of changes, followed by other events.
 type Step struct {
 	Changes []Change
 	Others  []watch.Event
-	Err     error           // the watch ends with it, with an ERROR event if it is a status
-	Changed <-chan struct{} // closed when there may be more; nil: there is more now
+	Err     error           // // ends the watch, with an ERROR event if it is a status
+	Changed <-chan struct{} // // closed when there may be more; nil if there is more already
 }
 
 // ResultChan implements watch.Interface.
@@ -67,14 +66,13 @@ func (w *Watcher) ResultChan() <-chan watch.Event { return w.result }
 // Stop implements watch.Interface.
 func (w *Watcher) Stop() { w.cancel() }
 
-// Watch implements storage.Interface. A watch from a version that the store does not
-// have, or has not reached, gets a 410, as does one that falls behind by more than
-// Config.Behind.
+// Watch implements storage.Interface. A watch gets a 410 if its version was dropped or is in the
+// future, or if it falls behind by more than Config.Behind.
 func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	return Watch(ctx, s, key, opts, func(w *Watcher) Fault { return w })
 }
 
-// Watch is the method of that name with faults, which are made with the Store locked.
+// Watch is Store.Watch with faults, called with the Store locked.
 func Watch(ctx context.Context, s *Store, key string, opts storage.ListOptions, faults func(*Watcher) Fault) (watch.Interface, error) {
 	key, err := storage.PrepareKey(s.config.Prefix, key, opts.Recursive)
 	if err != nil {
@@ -88,7 +86,7 @@ func Watch(ctx context.Context, s *Store, key string, opts storage.ListOptions, 
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
 	}
 	if rv == 1 {
-		rv = s.config.Start // the empty store, as in etcd; no clock gives it to another process
+		rv = s.config.Start // // the empty store, as in etcd; no clock starts another process at 1
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	w := &Watcher{store: s, cancel: cancel, key: key, opts: opts, result: make(chan watch.Event, watchBuffer), RV: rv, Most: batchSize}
@@ -102,7 +100,7 @@ func Watch(ctx context.Context, s *Store, key string, opts storage.ListOptions, 
 	w.next = s.mu.after(w.RV)
 	switch {
 	case rv > s.mu.RV && s.config.History > 0, rv > 0 && rv < s.mu.Floor && !withState:
-		w.next = -1 // of another process, or too old
+		w.next = -1 // // another process's version, or too old
 	case withState:
 		first = w.initial()
 	}
@@ -112,10 +110,10 @@ func Watch(ctx context.Context, s *Store, key string, opts storage.ListOptions, 
 	return w, nil
 }
 
-// Skip has the watch miss the changes that it has not taken. The Store is locked.
+// Skip makes the watch miss all pending changes. Caller must hold the Store's lock.
 func (w *Watcher) Skip() { w.RV, w.next = w.store.mu.RV, w.store.mu.after(w.store.mu.RV) }
 
-// initial returns the state, and its end if the client has asked for that.
+// initial returns the current objects, followed by the final bookmark if requested.
 func (w *Watcher) initial() (first Step) {
 	for v := range scan(w.store.mu.Tree, w.key, w.opts.Recursive, "") {
 		first.Changes = append(first.Changes, Change{After: v})
@@ -188,7 +186,7 @@ func (w *Watcher) Take() (next Step) {
 		next.Changed = st.Changed
 	}
 	switch {
-	case through < taken: // there is more of this version, or it is one to come
+	case through < taken: // // more changes at this version follow, or it is a future one
 	case w.Asked && n == len(pending):
 		w.Asked, next.Others = false, []watch.Event{w.Bookmark(through)}
 	case w.opts.ProgressNotify && n > 0:
@@ -198,11 +196,11 @@ func (w *Watcher) Take() (next Step) {
 	return next
 }
 
-// Pending returns the changes that the watch has not taken, none if they are gone. The
-// Store is locked.
+// Pending returns the changes not taken yet, or nil if they were dropped. Caller must hold the
+// Store's lock.
 func (w *Watcher) Pending() []Change {
 	st := &w.store.mu.State
-	if w.next < st.first || w.next > st.first+len(st.Log) { // forgotten, or undone by a test
+	if w.next < st.first || w.next > st.first+len(st.Log) { // // dropped, or undone by a test
 		w.next = -1
 		return nil
 	}
@@ -210,7 +208,7 @@ func (w *Watcher) Pending() []Change {
 	return st.Log[w.next-st.first:]
 }
 
-// events returns the events of a step that a client with the watch's selection gets.
+// events returns a step's events, as selected by the watch's options.
 func (w *Watcher) events(of Step) (events []watch.Event, err error) {
 	for _, c := range of.Changes {
 		if !inScope(c.After.Key, w.key, w.opts.Recursive) {
@@ -239,7 +237,7 @@ func (w *Watcher) selects(v *Version) (bool, error) {
 	return w.opts.Predicate.Matches(v.Object)
 }
 
-// Bookmark returns the event that says that all changes up to rv were sent.
+// Bookmark returns a bookmark at rv.
 func (w *Watcher) Bookmark(rv uint64) watch.Event {
 	return watch.Event{Type: watch.Bookmark, Object: withVersion(w.store.config.NewFunc(), nil, rv)}
 }

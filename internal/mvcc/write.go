@@ -36,7 +36,7 @@ func (s *Store) Create(ctx context.Context, key string, obj, out runtime.Object,
 	})
 }
 
-// Delete implements storage.Interface. A suggestion would save no read.
+// Delete implements storage.Interface. It ignores the suggestion, which would save no read.
 func (s *Store) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validate storage.ValidateObjectFunc, _ runtime.Object, _ storage.DeleteOptions) error {
 	return s.write(ctx, key, out, false, preconditions, func(state *Version) (runtime.Object, *uint64, error) {
@@ -56,9 +56,8 @@ func (s *Store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 	})
 }
 
-// write tries to write until the state that it tried with is still the current one. try
-// returns what to put in the place of a state, nil to delete it, and its time to live in
-// seconds, if that ends. No lock is held meanwhile.
+// write retries until no other write intervenes. try runs unlocked and returns the replacement for
+// a state (nil deletes it) and an optional time to live in seconds.
 func (s *Store) write(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions,
 	try func(state *Version) (object runtime.Object, ttl *uint64, err error)) error {
 	key, err := storage.PrepareKey(s.config.Prefix, key, false)
@@ -86,7 +85,7 @@ func (s *Store) write(ctx context.Context, key string, out runtime.Object, ignor
 			written = s.swap(key, before, object, ttl)
 		}
 		switch {
-		case written == nil: // there is another state
+		case written == nil: // // another write intervened
 		case object == nil:
 			return assign(out, withVersion(before.Object, nil, written.RV))
 		default:
@@ -96,8 +95,8 @@ func (s *Store) write(ctx context.Context, key string, out runtime.Object, ignor
 	return ctx.Err()
 }
 
-// swap writes an object, nil to delete it, if the current version is still before, and
-// returns the new version; nil if it is not.
+// swap writes an object, or deletes it if object is nil, unless before is outdated. It returns the
+// new version, or nil if before is outdated.
 func (s *Store) swap(key string, before *Version, object runtime.Object, ttl *uint64) (written *Version) {
 	s.writer.Lock()
 	defer s.writer.Unlock()
@@ -113,23 +112,22 @@ func (s *Store) swap(key string, before *Version, object runtime.Object, ttl *ui
 	return written
 }
 
-// lease deletes the current version v after ttl, 0: never. The Store is locked.
+// lease deletes the current version v after ttl; 0 means never. Caller must hold the Store's lock.
 func (s *Store) lease(v *Version, ttl time.Duration) {
 	if v == nil || ttl == 0 && !v.leased {
 		return
 	}
-	renewed := &Version{v.Key, v.RV, v.Object, ttl > 0} // so that no earlier timer finds its version
+	renewed := &Version{v.Key, v.RV, v.Object, ttl > 0} // // a new pointer, so that earlier timers don't match
 	s.mu.Tree.ReplaceOrInsert(renewed)
 	if ttl > 0 {
-		time.AfterFunc(ttl, func() { s.swap(v.Key, renewed, nil, nil) }) // a goroutine that ends at once
+		time.AfterFunc(ttl, func() { s.swap(v.Key, renewed, nil, nil) }) // // the timer's goroutine does not block
 	}
 }
 
-// Apply makes the objects at the keys of wanted, which are in order, equal to these
-// objects, each change at a resourceVersion of its own. The caller keeps the objects:
-// copies are written, with a UID and a creationTimestamp. If wanted is whole, all other
-// objects are deleted before. An object with an RV must be at it; a single one ends after
-// ttl, unless that is 0. If there is an error, nothing has changed.
+// Apply makes the objects at the keys of wanted, in key order, equal to wanted's objects, each
+// change at its own resourceVersion. It stores copies, with a UID and creationTimestamp. If whole,
+// it first deletes all other objects. An RV in wanted must match the current one. ttl applies if
+// wanted is a single object; 0 means none. An error means that nothing changed.
 func Apply(ctx context.Context, s *Store, wanted []Version, whole bool, ttl time.Duration) error {
 	s.writer.Lock()
 	defer s.writer.Unlock()
@@ -147,8 +145,8 @@ func Apply(ctx context.Context, s *Store, wanted []Version, whole bool, ttl time
 			}
 		}
 	}
-	scratch := s.config.NewFunc() // one for all: most objects are equal
-	var leased []*Version         // those that are equal
+	scratch := s.config.NewFunc() // // shared, as most objects are equal
+	var leased []*Version         // // unchanged objects with a lease to set or clear
 	for i := range wanted {
 		w := &wanted[i]
 		current, exists := view.Get(w)
@@ -181,9 +179,9 @@ func Apply(ctx context.Context, s *Store, wanted []Version, whole bool, ttl time
 	return nil
 }
 
-// inherit gives an object the UID and the creationTimestamp of another one where it has none.
+// inherit copies the UID and creationTimestamp where object has none.
 func inherit(object, from runtime.Object) {
-	to, _ := meta.Accessor(object) // the owner has seen that it has metadata
+	to, _ := meta.Accessor(object) // // the owner checked that it has metadata
 	other, err := meta.Accessor(from)
 	if err == nil && to.GetUID() == "" {
 		to.SetUID(other.GetUID())
@@ -193,8 +191,8 @@ func inherit(object, from runtime.Object) {
 	}
 }
 
-// own returns the copy of an object that the store keeps. Like an object that was
-// decoded, one of a Go type has no apiVersion and kind.
+// own returns the store's copy of an object. As if decoded, objects of Go types have no apiVersion
+// and kind.
 func (s *Store) own(key string, object runtime.Object) (runtime.Object, error) {
 	if u, ok := object.(*unstructured.Unstructured); ok {
 		if err := checkJSON(u.Object); err != nil {
@@ -218,8 +216,8 @@ func (s *Store) own(key string, object runtime.Object) (runtime.Object, error) {
 	return object, versioner.PrepareObjectForStorage(object)
 }
 
-// checkJSON refuses a value that no decoder of JSON makes: copying it panics, or encoding
-// it fails. The error begins with its path.
+// checkJSON rejects values that JSON decoders don't produce, because copying panics or encoding
+// fails. Its error begins with the path.
 func checkJSON(value any) error {
 	switch v := value.(type) {
 	case nil, string, bool, int64:
@@ -245,9 +243,9 @@ func checkJSON(value any) error {
 	return nil
 }
 
-// withVersion returns a shallow copy of an object that has the resourceVersion rv. An
-// object of a Go type is copied into scratch, unless that is nil, and has no apiVersion
-// and kind. Everything below the object's own fields is shared.
+// withVersion returns a shallow copy of object at rv; only top-level fields and an unstructured
+// object's metadata are copied. If scratch is not nil, an object of a Go type is copied into it.
+// Such an object has no apiVersion and kind.
 func withVersion(object, scratch runtime.Object, rv uint64) runtime.Object {
 	if u, ok := object.(*unstructured.Unstructured); ok {
 		content := maps.Clone(u.Object)
@@ -266,7 +264,7 @@ func withVersion(object, scratch runtime.Object, rv uint64) runtime.Object {
 	return scratch
 }
 
-// asDecoded removes what an object of a Go type would lose if it were encoded and decoded.
+// asDecoded drops from an object of a Go type what encoding and decoding would lose.
 func asDecoded(object runtime.Object) {
 	object.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	if accessor, err := meta.Accessor(object); err == nil {
@@ -276,6 +274,6 @@ func asDecoded(object runtime.Object) {
 
 func setVersion(object runtime.Object, rv uint64) {
 	if err := versioner.UpdateObject(object, rv); err != nil {
-		panic(fmt.Sprintf("an object without metadata: %v", err)) // refused before it was written
+		panic(fmt.Sprintf("an object without metadata: %v", err)) // // rejected before the write
 	}
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memory is a storage.Interface without a database, for objects that a program
-// computes or receives. The program writes objects; a Cacher over the Store serves
-// them, with everything that clients of a Kubernetes API expect:
+// Package memory is a storage.Interface without a database, for objects that a program computes or
+// receives. The program writes objects to a Store, and a Cacher over it serves Kubernetes clients:
 //
 //	store, err := memory.New(memory.Config{...})
 //	...
@@ -10,23 +9,21 @@
 //	err = store.Remove(ctx, "default", "cpu0") // an object is gone
 //	err = store.Replace(ctx, loads)            // all there is
 //
-// An API server gets the Store by cacher.WithRawStorage(store.RawStorage). docs/computed.md
-// has the rest of such a server.
+// Pass the Store to an API server with cacher.WithRawStorage(store.RawStorage). docs/computed.md
+// describes such a server.
 //
 // # ResourceVersions
 //
-// A Store begins with the nanoseconds since 1970 as its resourceVersion, and adds one for
-// each change. So resourceVersions are positive 63-bit integers (until 2262), which
-// JavaScript's numbers can't hold exactly; in JSON they are strings. They rise over
-// restarts of the process, unless the clock was set back; see Config.After. A watch from 1
-// is one of the empty Store, as in etcd: no process gives that version to anything else.
+// A Store starts at the Unix time in nanoseconds as its resourceVersion, and increments it per
+// change. ResourceVersions are therefore positive 63-bit integers (until 2262). JavaScript numbers
+// can't hold them exactly, but JSON has them as strings. They increase across restarts unless the
+// clock is set back; see Config.After. As in etcd, a watch from 1 starts at the empty Store.
 //
-// A client that comes with a version of an earlier process gets a 410 and lists again.
-// So does a client of another replica, as its version is below this Store's first or
-// above its last one. That holds until a Store has made more changes than nanoseconds
-// have passed between the starts of the two: with 1,000 changes a second, a distance of
-// one second lasts for eleven days. Replicas that are to serve the same clients
-// for longer should start apart, or be one leader and standbys.
+// A client with a version of an earlier process gets a 410 and lists again. So does a client of
+// another replica, because its version is below this Store's first or above its last. This holds
+// until a Store made more changes than there are nanoseconds between the starts of the two: with
+// 1,000 changes a second, a difference of one second lasts eleven days. To serve the same clients
+// for longer, start replicas further apart, or run one leader and standbys.
 package memory
 
 import (
@@ -58,61 +55,56 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/mvcc"
 )
 
-// DefaultHistory is the number of changes that a Store keeps if Config.History is 0.
+// DefaultHistory is the default of Config.History.
 const DefaultHistory = 10_000
 
-// behind is how many changes a watch of the Store may be late: a burst takes the processor
-// from the Cacher that reads them, and a Cacher that lost its watch would end all of its own.
+// behind is large because in a burst the Cacher may get no processor time to read, and a Cacher
+// that loses its watch ends all of its own.
 const behind = 1 << 20
 
-// Config describes the objects of a Store. The fields down to NewFunc are those of
-// cacher.Config, with the same meaning, and are required.
+// Config describes the objects of a Store. GroupResource to NewFunc are required, and have the
+// meaning of the fields of cacher.Config.
 type Config struct {
 	// GroupResource names the resource in errors.
 	GroupResource schema.GroupResource
-	// ResourcePrefix is the key prefix of the resource's objects, "/loads" or "/loads/".
+	// ResourcePrefix is the key prefix of the resource's objects, e.g. "/loads" or "/loads/".
 	ResourcePrefix string
-	// KeyFunc returns an object's storage key, ResourcePrefix included. It may depend on
-	// the object's namespace and name only.
+	// KeyFunc returns an object's storage key, including ResourcePrefix. It may only depend on the
+	// namespace and name.
 	KeyFunc func(runtime.Object) (string, error)
-	// GetAttrsFunc returns an object's labels and its selectable fields. An object that
-	// it fails for is refused.
+	// GetAttrsFunc returns an object's labels and selectable fields. The Store rejects an object
+	// for which it fails.
 	GetAttrsFunc func(runtime.Object) (labels.Set, fields.Set, error)
 	// NewFunc returns an empty object.
 	NewFunc func() runtime.Object
 
-	// Indexers are what Objects can read by. An object that one fails for is refused.
+	// Indexers are the indexes for Objects. The Store rejects an object for which one fails.
 	Indexers cache.Indexers
-	// After is a resourceVersion that clients may have of an earlier process, for a
-	// program that keeps the last one. New fails if the clock was set back so far
-	// that the Store would not begin above it. 0: the clock is trusted. If it was set
-	// back, clients of the earlier process get a 410 all the same, until the Store has
-	// reached their versions.
+	// After is the last resourceVersion of an earlier process, if the program saved it. New fails
+	// unless the clock is beyond it. 0 skips this check; if the clock was set back, clients of the
+	// earlier process still get a 410 until the Store reaches their versions.
 	After uint64
-	// History is the number of changes that the Store keeps for watches and lists of
-	// earlier versions. It need not be long: a Cacher has a window of its own, and
-	// its watch of the Store may fall behind further. 0: 10,000.
+	// History is the number of changes kept for watches and lists of earlier versions. It may be
+	// short: a Cacher has its own window, and its watch may lag further. 0 means 10,000.
 	History int
 }
 
-// Store is a storage.Interface with methods of package storage/capability: consistent reads
-// are served from the Cacher over it. Lists and watches of a Store return its own objects,
-// which must not be written to.
-//
-// All methods are safe for concurrent use.
+// Store is a storage.Interface that implements methods of package storage/capability, so that a
+// Cacher over it serves consistent reads. It is safe for concurrent use. Lists and watches return
+// the Store's own objects, which callers must not modify.
 type Store struct {
 	*core
-	// RawStorage is a cacher.RawStorageFunc, for the resource and prefix of the Store.
+	// RawStorage is a cacher.RawStorageFunc for the Store's resource and prefix.
 	RawStorage decoration.Raw
 
 	config Config
 	object reflect.Type
 }
 
-// core has the methods of storage.Interface.
+// core embeds the methods of storage.Interface.
 type core = mvcc.Store
 
-// New returns an empty Store. An error names every invalid field.
+// New returns an empty Store. Its error names every invalid field.
 func New(config Config) (*Store, error) {
 	return newAt(config, time.Now())
 }
@@ -165,7 +157,7 @@ func (c Config) validate(now time.Time) error {
 	return errors.Join(problems...)
 }
 
-// open opens s as the storage below a Cacher.
+// open opens s as the storage under a Cacher.
 func (s *Store) open(r decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
 	resource, prefix := r.Config.GroupResource, strings.TrimSuffix(r.ResourcePrefix, "/")+"/"
 	if resource != s.config.GroupResource || prefix != s.config.ResourcePrefix {
@@ -174,21 +166,19 @@ func (s *Store) open(r decoration.Request) (storage.Interface, factory.DestroyFu
 	return s, func() {}, nil
 }
 
-// Upsert creates or replaces an object. The Store keeps a copy: the caller may go on
-// writing to obj. If the object is equal to the current one, nothing changes and no
-// watch gets an event.
+// Upsert creates or replaces an object. The Store keeps a copy, so the caller may modify obj
+// afterwards. If obj equals the current object, nothing changes and watches get no event.
 //
-// The object must be of NewFunc's type and have a name. An unstructured object has the types
-// of decoded JSON only: int64, not int. A new object without a UID or creationTimestamp gets
-// one, and keeps it for as long as it exists. The Store gives the resourceVersion: an object
-// that has one replaces only that version; otherwise the error is a "conflict" of
-// k8s.io/apimachinery/pkg/api/errors with the current one.
+// obj must be of NewFunc's type and have a name. An unstructured object may only contain types of
+// decoded JSON: int64, not int. The Store sets a missing UID or creationTimestamp, and keeps them
+// while the object exists. If obj has a resourceVersion, it must be the current one; otherwise the
+// error is a "conflict" of k8s.io/apimachinery/pkg/api/errors that reports the current one.
 func (s *Store) Upsert(ctx context.Context, obj runtime.Object) error {
 	return s.UpsertFor(ctx, obj, 0)
 }
 
-// UpsertFor is Upsert for an object that is removed after ttl, unless the program writes it
-// again, an equal one too, or a client changes it. 0: the object stays.
+// UpsertFor is Upsert for an object that expires after ttl. Every write of the program, even of an
+// equal object, and every change by a client resets or removes the expiry. 0 means never.
 func (s *Store) UpsertFor(ctx context.Context, obj runtime.Object, ttl time.Duration) error {
 	key, expected, err := s.key(obj)
 	if err == nil {
@@ -197,21 +187,22 @@ func (s *Store) UpsertFor(ctx context.Context, obj runtime.Object, ttl time.Dura
 	return s.failed("Upsert", err)
 }
 
-// Object returns the current object of a name, which must not be written to, or nil.
+// Object returns the current object of a name, or nil. Callers must not modify it.
 func (s *Store) Object(namespace, name string) runtime.Object {
-	key, _ := s.keyOf(namespace, name) // an object that is not valid is not there
+	key, _ := s.keyOf(namespace, name) // // an invalid key has no object
 	return mvcc.Current(s.core, key)
 }
 
-// Selection selects objects by all of its fields that are set.
+// Selection selects the objects that match all set fields.
 type Selection struct {
 	Labels       labels.Selector
-	Fields       fields.Selector // of what Config.GetAttrsFunc returns
-	Index, Value string          // one of Config.Indexers, and what it returns
+	Fields       fields.Selector // // see Config.GetAttrsFunc
+	Index, Value string          // // the name of one of Config.Indexers, and a value that it returns
 }
 
-// Objects returns the current objects of a selection in the order of keys, which must not be
-// written to, and the Store's resourceVersion: Watch from it has all changes, clients' too.
+// Objects returns the selected current objects in key order, and the Store's resourceVersion. A
+// Watch from it receives all later changes, including those by clients. Callers must not modify the
+// objects.
 func (s *Store) Objects(of Selection) (objs []runtime.Object, resourceVersion string, err error) {
 	found, rv, err := mvcc.Select(s.core, of.Index, of.Value)
 	predicate := storage.SelectionPredicate{Label: cmp.Or(of.Labels, labels.Everything()), Field: cmp.Or(of.Fields, fields.Everything()), GetAttrs: s.config.GetAttrsFunc}
@@ -224,7 +215,7 @@ func (s *Store) Objects(of Selection) (objs []runtime.Object, resourceVersion st
 	return objs, strconv.FormatUint(rv, 10), s.failed("Objects", err)
 }
 
-// Remove deletes an object. If there is none, the error is a "not found" of
+// Remove deletes an object. If it does not exist, the error is a "not found" of
 // k8s.io/apimachinery/pkg/api/errors.
 func (s *Store) Remove(ctx context.Context, namespace, name string) error {
 	key, err := s.keyOf(namespace, name)
@@ -237,12 +228,10 @@ func (s *Store) Remove(ctx context.Context, namespace, name string) error {
 	return s.failed("Remove", err)
 }
 
-// Replace makes objs all the objects that there are, as by one Upsert for each, and
-// deletes the others. Only differences become events: nothing happens to an object that
-// is equal to the current one. Comparing takes time in proportion to all objects, the
-// rest in proportion to the changes. Reads go on meanwhile, other writes wait.
-//
-// If there is an error, nothing has changed.
+// Replace makes objs all the objects of the Store: it upserts each and deletes all others.
+// Unchanged objects get no event. The comparison is linear in the number of objects, the rest in
+// the number of changes. Other writes wait for it, reads don't. An error means that nothing
+// changed.
 func (s *Store) Replace(ctx context.Context, objs []runtime.Object) error {
 	wanted := make([]mvcc.Version, len(objs))
 	for i, obj := range objs {
@@ -270,12 +259,12 @@ func (s *Store) keyOf(namespace, name string) (string, error) {
 	return key, err
 }
 
-// key returns the key of an object that can be stored, and the version that it has.
+// key returns the key and resourceVersion of a valid object.
 func (s *Store) key(obj runtime.Object) (key string, rv uint64, err error) {
 	if reflect.TypeOf(obj) != s.object || reflect.ValueOf(obj).IsNil() {
 		return "", 0, fmt.Errorf("the object is a %T %v, want a %v", obj, obj, s.object)
 	}
-	accessor, _ := meta.Accessor(obj) // New has seen that it has metadata
+	accessor, _ := meta.Accessor(obj) // // New checked that it has metadata
 	if accessor.GetName() == "" {
 		return "", 0, fmt.Errorf("an object in namespace %q has no name", accessor.GetNamespace())
 	}
@@ -283,7 +272,7 @@ func (s *Store) key(obj runtime.Object) (key string, rv uint64, err error) {
 	if err == nil {
 		rv, err = s.Versioner().ObjectResourceVersion(obj)
 	}
-	// Of two namespaces, two keys; and each key is one that a request may have.
+	// Different namespaces must give different keys, each addressable by a request.
 	if problems := content.IsPathSegmentName(accessor.GetNamespace()); err == nil && len(problems) > 0 {
 		err = fmt.Errorf("invalid namespace: %v", problems)
 	}
@@ -296,13 +285,13 @@ func (s *Store) key(obj runtime.Object) (key string, rv uint64, err error) {
 	return key, rv, nil
 }
 
-// RESTOptions returns what server.InstallResources needs. The codec is for clients.
+// RESTOptions returns the options for server.InstallResources. codec encodes for clients.
 func (s *Store) RESTOptions(codec runtime.Codec) generic.RESTOptions {
 	return generic.RESTOptions{StorageConfig: (&storagebackend.Config{Codec: codec}).ForResource(s.config.GroupResource), ResourcePrefix: strings.TrimSuffix(s.config.ResourcePrefix, "/"), Decorator: decoration.Decorator(s.open)}
 }
 
-// StoreOptions returns the options to complete the resource's genericregistry.Store with. It
-// lets clients of scheme select objects of a kind by the fields of Config.GetAttrsFunc.
+// StoreOptions returns the options for completing the resource's genericregistry.Store. It lets
+// clients of scheme select objects of kind by the fields of Config.GetAttrsFunc.
 func (s *Store) StoreOptions(getter generic.RESTOptionsGetter, scheme *runtime.Scheme, kind schema.GroupVersionKind) (*generic.StoreOptions, error) {
 	_, known, err := s.config.GetAttrsFunc(s.config.NewFunc())
 	if err == nil {
