@@ -93,7 +93,7 @@ func (f *front) forwarder(config *rest.Config, in *room, without ...string) (*fo
 		return nil, err
 	}
 	return &forwarder{f, in, &httputil.ReverseProxy{
-		Transport: transport, FlushInterval: -1, // // flush watch events immediately
+		Transport: transport, FlushInterval: -1, // flush watch events immediately
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
 			for name := range r.Out.Header {
@@ -156,7 +156,7 @@ func endWrites(ctx context.Context, w http.ResponseWriter, within time.Duration)
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(within)) // // HTTP/1 and HTTP/2 support it
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(within)) // HTTP/1 and HTTP/2 support it
 	})
 	return func() {
 		if !stop() {

@@ -75,7 +75,7 @@ func (f *front) chain(api http.Handler, c *genericapiserver.Config) http.Handler
 		defer endWrites(f.server.ctx, w, shutdownWrites)()
 		if info, err := c.RequestInfoResolver.NewRequestInfo(r); err == nil && f.withClients != nil && f.passes(info, r) {
 			r = r.WithContext(context.WithValue(r.Context(), passedKey{}, r.Header.Clone()))
-			maps.DeleteFunc(r.Header, func(name string, _ []string) bool { return hasPrefix(name, "impersonate-") }) // // left to the upstream
+			maps.DeleteFunc(r.Header, func(name string, _ []string) bool { return hasPrefix(name, "impersonate-") }) // left to the upstream
 		}
 		served.ServeHTTP(w, r)
 	})
@@ -103,11 +103,11 @@ func (f *front) refusal(info *request.RequestInfo) *apierrors.StatusError {
 	r := f.server.find(resourceIn(info))
 	what := fmt.Sprintf("%s in version %q", schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.APIVersion)
 	ask := fmt.Sprintf("ask the upstream, %s", f.server.upstream.Host)
-	if f.withClients != nil { // // see passes
+	if f.withClients != nil { // see passes
 		ask += ", or send a bearer token: only requests with one are passed through"
 	}
 	switch {
-	case r == nil && info.Verb == "get" && info.APIGroup == "" && info.Resource == "namespaces": // // kubectl gets the namespace after a missing object, and would report a 404 instead
+	case r == nil && info.Verb == "get" && info.APIGroup == "" && info.Resource == "namespaces": // kubectl gets the namespace after a missing object, and would report a 404 instead
 		return refused(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, fmt.Sprintf("this relay does not serve %s: %s", what, ask))
 	case r == nil:
 		return refused(http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("this relay does not serve %s: %s", what, ask))
@@ -138,11 +138,11 @@ func (f *front) serve(api http.Handler, w http.ResponseWriter, r *http.Request) 
 	}
 	if !ok || !info.IsResourceRequest {
 		if info != nil && info.Path == "/version" {
-			responsewriters.WriteRawJSON(http.StatusOK, f.server.version.Load(), w) // // the upstream's, as last seen
+			responsewriters.WriteRawJSON(http.StatusOK, f.server.version.Load(), w) // the upstream's, as last seen
 			return
 		}
 		if known, ok := canonical(r); ok && known.URL.Path == info.Path && strings.HasPrefix(info.Path, "/openapi/") && r.Method == http.MethodGet {
-			r, api = known, f.withOwn // // kubectl validates and explains with these schemas
+			r, api = known, f.withOwn // kubectl validates and explains with these schemas
 		}
 		api.ServeHTTP(w, r)
 		return
@@ -158,7 +158,7 @@ func (f *front) serve(api http.Handler, w http.ResponseWriter, r *http.Request) 
 	}
 	var asked metainternalversion.ListOptions
 	if err := metainternalversionscheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, &asked); err != nil {
-		asked = metainternalversion.ListOptions{} // // the handler reports the error
+		asked = metainternalversion.ListOptions{} // the handler reports the error
 	}
 	forwarded := forUpstream(of, r, &asked)
 	if forwarded {
@@ -168,7 +168,7 @@ func (f *front) serve(api http.Handler, w http.ResponseWriter, r *http.Request) 
 		bound, end := f.boundWatch(of, r, ptr.Deref(asked.TimeoutSeconds, 0), forwarded)
 		defer end()
 		r = bound
-		defer endWrites(r.Context(), w, time.Second)() // a client may read nothing
+		defer endWrites(r.Context(), w, time.Second)() // the client may not read
 	}
 	if forwarded {
 		f.withOwn.ServeHTTP(w, r)
@@ -189,7 +189,7 @@ func forUpstream(of *resource, r *http.Request, asked *metainternalversion.ListO
 // is no such form; no object has such a path.
 func canonical(r *http.Request) (*http.Request, bool) {
 	at := *r.URL
-	at.RawPath, at.Path = "", strings.TrimRight(strings.Replace(at.Path, "/namespaces//", "/", 1), "/") // no namespace is all of them
+	at.RawPath, at.Path = "", strings.TrimRight(strings.Replace(at.Path, "/namespaces//", "/", 1), "/") // an empty namespace means all
 	known := r.WithContext(r.Context())
 	known.URL = &at
 	return known, path.Clean(at.Path) == at.Path
@@ -198,7 +198,7 @@ func canonical(r *http.Request) (*http.Request, bool) {
 // boundWatch returns a watch request that ends after maxWatch, and when its resource disappears.
 // Caller must call end afterwards.
 func (f *front) boundWatch(of *resource, r *http.Request, seconds int64, forwarded bool) (bound *http.Request, end func()) {
-	ctx, cancel := context.WithTimeout(r.Context(), max(f.maxWatch, f.maxWatch+10*time.Second)) // // in case the upstream ignores timeoutSeconds
+	ctx, cancel := context.WithTimeout(r.Context(), max(f.maxWatch, f.maxWatch+10*time.Second)) // in case the upstream ignores timeoutSeconds
 	of.watches.Store(&ctx, cancel)
 	bound = r.WithContext(ctx)
 	most := int64(f.maxWatch / time.Second)

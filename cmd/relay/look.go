@@ -76,12 +76,13 @@ func (r *resource) equals(other *resource) bool {
 		r.of.Namespaced == other.of.Namespaced && maps.EqualFunc(r.fields, other.fields, func(_, _ selector) bool { return true })
 }
 
-// guard is a transport with the relay's credentials. Before it passes on a response from a new
-// connection, it checks that the upstream still serves the same resources.
+// guard is a transport with the relay's credentials. Before it returns a response to decode from a
+// new connection or for a reopened watch, it checks that the upstream still serves the same
+// resources.
 type guard struct {
 	http.RoundTripper
 	server  *server
-	decodes bool // // this process decodes responses, rather than only forwarding them
+	decodes bool // this process decodes responses, rather than only forwarding them
 }
 
 // guarded returns a client configuration with a guard.
@@ -101,7 +102,7 @@ func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	_, known := g.server.connections.Load(at)
 	query := r.URL.Query()
-	resumes := query.Has("watch") && !query.Has("timeoutSeconds") // // a cache reopening its watch, after something ended the last one
+	resumes := query.Has("watch") && !query.Has("timeoutSeconds") // a cache reopening its watch, after something ended the last one
 	if g.decodes && (!known || resumes || g.server.changed.Load()) {
 		pause := time.Duration(0)
 		if known {
@@ -196,7 +197,7 @@ func (s *server) watchUpstream(ctx context.Context) {
 		select {
 		case <-tick.C:
 		case <-again.C:
-			s.connections.Clear() // // including closed ones
+			s.connections.Clear() // including closed ones
 			_ = s.look(ctx, 0)
 		case <-ctx.Done():
 			return
@@ -205,7 +206,7 @@ func (s *server) watchUpstream(ctx context.Context) {
 			if r.store.Missing() {
 				r.watches.Range(func(_, end any) bool { end.(context.CancelFunc)(); return true })
 				bounded, cancel := context.WithTimeout(ctx, 3*time.Second)
-				if _, err := r.store.GetCurrentResourceVersion(bounded); err == nil { // // the store notes a response
+				if _, err := r.store.GetCurrentResourceVersion(bounded); err == nil { // the store notes a response
 					_ = s.look(bounded, 0)
 				}
 				cancel()

@@ -22,7 +22,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // // a second signal ends the process immediately
+	context.AfterFunc(ctx, stop) // a second signal ends the process immediately
 	command := newCommand()
 	command.SetContext(ctx)
 	os.Exit(cli.Run(command))
@@ -43,7 +43,7 @@ func newCommand() *cobra.Command {
 		Use:          "relay --resources=RESOURCE[.VERSION][.GROUP],...",
 		Short:        "Serves chosen resources of another API server from a watch cache",
 		Args:         cobra.NoArgs,
-		SilenceUsage: true, // // on errors; --help prints it
+		SilenceUsage: true, // on errors; --help prints it
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := logsapi.ValidateAndApply(o.logs, nil); err != nil {
 				return err

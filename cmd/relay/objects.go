@@ -42,7 +42,7 @@ func newScheme(resources map[schema.GroupResource]*resource) (*runtime.Scheme, e
 			scheme.AddKnownTypeWithName(version.WithKind(r.listKind.Kind), r.newList())
 		}
 		err := scheme.AddFieldLabelConversionFunc(r.kind, func(label, value string) (string, string, error) {
-			if !r.selectable(label) { // // it would be "" for every object
+			if !r.selectable(label) { // it would be "" for every object
 				return "", "", fmt.Errorf("field label not supported by this relay: %q", label)
 			}
 			return label, value, nil

@@ -51,8 +51,8 @@ func newOptions() *options {
 	// The upstream has its own priority and fairness, and the objects that configure it.
 	o.features.EnablePriorityAndFairness = false
 	o.cache.ConsistentGetFromStorage = true
-	o.cache.FreshnessTimeout = 6 * time.Second   // // enough for two proofs of a quiet resource
-	o.cache.ConsistencyCheckInterval = time.Hour // // each comparison lists all objects upstream
+	o.cache.FreshnessTimeout = 6 * time.Second   // enough for two proofs of a quiet resource
+	o.cache.ConsistencyCheckInterval = time.Hour // each comparison lists all objects upstream
 	return o
 }
 
@@ -107,7 +107,7 @@ func (o *options) connection() (*rest.Config, error) {
 		return nil, fmt.Errorf("--kubeconfig %s: %w", o.kubeconfig, err)
 	}
 	config.UserAgent = "watchcache-relay/" + rest.DefaultKubernetesUserAgent()
-	config.QPS = -1 // // leave rate limiting to the upstream's priority and fairness
+	config.QPS = -1 // leave rate limiting to the upstream's priority and fairness
 	config.Timeout = 0
 	return config, nil
 }

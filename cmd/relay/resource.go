@@ -75,7 +75,7 @@ func (r *resource) newList() runtime.Object {
 func newTyped(kind schema.GroupVersionKind) runtime.Object {
 	object, err := clientscheme.Scheme.New(kind)
 	if err != nil {
-		panic(err) // // describe checked that it is registered
+		panic(err) // describe checked that it is registered
 	}
 	return object
 }
@@ -137,7 +137,7 @@ func (s *server) describe(ctx context.Context, names []string, secrets bool) (ma
 	s.version.Store(info)
 	known := theirs.Major() == ours.Major() && theirs.Minor() <= ours.Minor()
 	groups, lists, err := s.discovery.ServerGroupsAndResources()
-	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // // a failed group matters only if a name needs it
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // a failed group matters only if a name needs it
 		return nil, fmt.Errorf("the resources of the upstream %s: %w", s.upstream.Host, err)
 	}
 	found := map[schema.GroupResource]*resource{}

@@ -136,11 +136,11 @@ func (s *server) configure(o *options, codecs serializer.CodecFactory) (*generic
 	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
 	config.LongRunningFunc = longRunning
 	config.MaxRequestsInFlight, config.MaxMutatingRequestsInFlight = o.maxInFlight, o.maxInFlight
-	config.MinRequestTimeout = int(o.maxWatch / time.Second / 2) // // the handler lets watches last up to twice as long
+	config.MinRequestTimeout = int(o.maxWatch / time.Second / 2) // the handler lets watches last up to twice as long
 	config.ShutdownWatchTerminationGracePeriod = 10 * time.Second
-	config.SkipOpenAPIInstallation = true // // we have no schemas of the upstream's types
+	config.SkipOpenAPIInstallation = true // we have no schemas of the upstream's types
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(func(common.ReferenceCallback) map[string]common.OpenAPIDefinition { return nil },
-		openapinamer.NewDefinitionNamer(runtime.NewScheme())) // // it has no name for unstructured core types
+		openapinamer.NewDefinitionNamer(runtime.NewScheme())) // it has no name for unstructured core types
 	config.OpenAPIV3Config.IgnorePrefixes = []string{genericapiserver.APIGroupPrefix, genericapiserver.DefaultLegacyAPIPrefix}
 	if o.authentication.RemoteKubeConfigFile == "" {
 		o.authentication.RemoteKubeConfigFile = o.kubeconfig

@@ -58,7 +58,7 @@ func sameParts(a, b reflect.Value) bool {
 	default:
 		return a.Comparable() && a.Equal(b)
 	}
-	hiddenA, hiddenB := pointerTo(a), pointerTo(b) // // a struct's unexported fields
+	hiddenA, hiddenB := pointerTo(a), pointerTo(b) // a struct's unexported fields
 	for i := range n {
 		if x := part(a, i); !x.CanInterface() {
 			continue

@@ -70,17 +70,17 @@ type State struct {
 	// Watches are the open watches.
 	Watches map[*Watcher]Fault
 
-	index  cache.ThreadSafeStore // // versions by Config.Indexers; nil without any
+	index  cache.ThreadSafeStore // versions by Config.Indexers; nil without any
 	config *Config
-	most   int // // maximum number of objects so far
+	most   int // maximum number of objects so far
 }
 
 // Version is an immutable version of an object.
 type Version struct {
 	Key    string
 	RV     uint64
-	Object runtime.Object // // nil for a deletion
-	leased bool           // // expires unless replaced
+	Object runtime.Object // nil for a deletion
+	leased bool           // expires unless replaced
 }
 
 // Change is one write. Before is nil for a creation.

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	watchBuffer = 100  // // capacity of a watch's channel
-	batchSize   = 1000 // // default for Watcher.Most
+	watchBuffer = 100  // capacity of a watch's channel
+	batchSize   = 1000 // default for Watcher.Most
 )
 
 // Watcher is one watch: a position in the Store's log. Its goroutine ends when its context does, on
@@ -39,7 +39,7 @@ type Watcher struct {
 	Asked bool
 	// Most is the maximum number of changes per step.
 	Most int
-	next int // // number of the next change; -1 if it was dropped
+	next int // number of the next change; -1 if it was dropped
 }
 
 // Fault is the methods of a Watcher that tests replace.
@@ -56,8 +56,8 @@ type Fault interface {
 type Step struct {
 	Changes []Change
 	Others  []watch.Event
-	Err     error           // // ends the watch, with an ERROR event if it is a status
-	Changed <-chan struct{} // // closed when there may be more; nil if there is more already
+	Err     error           // ends the watch, with an ERROR event if it is a status
+	Changed <-chan struct{} // closed when there may be more; nil if there is more already
 }
 
 // ResultChan implements watch.Interface.
@@ -86,7 +86,7 @@ func Watch(ctx context.Context, s *Store, key string, opts storage.ListOptions, 
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
 	}
 	if rv == 1 {
-		rv = s.config.Start // // the empty store, as in etcd; no clock starts another process at 1
+		rv = s.config.Start // the empty store, as in etcd; no clock starts another process at 1
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	w := &Watcher{store: s, cancel: cancel, key: key, opts: opts, result: make(chan watch.Event, watchBuffer), RV: rv, Most: batchSize}
@@ -100,7 +100,7 @@ func Watch(ctx context.Context, s *Store, key string, opts storage.ListOptions, 
 	w.next = s.mu.after(w.RV)
 	switch {
 	case rv > s.mu.RV && s.config.History > 0, rv > 0 && rv < s.mu.Floor && !withState:
-		w.next = -1 // // another process's version, or too old
+		w.next = -1 // another process's version, or too old
 	case withState:
 		first = w.initial()
 	}
@@ -186,7 +186,7 @@ func (w *Watcher) Take() (next Step) {
 		next.Changed = st.Changed
 	}
 	switch {
-	case through < taken: // // more changes at this version follow, or it is a future one
+	case through < taken: // more changes at this version follow, or it is a future one
 	case w.Asked && n == len(pending):
 		w.Asked, next.Others = false, []watch.Event{w.Bookmark(through)}
 	case w.opts.ProgressNotify && n > 0:
@@ -200,7 +200,7 @@ func (w *Watcher) Take() (next Step) {
 // Store's lock.
 func (w *Watcher) Pending() []Change {
 	st := &w.store.mu.State
-	if w.next < st.first || w.next > st.first+len(st.Log) { // // dropped, or undone by a test
+	if w.next < st.first || w.next > st.first+len(st.Log) { // dropped, or undone by a test
 		w.next = -1
 		return nil
 	}

@@ -85,7 +85,7 @@ func (s *Store) write(ctx context.Context, key string, out runtime.Object, ignor
 			written = s.swap(key, before, object, ttl)
 		}
 		switch {
-		case written == nil: // // another write intervened
+		case written == nil: // another write intervened
 		case object == nil:
 			return assign(out, withVersion(before.Object, nil, written.RV))
 		default:
@@ -117,10 +117,10 @@ func (s *Store) lease(v *Version, ttl time.Duration) {
 	if v == nil || ttl == 0 && !v.leased {
 		return
 	}
-	renewed := &Version{v.Key, v.RV, v.Object, ttl > 0} // // a new pointer, so that earlier timers don't match
+	renewed := &Version{v.Key, v.RV, v.Object, ttl > 0} // a new pointer, so that earlier timers don't match
 	s.mu.Tree.ReplaceOrInsert(renewed)
 	if ttl > 0 {
-		time.AfterFunc(ttl, func() { s.swap(v.Key, renewed, nil, nil) }) // // the timer's goroutine does not block
+		time.AfterFunc(ttl, func() { s.swap(v.Key, renewed, nil, nil) }) // the timer's goroutine does not block
 	}
 }
 
@@ -145,8 +145,8 @@ func Apply(ctx context.Context, s *Store, wanted []Version, whole bool, ttl time
 			}
 		}
 	}
-	scratch := s.config.NewFunc() // // shared, as most objects are equal
-	var leased []*Version         // // unchanged objects with a lease to set or clear
+	scratch := s.config.NewFunc() // shared, as most objects are equal
+	var leased []*Version         // unchanged objects with a lease to set or clear
 	for i := range wanted {
 		w := &wanted[i]
 		current, exists := view.Get(w)
@@ -181,7 +181,7 @@ func Apply(ctx context.Context, s *Store, wanted []Version, whole bool, ttl time
 
 // inherit copies the UID and creationTimestamp where object has none.
 func inherit(object, from runtime.Object) {
-	to, _ := meta.Accessor(object) // // the owner checked that it has metadata
+	to, _ := meta.Accessor(object) // the owner checked that it has metadata
 	other, err := meta.Accessor(from)
 	if err == nil && to.GetUID() == "" {
 		to.SetUID(other.GetUID())
@@ -274,6 +274,6 @@ func asDecoded(object runtime.Object) {
 
 func setVersion(object runtime.Object, rv uint64) {
 	if err := versioner.UpdateObject(object, rv); err != nil {
-		panic(fmt.Sprintf("an object without metadata: %v", err)) // // rejected before the write
+		panic(fmt.Sprintf("an object without metadata: %v", err)) // rejected before the write
 	}
 }

@@ -189,15 +189,15 @@ func (s *Store) UpsertFor(ctx context.Context, obj runtime.Object, ttl time.Dura
 
 // Object returns the current object of a name, or nil. Callers must not modify it.
 func (s *Store) Object(namespace, name string) runtime.Object {
-	key, _ := s.keyOf(namespace, name) // // an invalid key has no object
+	key, _ := s.keyOf(namespace, name) // an invalid key has no object
 	return mvcc.Current(s.core, key)
 }
 
 // Selection selects the objects that match all set fields.
 type Selection struct {
 	Labels       labels.Selector
-	Fields       fields.Selector // // see Config.GetAttrsFunc
-	Index, Value string          // // the name of one of Config.Indexers, and a value that it returns
+	Fields       fields.Selector // see Config.GetAttrsFunc
+	Index, Value string          // the name of one of Config.Indexers, and a value that it returns
 }
 
 // Objects returns the selected current objects in key order, and the Store's resourceVersion. A
@@ -264,7 +264,7 @@ func (s *Store) key(obj runtime.Object) (key string, rv uint64, err error) {
 	if reflect.TypeOf(obj) != s.object || reflect.ValueOf(obj).IsNil() {
 		return "", 0, fmt.Errorf("the object is a %T %v, want a %v", obj, obj, s.object)
 	}
-	accessor, _ := meta.Accessor(obj) // // New checked that it has metadata
+	accessor, _ := meta.Accessor(obj) // New checked that it has metadata
 	if accessor.GetName() == "" {
 		return "", 0, fmt.Errorf("an object in namespace %q has no name", accessor.GetNamespace())
 	}

@@ -54,7 +54,7 @@ func (w *stream) prove(now time.Time) {
 	told := w.store.told.Load()
 	if !w.complete || told <= w.at {
 		told = 0
-		if !w.asked { // // the event awaited by a read may be on its way
+		if !w.asked { // the event awaited by a read may be on its way
 			w.asked, w.moved = true, now
 		}
 	}
@@ -78,7 +78,7 @@ func (w *stream) proveAgain() {
 func (w *stream) begin(told uint64) {
 	at, from := w.at, w.at
 	if !w.complete {
-		from-- // // the proof must include every event at the version
+		from-- // the proof must include every event at the version
 	}
 	ctx, cancel := context.WithTimeout(w.ctx, proofTimeout)
 	w.proves = true
@@ -90,12 +90,12 @@ func (w *stream) begin(told uint64) {
 		}
 		switch {
 		case p.err == nil && told <= at:
-			p.err = errNothingNew // // so no bookmark would follow the last event
+			p.err = errNothingNew // so no bookmark would follow the last event
 		case p.err == nil:
 			p = w.store.proof(ctx, w.query, from)
 		}
 		p.told = told
-		w.proofs <- p // // never blocks: proofs run one at a time
+		w.proofs <- p // never blocks: proofs run one at a time
 	})
 }
 
@@ -122,7 +122,7 @@ func (s *Store) shown(ctx context.Context, opened watch.Interface, from uint64) 
 		case event, open := <-opened.ResultChan():
 			switch {
 			case !open && complete:
-				p.upTo = p.last // // API servers send no bookmark at the version of the last event
+				p.upTo = p.last // API servers send no bookmark at the version of the last event
 				return p
 			case !open:
 				return proof{err: errNoBookmark}
@@ -176,7 +176,7 @@ func (w *stream) judge(p proof) {
 	case w.ctx.Err() != nil:
 		return
 	case p.err == nil:
-		w.proven = &p // // even if it is too old for the waiting reads
+		w.proven = &p // even if it is too old for the waiting reads
 		if p.upTo >= p.told {
 			w.store.metrics.proofs.WithLabelValues(proofHeld).Inc()
 			w.store.able()
@@ -188,7 +188,7 @@ func (w *stream) judge(p proof) {
 		return
 	case errors.Is(p.err, errNoBookmark), errors.As(p.err, &status) && clientError(status.Status().Code):
 	default:
-		w.store.metrics.proofs.WithLabelValues(proofUnanswered).Inc() // // says nothing about the upstream's ability
+		w.store.metrics.proofs.WithLabelValues(proofUnanswered).Inc() // says nothing about the upstream's ability
 		return
 	}
 	w.store.metrics.proofs.WithLabelValues(proofFailed).Inc()

@@ -59,7 +59,7 @@ type query struct {
 
 func (s *Store) query(key string, opts storage.ListOptions) (query, error) {
 	of, err := s.object(key, opts.Recursive)
-	if err != nil && s.config.Namespaced && !opts.Recursive { // // not an object's key, e.g. a cache probing whether a version still exists
+	if err != nil && s.config.Namespaced && !opts.Recursive { // not an object's key, e.g. a cache probing whether a version still exists
 		of, err = s.object(key, true)
 		of.name = "/"
 	}
@@ -71,7 +71,7 @@ func (s *Store) query(key string, opts storage.ListOptions) (query, error) {
 		Limit: opts.Predicate.Limit, Continue: opts.Predicate.Continue,
 	}}
 	field := opts.Predicate.Field
-	if of.name != "" { // // a single object is listed and watched through its collection
+	if of.name != "" { // a single object is listed and watched through its collection
 		one := fields.OneTermEqualSelector(metav1.ObjectNameField, of.name)
 		if field == nil || field.Empty() {
 			field = one
@@ -190,7 +190,7 @@ const onlyMetadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.i
 // head lists one object consistently. An upstream that lists from a watch cache first brings the
 // cache up to date.
 func (s *Store) head(ctx context.Context) (head, error) {
-	quiet := klog.NewContext(ctx, klog.Logger{}) // // otherwise client-go logs a response that a proof cancels as an error
+	quiet := klog.NewContext(ctx, klog.Logger{}) // otherwise client-go logs a response that a proof cancels as an error
 	body, err := with(s.get(object{}), metav1.ListOptions{Limit: 1}).SetHeader("Accept", onlyMetadata).Do(quiet).Raw()
 	if err := s.listed(ctx, err); err != nil {
 		return head{}, err
@@ -215,7 +215,7 @@ func (s *Store) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
 	}
 	for {
 		told := s.told.Load()
-		// // A version older than an earlier list's belongs to another history.
+		// A version older than an earlier list's belongs to another history.
 		if (rv <= told && rv >= before) || s.told.CompareAndSwap(told, rv) {
 			return rv, nil
 		}
@@ -239,7 +239,7 @@ func (s *Store) failure(ctx context.Context, key string, err error) error {
 	case errors.As(err, &status):
 		return err
 	}
-	var sent *url.Error // // contains the upstream's address, which clients must not see
+	var sent *url.Error // contains the upstream's address, which clients must not see
 	if errors.As(err, &sent) {
 		return apierrors.NewTimeoutError(fmt.Sprintf("the upstream of %s gives no answer: %v", s.config.Resource.GroupResource(), sent.Err), 1)
 	}

@@ -93,7 +93,7 @@ type Store struct {
 
 	mu struct {
 		sync.Mutex
-		streams map[*stream]string // // the caller's name for each
+		streams map[*stream]string // the caller's name for each
 		// vain counts consecutive failed proofs. An unable upstream gets its next proof at next,
 		// and another every pause.
 		vain  int
@@ -131,7 +131,7 @@ func New(config Config) (*Store, error) {
 	if gv.Group == "" {
 		connection.APIPath = "/api"
 	}
-	connection.QPS, connection.WarningHandler = -1, rest.NoWarnings{} // // leave rate limiting to the upstream's priority and fairness
+	connection.QPS, connection.WarningHandler = -1, rest.NoWarnings{} // leave rate limiting to the upstream's priority and fairness
 	client, err := rest.RESTClientFor(connection)
 	if err != nil {
 		return nil, fmt.Errorf("upstream.Config.REST: %w", err)

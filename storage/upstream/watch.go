@@ -53,7 +53,7 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 		at: from, complete: true, ordered: from > 0 && (opts.SendInitialEvents == nil || !*opts.SendInitialEvents),
 	}
 	s.add(ctx, w)
-	go w.run() // // stopped by Stop, ctx, or the end of the upstream's watch; closes result
+	go w.run() // stopped by Stop, ctx, or the end of the upstream's watch; closes result
 	return w, nil
 }
 
@@ -71,7 +71,7 @@ type stream struct {
 	query    query
 	ctx      context.Context
 	cancel   context.CancelFunc
-	progress bool // // whether to add bookmarks to the upstream's
+	progress bool // whether to add bookmarks to the upstream's
 	upstream watch.Interface
 	result   chan watch.Event
 	// ask requests progress. again requests another proof from an upstream that counts as unable.
@@ -168,10 +168,10 @@ func (w *stream) pass(event watch.Event) bool {
 		return false
 	}
 	if event.Type == watch.Bookmark {
-		object, _ := meta.Accessor(event.Object) // // can't fail after versionOf
+		object, _ := meta.Accessor(event.Object) // can't fail after versionOf
 		end := object.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
 		if w.ordered && (version < w.at || (version == w.at && !w.complete)) {
-			return true // // a proof advanced further, or another deletion may follow at this version
+			return true // a proof advanced further, or another deletion may follow at this version
 		}
 		w.ordered = w.ordered || end || w.query.options.SendInitialEvents == nil
 		w.at, w.events, w.complete = version, 0, true
@@ -180,7 +180,7 @@ func (w *stream) pass(event watch.Event) bool {
 	w.moved = time.Now()
 	switch {
 	case w.ordered && version < w.at:
-		return w.send(event) // // some servers send a deleted object at its last version, which proves nothing
+		return w.send(event) // some servers send a deleted object at its last version, which proves nothing
 	case version != w.at:
 		w.events = 0
 	case w.ordered && event.Type == watch.Deleted:
@@ -203,7 +203,7 @@ func (w *stream) bookmark(version uint64) bool {
 		return true
 	}
 	object := w.store.config.NewFunc()
-	_ = versioner.UpdateObject(object, version) // // New checked that objects have metadata
+	_ = versioner.UpdateObject(object, version) // New checked that objects have metadata
 	return w.send(watch.Event{Type: watch.Bookmark, Object: object})
 }
 

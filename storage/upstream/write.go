@@ -59,7 +59,7 @@ func (s *Store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 			}
 		}
 		err := s.update(ctx, key, before, out, preconditions, update, live)
-		if err == nil || (live && (ctx.Err() != nil || !lost.again(err, before))) { // // the suggestion may be stale
+		if err == nil || (live && (ctx.Err() != nil || !lost.again(err, before))) { // the suggestion may be stale
 			return err
 		}
 	}
@@ -172,7 +172,7 @@ func (s *Store) delete(ctx context.Context, of object, before runtime.Object) (r
 	}
 	deleted, err := meta.Accessor(answer)
 	if err != nil || deleted.GetName() != accessor.GetName() || reflect.TypeOf(answer) != reflect.TypeOf(before) {
-		return before, nil // // some resources respond with a Status
+		return before, nil // some resources respond with a Status
 	}
 	return answer, nil
 }
