@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cachetest has what the tests of a cache of Pods begin with: the
-// storage in memory, the cache over it, and watch events as short lines.
+// Package cachetest contains helpers for tests of a cache of Pods: an in-memory storage, the cache
+// over it, and watch events formatted as lines.
 package cachetest
 
 import (
@@ -24,11 +24,11 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
 
-// Patience is how long a test waits for what must happen. Only a test that fails
-// waits so long; a loaded machine is slow.
+// Patience is how long tests wait for an event that must happen. It is long because machines may be
+// loaded; only failing tests wait for it.
 const Patience = 3 * time.Minute
 
-// NewStore returns a storage with the pods, at resourceVersions from 2 on.
+// NewStore returns a storage with the pods, at resourceVersions from 2.
 func NewStore(pods ...*example.Pod) *memstore.Store {
 	store := memstore.New(poddata.Prefix, poddata.New)
 	for _, pod := range pods {
@@ -37,8 +37,7 @@ func NewStore(pods ...*example.Pod) *memstore.Store {
 	return store
 }
 
-// Put writes the pod, which then belongs to the store, and returns its
-// resourceVersion.
+// Put writes a pod and returns its resourceVersion. The store then owns the pod.
 func Put(store *memstore.Store, pod *example.Pod) uint64 {
 	key, err := poddata.Key(pod)
 	if err != nil {
@@ -47,7 +46,7 @@ func Put(store *memstore.Store, pod *example.Pod) uint64 {
 	return store.Put(key, pod)
 }
 
-// Config is the configuration of a cache of Pods, with all defaults.
+// Config returns the configuration of a cache of Pods, with defaults.
 func Config(store storage.Interface) cacher.Config {
 	return cacher.Config{
 		Storage: store, Versioner: storage.APIObjectVersioner{}, GroupResource: poddata.Resource,
@@ -57,8 +56,8 @@ func Config(store storage.Interface) cacher.Config {
 	}
 }
 
-// Open makes a cache over the store, which ends with the test, and does not
-// wait until it is ready.
+// Open creates a cache over the store without waiting until it is ready. The cache stops when the
+// test ends.
 func Open(t testing.TB, store storage.Interface, change ...func(*cacher.Config)) *cacher.Cacher {
 	t.Helper()
 	config := Config(store)
@@ -71,7 +70,7 @@ func Open(t testing.TB, store storage.Interface, change ...func(*cacher.Config))
 	return c
 }
 
-// Start is Open, and waits until the cache is ready.
+// Start is Open, but waits until the cache is ready.
 func Start(t testing.TB, store storage.Interface, change ...func(*cacher.Config)) *cacher.Cacher {
 	t.Helper()
 	c := Open(t, store, change...)
@@ -81,7 +80,7 @@ func Start(t testing.TB, store storage.Interface, change ...func(*cacher.Config)
 	return c
 }
 
-// Until waits for a condition that nothing signals.
+// Until polls a condition.
 func Until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.After(Patience)
@@ -94,7 +93,7 @@ func Until(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// Name is an object as "namespace/name".
+// Name formats an object as "namespace/name".
 func Name(object any) string {
 	accessor, err := meta.Accessor(object)
 	if err != nil {
@@ -103,8 +102,8 @@ func Name(object any) string {
 	return accessor.GetNamespace() + "/" + accessor.GetName()
 }
 
-// Line is a watch event as "ADDED namespace/name@5", "BOOKMARK@5" or
-// "ERROR 410 Expired". "closed" is what a closed channel gives.
+// Line formats a watch event as "ADDED namespace/name@5", "BOOKMARK@5", "ERROR 410 Expired", or
+// "closed" for the zero event of a closed channel.
 func Line(event watch.Event) string {
 	if event.Type == "" {
 		return "closed"

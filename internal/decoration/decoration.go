@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package decoration makes and calls storage decorators and what opens the storage under
-// them. Their signatures differ between the minors of Kubernetes: everything else in the
-// module uses a Request.
+// Package decoration creates and calls storage decorators and raw storage functions. It hides the
+// differences between their signatures in the minors of Kubernetes behind a Request.
 package decoration
 
 import (
@@ -18,9 +17,8 @@ type Request struct {
 	Config         *storagebackend.ConfigForResource
 	ResourcePrefix string
 	KeyFunc        func(runtime.Object) (string, error)
-	// ReverseKeyFunc returns the name and namespace for a key below ResourcePrefix. It is
-	// nil before Kubernetes 1.38, and for a registry with a KeyFunc of its own that
-	// declares no reverse.
+	// ReverseKeyFunc returns the name and namespace for a key below ResourcePrefix. It is nil
+	// before Kubernetes 1.38, and for registries with their own KeyFunc and no declared reverse.
 	ReverseKeyFunc func(key string) (name, namespace string, err error)
 	NewFunc        func() runtime.Object
 	NewListFunc    func() runtime.Object
@@ -29,5 +27,5 @@ type Request struct {
 	Indexers       *cache.Indexers
 }
 
-// Func makes a storage, and returns the function that closes it.
+// Func opens a storage and returns a function that closes it.
 type Func func(Request) (storage.Interface, factory.DestroyFunc, error)

@@ -2,8 +2,7 @@
 
 //go:build unix
 
-// Package doubling is for tests: it measures whether work takes time in proportion to its
-// size.
+// Package doubling checks in tests that work takes time linear in its size.
 package doubling
 
 import (
@@ -16,17 +15,16 @@ import (
 )
 
 const (
-	// doublings is how often the size is doubled, and atMost by how much the time may grow
-	// each time: n log n stays below it, and a square does not.
+	// doublings is the number of times the size doubles, atMost the maximum growth of the time per
+	// doubling. It allows n log n, but not n².
 	doublings = 4
 	atMost    = 2.6
 )
 
-// Check fails the test if work of 16 times the size n takes more than 2.6 times as long for
-// each doubling, in CPU time of the process, the least of three runs. No garbage is collected
-// during the work, because small work would not pay for it. prepare prepares work of a size and
-// returns it. Memory that outgrows a processor's own caches makes linear work look worse:
-// choose n small.
+// Check fails the test if the time of work grows by more than a factor of 2.6 per doubling of its
+// size, from n to 16n. It compares the process's CPU time, each the minimum of three runs, without
+// garbage collection, which would distort small work. prepare returns the work of a size. Choose n
+// small: memory that exceeds a processor's caches makes linear work look worse.
 func Check(t testing.TB, n int, prepare func(n int) (work func())) {
 	t.Helper()
 	small, large := least(t, n, prepare), least(t, n<<doublings, prepare)
@@ -37,7 +35,7 @@ func Check(t testing.TB, n int, prepare func(n int) (work func())) {
 	}
 }
 
-// growth returns by how much the time grows with each doubling.
+// growth returns the factor per doubling.
 func growth(small, large time.Duration) float64 {
 	return math.Pow(float64(large)/float64(small), 1.0/doublings)
 }
@@ -47,7 +45,7 @@ func least(t testing.TB, n int, prepare func(n int) func()) time.Duration {
 	least := time.Duration(math.MaxInt64)
 	for range 3 {
 		work := prepare(n)
-		runtime.GC() // the garbage of prepare, so that work does not pay for it
+		runtime.GC() // collect prepare's garbage first
 		percent := debug.SetGCPercent(-1)
 		begun := cpuTime(t)
 		work()
@@ -57,7 +55,6 @@ func least(t testing.TB, n int, prepare func(n int) func()) time.Duration {
 	return least
 }
 
-// cpuTime returns the CPU time of the process.
 func cpuTime(t testing.TB) time.Duration {
 	t.Helper()
 	var usage syscall.Rusage

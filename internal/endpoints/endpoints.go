@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpoints says when two lists of URLs mean the same etcd.
+// Package endpoints compares lists of etcd URLs.
 package endpoints
 
 import (
@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Set returns the endpoints of a list, each once, in order, without a slash at
-// the end. Lists with equal sets mean the same etcd.
+// Set returns the unique endpoints, sorted and without trailing slashes. Lists with equal sets mean
+// the same etcd.
 func Set(list []string) []string {
 	set := make([]string, len(list))
 	for i, endpoint := range list {
@@ -22,5 +22,5 @@ func Set(list []string) []string {
 // Same reports whether two lists mean the same etcd.
 func Same(a, b []string) bool { return slices.Equal(Set(a), Set(b)) }
 
-// Key returns the set of a list as one comparable value, "" for an empty list.
+// Key returns the set of a list as a comparable value, "" for an empty list.
 func Key(list []string) string { return strings.Join(Set(list), ",") }

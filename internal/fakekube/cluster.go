@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fakekube stands for the kube-apiserver around an aggregated API server
-// in tests: authentication, authorization, and what its informers watch.
+// Package fakekube simulates a kube-apiserver for tests of aggregated API servers: authentication,
+// authorization, and the resources watched by its informers.
 package fakekube
 
 import (
@@ -18,8 +18,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// informed maps each resource that an aggregated server watches in a cluster to its
-// kind.
+// informed maps the resources watched by an aggregated server to their kinds.
 var informed = map[string]string{
 	"namespaces":                        "Namespace",
 	"configmaps":                        "ConfigMap",
@@ -33,15 +32,13 @@ var informed = map[string]string{
 	"validatingadmissionpolicybindings": "ValidatingAdmissionPolicyBinding",
 }
 
-// Cluster answers what an aggregated server asks of a kube-apiserver. The
-// cluster knows the tokens alice and bob.
+// Cluster is a simulated kube-apiserver. It accepts the tokens alice and bob.
 type Cluster struct {
-	// ClientCA is the authority, in PEM, of the clients and of the front proxy.
+	// ClientCA is the PEM certificate authority of clients and the front proxy.
 	ClientCA string
-	// Allows says who may do what; nil: alice may do everything, and nobody else
-	// anything.
+	// Allows authorizes requests. Nil allows alice everything and others nothing.
 	Allows func(authorizationv1.SubjectAccessReviewSpec) bool
-	// Namespaces are those that there are; nil: lab.
+	// Namespaces are the existing namespaces. Nil means lab.
 	Namespaces []string
 }
 
@@ -78,7 +75,7 @@ func (c Cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// authentication is the ConfigMap that says which certificates to trust.
+// authentication is the ConfigMap with the trusted certificates.
 const authentication = "extension-apiserver-authentication"
 
 func (c Cluster) configMap() corev1.ConfigMap {
@@ -96,7 +93,7 @@ func (c Cluster) configMap() corev1.ConfigMap {
 	}
 }
 
-// initial returns what there is of a resource.
+// initial returns the objects of a resource.
 func (c Cluster) initial(r *http.Request, resource string) []any {
 	switch resource {
 	case "namespaces":
@@ -115,7 +112,8 @@ func (c Cluster) initial(r *http.Request, resource string) []any {
 	}
 }
 
-// watch streams what there is, and then says nothing more.
+// watch sends the objects of a resource and the initial bookmark, then nothing until the client
+// leaves.
 func (c Cluster) watch(w http.ResponseWriter, r *http.Request, resource string) {
 	for _, object := range c.initial(r, resource) {
 		encode(w, map[string]any{"type": "ADDED", "object": object})
@@ -151,8 +149,7 @@ func encode(w http.ResponseWriter, object any) {
 	}
 }
 
-// WriteKubeconfig writes a kubeconfig file for the cluster at url, for a user with
-// the token; without a token for nobody.
+// WriteKubeconfig writes a kubeconfig for the cluster at url. An empty token means no credentials.
 func WriteKubeconfig(name, url, token string) error {
 	return clientcmd.WriteToFile(clientcmdapi.Config{
 		Clusters:       map[string]*clientcmdapi.Cluster{"kube": {Server: url}},

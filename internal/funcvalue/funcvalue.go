@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package funcvalue compares functions, which Go itself does not.
+// Package funcvalue compares functions.
 package funcvalue
 
 import (
@@ -8,15 +8,13 @@ import (
 	"unsafe"
 )
 
-// ID is the identity of a function value, the zero value that of nil.
+// ID identifies a function value. The zero ID is that of nil.
 type ID struct{ function unsafe.Pointer }
 
-// Of returns the identity of a function value. Two values with one
-// identity are the same function and have captured the same variables. A
-// declared function has one identity in the whole program; a closure that
-// captures variables, and a method value, have another one each time they are
-// made. An ID
-// keeps its function alive.
+// Of returns the identity of a function value. Values with the same identity are the same function
+// with the same captured variables. A declared function has one identity; each evaluation of a
+// method value, or of a closure that captures variables, has a new one. An ID keeps its function
+// alive.
 func Of[F any](function F) ID {
 	if reflect.TypeFor[F]().Kind() != reflect.Func {
 		panic("funcvalue.Of: " + reflect.TypeFor[F]().String() + " is no function type")
@@ -24,8 +22,8 @@ func Of[F any](function F) ID {
 	return ID{*(*unsafe.Pointer)(unsafe.Pointer(&function))} // a function value is one pointer
 }
 
-// Code returns the address of a function's code, 0 for nil. All closures of one
-// place in the source have the same code, whatever they have captured.
+// Code returns the address of a function's code, or 0 for nil. All closures of one source location
+// share their code.
 func Code(function any) uintptr {
 	if v := reflect.ValueOf(function); v.IsValid() && !v.IsNil() {
 		return v.Pointer()

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package grpckeys has the keys of gRPC metadata by which a cache and storage/etcd3
-// arrange on which stream a watch is. etcd ignores them.
+// Package grpckeys contains the gRPC metadata keys by which a cache and storage/etcd3 choose the
+// stream of a watch. etcd ignores them.
 package grpckeys
 
 const (
-	// Caller is the key by which a caller of a storage asks for a watch stream of
-	// its own: watches with different values are never put on one stream. A cache
-	// replaces a watch that hangs by one on another stream, most likely to another
-	// member.
+	// Caller requests a separate watch stream: watches with different values never share one. A
+	// cache replaces a hanging watch by one on another stream, most likely to another member.
 	Caller = "watchcache"
-	// Stream is the key by which storage/etcd3 names the stream that it has chosen
-	// for a watch.
+	// Stream is the key of the stream's name, set by storage/etcd3.
 	Stream = "watchcache-stream"
 )

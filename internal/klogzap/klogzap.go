@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package klogzap passes to klog what libraries log with zap, so that a process has
-// one log, in one format.
+// Package klogzap forwards zap logs to klog, so that a process has a single log.
 package klogzap
 
 import (
@@ -14,9 +13,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// New returns a logger. Entries at a level of at least loud are errors in klog; all
-// others are logged at -v=quiet, and so are all entries of the logger named talker
-// and of those below it. An empty talker names none.
+// New returns a logger. Entries at level loud or above become klog errors. Other entries, and all
+// entries of the logger named talker and its children, are logged at -v=quiet. An empty talker
+// matches none.
 func New(loud zapcore.Level, quiet klog.Level, talker string) *zap.Logger {
 	return zap.New(core{loud: loud, quiet: quiet, talker: talker})
 }
@@ -34,7 +33,7 @@ func (c core) isLoud(e zapcore.Entry) bool {
 	return e.Level >= c.loud && (c.talker == "" || first != c.talker)
 }
 
-// Enabled implements zapcore.Core. Check knows more.
+// Enabled implements zapcore.Core. Check decides.
 func (c core) Enabled(zapcore.Level) bool { return true }
 
 func (c core) With(fields []zapcore.Field) zapcore.Core {

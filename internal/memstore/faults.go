@@ -15,7 +15,7 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/mvcc"
 )
 
-// order changes what is guarded by mu, and has all who wait look again.
+// order changes state guarded by mu, and wakes all waiters.
 func (s *Store) order(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -23,8 +23,8 @@ func (s *Store) order(change func()) {
 	s.state.Wake()
 }
 
-// request counts a request, waits at the gate of its kind if there is one, and
-// fails if that was ordered.
+// request counts a request, waits at the gate of its kind, if any, and returns the error set by
+// Fail.
 func (s *Store) request(ctx context.Context, kind string) error {
 	var gate chan struct{}
 	s.order(func() {
@@ -46,15 +46,15 @@ func (s *Store) request(ctx context.Context, kind string) error {
 	return s.faults.fail[kind]
 }
 
-// Requests returns how many requests of each kind came: create, update,
-// delete, get, list, watch, version, keyversions, progress.
+// Requests returns the number of requests by kind: create, update, delete, get, list, watch,
+// version, keyversions, progress.
 func (s *Store) Requests() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.faults.requests)
 }
 
-// AwaitRequests returns once n requests of the kind have come in all.
+// AwaitRequests waits until there were n requests of a kind in total.
 func (s *Store) AwaitRequests(ctx context.Context, kind string, n int) error {
 	for {
 		s.mu.Lock()
@@ -71,12 +71,12 @@ func (s *Store) AwaitRequests(ctx context.Context, kind string, n int) error {
 	}
 }
 
-// Fail makes all requests of the kind fail; nil: not any more.
+// Fail makes all requests of a kind fail with err. Nil ends this.
 func (s *Store) Fail(kind string, err error) {
 	s.order(func() { s.faults.fail[kind] = err })
 }
 
-// Gate makes requests of the kind wait until open is called.
+// Gate blocks requests of a kind until open is called.
 func (s *Store) Gate(kind string) (open func()) {
 	gate := make(chan struct{})
 	s.order(func() { s.faults.gates[kind] = gate })
@@ -90,21 +90,19 @@ func (s *Store) Gate(kind string) (open func()) {
 	}
 }
 
-// Hang is how a watch hangs, as one does that an unresponsive member of a
-// cluster serves: it brings no event any more, and does not end.
+// Hang describes how a watch hangs, e.g. one served by an unresponsive etcd member: it sends no
+// more events, and does not end.
 type Hang struct {
-	// Stale: progress requests are answered, with the version that the watch had
-	// reached when it began to hang, as a member does that is cut off from its
-	// peers. Without it they are not answered.
+	// Stale is true if progress requests get a bookmark at the version where the watch began to
+	// hang, as from a member separated from its peers. Otherwise they get none.
 	Stale bool
-	// Next is how many of the watches that are opened from now on hang, too.
+	// Next is the number of future watches that also hang.
 	Next int
-	// Stubborn: the watches do not end when they are stopped either, until
-	// release is called.
+	// Stubborn is true if stopped watches don't end until release is called.
 	Stubborn bool
 }
 
-// hanging is a Hang that was ordered. Next counts down, guarded by Store.mu.
+// hanging is a Hang in effect. Store.mu guards Next, which counts down.
 type hanging struct {
 	Hang
 	released chan struct{}
@@ -132,26 +130,26 @@ func (s *Store) HangWatches(how Hang) (release func()) {
 	}
 }
 
-// Hold keeps events back until release is called.
+// Hold holds back events until release is called.
 func (s *Store) Hold() (release func()) {
 	s.order(func() { s.faults.held = true })
 	return func() { s.order(func() { s.faults.held = false }) }
 }
 
-// HoldRevision makes watches bring the first events of the revision rv only,
-// and nothing after them, until release is called.
+// HoldRevision makes watches send only the first events of revision rv, and nothing after them,
+// until release is called.
 func (s *Store) HoldRevision(rv uint64, events int) (release func()) {
 	s.order(func() { s.faults.unfinished, s.faults.parts = rv, events })
 	return func() { s.order(func() { s.faults.unfinished = 0 }) }
 }
 
-// EndRevisions sets whether a watch with ProgressNotify gets a bookmark after
-// the last event of each revision, as from storage/etcd3. By default a watch does.
+// EndRevisions sets whether watches with ProgressNotify get a bookmark after the last event of each
+// revision, as with storage/etcd3. The default is true.
 func (s *Store) EndRevisions(tell bool) {
 	s.order(func() { s.faults.silent = !tell })
 }
 
-// BreakWatches ends all watches: with an ERROR event, or without if err is nil.
+// BreakWatches ends all watches, with an ERROR event unless err is nil.
 func (s *Store) BreakWatches(err *apierrors.StatusError) {
 	s.order(func() { s.breakLocked(err) })
 }
@@ -164,8 +162,7 @@ func (s *Store) breakLocked(err *apierrors.StatusError) {
 	}
 }
 
-// EndWatches makes all watches end with err, those that are open and those that
-// are opened, until release is called.
+// EndWatches ends open and future watches with err until release is called.
 func (s *Store) EndWatches(err *apierrors.StatusError) (release func()) {
 	s.order(func() {
 		s.breakLocked(err)
@@ -174,8 +171,7 @@ func (s *Store) EndWatches(err *apierrors.StatusError) (release func()) {
 	return func() { s.order(func() { s.faults.ending = nil }) }
 }
 
-// Inject sends an event of the test's making on all watches, out of order with
-// those that the store has.
+// Inject sends an event on all watches, ahead of the store's own.
 func (s *Store) Inject(event watch.Event) {
 	s.order(func() {
 		for _, w := range s.state.Watches {
@@ -184,8 +180,8 @@ func (s *Store) Inject(event watch.Event) {
 	})
 }
 
-// SkipEvents makes all watches miss the changes so far that they have not
-// seen, as a source that skips what it has compacted does.
+// SkipEvents makes all watches miss their pending changes, like a source that skips compacted
+// events.
 func (s *Store) SkipEvents() {
 	s.order(func() {
 		for w := range s.state.Watches {
@@ -194,8 +190,8 @@ func (s *Store) SkipEvents() {
 	})
 }
 
-// Restore goes back to the state at rv, as a restored backup does: history
-// after it is gone, and watches end.
+// Restore returns to the state at rv, as after restoring a backup. Later history is lost, and
+// watches end.
 func (s *Store) Restore(rv uint64) {
 	s.order(func() {
 		view, err := s.state.At(rv)
@@ -208,21 +204,20 @@ func (s *Store) Restore(rv uint64) {
 	})
 }
 
-// Watches returns how many watches are open.
 func (s *Store) Watches() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.state.Watches)
 }
 
-// Corrupt makes every change from now on undeliverable until release is
-// called: watches end with err when they come to one, and lists fail with it.
+// Corrupt makes all future changes undecodable until release is called: lists that include one fail
+// with err, and watches end with it.
 func (s *Store) Corrupt(err *apierrors.StatusError) (release func()) {
 	s.order(func() { s.faults.corruptAfter, s.faults.corrupt = s.state.RV, err })
 	return func() { s.order(func() { s.faults.corrupt = nil }) }
 }
 
-// undecodableLocked fails for something that includes changes up to rv.
+// undecodableLocked returns an error for a read that includes changes up to rv.
 func (s *Store) undecodableLocked(rv uint64) error {
 	if s.faults.corrupt == nil || rv <= s.faults.corruptAfter {
 		return nil

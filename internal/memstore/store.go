@@ -18,14 +18,14 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/mvcc"
 )
 
-// Store is the storage. All methods are safe for concurrent use.
+// Store is an in-memory storage with faults. It is safe for concurrent use.
 type Store struct {
-	*core // the storage without faults
-	// Decodes: each watch and list brings objects of its own, as those of a storage
-	// do that decodes what it has read. Set before the store is used.
+	*core // without faults
+	// Decodes is true if each watch and list returns its own objects, like a storage that decodes.
+	// Set it before using the store.
 	Decodes bool
-	// History: the store says that it keeps its history, as etcd does. Set before the
-	// store is used.
+	// History is true if the store claims to keep its history, as etcd does. Set it before using
+	// the store.
 	History bool
 
 	mu        *sync.Mutex // the core's
@@ -33,20 +33,18 @@ type Store struct {
 	compacted uint64      // guarded by mu
 	faults    struct {    // guarded by mu
 		held bool
-		// unfinished is the revision of which watches get the first parts
-		// events only, 0 if none.
+		// unfinished is the revision of which watches only get the first parts events, or 0.
 		unfinished uint64
 		parts      int
-		// silent: watches are not told where a revision ends.
+		// silent is true if no bookmark marks the end of a revision.
 		silent   bool
 		requests map[string]int
 		fail     map[string]error
 		gates    map[string]chan struct{}
-		// corrupt is what changes after corruptAfter can't be read for.
+		// corrupt is the error for reading changes after corruptAfter.
 		corrupt      *apierrors.StatusError
 		corruptAfter uint64
-		// ending is what watches end with that are opened now, hang how they
-		// hang.
+		// ending is the error that ends new watches, hang how they hang.
 		ending *apierrors.StatusError
 		hang   *hanging
 	}
@@ -54,8 +52,7 @@ type Store struct {
 
 type core = mvcc.Store
 
-// New returns an empty store at resourceVersion 1 for keys under prefix, which
-// ends with "/".
+// New returns an empty store at resourceVersion 1, for keys under prefix, which must end with "/".
 func New(prefix string, newObject func() runtime.Object) *Store {
 	s := &Store{core: mvcc.New(mvcc.Config{Prefix: prefix, NewFunc: newObject, Start: 1})}
 	s.mu, s.state = mvcc.Guarded(s.core)
@@ -65,11 +62,11 @@ func New(prefix string, newObject func() runtime.Object) *Store {
 	return s
 }
 
-// Write is one of the writes of a transaction. Object is nil for a deletion.
+// Write is one write of a transaction. Object is nil for a deletion.
 type Write = mvcc.Version
 
-// Txn makes several writes at one resourceVersion and returns it. Their events
-// come in the order of the writes. The objects belong to the store.
+// Txn makes several writes at one resourceVersion and returns it. Watches receive them in order.
+// The store then owns the objects.
 func (s *Store) Txn(writes ...Write) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,14 +74,13 @@ func (s *Store) Txn(writes ...Write) uint64 {
 	return s.state.RV
 }
 
-// Put writes the object, which then belongs to the store, and returns its
-// resourceVersion.
+// Put writes an object and returns its resourceVersion. The store then owns the object.
 func (s *Store) Put(key string, object runtime.Object) uint64 {
 	return s.Txn(Write{Key: key, Object: object})
 }
 
-// Remove deletes the key and returns the resourceVersion of the deletion, 0 if
-// there was no such key.
+// Remove deletes a key and returns the resourceVersion of the deletion, or 0 if there was no
+// object.
 func (s *Store) Remove(key string) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,8 +90,8 @@ func (s *Store) Remove(key string) uint64 {
 	return 0
 }
 
-// Touch moves the resourceVersion on without a change, as a write to another
-// resource of the same storage does, and returns it.
+// Touch increments the resourceVersion, like a write to another resource in the same storage, and
+// returns it.
 func (s *Store) Touch() (rv uint64) {
 	s.order(func() {
 		s.state.RV++
@@ -104,8 +100,7 @@ func (s *Store) Touch() (rv uint64) {
 	return rv
 }
 
-// Compact forgets all versions below rv. Watches that still need one end with
-// "expired".
+// Compact drops all versions below rv. Watches that need one end with "expired".
 func (s *Store) Compact(rv uint64) {
 	s.order(func() {
 		s.compacted = max(s.compacted, rv)
@@ -120,8 +115,7 @@ func (s *Store) CompactRevision() int64 {
 	return int64(s.compacted)
 }
 
-// KeysAt calls visit for the keys under prefix as of rv, in order, with the
-// resourceVersions of their last writes.
+// KeysAt calls visit for the keys under prefix at rv, in order, with the resourceVersion of each.
 func (s *Store) KeysAt(ctx context.Context, prefix string, rv uint64, visit func(key string, rv uint64) error) error {
 	s.mu.Lock()
 	view, err := s.state.At(rv)
@@ -138,7 +132,7 @@ func (s *Store) KeysAt(ctx context.Context, prefix string, rv uint64, visit func
 	return err
 }
 
-// Objects returns the current state by key.
+// Objects returns the current objects by key.
 func (s *Store) Objects() map[string]runtime.Object {
 	objects := map[string]runtime.Object{}
 	s.mu.Lock()
@@ -191,9 +185,9 @@ func (s *Store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 	}, nil)
 }
 
-// attempt makes a write of the state that is suggested, and of the current one if that
-// fails or if the two have different resourceVersions. As in etcd's storage, only these
-// are compared: a suggestion that has the current version is taken for the current state.
+// attempt writes on top of the suggestion, and then on top of the current object if that fails or
+// the resourceVersions differ. Like etcd's storage, it compares only these, and trusts a suggestion
+// at the current version.
 func (s *Store) attempt(suggestion, current runtime.Object, write func(state runtime.Object) error) error {
 	if suggestion != nil && write(suggestion.DeepCopyObject()) == nil && s.versionOf(suggestion) == s.versionOf(current) {
 		return nil
@@ -246,9 +240,8 @@ func (s *Store) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
 	return s.core.GetCurrentResourceVersion(ctx)
 }
 
-// KeyVersions returns the resourceVersion of the last write of each key, 0 for
-// one that does not exist, and the store's own at that time. No object is
-// read: Corrupt does not make it fail.
+// KeyVersions returns the resourceVersion of each key's last write, 0 for missing keys, and the
+// store's resourceVersion. It reads no objects, so Corrupt does not affect it.
 func (s *Store) KeyVersions(ctx context.Context, keys []string) (versions []uint64, current uint64, err error) {
 	if err := s.request(ctx, "keyversions"); err != nil {
 		return nil, 0, err
@@ -256,8 +249,7 @@ func (s *Store) KeyVersions(ctx context.Context, keys []string) (versions []uint
 	return s.core.KeyVersions(ctx, keys)
 }
 
-// KeepsHistory reports whether a cache that starts may go back to what was written
-// before.
+// KeepsHistory implements capability.HistoryKeeper.
 func (s *Store) KeepsHistory() bool { return s.History }
 
 // RequestWatchProgress implements storage.Interface.

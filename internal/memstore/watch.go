@@ -11,18 +11,18 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/mvcc"
 )
 
-// faulty is one watch with its faults.
+// faulty is a watch with faults.
 type faulty struct {
 	*mvcc.Watcher
 	store *Store
 
 	// Guarded by store.mu.
 
-	broken   error // what the watch ends with
+	broken   error // ends the watch
 	injected []watch.Event
-	hang     *hanging // nil: it does not
-	revision uint64   // of the last event that was taken
-	parts    int      // how many of that revision were
+	hang     *hanging // nil unless hanging
+	revision uint64   // of the last change taken
+	parts    int      // changes taken of this revision
 }
 
 // Watch implements storage.Interface.
@@ -60,7 +60,7 @@ func (w *faulty) Sent(event watch.Event) watch.Event {
 	return event
 }
 
-// Take implements mvcc.Fault: a watch takes one change at a time, unless it has a fault.
+// Take implements mvcc.Fault. Without faults, a watch takes one change at a time.
 func (w *faulty) Take() mvcc.Step {
 	s, next := w.store, uint64(0)
 	if pending := w.Pending(); len(pending) > 0 {
@@ -92,7 +92,7 @@ func (w *faulty) Take() mvcc.Step {
 	asked := w.Asked
 	step := w.Watcher.Take()
 	if asked == w.Asked && (s.faults.silent || s.faults.unfinished != 0 && next == s.faults.unfinished) {
-		step.Others = nil // not where a revision ends
+		step.Others = nil // this is not the end of the revision
 	}
 	return step
 }

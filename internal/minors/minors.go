@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package minors has the rules of storage.Interface that differ between the minors of
+// Package minors implements the rules of storage.Interface that differ between minors of
 // Kubernetes.
 package minors

@@ -18,12 +18,11 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// MalformedVersion returns the error for a GET whose resourceVersion can't be parsed, which
-// is err: 422.
+// MalformedVersion returns the error for a GET with a malformed resourceVersion: err, a 422.
 func MalformedVersion(err error) error { return err }
 
-// CheckWatch returns the error for the options of a watch that storage must refuse: without
-// the previous object, storage can't see an object leave a selection.
+// CheckWatch returns an error for options that storage must reject: without previous objects, it
+// can't detect that an object left a selection.
 func CheckWatch(opts storage.ListOptions) error {
 	if opts.WatchWithoutPrevKV && !opts.Predicate.Empty() {
 		return apierrors.NewInternalError(errors.New("watchWithoutPrevKV requires an empty predicate"))
@@ -31,15 +30,14 @@ func CheckWatch(opts storage.ListOptions) error {
 	return nil
 }
 
-// OmitsPrevious reports whether caches watch their storage without the states before
-// changes. The object of a DELETED event then has a name, a namespace and a
-// resourceVersion only.
+// OmitsPrevious reports whether caches watch storage without previous states. DELETED events then
+// only contain a name, namespace and resourceVersion.
 func OmitsPrevious() bool {
 	return utilfeature.DefaultFeatureGate.Enabled(features.WatchFromStorageWithoutPrevKV)
 }
 
-// ForCache returns the storage under a cache: it omits states before changes, unless it
-// refuses that because it can't name a deleted object.
+// ForCache returns the storage under a cache. Its watches omit previous states, unless the storage
+// rejects this because it can't name deleted objects.
 func ForCache(s storage.Interface) storage.Interface { return forCache{s} }
 
 type forCache struct{ storage.Interface }
@@ -55,8 +53,8 @@ func (s forCache) Watch(ctx context.Context, key string, opts storage.ListOption
 	return w, err
 }
 
-// LastState returns the object of a DELETED event: the last state, or what is left of it if
-// the watch is to omit states before changes.
+// LastState returns the object of a DELETED event: last, or only its name and namespace if the
+// watch omits previous states.
 func LastState(opts storage.ListOptions, last runtime.Object, newFunc func() runtime.Object) runtime.Object {
 	if !opts.WatchWithoutPrevKV {
 		return last
@@ -71,13 +69,13 @@ func LastState(opts storage.ListOptions, last runtime.Object, newFunc func() run
 	return named
 }
 
-// SetShardInfo sets which shard a list of metadata has, from the list that it is made of.
+// SetShardInfo copies the shard of a list to the list of its metadata.
 func SetShardInfo(list *metav1.PartialObjectMetadataList, from metav1.ListInterface) {
 	if sharded, ok := from.(metav1.ShardedListInterface); ok {
 		list.ShardInfo = sharded.GetShardInfo()
 	}
 }
 
-// TokenKey returns the key that a continue token is relative to: of those of a LIST, the
-// prepared one, which ends with a slash.
+// TokenKey returns the key to which a LIST's continue token is relative: the prepared one, with a
+// trailing slash.
 func TokenKey(_, prepared string) string { return prepared }

@@ -13,31 +13,28 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// MalformedVersion returns the error for a GET whose resourceVersion can't be parsed, which
-// is err: 400.
+// MalformedVersion returns the error for a GET with a malformed resourceVersion: a 400.
 func MalformedVersion(err error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
 }
 
-// CheckWatch returns the error for the options of a watch that storage must refuse. There
-// are none before Kubernetes 1.38.
+// CheckWatch returns nil: before Kubernetes 1.38, storage need not reject any options.
 func CheckWatch(storage.ListOptions) error { return nil }
 
-// OmitsPrevious reports whether caches watch their storage without the states before
-// changes, which no storage can before Kubernetes 1.38.
+// OmitsPrevious returns false: before Kubernetes 1.38, no storage can omit previous states.
 func OmitsPrevious() bool { return false }
 
-// ForCache returns the storage under a cache.
+// ForCache returns s.
 func ForCache(s storage.Interface) storage.Interface { return s }
 
-// LastState returns the object of a DELETED event, which is the last state.
+// LastState returns the object of a DELETED event, i.e. last.
 func LastState(_ storage.ListOptions, last runtime.Object, _ func() runtime.Object) runtime.Object {
 	return last
 }
 
-// SetShardInfo does nothing: lists of metadata do not have it before Kubernetes 1.38.
+// SetShardInfo does nothing: before Kubernetes 1.38, lists of metadata have no shard.
 func SetShardInfo(*metav1.PartialObjectMetadataList, metav1.ListInterface) {}
 
-// TokenKey returns the key that a continue token is relative to: of those of a LIST, the
-// caller's, which may lack the slash at its end.
+// TokenKey returns the key to which a LIST's continue token is relative: the caller's, which may
+// lack the trailing slash.
 func TokenKey(key, _ string) string { return key }

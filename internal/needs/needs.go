@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package needs finds programs that a test runs and a machine may lack. A test that
-// lacks one is skipped and named in the last lines of make; with CI=true it fails.
+// Package needs finds programs that tests require. A test without its program is skipped and listed
+// at the end of make's output; with CI=true it fails.
 package needs
 
 import (
@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Program returns the path of the first of the programs that is on the PATH. pkg is the
-// package of Debian to install.
+// Program returns the path of the first program found on the PATH. pkg is the Debian package that
+// contains it.
 func Program(t testing.TB, pkg string, names ...string) string {
 	t.Helper()
 	for _, name := range names {
@@ -31,7 +31,7 @@ func Program(t testing.TB, pkg string, names ...string) string {
 	return ""
 }
 
-// note adds a line to the file that hack/skipped.sh prints at the end of a make target.
+// note appends a line to the file printed by hack/skipped.sh at the end of a make target.
 func note(file, line string) error {
 	if file == "" {
 		return nil

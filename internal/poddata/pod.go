@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package poddata is the resource that tests and benchmarks cache: the example
-// API's Pods, with attributes as a resource's author would give them.
+// Package poddata is the resource cached by tests and benchmarks: the example API's Pods, with
+// typical attributes.
 package poddata
 
 import (
@@ -23,7 +23,7 @@ import (
 // Prefix is the key prefix of Pods.
 const Prefix = "/pods/"
 
-// Resource is what Pods are called.
+// Resource is the resource of Pods.
 var Resource = schema.GroupResource{Resource: "pods"}
 
 // New returns an empty Pod.
@@ -32,7 +32,7 @@ func New() runtime.Object { return &example.Pod{} }
 // NewList returns an empty list of Pods.
 func NewList() runtime.Object { return &example.PodList{} }
 
-// Scheme returns a scheme that knows Pods, and nothing but the example API.
+// Scheme returns a scheme of the example API.
 func Scheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
@@ -44,15 +44,15 @@ func Scheme() *runtime.Scheme {
 	return scheme
 }
 
-// Codec returns the codec that Pods are stored with: protobuf.
+// Codec returns the protobuf codec for storing Pods.
 func Codec() runtime.Codec {
 	scheme := Scheme()
 	proto := protobuf.NewSerializer(scheme, scheme)
 	return serializer.NewCodecFactory(scheme).CodecForVersions(proto, proto, schema.GroupVersions{examplev1.SchemeGroupVersion}, nil)
 }
 
-// JSONCodec returns a codec that stores Pods as JSON, which some suites of
-// k8s.io/apiserver rely on: they put blanks before a stored value.
+// JSONCodec returns a codec that stores Pods as JSON. Some suites of k8s.io/apiserver require it,
+// because they add blanks to stored values.
 func JSONCodec() runtime.Codec {
 	return serializer.NewCodecFactory(Scheme()).LegacyCodec(examplev1.SchemeGroupVersion)
 }
@@ -60,7 +60,7 @@ func JSONCodec() runtime.Codec {
 // Key returns a Pod's storage key.
 func Key(obj runtime.Object) (string, error) { return storage.NamespaceKeyFunc(Prefix, obj) }
 
-// Attrs returns what selectors select Pods by.
+// Attrs returns the labels and selectable fields of a Pod.
 func Attrs(obj runtime.Object) (labels.Set, fields.Set, error) {
 	pod, ok := obj.(*example.Pod)
 	if !ok {
@@ -75,8 +75,8 @@ func Attrs(obj runtime.Object) (labels.Set, fields.Set, error) {
 	}, nil
 }
 
-// Pod returns a Pod by "namespace/name", with labels and fields given as
-// "key=value"; "spec.nodeName=..." sets the node, "status.phase=..." the phase.
+// Pod returns a Pod by "namespace/name". Attributes are "spec.nodeName=...", "status.phase=..." or
+// labels as "key=value".
 func Pod(name string, attrs ...string) *example.Pod {
 	namespace, name, _ := strings.Cut(name, "/")
 	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -97,7 +97,7 @@ func Pod(name string, attrs ...string) *example.Pod {
 	return pod
 }
 
-// Predicate selects Pods by a label and a field selector, "" for all.
+// Predicate selects Pods by label and field selectors. "" selects all.
 func Predicate(label, field string) storage.SelectionPredicate {
 	labelSelector, err := labels.Parse(label)
 	if err != nil {
@@ -110,7 +110,7 @@ func Predicate(label, field string) storage.SelectionPredicate {
 	return storage.SelectionPredicate{Label: labelSelector, Field: fieldSelector, GetAttrs: Attrs}
 }
 
-// Triggers are the trigger functions of Pods: by node, as Kubernetes has it.
+// Triggers returns the trigger functions of Pods: by node, as in Kubernetes.
 func Triggers() storage.IndexerFuncs {
 	return storage.IndexerFuncs{"spec.nodeName": func(obj runtime.Object) string {
 		return obj.(*example.Pod).Spec.NodeName

@@ -10,13 +10,12 @@ import (
 	"k8s.io/apiserver/pkg/storage/names"
 )
 
-// Strategy is a registry's, of objects in namespaces: it takes whatever is written.
+// Strategy is a registry strategy for namespaced objects that accepts all writes.
 type Strategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator
 }
 
-// NewStrategy returns the strategy for objects of a scheme.
 func NewStrategy(scheme *runtime.Scheme) Strategy {
 	return Strategy{scheme, names.SimpleNameGenerator}
 }

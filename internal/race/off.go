@@ -2,8 +2,8 @@
 
 //go:build !race
 
-// Package race reports whether the race detector is on, for tests that are too slow
-// with it or can't be repeated exactly.
+// Package race reports whether the race detector is enabled, for tests that are too slow or not
+// exactly repeatable with it.
 package race
 
 // Enabled reports whether the program was built with the race detector.

@@ -15,8 +15,7 @@ import (
 
 var pipelineKind = schema.GroupVersionKind{Group: "ci.example.com", Version: "v1", Kind: "Pipeline"}
 
-// CustomResources returns unstructured objects that storage has in about so many
-// bytes of JSON.
+// CustomResources returns unstructured objects of about the given size, in bytes of stored JSON.
 func CustomResources(bytes int) (Kind, error) {
 	k := Kind{
 		Name: fmt.Sprintf("%d-KB unstructured object", bytes/1000), Resource: schema.GroupResource{Group: pipelineKind.Group, Resource: "pipelines"},
@@ -45,7 +44,7 @@ func CustomResources(bytes int) (Kind, error) {
 	if err != nil {
 		return k, err
 	}
-	// Later steps take more than the first, so that the search begins a little below.
+	// Later steps are larger than the first, so start the search a little lower.
 	for steps := max(0, (bytes-none)/(one-none)*9/10); ; steps++ {
 		n, err := size(steps)
 		if err != nil || n >= bytes {
@@ -55,7 +54,7 @@ func CustomResources(bytes int) (Kind, error) {
 	}
 }
 
-// pipeline returns an object with so many steps, that a controller has worked on.
+// pipeline returns an object with the given number of steps and a controller's status.
 func pipeline(i, steps int) *unstructured.Unstructured {
 	owner := fmt.Sprintf("project-%03d", i/perOwner)
 	at := stampOf(i).UTC().Format("2006-01-02T15:04:05Z")
@@ -101,7 +100,7 @@ func managerOf(name, operation, at string, fields map[string]any) map[string]any
 	}
 }
 
-// fieldsOf decodes fields that this file has written.
+// fieldsOf decodes managed fields in JSON.
 func fieldsOf(text string) map[string]any {
 	var out map[string]any
 	if err := json.Unmarshal([]byte(text), &out); err != nil {
@@ -110,7 +109,7 @@ func fieldsOf(text string) map[string]any {
 	return out
 }
 
-// updatePipeline does what a controller does that reports what it sees.
+// updatePipeline reports a new status, as a controller does.
 func updatePipeline(u *unstructured.Unstructured, n int) {
 	status := u.Object["status"].(map[string]any)
 	status["phase"] = []string{"Succeeded", "Running"}[n%2]

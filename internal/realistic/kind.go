@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package realistic makes objects as clusters have them, with managed fields, for
-// measurements and tests: what an object costs depends on how its parts repeat
-// those of others. Objects are made from a number, the same ones each time.
+// Package realistic creates objects like those of real clusters, including managed fields, for
+// measurements and tests. Costs depend on how much objects have in common. Objects are
+// deterministic functions of their number.
 package realistic
 
 import (
@@ -16,31 +16,27 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// Kind is a kind of objects, and how a storage encodes them.
+// Kind is a kind of objects, with the codec of its storage.
 type Kind struct {
 	Name     string
 	Resource schema.GroupResource
 	// New and NewList return an empty object and an empty list.
 	New, NewList func() runtime.Object
-	// Make returns the i-th object. Neighbours belong together, as the Pods of
-	// one ReplicaSet do.
+	// Make returns the i-th object. Neighbors belong together, like the Pods of a ReplicaSet.
 	Make func(i int) runtime.Object
-	// Update changes an object that Make has made as the n-th write to its status
-	// does.
+	// Update changes an object made by Make like the n-th write to its status.
 	Update func(object runtime.Object, n int)
 	Attrs  storage.AttrFunc
-	// Codec is what a storage encodes objects with.
+	// Codec encodes objects for storage.
 	Codec runtime.Codec
 }
 
 // Prefix is the key prefix of all kinds.
 const Prefix = "/objects/"
 
-// Key returns the key of an object.
 func Key(object runtime.Object) (string, error) { return storage.NamespaceKeyFunc(Prefix, object) }
 
-// Encode returns the i-th object as a storage has it, after so many writes to
-// its status.
+// Encode returns the stored form of the i-th object after a number of status updates.
 func (k Kind) Encode(i, updates int) ([]byte, error) {
 	object := k.Make(i)
 	if updates > 0 {
@@ -53,8 +49,7 @@ func (k Kind) Encode(i, updates int) ([]byte, error) {
 	return encoded, nil
 }
 
-// Decode returns the object that was encoded, at a resourceVersion, as a storage
-// does.
+// Decode decodes a stored object at a resourceVersion.
 func (k Kind) Decode(encoded []byte, rv uint64) (runtime.Object, error) {
 	object, _, err := k.Codec.Decode(encoded, nil, k.New())
 	if err != nil {
@@ -68,7 +63,7 @@ func (k Kind) Decode(encoded []byte, rv uint64) (runtime.Object, error) {
 	return object, nil
 }
 
-// hex returns n hexadecimal digits that depend on the seed.
+// hex returns n hexadecimal digits determined by seed.
 func hex(seed uint64, n int) string {
 	const digits = "0123456789abcdef"
 	out := make([]byte, n)
@@ -86,13 +81,12 @@ func uid(seed uint64) string {
 	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
 }
 
-// begin is when the first object was created.
+// begin is the creation time of the first object.
 const begin = 1_700_000_000
 
 func stampOf(seconds int) metav1.Time { return metav1.Unix(begin+int64(seconds), 0) }
 
-// perOwner is how many neighbours have one owner, and perNamespace how many are
-// in one namespace.
+// perOwner is the number of neighbors with the same owner, perNamespace with the same namespace.
 const (
 	perOwner     = 10
 	perNamespace = 200

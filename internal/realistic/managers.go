@@ -13,8 +13,8 @@ import (
 
 var intstr8080 = intstr.FromInt32(8080)
 
-// podManagers returns who manages which fields of a Pod: the controller that made
-// the Pod, the network, the restart by a person, and the kubelet.
+// podManagers returns the managed fields of a Pod's managers: its controller, the network plugin,
+// `kubectl rollout restart`, and the kubelet.
 func podManagers(pod *corev1.Pod) []metav1.ManagedFieldsEntry {
 	return []metav1.ManagedFieldsEntry{
 		manager("kubectl-rollout", "", pod.CreationTimestamp, `{"f:metadata":{"f:annotations":{"f:kubectl.kubernetes.io/restartedAt":{}}}}`),

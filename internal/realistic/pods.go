@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Pods returns Pods that storage has in about so many bytes of protobuf.
+// Pods returns Pods of about the given size, in bytes of stored protobuf.
 func Pods(bytes int) (Kind, error) {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
@@ -40,10 +40,10 @@ func Pods(bytes int) (Kind, error) {
 	}
 }
 
-// podShape is how large Pods are.
+// podShape determines the size of Pods.
 type podShape struct {
 	containers int
-	// env is how many variables each container has.
+	// env is the number of variables per container.
 	env int
 }
 
@@ -60,7 +60,7 @@ func podAttrs(object runtime.Object) (labels.Set, fields.Set, error) {
 	}, nil
 }
 
-// makePod returns a Pod of a Deployment, that runs.
+// makePod returns a running Pod of a Deployment.
 func makePod(i int, shape podShape) *corev1.Pod {
 	yes, seconds := true, int64(300)
 	owner := i / perOwner
@@ -105,8 +105,7 @@ func makePod(i int, shape podShape) *corev1.Pod {
 
 func podIP(i int) string { return fmt.Sprintf("10.%d.%d.%d", i>>16&255, i>>8&255, i&255) }
 
-// podVolumes returns the volume of the service account's token and those of
-// configuration.
+// podVolumes returns volumes for the service account token and for configuration.
 func podVolumes(app string, i int) []corev1.Volume {
 	token := corev1.Volume{Name: "kube-api-access-" + hex(uint64(i)+1<<36, 5), VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 		DefaultMode: new(int32(420)), Sources: []corev1.VolumeProjection{
@@ -187,8 +186,7 @@ func setStatus(pod *corev1.Pod, i int) {
 	}
 }
 
-// updatePod does what a kubelet does when a probe fails, and when it succeeds
-// again.
+// updatePod alternates a Pod's readiness, like a kubelet with a failing and succeeding probe.
 func updatePod(pod *corev1.Pod, n int) {
 	ready := n%2 == 0
 	status, at := corev1.ConditionFalse, stampOf(100_000+n)

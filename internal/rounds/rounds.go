@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rounds says when the dispatcher of a cache sends watchers several events in
-// turn. Nobody but tests changes that. The package holds one pointer for the process,
-// and has no lock and no goroutine.
+// Package rounds holds the limits above which a dispatcher sends watchers several events in turn.
+// Only tests change them. The package holds one atomic pointer per process, without locks or
+// goroutines.
 package rounds
 
 import "sync/atomic"
 
-// Limits say from when on events go to watchers in rounds.
+// Limits are the conditions for rounds.
 type Limits struct {
-	// Watchers is how many watchers the event before must have gone to.
+	// Watchers is the minimum number of watchers that got the previous event.
 	Watchers int
-	// Queued is how many events the dispatcher must have found at once.
+	// Queued is the minimum number of events waiting for the dispatcher.
 	Queued int
-	// Events is how many events a round has at the most. A round never has more than
-	// the channel of a watcher holds.
+	// Events is the maximum number of events in a round. The capacity of a watcher's channel also
+	// limits it.
 	Events int
-	// OneCore: there are rounds where goroutines run one at a time, too.
+	// OneCore also allows rounds where goroutines run one at a time.
 	OneCore bool
 }
 
-// Defaults are the limits of a cache outside of tests. Rounds gain nothing that can be
-// measured with 512 watchers or fewer.
+// Defaults are the limits outside of tests. Rounds gain nothing measurable with 512 watchers or
+// fewer.
 var Defaults = Limits{Watchers: 512, Queued: 8, Events: 64}
 
 var current atomic.Pointer[Limits]
 
-// Current returns the limits of caches that start now.
+// Current returns the limits for caches that start now.
 func Current() Limits {
 	if set := current.Load(); set != nil {
 		return *set
@@ -34,5 +34,5 @@ func Current() Limits {
 	return Defaults
 }
 
-// Set sets the limits of caches that start from now on, for tests.
+// Set sets the limits for caches that start later, in tests.
 func Set(limits Limits) { current.Store(&limits) }

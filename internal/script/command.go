@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// Command is one line of a script: a name, bare words, and name=value pairs in
-// their order. A part in double quotes may have blanks. Words and pairs that a
-// command does not take are reported as an error.
+// Command is one line of a script: a name, bare words, and name=value pairs in order. Double quotes
+// allow blanks. Words and pairs that a command does not remove are an error.
 type Command struct {
 	Name  string
 	Words []string
@@ -35,8 +34,7 @@ func parse(line string) (*Command, error) {
 	return c, nil
 }
 
-// split cuts a line at the blanks that are not within quotes, and takes the
-// quotes away.
+// split splits a line at unquoted blanks, and removes the quotes.
 func split(line string) (parts []string, err error) {
 	quoted, open := false, false
 	for _, r := range line {
@@ -63,7 +61,7 @@ func split(line string) (parts []string, err error) {
 	return parts, nil
 }
 
-// Word removes the first bare word and returns it, "" if there is none.
+// Word removes and returns the first bare word, or returns "".
 func (c *Command) Word() string {
 	if len(c.Words) == 0 {
 		return ""
@@ -73,10 +71,10 @@ func (c *Command) Word() string {
 	return w
 }
 
-// WordNumber is Word for a number, which must be there.
+// WordNumber is Word for a required number.
 func (c *Command) WordNumber() (uint64, error) { return strconv.ParseUint(c.Word(), 10, 64) }
 
-// Flag removes the bare word and reports whether it was there.
+// Flag removes a bare word and reports whether it was present.
 func (c *Command) Flag(word string) bool {
 	for i, w := range c.Words {
 		if w == word {
@@ -87,8 +85,7 @@ func (c *Command) Flag(word string) bool {
 	return false
 }
 
-// Lookup removes the pair with the name and returns its value, and whether it
-// was there.
+// Lookup removes a pair by name, and returns its value and whether it was present.
 func (c *Command) Lookup(name string) (string, bool) {
 	for i, p := range c.Pairs {
 		if p[0] == name {
@@ -99,13 +96,13 @@ func (c *Command) Lookup(name string) (string, bool) {
 	return "", false
 }
 
-// Take is Lookup without the report: "" if the pair is not there.
+// Take is Lookup that returns "" if the pair is missing.
 func (c *Command) Take(name string) string {
 	value, _ := c.Lookup(name)
 	return value
 }
 
-// Number is Take for a number: 0 if the pair is not there.
+// Number is Take for a number, 0 if missing.
 func (c *Command) Number(name string) (uint64, error) {
 	text := c.Take(name)
 	if text == "" {
@@ -114,7 +111,7 @@ func (c *Command) Number(name string) (uint64, error) {
 	return strconv.ParseUint(text, 10, 64)
 }
 
-// Duration is Take for a duration: 0 if the pair is not there.
+// Duration is Take for a duration, 0 if missing.
 func (c *Command) Duration(name string) (time.Duration, error) {
 	text := c.Take(name)
 	if text == "" {

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package script runs the scripts that are a package's specification by
-// example. A script is a text file. The commands above each line of four
-// dashes are run, and what they print is compared with the lines below it, up
-// to the next blank line. A line that starts with # is prose. The test flag
-// -rewrite writes what was printed back into the files.
+// Package script runs scripts that specify a package by example. A script is a text file. Below
+// each line of four dashes is the expected output of the commands above it, up to the next blank
+// line. Lines that start with # are prose. The test flag -rewrite updates the expected output.
 //
-// The tests of a package define its commands; the README beside its scripts
-// describes them.
+// A package's tests define its commands; the README beside its scripts describes them.
 package script
 
 import (
@@ -24,17 +21,15 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what the scripts in testdata print back into them")
 
-// nothing stands below the dashes when the commands above them printed
-// nothing.
+// nothing is the expected output of commands that print nothing.
 const nothing = "nothing"
 
-// Play runs a script's commands one after the other. A command returns what it
-// prints, lines without a newline at the end, and an error if it is malformed,
-// which ends the test. Play is called once, in the goroutine of the test.
+// Play runs a script's commands in order. run returns a command's output, lines without a trailing
+// newline, or an error for a malformed command, which ends the test. Call Play once, in the test's
+// goroutine.
 type Play func(run func(*Command) (string, error))
 
-// Test calls test in a subtest for each file that matches the pattern, and
-// compares what its commands print when test has returned.
+// Test runs test in a subtest for each file that matches pattern, and then compares the output.
 func Test(t *testing.T, pattern string, test func(*testing.T, Play)) {
 	files, err := filepath.Glob(pattern)
 	require.NoError(t, err)
@@ -59,11 +54,11 @@ func Test(t *testing.T, pattern string, test func(*testing.T, Play)) {
 	}
 }
 
-// context is how many lines are shown of a difference.
+// context is the number of lines shown around a difference.
 const context = 6
 
-// firstDifference returns the line, from 1, at which two scripts begin to
-// differ, and both there; 0 if they don't.
+// firstDifference returns the 1-based line where two scripts begin to differ, with both texts, or
+// 0.
 func firstDifference(want, got string) (line int, difference string) {
 	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")
 	same := 0
@@ -79,8 +74,7 @@ func firstDifference(want, got string) (line int, difference string) {
 	return same + 1, fmt.Sprintf("got\n\t%s\nwant\n\t%s", excerpt(g), excerpt(w))
 }
 
-// play runs the commands above each line of dashes and returns the script with
-// their output below it.
+// play runs the commands of a script and returns the script with their output.
 func play(script string, run func(*Command) (string, error)) (string, error) {
 	var out bytes.Buffer
 	var printed []string

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package setclock has the clock of a machine whose time of day is set, for tests in
-// the bubbles of testing/synctest.
+// Package setclock simulates a settable clock, for tests in testing/synctest bubbles.
 package setclock
 
 import (
@@ -13,24 +12,22 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Clock is a clock whose times have a monotonic reading, as those of a machine have
-// and those of a bubble don't. Its timers are those of the bubble. The zero value is
-// ready for use, and safe for concurrent use.
+// Clock is a clock whose times have a monotonic reading, like a machine's and unlike a bubble's.
+// Its timers are the bubble's. The zero value is ready to use, and safe for concurrent use.
 type Clock struct {
 	clock.RealClock
 	by    atomic.Int64 // seconds
 	stood atomic.Int64 // nanoseconds
 }
 
-// monotonic is the layout of a time.Time that has a monotonic reading. TestClock
-// checks that it is still so.
+// monotonic is the layout of a time.Time with a monotonic reading. TestClock verifies it.
 type monotonic struct {
 	wall uint64
 	ext  int64
 	loc  *time.Location
 }
 
-// epoch is where the seconds of a time with a monotonic reading begin.
+// epoch is the start of the seconds in a time with a monotonic reading.
 var epoch = time.Date(1885, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
 
 // Now implements clock.PassiveClock.
@@ -44,14 +41,13 @@ func (c *Clock) Now() time.Time {
 // Since implements clock.PassiveClock.
 func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// Set sets the time of day forward, or back, by whole seconds. Time passes as before.
+// Set moves the time of day by whole seconds. The passage of time does not change.
 func (c *Clock) Set(by time.Duration) { c.by.Add(int64(by / time.Second)) }
 
-// Stand lets the machine stand still: so much time has passed at once.
+// Stand simulates a machine that stood still for d.
 func (c *Clock) Stand(d time.Duration) { c.stood.Add(int64(d)) }
 
-// WithTimeout is context.WithTimeout on a machine with this clock: the deadline is one
-// of its times.
+// WithTimeout is context.WithTimeout with a deadline of this clock.
 func (c *Clock) WithTimeout(parent context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	deadline := c.Now().Add(d)
 	ctx, cancel := context.WithTimeout(parent, d)
