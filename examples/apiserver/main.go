@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command apiserver is a complete aggregated API server on the watch cache: what an
-// author writes with k8s.io/apiserver, one line (in pkg/server/config.go) that
-// switches the cache on, and one (in pkg/server/apis.go) for lists from kept bytes.
+// Command apiserver is a complete aggregated API server on the watch cache. Besides the usual code
+// for k8s.io/apiserver, it contains one line (in pkg/server/config.go) to enable the cache, and one
+// (in pkg/server/apis.go) to serve lists from kept bytes.
 //
 //	go run ./examples/apiserver
 //
-// serves on 127.0.0.1 with an etcd inside the process; see README.md for what to
-// try, and for how to run it in a cluster.
+// serves on 127.0.0.1 with etcd in its process. README.md explains what to try, and how to run it
+// in a cluster.
 package main
 
 import (
@@ -24,13 +24,13 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// A second signal ends the process at once.
+	// A second signal ends the process immediately.
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run serves until ctx ends and returns the exit status: 0 if it stopped because
-// it was asked to, 1 after one line on stderr that says why it could not go on.
+// run serves until ctx ends and returns the exit status: 0 after a requested stop, or 1 after one
+// line on stderr with the error.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	command := server.NewCommand()
 	command.SetArgs(args)

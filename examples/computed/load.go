@@ -13,15 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Load is what a CPU or a process group has done in the last second; in the server's
-// first second, since the machine has started. The label "kind" is cpu or group.
+// Load is the CPU usage of a CPU or process group in the last second, or in the server's first
+// second, since the machine started. The label "kind" is cpu or group.
 type Load struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// Percent is the share of one CPU's time.
 	Percent int64 `json:"percent"`
-	// Command is that of a process group's leader.
+	// Command is the command of a process group's leader.
 	Command string `json:"command,omitempty"`
 }
 
@@ -35,8 +35,8 @@ type LoadList struct {
 func newLoad() runtime.Object { return &Load{} }
 func newList() runtime.Object { return &LoadList{} }
 
-// DeepCopyObject implements runtime.Object. For types with more in them, generate it, as
-// examples/minimal of watchcache does.
+// DeepCopyObject implements runtime.Object. Generate it for larger types, as examples/minimal of
+// watchcache does.
 func (l *Load) DeepCopyObject() runtime.Object {
 	out := *l
 	l.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
@@ -53,10 +53,10 @@ func (l *LoadList) DeepCopyObject() runtime.Object {
 	return out
 }
 
-// reading is what /proc has counted until now, in ticks of its clock.
+// reading holds the counters of /proc, in clock ticks.
 type reading struct {
 	elapsed  int64
-	busy     map[string]int64 // by the name of the load
+	busy     map[string]int64 // by load name
 	commands map[string]string
 }
 
@@ -77,12 +77,12 @@ func read() (reading, error) {
 	}
 	processes, err := filepath.Glob("/proc/[0-9]*/stat")
 	for _, file := range processes {
-		stat, _ := os.ReadFile(file)                  // empty if the process has ended
-		end := max(0, bytes.LastIndexByte(stat, ')')) // a command may have any characters
+		stat, _ := os.ReadFile(file)                  // empty if the process ended
+		end := max(0, bytes.LastIndexByte(stat, ')')) // a command may contain any character
 		pid, command, _ := strings.Cut(string(stat[:end]), " (")
 		if f := strings.Fields(string(stat[end:])); len(f) > 13 {
 			now.busy["group-"+f[3]] += ticks(f[12:14])
-			now.commands["group-"+pid] = command // used if there is such a group
+			now.commands["group-"+pid] = command // used if the process leads a group
 		}
 	}
 	return now, err
@@ -96,11 +96,11 @@ func ticks(fields []string) (sum int64) {
 	return sum
 }
 
-// loads returns what was done between two readings.
+// loads returns the loads between two readings.
 func loads(before, now reading) (objs []runtime.Object) {
 	for name := range now.busy {
 		kind, _, _ := strings.Cut(name, "-")
-		busy := max(0, now.busy[name]-before.busy[name]) // a process that has ended takes its ticks along
+		busy := max(0, now.busy[name]-before.busy[name]) // an ended process subtracts its ticks
 		objs = append(objs, &Load{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kind": kind}},
 			Percent:    100 * busy / max(1, now.elapsed-before.elapsed),

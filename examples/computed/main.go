@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command computed is an API server whose objects are in no database: one Load for
-// each CPU and each process group, computed from /proc every second. It serves this
-// machine only:
+// Command computed is an API server without a database. Every second, it computes a Load for each
+// CPU and each process group from /proc. It serves only this machine:
 //
 //	go run -tags noembeddedetcd .
 //	kubectl --kubeconfig .run/kubeconfig get loads -w
@@ -26,22 +25,23 @@ import (
 
 func main() {
 	options, runDir := genericoptions.NewRecommendedOptions("", nil), ".run"
-	options.Etcd = nil // its flags are none of this server's
+	options.Etcd = nil // drop the flags of etcd
 	options.SecureServing.BindAddress, options.SecureServing.BindPort, options.SecureServing.Required = net.IPv4(127, 0, 0, 1), 8443, true
 	command := &cobra.Command{
 		Use:          "loads",
 		Short:        "Serves what this machine's CPUs and process groups do",
 		Args:         cobra.NoArgs,
-		SilenceUsage: true, // of an error; --help prints it
+		SilenceUsage: true, // on errors; --help prints it
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := utilerrors.NewAggregate(devserver.Validate(options, command.Flags())); err != nil {
 				return err
 			}
 			config := genericapiserver.NewRecommendedConfig(codecs)
 			config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
-			// kubectl explain wants the generated definitions that examples/minimal of watchcache has.
+			// kubectl explain requires generated definitions, as in examples/minimal of watchcache.
 			config.OpenAPIV3Config, config.SkipOpenAPIInstallation = &openapi.OpenAPIV3Config{IgnorePrefixes: []string{"/apis/"}, Definitions: map[string]openapi.OpenAPIDefinition{}}, true
-			// In a cluster: options.ApplyTo and PrepareRun, as in examples/minimal of watchcache.
+			// In a cluster, use options.ApplyTo and PrepareRun, as in examples/minimal of
+			// watchcache.
 			return devserver.Run(command.Context(), runDir, options, config, newServer, func(url, kubeconfig string) {
 				fmt.Printf("Serving %s on %s, kubeconfig %s\n", version, url, kubeconfig)
 			})

@@ -32,7 +32,7 @@ var (
 	codecs   = serializer.NewCodecFactory(scheme)
 )
 
-// newScheme returns a scheme with all that the server sends and receives.
+// newScheme returns a scheme with all types that the server sends and receives.
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(version, &Load{}, &LoadList{})
@@ -43,7 +43,7 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// newServer makes a server with loads, on the watch cache.
+// newServer returns a server of loads on the watch cache.
 func newServer(config *genericapiserver.RecommendedConfig) (*genericapiserver.GenericAPIServer, error) {
 	store, err := memory.New(memory.Config{
 		GroupResource:  resource,
@@ -56,7 +56,7 @@ func newServer(config *genericapiserver.RecommendedConfig) (*genericapiserver.Ge
 		return nil, err
 	}
 	computed := &computer{Store: store}
-	if err := computed.compute(context.Background()); err != nil { // no client sees the store empty
+	if err := computed.compute(context.Background()); err != nil { // fill the store before clients see it
 		return nil, err
 	}
 	if err := watchcache.InstallResources(&config.Config, []generic.RESTOptions{store.RESTOptions(codecs.LegacyCodec(version))}); err != nil {
@@ -97,13 +97,13 @@ func newServer(config *genericapiserver.RecommendedConfig) (*genericapiserver.Ge
 	return server, watchcache.AddReadinessHook(server)
 }
 
-// computer is the store and what its objects are computed from.
+// computer updates a store with the current loads.
 type computer struct {
 	*memory.Store
 	before reading
 }
 
-// compute gives the store all loads that there are. Those that differ become events.
+// compute replaces the loads in the store. Watches receive those that changed.
 func (c *computer) compute(ctx context.Context) error {
 	now, err := read()
 	if err == nil {
@@ -113,13 +113,13 @@ func (c *computer) compute(ctx context.Context) error {
 	return err
 }
 
-// attributes returns what clients select loads by.
+// attributes returns the labels and selectable fields of a load.
 func attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 	load := obj.(*Load)
 	return load.Labels, fields.Set{"metadata.name": load.Name, "percent": strconv.FormatInt(load.Percent, 10)}, nil
 }
 
-// readOnly is a registry without its methods that write: a client that writes gets a 405.
+// readOnly is a registry without write methods: clients that write get a 405.
 type readOnly struct {
 	rest.Storage
 	rest.Scoper
@@ -129,12 +129,12 @@ type readOnly struct {
 	rest.Watcher
 }
 
-// strategy says that loads have no namespace. Nobody writes through the registry.
+// strategy makes loads cluster-scoped. The registry is never written.
 type strategy struct{ rest.RESTUpdateStrategy }
 
 func (strategy) NamespaceScoped() bool { return false }
 
-// table has the columns that kubectl shows.
+// table prints the columns of kubectl get.
 type table struct{ rest.TableConvertor }
 
 func (t table) ConvertToTable(ctx context.Context, obj, options runtime.Object) (*metav1.Table, error) {
@@ -142,7 +142,7 @@ func (t table) ConvertToTable(ctx context.Context, obj, options runtime.Object) 
 	if err != nil {
 		return nil, err
 	}
-	if out.ColumnDefinitions != nil { // without headers there are none
+	if out.ColumnDefinitions != nil { // nil without headers
 		out.ColumnDefinitions = []metav1.TableColumnDefinition{{Name: "Name", Type: "string", Format: "name"}, {Name: "Percent", Type: "integer"}, {Name: "Command", Type: "string"}}
 	}
 	for i := range out.Rows {

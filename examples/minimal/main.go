@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command minimal is an aggregated API server with one type, on the watch cache.
-// Without --etcd-servers it serves this machine only, with an etcd inside the
-// process; see README.md.
+// Command minimal is an aggregated API server with one type, on the watch cache. Without
+// --etcd-servers it runs etcd in its process and serves only this machine; see README.md.
 package main
 
 import (
@@ -44,7 +43,7 @@ func newCommand() *cobra.Command {
 		Use:          "widgets",
 		Short:        "Serves " + v1.GroupVersion.String() + " from the watch cache",
 		Args:         cobra.NoArgs,
-		SilenceUsage: true, // of an error; --help prints it
+		SilenceUsage: true, // on errors; --help prints it
 		RunE: func(command *cobra.Command, _ []string) error {
 			if len(o.Etcd.StorageConfig.Transport.ServerList) == 0 {
 				return o.develop(command)
@@ -59,7 +58,7 @@ func newCommand() *cobra.Command {
 	return command
 }
 
-// serve runs the server in a cluster until it is told to stop.
+// serve runs the server in a cluster.
 func (o *options) serve(command *cobra.Command) error {
 	if err := utilerrors.NewAggregate(append(o.Validate(), o.cache.Validate()...)); err != nil {
 		return err
@@ -84,8 +83,7 @@ func (o *options) serve(command *cobra.Command) error {
 	return generic.PrepareRun().RunWithContext(command.Context())
 }
 
-// develop runs the server on this machine, with nothing around it, until it is told
-// to stop.
+// develop runs the server on this machine only.
 func (o *options) develop(command *cobra.Command) error {
 	if err := utilerrors.NewAggregate(append(devserver.Validate(o.RecommendedOptions, command.Flags()), o.cache.Validate()...)); err != nil {
 		return err

@@ -26,12 +26,11 @@ var (
 	codecs = serializer.NewCodecFactory(scheme)
 )
 
-// newScheme returns a scheme with all that the server sends, receives and stores.
+// newScheme returns a scheme with all types that the server sends, receives and stores.
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(v1.AddToScheme(scheme))
-	// The options of requests, and the answers that every server gives, belong to
-	// the core group for historical reasons.
+	// Request options and the common responses are in the core group for historical reasons.
 	core := schema.GroupVersion{Version: "v1"}
 	metav1.AddToGroupVersion(scheme, core)
 	scheme.AddUnversionedTypes(core, &metav1.Status{}, &metav1.APIVersions{}, &metav1.APIGroupList{}, &metav1.APIGroup{}, &metav1.APIResourceList{})
@@ -41,16 +40,16 @@ func newScheme() *runtime.Scheme {
 func newConfig() *genericapiserver.RecommendedConfig {
 	config := genericapiserver.NewRecommendedConfig(codecs)
 	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
-	config.ShutdownWatchTerminationGracePeriod = 2 * time.Second // a server that stops ends its watches
+	config.ShutdownWatchTerminationGracePeriod = 2 * time.Second // on shutdown, the server ends its watches
 	namer := openapinamer.NewDefinitionNamer(scheme)
 	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(openapi.GetOpenAPIDefinitions, namer)
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(openapi.GetOpenAPIDefinitions, namer)
 	return config
 }
 
-// newServer makes a server with widgets, on the watch cache.
+// newServer returns a server of widgets on the watch cache.
 func (o *options) newServer(config *genericapiserver.RecommendedConfig) (*genericapiserver.GenericAPIServer, error) {
-	// The line that switches the watch cache on.
+	// This line enables the watch cache.
 	if err := watchcache.Install(&config.Config, watchcache.WithOptions(o.cache)); err != nil {
 		return nil, err
 	}
@@ -64,8 +63,8 @@ func (o *options) newServer(config *genericapiserver.RecommendedConfig) (*generi
 	}
 	group := genericapiserver.NewDefaultAPIGroupInfo(v1.GroupVersion.Group, scheme, metav1.ParameterCodec, codecs)
 	group.VersionedResourcesStorageMap[v1.GroupVersion.Version] = map[string]rest.Storage{"widgets": widgets}
-	// Lists come from kept bytes; generic.InstallAPIGroup(&group) encodes each of them, and
-	// offers protobuf, which these types don't have, to the namespace controller.
+	// This serves lists from kept bytes. generic.InstallAPIGroup(&group) would encode each list,
+	// and offer protobuf, which these types don't support, to the namespace controller.
 	if err := watchcache.InstallAPIGroup(generic, &group); err != nil {
 		return nil, err
 	}

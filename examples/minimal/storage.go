@@ -18,7 +18,7 @@ import (
 	v1 "github.com/kube-watchcache/watchcache/examples/minimal/api/v1"
 )
 
-// newStorage returns what serves widgets.
+// newStorage returns the registry of widgets.
 func newStorage(scheme *runtime.Scheme, getter generic.RESTOptionsGetter) (rest.Storage, error) {
 	resource := v1.GroupVersion.WithResource("widgets").GroupResource()
 	strategy := strategy{scheme, names.SimpleNameGenerator}
@@ -35,8 +35,8 @@ func newStorage(scheme *runtime.Scheme, getter generic.RESTOptionsGetter) (rest.
 	return store, store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: getter, AttrFunc: attributes})
 }
 
-// attributes are what selectors see of a widget: a field that they may name must be
-// listed in AddToScheme as well.
+// attributes returns the labels and selectable fields of a widget. AddToScheme must list the
+// fields.
 func attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 	widget, ok := obj.(*v1.Widget)
 	if !ok {
@@ -46,7 +46,7 @@ func attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 	return widget.Labels, generic.AddObjectMetaFieldsSet(selectable, &widget.ObjectMeta, true), nil
 }
 
-// strategy says what a create or an update may do to a widget.
+// strategy validates widgets.
 type strategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator

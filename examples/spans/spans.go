@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package spans serves objects of which each client sees some, in a form of its own: policies
-// that a controller computes for the nodes in their spans, as Antrea's. An object is stored
-// once, and a change costs in proportion to the nodes that see it.
+// Package spans serves each client a subset of the objects, in its own form: policies that a
+// controller computes for the nodes in their spans, like Antrea's. An object is stored once, and
+// the cost of a change is proportional to the number of nodes that see it.
 //
 // # Filter by a value that an object has many times
 //
-// GetAttrsFunc may return labels that the object does not show. The cache indexes watches by
-// them, as by all labels: here one for each node of the span, so that a watch of a node is
-// one with a label selector. A node that leaves the span gets DELETED, one that enters it
-// ADDED. REST makes the selector of the field selector that the agents send.
+// GetAttrsFunc may return labels that are not part of the object. The cache indexes watches by all
+// labels, here one per node of the span, so a node's watch uses a label selector. A node leaving
+// the span gets DELETED, a node entering it ADDED. REST translates the agents' field selector into
+// the label selector.
 //
 // # Forms
 //
-// The object of an event is a runtime.CacheableObject, which keeps what encoders have made
-// of it by their identifiers. A form wraps it, and adds its name to the identifier: it is
-// encoded once for all clients that get it. Here deletions are shown as metadata only. A form
-// that depends on the client itself shares nothing. A patch can't be made: the object of an
-// event does not lead to the one before. The wrapping takes a goroutine for each watch.
+// An event's object is a runtime.CacheableObject, which keeps encodings by identifier. A form wraps
+// it and appends its name to the identifier, so the object is encoded once for all clients of the
+// form. Here, deletions contain only metadata. A form that differs per client shares nothing, and
+// patches are impossible, because an event does not contain the previous object. Wrapping costs one
+// goroutine per watch.
 package spans
 
 import (
@@ -35,7 +35,7 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 )
 
-// Policy is what the nodes of its span enforce.
+// Policy is enforced by the nodes in its span.
 type Policy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -81,7 +81,7 @@ func Attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 	return attributes, fields.Set{"metadata.name": policy.Name, "nodeName": ""}, nil
 }
 
-// REST shows an agent with the field selector nodeName=NODE the policies of its node.
+// REST serves an agent with the field selector nodeName=NODE the policies of its node.
 type REST struct{ *genericregistry.Store }
 
 // List implements rest.Lister.
@@ -103,7 +103,7 @@ func (r REST) Watch(ctx context.Context, options *metainternalversion.ListOption
 	}), nil
 }
 
-// ofNode selects by the span in place of nodeName.
+// ofNode replaces a selector for nodeName by one for the span.
 func ofNode(options *metainternalversion.ListOptions) *metainternalversion.ListOptions {
 	if options == nil || options.FieldSelector == nil {
 		return options
@@ -120,7 +120,7 @@ func ofNode(options *metainternalversion.ListOptions) *metainternalversion.ListO
 	}
 	out.FieldSelector, _ = options.FieldSelector.Transform(func(field, value string) (string, string, error) {
 		if field == "nodeName" {
-			return "", "", nil // no requirement
+			return "", "", nil // drops the requirement
 		}
 		return field, value, nil
 	})

@@ -47,7 +47,7 @@ func (c *Clock) Set(by time.Duration) { c.by.Add(int64(by / time.Second)) }
 // Stand simulates a machine that stood still for d.
 func (c *Clock) Stand(d time.Duration) { c.stood.Add(int64(d)) }
 
-// WithTimeout is context.WithTimeout with a deadline of this clock.
+// Stand moves the clock ahead by d at once, as after a machine stood still.
 func (c *Clock) WithTimeout(parent context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	deadline := c.Now().Add(d)
 	ctx, cancel := context.WithTimeout(parent, d)

@@ -67,7 +67,7 @@ func reached(err error) bool {
 // checkPause is the time for which a result of checkConnection is reused.
 const checkPause = 5 * time.Second
 
-// checkConnection asks each endpoint once, over a connection of its own, and returns why none
+// checkConnection queries each endpoint once, over a connection of its own, and returns why none
 // answered, as a gRPC status. During a check, other callers get nil at once.
 func (b *Backend) checkConnection(ctx context.Context) error {
 	if !b.checked.TryLock() {
@@ -84,7 +84,8 @@ func (b *Backend) checkConnection(ctx context.Context) error {
 	return b.checked.err
 }
 
-// unanswered asks all endpoints once and returns nil if one answers. It does not record versions.
+// unanswered queries all endpoints once and returns nil if one answers. It does not record
+// versions.
 func (v *versions) unanswered(ctx context.Context) error {
 	errs := make([]error, len(v.endpoints))
 	var wg sync.WaitGroup

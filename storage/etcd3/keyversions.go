@@ -94,8 +94,8 @@ func (b *Backend) readFewer(keys int) {
 		zap.Int("refused", keys), zap.Int("keys", keys/2))
 }
 
-// readKeys reads keys of etcd, without values, as of revision, or the latest if that is 0. The
-// answers are parallel to paths.
+// readKeys reads keys of etcd, without values, at revision, where 0 means the latest. The answers
+// are parallel to paths.
 func (s *store) readKeys(ctx context.Context, paths []string, revision int64) (answers []*etcdserverpb.RangeResponse, at int64, err error) {
 	kv := s.backend.Client().KV
 	if len(paths) == 1 {

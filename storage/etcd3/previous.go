@@ -22,13 +22,13 @@ import (
 )
 
 // keepPreviousValues is a grpc.StreamClientInterceptor for the watches of stores. It adds missing
-// previous values to events, and, for the caches' watches, which have their own streams, marks
-// those of deletions.
+// previous values to events. For the caches' watches, which have their own streams, it also marks
+// the previous values of deletions.
 //
-// A store ends a watch with an error if a change lacks its previous value, unless the watch wants
-// none, as a cache's on Kubernetes 1.38. etcd's server (in 3.7.3,
-// watch.go) may serve a new watch before it records that the watch requests these values. We then
-// read the value from etcd, which has it until it is compacted.
+// A store ends a watch with an error if a change lacks its previous value, unless the watch omits
+// previous values, as a cache's does on Kubernetes 1.38. etcd's server (in 3.7.3, watch.go) may
+// serve a new watch before it records that the watch requests these values. We then read the value
+// from etcd, unless it is compacted.
 func keepPreviousValues(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	stream, err := streamer(ctx, desc, cc, method, opts...)
 	if err != nil || !isStoreWatch(ctx, method) {

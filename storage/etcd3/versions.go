@@ -41,13 +41,13 @@ type versions struct {
 	ask    func(ctx context.Context, endpoint string) (member, error)
 	logger *zap.Logger
 
-	// reliable is true if an endpoint has answered, and all that have are reliable.
+	// reliable is true if an endpoint answered, and all that did are reliable.
 	reliable atomic.Bool
 	// silent are the endpoints whose silence was logged after their last answer.
 	silent sync.Map
 	mu     struct {
 		sync.Mutex
-		// Whether each endpoint and member that has ever answered is reliable.
+		// Whether each endpoint and member is reliable, for those that ever answered.
 		endpoints map[string]bool
 		members   map[uint64]bool
 	}
@@ -79,8 +79,8 @@ func (v *versions) trusts(id uint64) bool {
 	return len(v.unknown()) == 0
 }
 
-// first asks all endpoints. It returns nil when one has answered and the others have or
-// stragglerTimeout has passed, or an error for each endpoint.
+// first queries all endpoints. It returns nil when one answered and the others did, or after
+// stragglerTimeout, or an error for each endpoint.
 func (v *versions) first(ctx context.Context) []error {
 	ctx, cancel := context.WithCancel(ctx)
 	answers := make(chan error, len(v.endpoints))
@@ -111,7 +111,7 @@ func (v *versions) first(ctx context.Context) []error {
 	return errs
 }
 
-// insist asks the endpoint until it answers, fails permanently, or ctx ends. It then returns the
+// insist queries the endpoint until it answers, fails permanently, or ctx ends. It then returns the
 // last error other than ctx's.
 func (v *versions) insist(ctx context.Context, endpoint string) error {
 	var last error
@@ -165,7 +165,7 @@ func (v *versions) unknown() []string {
 	return slices.DeleteFunc(slices.Clone(v.endpoints), func(ep string) bool { _, known := v.mu.endpoints[ep]; return known })
 }
 
-// run rechecks endpoints until ctx ends, first those that have never answered.
+// run rechecks endpoints until ctx ends, beginning with those that never answered.
 func (v *versions) run(ctx context.Context) {
 	for {
 		eps, wait := v.unknown(), backgroundRetry

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command devices prints manifests of devices for the example API server, as many
-// as one wants:
+// Command devices prints manifests of devices for the example API server:
 //
 //	go run ./examples/apiserver/devices 200 | kubectl apply -f -
 //
-// The devices are the same each time, in five namespaces, which need not exist in
-// the standalone server. examples/apiserver/devices.yaml has the first five.
+// The devices are always the same, in five namespaces, which need not exist in the standalone
+// server. examples/apiserver/devices.yaml contains the first five.
 package main
 
 import (
@@ -17,7 +16,7 @@ import (
 	"strconv"
 )
 
-// kind is a kind of device. Devices of a kind differ by their number.
+// kind is a kind of device. Devices of a kind differ by number.
 type kind struct {
 	name, owner string
 	models      [2]string
@@ -31,10 +30,10 @@ var kinds = []kind{
 	{"sensor", "field-ops", [2]string{"Finch T1", "Finch H2"}},
 }
 
-// site is a namespace. Its zones are called after zone.
+// site is a namespace. zone is the prefix of its zones' names.
 type site struct {
 	namespace, zone, tier string
-	firmware              string // of every device there
+	firmware              string // of all its devices
 }
 
 var sites = []site{
@@ -56,7 +55,7 @@ func main() {
 	}
 }
 
-// count reads the only argument.
+// count parses the only argument.
 func count(args []string) (int, error) {
 	if len(args) != 1 {
 		return 0, fmt.Errorf("usage: devices COUNT")
@@ -68,7 +67,7 @@ func count(args []string) (int, error) {
 	return n, nil
 }
 
-// write prints the first n devices. Any number of them fits: names go on counting.
+// write prints the first n devices. Names never repeat.
 func write(to io.Writer, n int) error {
 	out := bufio.NewWriter(to)
 	for i := range n {
@@ -77,7 +76,7 @@ func write(to io.Writer, n int) error {
 	return out.Flush()
 }
 
-// writeDevice prints device i. Each kind is at each site once in every 25 devices.
+// writeDevice prints device i. Of every 25 devices, each site has one of each kind.
 func writeDevice(out io.Writer, i int) {
 	kind := kinds[i%len(kinds)]
 	site := sites[(i+i/len(kinds))%len(sites)]

@@ -138,9 +138,9 @@ func checkWritable(dir string) error {
 	return nil
 }
 
-// probeDatabase opens and closes etcd's database. This fails while another server has it open, and
-// if its head pages are damaged. Without a write-ahead log it may be missing or empty: etcd then
-// makes a new one.
+// probeDatabase opens and closes etcd's database. This fails while another server uses it, or if
+// its head pages are damaged. Without a write-ahead log it may be missing or empty: etcd then makes
+// a new one.
 func probeDatabase(path string, haveLog bool) (err error) {
 	defer recoverAs(&err)
 	info, err := os.Stat(path)
@@ -163,8 +163,8 @@ func probeDatabase(path string, haveLog bool) (err error) {
 	return db.Close()
 }
 
-// probeLog verifies the write-ahead log, from the snapshot at which etcd will begin. etcd repairs
-// an incomplete last record, so that is no error.
+// probeLog verifies the write-ahead log, from the snapshot at which etcd will begin. An incomplete
+// last record is no error, because etcd repairs it.
 func probeLog(dir string) (err error) {
 	defer recoverAs(&err)
 	lg := zap.NewNop()

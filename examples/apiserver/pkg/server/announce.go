@@ -14,8 +14,8 @@ import (
 	"github.com/kube-watchcache/watchcache/devserver"
 )
 
-// announceStandalone returns a function that says how to use a standalone server
-// whose kubeconfig has the given name.
+// announceStandalone returns a function that prints how to use a standalone server with a
+// kubeconfig.
 func (o *Options) announceStandalone(env *devserver.Environment, out io.Writer) func(kubeconfig string) error {
 	return func(kubeconfig string) error {
 		data := strings.Join(o.etcdServers(), ",")
@@ -38,12 +38,12 @@ Ctrl-C stops it.
 	}
 }
 
-// announceDelegated says where an aggregated server listens once it is ready.
+// announceDelegated prints an aggregated server's address once it is ready.
 func announceDelegated(ctx context.Context, generic *genericapiserver.GenericAPIServer, out io.Writer) error {
 	client := generic.LoopbackClientConfig
 	if err := devserver.WaitReady(ctx, generic, client); err != nil {
 		if ctx.Err() != nil {
-			return nil // the server was asked to stop before it was ready
+			return nil // stopped before it was ready
 		}
 		return err
 	}

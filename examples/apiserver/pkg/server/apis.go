@@ -14,8 +14,8 @@ import (
 	"github.com/kube-watchcache/watchcache/server"
 )
 
-// newServer makes a server with the fleet.example.com API in it. If it fails,
-// nothing that it opened stays open.
+// newServer returns a server with the fleet.example.com API. On failure, it closes everything it
+// opened.
 func (o *Options) newServer(config *genericapiserver.RecommendedConfig) (_ *genericapiserver.GenericAPIServer, err error) {
 	completed := config.Complete()
 	generic, err := completed.New("fleet-apiserver", genericapiserver.NewEmptyDelegate())
@@ -36,7 +36,7 @@ func (o *Options) newServer(config *genericapiserver.RecommendedConfig) (_ *gene
 	generic.RegisterDestroyFunc(devices.Device.Destroy)
 
 	group := genericapiserver.NewDefaultAPIGroupInfo(fleet.GroupName, o.scheme, metav1.ParameterCodec, o.codecs)
-	// One storage, and so one cache, behind every version.
+	// All versions share one storage, and thus one cache.
 	resources := map[string]rest.Storage{"devices": devices.Device, "devices/status": devices.Status}
 	group.VersionedResourcesStorageMap[v1.SchemeGroupVersion.Version] = resources
 	group.VersionedResourcesStorageMap[v1beta1.SchemeGroupVersion.Version] = resources

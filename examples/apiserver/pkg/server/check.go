@@ -13,8 +13,8 @@ import (
 	"github.com/kube-watchcache/watchcache/server"
 )
 
-// check finds out, before anything is written or listens, what would else be found
-// out half-way through the start. Its errors begin with the flag to look at.
+// check detects errors that would otherwise interrupt the start, before the server writes or
+// listens. Its errors begin with the responsible flag.
 func (o *Options) check(ctx context.Context) error {
 	if err := o.checkFiles(); err != nil {
 		return err
@@ -28,7 +28,7 @@ func (o *Options) check(ctx context.Context) error {
 	return o.checkCluster()
 }
 
-// checkFiles wants the certificate and its key to be there and to belong together.
+// checkFiles checks that the certificate and key exist and match.
 func (o *Options) checkFiles() error {
 	pair := o.Recommended.SecureServing.ServerCert.CertKey
 	if pair.CertFile == "" && pair.KeyFile == "" {
@@ -40,7 +40,7 @@ func (o *Options) checkFiles() error {
 	return nil
 }
 
-// checkEtcd asks the servers of --etcd-servers whether they are there.
+// checkEtcd checks that the servers of --etcd-servers respond.
 func (o *Options) checkEtcd(ctx context.Context) error {
 	if len(o.Recommended.Etcd.StorageConfig.Transport.ServerList) == 0 || o.Recommended.EgressSelector.ConfigFile != "" {
 		return nil
@@ -51,8 +51,8 @@ func (o *Options) checkEtcd(ctx context.Context) error {
 	return nil
 }
 
-// checkCluster wants a way to the kube-apiserver that is to be asked who may do
-// what: a kubeconfig, or a cluster around the process.
+// checkCluster checks for access to the authorizing kube-apiserver: a kubeconfig, or a cluster
+// around the process.
 func (o *Options) checkCluster() error {
 	files := []struct{ flag, name string }{
 		{"authentication-kubeconfig", o.Recommended.Authentication.RemoteKubeConfigFile},

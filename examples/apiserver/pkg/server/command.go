@@ -11,8 +11,8 @@ import (
 	"github.com/kube-watchcache/watchcache/cacher"
 )
 
-// NewCommand returns the command line of the server. Its errors are one line, and
-// come without the usage. The options are for the watch cache.
+// NewCommand returns the server's command line. Its errors are single lines without the usage. The
+// options are for the watch cache.
 func NewCommand(cache ...cacher.Option) *cobra.Command {
 	options := NewOptions()
 	options.Cache = cache

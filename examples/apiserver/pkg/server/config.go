@@ -16,16 +16,16 @@ import (
 	"github.com/kube-watchcache/watchcache/server"
 )
 
-// How long a server that was asked to stop waits for others.
+// Timeouts on shutdown.
 const (
-	// watchGracePeriod is for watches, which are told to end at once.
+	// watchGracePeriod is for watches, which the server ends immediately.
 	watchGracePeriod = 2 * time.Second
-	// shutdownTimeout is for connections that are still busy after that.
+	// shutdownTimeout is for connections still busy afterwards.
 	shutdownTimeout = 5 * time.Second
 )
 
-// config turns the options into the configuration of a server. env is nil unless
-// the server is a standalone one.
+// config converts the options to a server configuration. env is nil unless the server is
+// standalone.
 func (o *Options) config(env *devserver.Environment) (*genericapiserver.RecommendedConfig, error) {
 	config := genericapiserver.NewRecommendedConfig(o.codecs)
 	config.EffectiveVersion = newEffectiveVersion()
@@ -40,14 +40,14 @@ func (o *Options) config(env *devserver.Environment) (*genericapiserver.Recommen
 		return nil, err
 	}
 
-	// The line that switches the watch cache on.
+	// This line enables the watch cache.
 	if err := server.Install(&config.Config, append(o.Cache, server.WithOptions(o.WatchCache))...); err != nil {
 		return nil, err
 	}
 	return config, nil
 }
 
-// apply puts the flags into config.
+// apply applies the flags to config.
 func (o *Options) apply(config *genericapiserver.RecommendedConfig, env *devserver.Environment) error {
 	if env != nil {
 		return env.Apply(o.Recommended, config)
@@ -58,11 +58,10 @@ func (o *Options) apply(config *genericapiserver.RecommendedConfig, env *devserv
 	return o.Recommended.ApplyTo(config)
 }
 
-// listen takes the port of an aggregated server, then makes a certificate if none
-// was given.
+// listen opens the port of an aggregated server, then creates a certificate if none is configured.
 func (o *Options) listen() error {
 	s := o.Recommended.SecureServing
-	// Only the options themselves know how to share a port.
+	// Only ApplyTo can share a port.
 	if !s.PermitPortSharing && !s.PermitAddressSharing {
 		address := net.JoinHostPort(s.BindAddress.String(), strconv.Itoa(s.BindPort))
 		listener, err := net.Listen("tcp", address)

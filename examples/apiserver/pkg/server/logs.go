@@ -15,8 +15,8 @@ import (
 
 var logsOnce sync.Once
 
-// ConfigureLogs sends to stderr what the verbosity asks for. Logs belong to the
-// process, so only the first call has an effect.
+// ConfigureLogs sends logs of this verbosity to stderr. Only the process's first call has an
+// effect.
 func ConfigureLogs(verbosity int) error {
 	var err error
 	logsOnce.Do(func() { err = configureLogs(verbosity) })

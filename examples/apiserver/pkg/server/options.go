@@ -20,24 +20,23 @@ import (
 	watchcache "github.com/kube-watchcache/watchcache/server"
 )
 
-// etcdPrefix is where the keys of this server begin; group, resource, namespace and
-// name follow.
+// etcdPrefix is the prefix of this server's keys, before group, resource, namespace and name.
 const etcdPrefix = "/registry"
 
 // Options are the flags of the server.
 type Options struct {
-	// Recommended are those of any aggregated API server.
+	// Recommended are the flags of every aggregated API server.
 	Recommended *genericoptions.RecommendedOptions
-	// Standalone asks for a server on loopback with credentials of its own.
-	// Standalone is implied if there are no etcd servers.
+	// Standalone selects a server on loopback with its own credentials. It is implied without etcd
+	// servers.
 	Standalone bool
-	// RunDir is where a standalone server keeps its things.
+	// RunDir is the directory of a standalone server's files.
 	RunDir string
 	// Verbosity is klog's level.
 	Verbosity int
 	// WatchCache are the flags of the watch cache.
 	WatchCache *watchcache.Options
-	// Cache is what server.Install is given beside them.
+	// Cache are further options for server.Install.
 	Cache []cacher.Option
 
 	scheme *runtime.Scheme
@@ -45,7 +44,7 @@ type Options struct {
 	flags  cliflag.NamedFlagSets
 }
 
-// NewOptions returns the defaults, and fills in the flag sets of Flags.
+// NewOptions returns the defaults, and adds flags to the flag sets.
 func NewOptions() *Options {
 	o := &Options{RunDir: ".run", WatchCache: watchcache.NewOptions()}
 	o.scheme, o.codecs = newScheme()
@@ -79,7 +78,7 @@ func NewOptions() *Options {
 // Flags returns the flags by topic.
 func (o *Options) Flags() *cliflag.NamedFlagSets { return &o.flags }
 
-// Complete settles which kind of server this is, from the flags that were given.
+// Complete decides from the flags whether the server is standalone.
 func (o *Options) Complete() {
 	if len(o.etcdServers()) == 0 {
 		o.Standalone = true
@@ -90,8 +89,7 @@ func (o *Options) etcdServers() []string {
 	return o.Recommended.Etcd.StorageConfig.Transport.ServerList
 }
 
-// Validate returns an error in one line that names every flag that can't be
-// used; nil if there is none. Call it after Complete.
+// Validate returns a one-line error that names every invalid flag, or nil. Call it after Complete.
 func (o *Options) Validate() error {
 	errs := o.WatchCache.Validate()
 	if o.Standalone {
@@ -133,7 +131,7 @@ func (o *Options) allFlags() *pflag.FlagSet {
 	return all
 }
 
-// oneLine joins the errors with semicolons.
+// oneLine joins errors with semicolons.
 func oneLine(errs []error) error {
 	var all error
 	for _, err := range errs {

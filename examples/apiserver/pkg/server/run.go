@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package server is the fleet API server: its flags, its configuration, and its
-// life from start to stop.
+// Package server is the fleet API server: its flags, configuration and lifecycle.
 package server
 
 import (
@@ -14,9 +13,8 @@ import (
 	"github.com/kube-watchcache/watchcache/devserver"
 )
 
-// Run serves until ctx ends or something breaks; nil means that it was asked to
-// stop and did. Run writes to out where it serves. Call it after Complete and
-// Validate, once.
+// Run serves until ctx ends, then returns nil, or until an error. It prints the address to out.
+// Call it once, after Complete and Validate.
 func (o *Options) Run(ctx context.Context, out io.Writer) error {
 	if err := o.check(ctx); err != nil {
 		return err
@@ -27,7 +25,7 @@ func (o *Options) Run(ctx context.Context, out io.Writer) error {
 	return o.runStandalone(ctx, out)
 }
 
-// runStandalone serves from an environment that it opens, and closes afterwards.
+// runStandalone serves from an environment that it opens and closes.
 func (o *Options) runStandalone(ctx context.Context, out io.Writer) (err error) {
 	env, err := devserver.Open(ctx, devserver.Config{
 		Dir:         o.RunDir,
@@ -46,8 +44,8 @@ func (o *Options) runStandalone(ctx context.Context, out io.Writer) (err error) 
 	return o.serve(ctx, env, out)
 }
 
-// serve runs the server until ctx ends, the server can't go on, or the etcd inside
-// the process ends. serve returns after all three have.
+// serve runs the server until ctx ends, the server fails, or the embedded etcd ends, and waits for
+// all to stop.
 func (o *Options) serve(ctx context.Context, env *devserver.Environment, out io.Writer) error {
 	config, err := o.config(env)
 	if err != nil {

@@ -12,12 +12,11 @@ import (
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/install"
 )
 
-// newScheme returns a scheme with all that the server sends, receives and stores.
+// newScheme returns a scheme with all types that the server sends, receives and stores.
 func newScheme() (*runtime.Scheme, serializer.CodecFactory) {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(install.AddToScheme(scheme))
-	// The options of LIST, WATCH and so on, and what every server answers with,
-	// belong to the core group for historical reasons.
+	// Request options and the common responses are in the core group for historical reasons.
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 	scheme.AddUnversionedTypes(schema.GroupVersion{Version: "v1"},
 		&metav1.Status{}, &metav1.APIVersions{}, &metav1.APIGroupList{}, &metav1.APIGroup{}, &metav1.APIResourceList{})

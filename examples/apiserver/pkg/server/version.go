@@ -10,8 +10,8 @@ import (
 	basecompatibility "k8s.io/component-base/compatibility"
 )
 
-// effectiveVersion is the Kubernetes version that the libraries implement, in a
-// form that clients can parse: builds outside Kubernetes have a template there.
+// effectiveVersion is the Kubernetes version of the libraries, in a form that clients can parse:
+// builds outside Kubernetes contain a template instead.
 type effectiveVersion struct {
 	basecompatibility.EffectiveVersion
 }
@@ -20,7 +20,7 @@ func newEffectiveVersion() effectiveVersion {
 	return effectiveVersion{compatibility.DefaultBuildEffectiveVersion()}
 }
 
-// Info is what /version answers.
+// Info returns the response of /version.
 func (v effectiveVersion) Info() *apimachineryversion.Info {
 	info := v.EffectiveVersion.Info()
 	binary := v.BinaryVersion()

@@ -13,9 +13,9 @@ import (
 // GroupVersion is the group and version of this API.
 var GroupVersion = schema.GroupVersion{Group: "widgets.example.com", Version: "v1"}
 
-// AddToScheme registers the types, and the fields that a selector may use. While
-// there is one version, its types are the internal ones too, so that nothing has to
-// be converted; examples/apiserver of watchcache shows two versions.
+// AddToScheme registers the types and the selectable fields. With a single version, its types are
+// also the internal ones, which avoids conversions; examples/apiserver of watchcache has two
+// versions.
 func AddToScheme(scheme *runtime.Scheme) error {
 	internal := schema.GroupVersion{Group: GroupVersion.Group, Version: runtime.APIVersionInternal}
 	for _, version := range []schema.GroupVersion{GroupVersion, internal} {

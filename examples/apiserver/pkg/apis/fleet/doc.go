@@ -3,7 +3,6 @@
 // +k8s:deepcopy-gen=package
 // +groupName=fleet.example.com
 
-// Package fleet holds the internal version of the fleet.example.com API: the
-// types that the registry, the validation and the watch cache work with. They
-// are never sent to a client nor stored; v1 and v1beta1 are, by conversion.
+// Package fleet is the internal version of the fleet.example.com API, used by the registry,
+// validation and the watch cache. Clients and storage use v1 and v1beta1, by conversion.
 package fleet

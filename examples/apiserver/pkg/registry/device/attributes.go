@@ -18,8 +18,7 @@ import (
 // indexedFields are the selectable fields that a LIST finds by index.
 var indexedFields = []string{"spec.zone", "spec.owner", "spec.firmware.channel", "status.phase"}
 
-// attributes returns what selectors see of a device: its labels, and its fields by
-// their names in the internal version.
+// attributes returns a device's labels, and its selectable fields by internal name.
 func attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 	device, ok := obj.(*fleet.Device)
 	if !ok {
@@ -37,7 +36,7 @@ func selectableFields(device *fleet.Device) fields.Set {
 	}, &device.ObjectMeta, true)
 }
 
-// predicate is what a LIST, WATCH or DELETECOLLECTION filters by.
+// predicate is the filter of a LIST, WATCH or DELETECOLLECTION.
 func predicate(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
 	return storage.SelectionPredicate{
 		Label:       label,
@@ -47,7 +46,7 @@ func predicate(label labels.Selector, field fields.Selector) storage.SelectionPr
 	}
 }
 
-// indexers tells the watch cache which indexes to keep.
+// indexers returns the indexes of the watch cache.
 func indexers() *cache.Indexers {
 	indexers := cache.Indexers{}
 	for _, name := range indexedFields {

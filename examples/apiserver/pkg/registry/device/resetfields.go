@@ -11,8 +11,7 @@ import (
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1beta1"
 )
 
-// resetInEachVersion returns the set of the given dotted paths for every served
-// version.
+// resetInEachVersion returns the set of dotted paths for each served version.
 func resetInEachVersion(paths ...string) map[fieldpath.APIVersion]*fieldpath.Set {
 	set := fieldpath.NewSet()
 	for _, path := range paths {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package device stores and serves the devices of the fleet.example.com API.
+// Package device is the registry of devices of the fleet.example.com API.
 package device
 
 import (
@@ -19,9 +19,8 @@ import (
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet"
 )
 
-// Storage serves devices and their status subresource. Make one for all served
-// versions: its store holds internal objects, so one cache and one watch on etcd
-// are enough, and every version converts from there.
+// Storage serves devices and their status subresource. All served versions share one, because its
+// store holds internal objects: one cache, and one watch on etcd, is enough.
 type Storage struct {
 	Device *REST
 	Status *StatusREST
@@ -32,13 +31,13 @@ type REST struct {
 	*genericregistry.Store
 }
 
-// ShortNames is what kubectl accepts instead of "devices".
+// ShortNames are kubectl's short names for devices.
 func (*REST) ShortNames() []string { return []string{"dev"} }
 
-// Categories is what else kubectl lists devices under.
+// Categories are the kubectl categories of devices.
 func (*REST) Categories() []string { return []string{"all"} }
 
-// NewStorage opens the store of devices as the getter says.
+// NewStorage opens the store of devices with the getter's options.
 func NewStorage(scheme *runtime.Scheme, getter generic.RESTOptionsGetter) (*Storage, error) {
 	onSpec := strategy{ObjectTyper: scheme, NameGenerator: names.SimpleNameGenerator}
 	store := &genericregistry.Store{
@@ -69,10 +68,10 @@ type StatusREST struct {
 	store *genericregistry.Store
 }
 
-// New returns an empty device to decode into.
+// New returns an empty device.
 func (*StatusREST) New() runtime.Object { return &fleet.Device{} }
 
-// Destroy does nothing: the store is that of the main resource, which closes it.
+// Destroy does nothing, because the main resource closes the store.
 func (*StatusREST) Destroy() {}
 
 // Get returns the device, for PATCH.
@@ -80,7 +79,7 @@ func (r *StatusREST) Get(ctx context.Context, name string, options *metav1.GetOp
 	return r.store.Get(ctx, name, options)
 }
 
-// Update replaces the status; it never creates a device.
+// Update replaces the status. It never creates a device.
 func (r *StatusREST) Update(ctx context.Context, name string, objInfo rest.UpdatedObjectInfo,
 	createValidation rest.ValidateObjectFunc, updateValidation rest.ValidateObjectUpdateFunc,
 	_ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
@@ -92,7 +91,7 @@ func (r *StatusREST) ConvertToTable(ctx context.Context, obj, options runtime.Ob
 	return r.store.ConvertToTable(ctx, obj, options)
 }
 
-// GetResetFields names what an update of the status resets.
+// GetResetFields returns the fields reset by a status update.
 func (r *StatusREST) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return r.store.GetResetFields()
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/validation"
 )
 
-// strategy says what a create or an update may do to a device.
+// strategy prepares and validates creations and updates of devices.
 type strategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator
@@ -23,15 +23,14 @@ type strategy struct {
 
 func (strategy) NamespaceScoped() bool { return true }
 
-// PrepareForCreate drops a status that the client sent: only the status
-// subresource writes it.
+// PrepareForCreate resets the status, which only the status subresource writes.
 func (strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	device := obj.(*fleet.Device)
 	device.Status = fleet.DeviceStatus{Phase: fleet.DevicePending}
 	device.Generation = 1
 }
 
-// PrepareForUpdate keeps the old status, and counts the generations of the spec.
+// PrepareForUpdate keeps the old status, and increments the generation if the spec changed.
 func (strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	device, previous := obj.(*fleet.Device), old.(*fleet.Device)
 	device.Status = previous.Status
@@ -57,18 +56,18 @@ func (strategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object
 
 func (strategy) Canonicalize(runtime.Object) {}
 
-// GetResetFields names what PrepareForCreate and PrepareForUpdate reset, so that
-// server-side apply gives nobody ownership of it.
+// GetResetFields returns the fields reset by PrepareForCreate and PrepareForUpdate, so that
+// server-side apply gives no manager ownership of them.
 func (strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return resetInEachVersion("status")
 }
 
-// statusStrategy says what an update of the status subresource may do.
+// statusStrategy prepares and validates updates of the status.
 type statusStrategy struct {
 	strategy
 }
 
-// PrepareForUpdate keeps everything but the status.
+// PrepareForUpdate keeps everything except the status.
 func (statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	device, previous := obj.(*fleet.Device), old.(*fleet.Device)
 	device.Spec = previous.Spec

@@ -16,8 +16,7 @@ import (
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet"
 )
 
-// columns are what `kubectl get devices` shows; those of priority 1 only with
-// -o wide.
+// columns are the columns of `kubectl get devices`. Those of priority 1 require -o wide.
 var columns = []metav1.TableColumnDefinition{
 	{Name: "Name", Type: "string", Format: "name", Description: "The device's name, unique within its namespace."},
 	{Name: "Zone", Type: "string", Description: "Where the device stands."},
@@ -28,7 +27,7 @@ var columns = []metav1.TableColumnDefinition{
 	{Name: "Firmware", Type: "string", Priority: 1, Description: "The firmware channel, and the pinned version if there is one."},
 }
 
-// tableConvertor turns a device, or a list of devices, into rows.
+// tableConvertor converts devices to rows.
 type tableConvertor struct {
 	now func() time.Time
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fuzzer makes random devices for the round-trip tests.
+// Package fuzzer creates random devices for round-trip tests.
 package fuzzer
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1beta1"
 )
 
-// Funcs fills what defaulting would change: a round trip does not bring an empty
-// firmware channel back.
+// Funcs sets fields that defaulting would change: an empty firmware channel would not survive a
+// round trip.
 func Funcs(serializer.CodecFactory) []any {
 	return []any{
 		func(firmware *fleet.Firmware, c randfill.Continue) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package install puts every version of the fleet.example.com API into a scheme.
+// Package install registers every version of the fleet.example.com API.
 package install
 
 import (
@@ -11,8 +11,7 @@ import (
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/v1beta1"
 )
 
-// AddToScheme registers the internal and the served versions, and that clients
-// should prefer v1.
+// AddToScheme registers the internal and served versions, and prefers v1.
 func AddToScheme(scheme *runtime.Scheme) error {
 	builder := runtime.SchemeBuilder{fleet.AddToScheme, v1.AddToScheme, v1beta1.AddToScheme}
 	if err := builder.AddToScheme(scheme); err != nil {

@@ -2,7 +2,7 @@
 
 package v1
 
-// SetDefaults_Firmware fills in what the client left out.
+// SetDefaults_Firmware sets the default channel.
 func SetDefaults_Firmware(obj *Firmware) {
 	if obj.Channel == "" {
 		obj.Channel = FirmwareStable

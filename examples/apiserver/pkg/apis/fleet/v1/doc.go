@@ -7,6 +7,5 @@
 // +k8s:openapi-model-package=com.example.fleet.v1
 // +groupName=fleet.example.com
 
-// Package v1 is the stable version of the fleet.example.com API, and the one
-// that devices are stored in.
+// Package v1 is the stable version of the fleet.example.com API, and the storage version.
 package v1

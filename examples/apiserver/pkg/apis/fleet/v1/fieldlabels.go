@@ -12,8 +12,8 @@ func addFieldLabelConversionFuncs(scheme *runtime.Scheme) error {
 	return scheme.AddFieldLabelConversionFunc(SchemeGroupVersion.WithKind("Device"), convertFieldLabel)
 }
 
-// convertFieldLabel maps a field of this version to the name that the registry
-// knows it by, which is the same, and refuses all others.
+// convertFieldLabel accepts selectable fields, whose internal names are the same, and rejects
+// others.
 func convertFieldLabel(label, value string) (string, string, error) {
 	switch label {
 	case "metadata.name", "metadata.namespace",

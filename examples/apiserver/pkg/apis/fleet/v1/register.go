@@ -13,8 +13,7 @@ var SchemeGroupVersion = schema.GroupVersion{Group: "fleet.example.com", Version
 
 var localSchemeBuilder = &runtime.SchemeBuilder{addKnownTypes, addDefaultingFuncs, addFieldLabelConversionFuncs}
 
-// AddToScheme registers the types of this version, their defaults, their
-// conversions and the field labels that a selector may use.
+// AddToScheme registers the types, defaults, conversions and selectable fields of this version.
 var AddToScheme = localSchemeBuilder.AddToScheme
 
 // Resource qualifies a resource with the group.

@@ -8,8 +8,7 @@ import (
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet"
 )
 
-// Convert_v1beta1_DeviceSpec_To_fleet_DeviceSpec folds the two flat firmware
-// fields into one.
+// Convert_v1beta1_DeviceSpec_To_fleet_DeviceSpec converts the two firmware fields to one struct.
 func Convert_v1beta1_DeviceSpec_To_fleet_DeviceSpec(in *DeviceSpec, out *fleet.DeviceSpec, s conversion.Scope) error {
 	if err := autoConvert_v1beta1_DeviceSpec_To_fleet_DeviceSpec(in, out, s); err != nil {
 		return err
@@ -18,8 +17,7 @@ func Convert_v1beta1_DeviceSpec_To_fleet_DeviceSpec(in *DeviceSpec, out *fleet.D
 	return nil
 }
 
-// Convert_fleet_DeviceSpec_To_v1beta1_DeviceSpec spreads the firmware over two
-// flat fields.
+// Convert_fleet_DeviceSpec_To_v1beta1_DeviceSpec converts the firmware struct to two fields.
 func Convert_fleet_DeviceSpec_To_v1beta1_DeviceSpec(in *fleet.DeviceSpec, out *DeviceSpec, s conversion.Scope) error {
 	if err := autoConvert_fleet_DeviceSpec_To_v1beta1_DeviceSpec(in, out, s); err != nil {
 		return err

@@ -2,7 +2,7 @@
 
 package v1beta1
 
-// SetDefaults_DeviceSpec fills in what the client left out.
+// SetDefaults_DeviceSpec sets the default firmware channel.
 func SetDefaults_DeviceSpec(obj *DeviceSpec) {
 	if obj.FirmwareChannel == "" {
 		obj.FirmwareChannel = FirmwareStable

@@ -7,7 +7,6 @@
 // +k8s:openapi-model-package=com.example.fleet.v1beta1
 // +groupName=fleet.example.com
 
-// Package v1beta1 is the older version of the fleet.example.com API. v1beta1
-// differs from v1 in the firmware, which is two flat fields here:
-// firmwareChannel and firmwareVersion.
+// Package v1beta1 is the older version of the fleet.example.com API. Unlike v1, it has two fields
+// for the firmware: firmwareChannel and firmwareVersion.
 package v1beta1

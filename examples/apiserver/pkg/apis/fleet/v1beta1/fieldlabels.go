@@ -12,8 +12,7 @@ func addFieldLabelConversionFuncs(scheme *runtime.Scheme) error {
 	return scheme.AddFieldLabelConversionFunc(SchemeGroupVersion.WithKind("Device"), convertFieldLabel)
 }
 
-// convertFieldLabel maps a field of this version to the name that the registry
-// knows it by, and refuses all others.
+// convertFieldLabel maps selectable fields to their internal names, and rejects others.
 func convertFieldLabel(label, value string) (string, string, error) {
 	switch label {
 	case "metadata.name", "metadata.namespace", "spec.zone", "spec.owner", "status.phase":

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package validation says which devices are acceptable.
+// Package validation validates devices.
 package validation
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet"
 )
 
-// Longest accepted values, in bytes.
+// Maximum lengths, in bytes.
 const (
 	maxModelLength   = 128
 	maxVersionLength = 64
@@ -26,21 +26,20 @@ var (
 	phases   = sets.New(fleet.DevicePending, fleet.DeviceReady, fleet.DeviceDegraded, fleet.DeviceOffline)
 )
 
-// ValidateDevice returns what is wrong with a device that is to be created.
+// ValidateDevice validates a new device.
 func ValidateDevice(device *fleet.Device) field.ErrorList {
 	errs := apimachineryvalidation.ValidateObjectMeta(&device.ObjectMeta, true,
 		apimachineryvalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
 	return append(errs, validateSpec(&device.Spec, field.NewPath("spec"))...)
 }
 
-// ValidateDeviceUpdate returns what is wrong with a device that is to replace old.
+// ValidateDeviceUpdate validates an update of a device.
 func ValidateDeviceUpdate(device, old *fleet.Device) field.ErrorList {
 	errs := apimachineryvalidation.ValidateObjectMetaUpdate(&device.ObjectMeta, &old.ObjectMeta, field.NewPath("metadata"))
 	return append(errs, validateSpec(&device.Spec, field.NewPath("spec"))...)
 }
 
-// ValidateDeviceStatusUpdate returns what is wrong with a device whose status is
-// to replace that of old.
+// ValidateDeviceStatusUpdate validates an update of a device's status.
 func ValidateDeviceStatusUpdate(device, old *fleet.Device) field.ErrorList {
 	errs := apimachineryvalidation.ValidateObjectMetaUpdate(&device.ObjectMeta, &old.ObjectMeta, field.NewPath("metadata"))
 	return append(errs, validateStatus(&device.Status, field.NewPath("status"))...)
@@ -71,8 +70,7 @@ func validateStatus(status *fleet.DeviceStatus, path *field.Path) field.ErrorLis
 	return append(errs, validateLength(status.Message, maxMessageLength, path.Child("message"))...)
 }
 
-// validateLabel wants a DNS-1123 label: what can be a label value and a part of a
-// host name too.
+// validateLabel requires a DNS-1123 label, which can also be a label value and part of a host name.
 func validateLabel(value string, path *field.Path) field.ErrorList {
 	if value == "" {
 		return field.ErrorList{field.Required(path, "")}
