@@ -204,6 +204,7 @@ func (s *Store) Restore(rv uint64) {
 	})
 }
 
+// Watches returns the number of open watches.
 func (s *Store) Watches() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 func equal(object, scratch runtime.Object, as *Version) bool {
 	object = withVersion(object, scratch, as.RV)
 	inherit(object, as.Object)
-	// Most equal objects are deeply equal, which is cheaper to find out. We don't call Equal on
+	// Most equal objects are deeply equal, and this check is cheap. We don't call Equal on
 	// whole objects, because it may skip the metadata.
 	return reflect.DeepEqual(object, as.Object) || sameParts(reflect.ValueOf(object).Elem(), reflect.ValueOf(as.Object).Elem())
 }

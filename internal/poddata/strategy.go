@@ -16,6 +16,7 @@ type Strategy struct {
 	names.NameGenerator
 }
 
+// NewStrategy returns a Strategy for the objects of scheme.
 func NewStrategy(scheme *runtime.Scheme) Strategy {
 	return Strategy{scheme, names.SimpleNameGenerator}
 }

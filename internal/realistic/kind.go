@@ -34,6 +34,7 @@ type Kind struct {
 // Prefix is the key prefix of all kinds.
 const Prefix = "/objects/"
 
+// Key returns the storage key of an object.
 func Key(object runtime.Object) (string, error) { return storage.NamespaceKeyFunc(Prefix, object) }
 
 // Encode returns the stored form of the i-th object after a number of status updates.
