@@ -15,8 +15,8 @@ import (
 func equal(object, scratch runtime.Object, as *Version) bool {
 	object = withVersion(object, scratch, as.RV)
 	inherit(object, as.Object)
-	// Most equal objects are deeply equal, and this check is cheap. We don't call Equal on
-	// whole objects, because it may skip the metadata.
+	// Most equal objects are deeply equal, which is cheap to check. Don't call Equal on whole
+	// objects: it may skip the metadata.
 	return reflect.DeepEqual(object, as.Object) || sameParts(reflect.ValueOf(object).Elem(), reflect.ValueOf(as.Object).Elem())
 }
 

@@ -9,21 +9,20 @@
 //	err = store.Remove(ctx, "default", "cpu0") // an object is gone
 //	err = store.Replace(ctx, loads)            // all there is
 //
-// Pass the Store to an API server with cacher.WithRawStorage(store.RawStorage). docs/computed.md
-// describes such a server.
+// Pass it to an API server with cacher.WithRawStorage(store.RawStorage); see docs/computed.md.
 //
 // # ResourceVersions
 //
-// A Store starts at the Unix time in nanoseconds as its resourceVersion, and increments it per
-// change. ResourceVersions are therefore positive 63-bit integers (until 2262). JavaScript numbers
-// can't hold them exactly, but JSON has them as strings. They increase across restarts unless the
-// clock is set back; see Config.After. As in etcd, a watch from 1 starts at the empty Store.
+// A Store's first resourceVersion is the Unix time in nanoseconds, and each change increments it.
+// They are positive 63-bit integers (until 2262), which JavaScript numbers can't hold exactly; in
+// JSON they are strings. They increase across restarts unless the clock is set back; see
+// Config.After. As in etcd, a watch from 1 starts at the empty Store.
 //
-// A client with a version of an earlier process gets a 410 and lists again. So does a client of
-// another replica, because its version is below this Store's first or above its last. This holds
-// until a Store made more changes than there are nanoseconds between the starts of the two: with
-// 1,000 changes a second, a difference of one second lasts eleven days. To serve the same clients
-// for longer, start replicas further apart, or run one leader and standbys.
+// Clients with a version of an earlier process, or of another replica, get a 410 and list again:
+// their version is below this Store's first or above its last. This holds until a Store made more
+// changes than there are nanoseconds between the two starts: with 1,000 changes a second, a
+// difference of one second lasts eleven days. To serve the same clients for longer, start replicas
+// further apart, or run one leader and standbys.
 package memory
 
 import (
@@ -58,18 +57,18 @@ import (
 // DefaultHistory is the default of Config.History.
 const DefaultHistory = 10_000
 
-// behind is large because in a burst the Cacher may get no processor time to read, and a Cacher
-// that loses its watch ends all of its own.
+// behind is large because a Cacher may get no processor time during a burst, and must not lose its
+// watch, which would end its own.
 const behind = 1 << 20
 
 // Config describes the objects of a Store. GroupResource to NewFunc are required, and have the
 // meaning of the fields of cacher.Config.
 type Config struct {
-	// GroupResource names the resource in errors.
+	// GroupResource is used in errors.
 	GroupResource schema.GroupResource
-	// ResourcePrefix is the key prefix of the resource's objects, e.g. "/loads" or "/loads/".
+	// ResourcePrefix is the prefix of keys, e.g. "/loads" or "/loads/".
 	ResourcePrefix string
-	// KeyFunc returns an object's storage key, including ResourcePrefix. It may only depend on the
+	// KeyFunc returns an object's key, including ResourcePrefix. It may only depend on the
 	// namespace and name.
 	KeyFunc func(runtime.Object) (string, error)
 	// GetAttrsFunc returns an object's labels and selectable fields. The Store rejects an object
@@ -80,18 +79,18 @@ type Config struct {
 
 	// Indexers are the indexes for Objects. The Store rejects an object for which one fails.
 	Indexers cache.Indexers
-	// After is the last resourceVersion of an earlier process, if the program saved it. New fails
-	// unless the clock is beyond it. 0 skips this check; if the clock was set back, clients of the
-	// earlier process still get a 410 until the Store reaches their versions.
+	// After is the last resourceVersion of an earlier process, if known. New fails unless the clock
+	// is past it. 0 skips this check: if the clock was set back, clients of the earlier process get
+	// a 410 until the Store reaches their versions.
 	After uint64
 	// History is the number of changes kept for watches and lists of earlier versions. It may be
-	// short: a Cacher has its own window, and its watch may lag further. 0 means 10,000.
+	// short, because a Cacher has its own window and its watch may lag further. 0 means 10,000.
 	History int
 }
 
-// Store is a storage.Interface that implements methods of package storage/capability, so that a
-// Cacher over it serves consistent reads. It is safe for concurrent use. Lists and watches return
-// the Store's own objects, which callers must not modify.
+// Store is a storage.Interface, safe for concurrent use. It implements methods of package
+// storage/capability, so that a Cacher serves consistent reads. Lists and watches return its own
+// objects, which callers must not modify.
 type Store struct {
 	*core
 	// RawStorage is a cacher.RawStorageFunc for the Store's resource and prefix.
@@ -166,19 +165,19 @@ func (s *Store) open(r decoration.Request) (storage.Interface, factory.DestroyFu
 	return s, func() {}, nil
 }
 
-// Upsert creates or replaces an object. The Store keeps a copy, so the caller may modify obj
-// afterwards. If obj equals the current object, nothing changes and watches get no event.
+// Upsert creates or replaces an object with a copy of obj. If they are equal, nothing changes and
+// watches get no event.
 //
 // obj must be of NewFunc's type and have a name. An unstructured object may only contain types of
-// decoded JSON: int64, not int. The Store sets a missing UID or creationTimestamp, and keeps them
-// while the object exists. If obj has a resourceVersion, it must be the current one; otherwise the
-// error is a "conflict" of k8s.io/apimachinery/pkg/api/errors that reports the current one.
+// decoded JSON, e.g. int64, not int. New objects get a missing UID or creationTimestamp, and keep
+// it. If obj has a resourceVersion, it must be the current one; otherwise the error is a "conflict"
+// of k8s.io/apimachinery/pkg/api/errors with the current one.
 func (s *Store) Upsert(ctx context.Context, obj runtime.Object) error {
 	return s.UpsertFor(ctx, obj, 0)
 }
 
-// UpsertFor is Upsert for an object that expires after ttl. Every write of the program, even of an
-// equal object, and every change by a client resets or removes the expiry. 0 means never.
+// UpsertFor is Upsert for an object that expires after ttl, unless the program writes it again
+// (even unchanged) or a client changes it. 0 means never.
 func (s *Store) UpsertFor(ctx context.Context, obj runtime.Object, ttl time.Duration) error {
 	key, expected, err := s.key(obj)
 	if err == nil {
@@ -200,9 +199,8 @@ type Selection struct {
 	Index, Value string          // the name of one of Config.Indexers, and a value that it returns
 }
 
-// Objects returns the selected current objects in key order, and the Store's resourceVersion. A
-// Watch from it receives all later changes, including those by clients. Callers must not modify the
-// objects.
+// Objects returns the selected objects in key order, and the Store's resourceVersion. A Watch from
+// it receives all later changes, including clients'. Callers must not modify the objects.
 func (s *Store) Objects(of Selection) (objs []runtime.Object, resourceVersion string, err error) {
 	found, rv, err := mvcc.Select(s.core, of.Index, of.Value)
 	predicate := storage.SelectionPredicate{Label: cmp.Or(of.Labels, labels.Everything()), Field: cmp.Or(of.Fields, fields.Everything()), GetAttrs: s.config.GetAttrsFunc}
@@ -228,10 +226,9 @@ func (s *Store) Remove(ctx context.Context, namespace, name string) error {
 	return s.failed("Remove", err)
 }
 
-// Replace makes objs all the objects of the Store: it upserts each and deletes all others.
-// Unchanged objects get no event. The comparison is linear in the number of objects, the rest in
-// the number of changes. Other writes wait for it, reads don't. An error means that nothing
-// changed.
+// Replace upserts objs and deletes all other objects. Unchanged objects get no event. The
+// comparison takes time linear in all objects, the rest in the changes. Other writes wait, reads
+// don't. On error, nothing changed.
 func (s *Store) Replace(ctx context.Context, objs []runtime.Object) error {
 	wanted := make([]mvcc.Version, len(objs))
 	for i, obj := range objs {
@@ -285,13 +282,13 @@ func (s *Store) key(obj runtime.Object) (key string, rv uint64, err error) {
 	return key, rv, nil
 }
 
-// RESTOptions returns the options for server.InstallResources. codec encodes for clients.
+// RESTOptions returns the options for server.InstallResources. codec is for clients.
 func (s *Store) RESTOptions(codec runtime.Codec) generic.RESTOptions {
 	return generic.RESTOptions{StorageConfig: (&storagebackend.Config{Codec: codec}).ForResource(s.config.GroupResource), ResourcePrefix: strings.TrimSuffix(s.config.ResourcePrefix, "/"), Decorator: decoration.Decorator(s.open)}
 }
 
-// StoreOptions returns the options for completing the resource's genericregistry.Store. It lets
-// clients of scheme select objects of kind by the fields of Config.GetAttrsFunc.
+// StoreOptions returns the options to complete the resource's genericregistry.Store. Clients of
+// scheme can then select objects of kind by the fields of Config.GetAttrsFunc.
 func (s *Store) StoreOptions(getter generic.RESTOptionsGetter, scheme *runtime.Scheme, kind schema.GroupVersionKind) (*generic.StoreOptions, error) {
 	_, known, err := s.config.GetAttrsFunc(s.config.NewFunc())
 	if err == nil {

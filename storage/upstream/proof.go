@@ -19,37 +19,36 @@ import (
 )
 
 const (
-	// proofSeconds is the timeoutSeconds of a proof's watch. API servers send a bookmark two
-	// seconds before a watch ends, unless its timeout is shorter.
+	// proofSeconds is the timeout of a proof's watch. API servers send a bookmark two seconds
+	// before a watch ends, but none for shorter timeouts.
 	proofSeconds = 3
-	// proofTimeout limits the duration of a proof, proofEvents its events. A proof can't help a
-	// watch further behind.
+	// proofTimeout and proofEvents limit a proof. It can't help a watch further behind.
 	proofTimeout = 5 * time.Second
 	proofEvents  = 1000
-	// proofQuiet is the time without events before a proof begins. A busy resource's next event
+	// proofQuiet is the minimum time without events before a proof. A busy resource's next event
 	// arrives sooner and proves as much.
 	proofQuiet = 300 * time.Millisecond
-	// vainProofs is the number of consecutive failures that make the upstream count as unable.
-	// Retries begin after unprovenPause, doubling up to unprovenPauseMax.
+	// vainProofs consecutive failures make the upstream count as unable. Retries begin after
+	// unprovenPause, doubling up to unprovenPauseMax.
 	vainProofs       = 2
 	unprovenPause    = 5 * time.Second
 	unprovenPauseMax = 5 * time.Minute
 )
 
-// proof is the result of a second watch, from a version that the first watch forwarded completely,
-// to a bookmark. It lists all events in between, so the first watch is complete up to the bookmark
-// once it forwarded the last of them.
+// proof is the result of a second watch from a version that the first watch completed, to a
+// bookmark. It includes all events in between, so once the first watch forwarded the last one, it
+// is complete up to the bookmark.
 type proof struct {
-	// upTo is the version of the bookmark. last is the version of the last event before it (at
-	// least the start version), events the number of events at last. told is the highest version
-	// reported by the upstream before the second watch.
+	// upTo is the bookmark's version. last is the version of the last event, or the start version
+	// without events, and events the number of events at last. told is the highest version reported
+	// before the second watch.
 	upTo, last, told uint64
 	events           int
 	err              error
 }
 
-// prove starts a proof unless the watch is busy, out of order, or already has one. Unless a list
-// already found a later version, the proof lists first.
+// prove starts a proof unless events arrive, are unordered, or a proof exists. It lists first,
+// unless a list already found a later version.
 func (w *stream) prove(now time.Time) {
 	told := w.store.told.Load()
 	if !w.complete || told <= w.at {
@@ -64,8 +63,7 @@ func (w *stream) prove(now time.Time) {
 	}
 }
 
-// proveAgain starts a proof that no read awaits, to find out whether the upstream is able again. It
-// always lists first.
+// proveAgain lists and starts a proof to find out whether the upstream is able again.
 func (w *stream) proveAgain() {
 	if w.ordered && !w.proves {
 		w.proven = nil
@@ -73,8 +71,8 @@ func (w *stream) proveAgain() {
 	}
 }
 
-// begin starts a proof up to the version told, or if told is 0, up to the version of a new list.
-// Its goroutine ends within proofTimeout or with the watch, which waits for it.
+// begin starts a proof up to told, or if told is 0, up to the version of a new list. Its goroutine
+// ends within proofTimeout or with the watch, which waits for it.
 func (w *stream) begin(told uint64) {
 	at, from := w.at, w.at
 	if !w.complete {
@@ -114,7 +112,7 @@ func (s *Store) proof(ctx context.Context, q query, from uint64) proof {
 	return s.shown(ctx, opened, from)
 }
 
-// shown collects the events of a watch until its first bookmark, or its end.
+// shown collects the events of a watch up to its first bookmark, or its end.
 func (s *Store) shown(ctx context.Context, opened watch.Interface, from uint64) proof {
 	p := proof{last: from}
 	for found, complete := 0, false; ; {
@@ -168,7 +166,7 @@ func versionOf(o runtime.Object) (uint64, error) {
 	return strconv.ParseUint(accessor.GetResourceVersion(), 10, 64)
 }
 
-// judge counts a proof's outcome, and keeps a usable proof.
+// judge counts a proof and keeps it if usable.
 func (w *stream) judge(p proof) {
 	var status apierrors.APIStatus
 	why := p.err
@@ -188,7 +186,7 @@ func (w *stream) judge(p proof) {
 		return
 	case errors.Is(p.err, errNoBookmark), errors.As(p.err, &status) && clientError(status.Status().Code):
 	default:
-		w.store.metrics.proofs.WithLabelValues(proofUnanswered).Inc() // says nothing about the upstream's ability
+		w.store.metrics.proofs.WithLabelValues(proofUnanswered).Inc() // the upstream may still be able
 		return
 	}
 	w.store.metrics.proofs.WithLabelValues(proofFailed).Inc()
@@ -239,13 +237,12 @@ func (s *Store) WatchProgress() bool {
 	return false
 }
 
-// clientError reports whether the upstream rejected a request permanently.
 func clientError(code int32) bool {
 	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusTooManyRequests
 }
 
-// apply sends the bookmark of a proof once the watch reaches the proof's last event, and drops a
-// proof that the watch has passed. It returns false if the watch must end.
+// apply sends a proof's bookmark once the watch reaches the proof's last event, and drops an
+// outdated proof. It returns false if the watch must end.
 func (w *stream) apply() bool {
 	p := w.proven
 	if p == nil || w.at > p.upTo {

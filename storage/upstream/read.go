@@ -27,10 +27,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// object identifies one object, all objects of a namespace (no name), or all objects (neither).
+// object is one object, all of a namespace (without a name), or all (without both).
 type object struct{ namespace, name string }
 
-// object parses a key; recursive selects everything below it.
+// object parses a key, or if recursive a key prefix.
 func (s *Store) object(key string, recursive bool) (object, error) {
 	prepared, err := storage.PrepareKey(s.config.ResourcePrefix, key, recursive)
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *Store) object(key string, recursive bool) (object, error) {
 	return object{}, fmt.Errorf("invalid key %q: no request to the upstream reads that of %s", key, s.config.Resource.GroupResource())
 }
 
-// query is the scope and the options of a list or watch.
+// query is the scope and options of a list or watch.
 type query struct {
 	of      object
 	options metav1.ListOptions
@@ -59,7 +59,7 @@ type query struct {
 
 func (s *Store) query(key string, opts storage.ListOptions) (query, error) {
 	of, err := s.object(key, opts.Recursive)
-	if err != nil && s.config.Namespaced && !opts.Recursive { // not an object's key, e.g. a cache probing whether a version still exists
+	if err != nil && s.config.Namespaced && !opts.Recursive { // not an object's key, e.g. a cache probing an old version
 		of, err = s.object(key, true)
 		of.name = "/"
 	}
@@ -71,7 +71,7 @@ func (s *Store) query(key string, opts storage.ListOptions) (query, error) {
 		Limit: opts.Predicate.Limit, Continue: opts.Predicate.Continue,
 	}}
 	field := opts.Predicate.Field
-	if of.name != "" { // a single object is listed and watched through its collection
+	if of.name != "" { // list or watch the collection, with a field selector
 		one := fields.OneTermEqualSelector(metav1.ObjectNameField, of.name)
 		if field == nil || field.Empty() {
 			field = one
@@ -83,8 +83,8 @@ func (s *Store) query(key string, opts storage.ListOptions) (query, error) {
 	return q, nil
 }
 
-// text formats a selector for a request. Selectors of nothing format like those of everything, so
-// they get text that matches no object.
+// text formats a selector. Selectors of nothing and of everything format alike, so the former get
+// text that matches no object.
 func text(selector interface{ String() string }) string {
 	switch selector {
 	case nil:
@@ -116,8 +116,7 @@ func (s *Store) Get(ctx context.Context, key string, opts storage.GetOptions, in
 	return err
 }
 
-// GetList implements storage.Interface. It passes on the upstream's list, including its continue
-// token.
+// GetList implements storage.Interface. It returns the upstream's list with its continue token.
 func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
 	q, err := s.query(key, opts)
 	if err != nil {
@@ -129,8 +128,7 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 	return s.listed(ctx, with(s.get(q.of), q.options).Do(ctx).Into(into))
 }
 
-// begins returns an error if the upstream can't start a watch at q's version. A list would not show
-// this: servers can also list versions that they can't watch from.
+// begins returns an error if no watch can start at q's version, although the upstream may list it.
 func (s *Store) begins(ctx context.Context, q query) error {
 	q.of, q.options = object{}, metav1.ListOptions{ResourceVersion: q.options.ResourceVersion, TimeoutSeconds: ptr.To[int64](1)}
 	opened, err := s.open(ctx, q)
@@ -144,8 +142,7 @@ func (s *Store) begins(ctx context.Context, q query) error {
 	return ctx.Err()
 }
 
-// listed updates missing after a list or the start of a watch, and returns its error for the
-// caller.
+// listed updates missing after a list or the start of a watch, and translates its error.
 func (s *Store) listed(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -156,8 +153,7 @@ func (s *Store) listed(ctx context.Context, err error) error {
 	return s.failure(ctx, "", err)
 }
 
-// gone reports whether discovery lacks the resource. Other responses don't prove that: they may be
-// a load balancer's error page.
+// gone reports whether discovery lacks the resource. Other 404s may be a load balancer's.
 func (s *Store) gone(ctx context.Context) bool {
 	gv, root := s.config.Resource.GroupVersion(), "/apis/"
 	if gv.Group == "" {
@@ -178,19 +174,18 @@ func (s *Store) gone(ctx context.Context) bool {
 	})
 }
 
-// head is the metadata of a list, and one item to count.
+// head is a list's metadata, and its number of items.
 type head struct {
 	metav1.ListMeta `json:"metadata"`
 	Items           []struct{} `json:"items"`
 }
 
-// onlyMetadata requests object metadata only. Upstreams that don't support it send the whole list.
+// onlyMetadata requests metadata only. Upstreams without support send the whole list.
 const onlyMetadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
-// head lists one object consistently. An upstream that lists from a watch cache first brings the
-// cache up to date.
+// head lists one object consistently. An upstream with a watch cache first updates that.
 func (s *Store) head(ctx context.Context) (head, error) {
-	quiet := klog.NewContext(ctx, klog.Logger{}) // otherwise client-go logs a response that a proof cancels as an error
+	quiet := klog.NewContext(ctx, klog.Logger{}) // client-go would log responses canceled with a proof
 	body, err := with(s.get(object{}), metav1.ListOptions{Limit: 1}).SetHeader("Accept", onlyMetadata).Do(quiet).Raw()
 	if err := s.listed(ctx, err); err != nil {
 		return head{}, err
@@ -239,21 +234,20 @@ func (s *Store) failure(ctx context.Context, key string, err error) error {
 	case errors.As(err, &status):
 		return err
 	}
-	var sent *url.Error // contains the upstream's address, which clients must not see
+	var sent *url.Error // with the upstream's address, which clients must not see
 	if errors.As(err, &sent) {
 		return apierrors.NewTimeoutError(fmt.Sprintf("the upstream of %s gives no answer: %v", s.config.Resource.GroupResource(), sent.Err), 1)
 	}
 	return err
 }
 
-// named reports whether a NotFound names the object. It may name the namespace instead.
+// named reports whether a NotFound names the object, not its namespace.
 func named(err error, name string) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name == name
 }
 
-// noResource reports whether the response to a request was a 404 without a Status, so that the
-// upstream may lack the resource.
+// noResource reports whether a 404 without a Status suggests that the upstream lacks the resource.
 func noResource(err error) bool {
 	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

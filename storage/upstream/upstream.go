@@ -11,17 +11,16 @@
 //	cache, err := cacher.New(cacher.Config{Storage: pods, ConsistentGetFromStorage: true, ...})
 //
 // ResourceVersions and continue tokens are the upstream's own, so clients may move between the
-// upstream and a server over a Store. Errors are the upstream's, too, except that missing and
-// existing keys give the errors of package storage, and an unreachable upstream gives a 504 with
-// the reason.
+// upstream and a server over a Store. Errors are the upstream's, except those of package storage
+// for missing and existing keys, and a 504 with the reason if the upstream does not answer.
 //
 // # Freshness
 //
 // A Store proves how fresh its watch is, so that a cache can serve consistent reads: see
 // docs/decisions/0023-how-a-relay-knows-that-it-is-fresh.md. If a resource changes several times a
 // second, its next change is the proof. Otherwise a proof takes one to two seconds and two small
-// requests, shared by all waiting reads. GETs should not wait: set
-// cacher.Config.ConsistentGetFromStorage.
+// requests, shared by all waiting reads. Set cacher.Config.ConsistentGetFromStorage so that GETs
+// don't wait.
 package upstream
 
 import (
@@ -51,36 +50,36 @@ import (
 // Config describes one resource of an upstream. REST, Resource, ResourcePrefix, NewFunc and
 // NewListFunc are required.
 type Config struct {
-	// REST is the upstream's address and credentials. Its ContentType and AcceptContentTypes choose
-	// protobuf or JSON. Its Timeout must be 0, because it would end watches. Stores with equal
-	// settings share connections.
+	// REST is the upstream's address and credentials. Its content types select protobuf or JSON.
+	// Its Timeout must be 0, because it would end watches. Stores with equal settings share
+	// connections.
 	REST *rest.Config
 	// Resource includes the version for reads and writes.
 	Resource schema.GroupVersionResource
 	// Namespaced is true if objects have namespaces.
 	Namespaced bool
-	// Serializer decodes responses into the types of NewFunc and NewListFunc, and encodes writes.
-	// Use scheme.Codecs.WithoutConversion() for types of Resource's version, and the scheme's
-	// codecs for internal types. Nil means unstructured objects in JSON.
+	// Serializer decodes responses into the types of NewFunc and NewListFunc, and encodes writes:
+	// scheme.Codecs.WithoutConversion() for types of Resource's version, or the scheme's codecs for
+	// internal types. Nil means unstructured objects in JSON.
 	Serializer runtime.NegotiatedSerializer
-	// ResourcePrefix is the key prefix of the resource's objects, e.g. "/pods" or "/pods/". Keys
-	// consist of the prefix, the namespace if Namespaced, and the name.
+	// ResourcePrefix is the prefix of keys, e.g. "/pods" or "/pods/". The namespace, if Namespaced,
+	// and the name follow.
 	ResourcePrefix string
 	// NewFunc returns an empty object, NewListFunc an empty list.
 	NewFunc     func() runtime.Object
 	NewListFunc func() runtime.Object
 
 	// Expires must be set if objects expire upstream, as events do. etcd deletes all objects of a
-	// lease in one revision, so another deletion may follow at the same resourceVersion. Reads then
-	// see the last deletion one to two seconds later. A Store sets it for itself on receiving two
-	// deletions at one resourceVersion.
+	// lease in one revision, so a deletion may not be the last event at its resourceVersion. Reads
+	// then see the last deletion one to two seconds later. A Store that receives two deletions at
+	// one resourceVersion behaves as if Expires were set.
 	Expires bool
 	// Registerer registers the counters of proofs. Nil disables them.
 	Registerer prometheus.Registerer
 }
 
 // Store is a storage.Interface, safe for concurrent use. Callers own the returned objects. Writes
-// go to the resource itself, so the upstream ignores changes of a status subresource.
+// can't change a status subresource.
 type Store struct {
 	config  Config
 	client  *rest.RESTClient
@@ -93,9 +92,9 @@ type Store struct {
 
 	mu struct {
 		sync.Mutex
-		streams map[*stream]string // the caller's name for each
-		// vain counts consecutive failed proofs. An unable upstream gets its next proof at next,
-		// and another every pause.
+		streams map[*stream]string // to the caller's name
+		// vain counts consecutive failed proofs. If the upstream is unable, next is the time of the
+		// next proof, and pause the interval after it.
 		vain  int
 		pause time.Duration
 		next  time.Time
@@ -131,7 +130,7 @@ func New(config Config) (*Store, error) {
 	if gv.Group == "" {
 		connection.APIPath = "/api"
 	}
-	connection.QPS, connection.WarningHandler = -1, rest.NoWarnings{} // leave rate limiting to the upstream's priority and fairness
+	connection.QPS, connection.WarningHandler = -1, rest.NoWarnings{} // the upstream's priority and fairness limits the rate
 	client, err := rest.RESTClientFor(connection)
 	if err != nil {
 		return nil, fmt.Errorf("upstream.Config.REST: %w", err)
@@ -172,7 +171,6 @@ func (c Config) validate() error {
 	return errors.Join(problems...)
 }
 
-// serves returns an error unless the resource and prefix are the Store's.
 func (s *Store) serves(resource schema.GroupResource, resourcePrefix string) error {
 	prefix := strings.TrimSuffix(resourcePrefix, "/") + "/"
 	own := s.config.Resource.GroupResource()
@@ -207,7 +205,7 @@ func (s *Store) EnableResourceSizeEstimation(storage.KeysFunc) error { return ni
 // CompactRevision implements storage.Interface. The upstream does not expose its compactions.
 func (s *Store) CompactRevision() int64 { return 0 }
 
-// request creates a request without client-go's retries; clients decide when to retry.
+// request creates a request without retries; clients decide when to retry.
 func (s *Store) request(verb string, o object) *rest.Request {
 	r := s.client.Verb(verb).MaxRetries(0).Resource(s.config.Resource.Resource).NamespaceIfScoped(o.namespace, o.namespace != "")
 	if o.name != "" {

@@ -21,7 +21,7 @@ import (
 )
 
 // Watch implements storage.Interface. The upstream filters the events. With opts.ProgressNotify,
-// the watch adds a bookmark after the last event at each resourceVersion, and after each proof
+// the Store adds bookmarks after the last event at each resourceVersion, and for each proof
 // requested by RequestWatchProgress.
 func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	q, err := s.query(key, opts)
@@ -53,7 +53,7 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 		at: from, complete: true, ordered: from > 0 && (opts.SendInitialEvents == nil || !*opts.SendInitialEvents),
 	}
 	s.add(ctx, w)
-	go w.run() // stopped by Stop, ctx, or the end of the upstream's watch; closes result
+	go w.run() // ends on Stop, with ctx or the upstream's watch; closes result
 	return w, nil
 }
 
@@ -64,35 +64,35 @@ func (s *Store) open(ctx context.Context, q query) (watch.Interface, error) {
 	return opened, s.listed(ctx, err)
 }
 
-// stream is one watch. Its goroutine owns all fields, except that any goroutine may send to ask and
-// again, and a proof's goroutine sends to proofs.
+// stream is one watch. Its goroutine owns all fields except ask, again and proofs, which others
+// fill.
 type stream struct {
 	store    *Store
 	query    query
 	ctx      context.Context
 	cancel   context.CancelFunc
-	progress bool // whether to add bookmarks to the upstream's
+	progress bool // add bookmarks
 	upstream watch.Interface
 	result   chan watch.Event
-	// ask requests progress. again requests another proof from an upstream that counts as unable.
+	// ask requests progress, again another proof by an unable upstream.
 	ask, again chan struct{}
 	proofs     chan proof
 
-	// at is the version of the last forwarded event or bookmark, events the number of events
-	// forwarded at it. complete is true if no more events at it can follow.
+	// at is the version of the last forwarded event or bookmark, with the number of events
+	// forwarded at it. complete is true if no more can follow.
 	at       uint64
 	events   int
 	complete bool
-	// ordered is false while events may arrive out of order: during the initial events, and until
-	// the first bookmark of a watch without a start version.
+	// ordered is false during initial events, and before the first bookmark of a watch without a
+	// start version.
 	ordered bool
-	// moved is the time of the last event, or if asked is true, of the first request for progress
-	// without a known later version.
+	// moved is the time of the last event. If asked, it is the time of the first request for
+	// progress without a known later version.
 	moved time.Time
 	asked bool
 
-	// proves reports whether a proof is running; proving waits for its goroutine. proven is a
-	// finished proof whose last event has not arrived yet.
+	// proves is true while a proof runs; proving waits for it. proven is a finished proof whose
+	// last event has not arrived.
 	proving sync.WaitGroup
 	proves  bool
 	proven  *proof
@@ -131,8 +131,8 @@ func (w *stream) run() {
 	}
 }
 
-// passAll forwards an event and all events already received after it, then the bookmark that
-// completes the last one. It returns false if the watch must end.
+// passAll forwards an event and those ready after it, then the bookmark that completes the last
+// one. It returns false if the watch must end.
 func (w *stream) passAll(event watch.Event) bool {
 	for more := true; more; {
 		if !w.pass(event) {
@@ -171,7 +171,7 @@ func (w *stream) pass(event watch.Event) bool {
 		object, _ := meta.Accessor(event.Object) // can't fail after versionOf
 		end := object.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
 		if w.ordered && (version < w.at || (version == w.at && !w.complete)) {
-			return true // a proof advanced further, or another deletion may follow at this version
+			return true // already covered by a proof, or another deletion may follow
 		}
 		w.ordered = w.ordered || end || w.query.options.SendInitialEvents == nil
 		w.at, w.events, w.complete = version, 0, true
@@ -180,7 +180,7 @@ func (w *stream) pass(event watch.Event) bool {
 	w.moved = time.Now()
 	switch {
 	case w.ordered && version < w.at:
-		return w.send(event) // some servers send a deleted object at its last version, which proves nothing
+		return w.send(event) // some servers send deleted objects at their last version
 	case version != w.at:
 		w.events = 0
 	case w.ordered && event.Type == watch.Deleted:
@@ -192,7 +192,7 @@ func (w *stream) pass(event watch.Event) bool {
 	return w.send(event)
 }
 
-// completes reports whether an event of this type must be the last one at its version.
+// completes reports whether an event of a type must be the last one at its version.
 func (s *Store) completes(event watch.EventType) bool {
 	return event != watch.Deleted || !(s.config.Expires || s.leases.Load())
 }
@@ -217,7 +217,7 @@ func (w *stream) send(event watch.Event) bool {
 	}
 }
 
-// failure is an error event for an error of our own.
+// failure returns the event for an error of our own.
 func failure(err error) watch.Event {
 	return watch.Event{Type: watch.Error, Object: &apierrors.NewInternalError(err).ErrStatus}
 }
@@ -241,7 +241,7 @@ func (s *Store) remove(w *stream) {
 }
 
 // RequestWatchProgress implements storage.Interface. It returns immediately. Watches opened with
-// the same gRPC metadata as ctx then prove their progress.
+// the same gRPC metadata as ctx prove their progress.
 func (s *Store) RequestWatchProgress(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -46,7 +46,7 @@ func (s *Store) Create(ctx context.Context, key string, obj, out runtime.Object,
 	return s.write(ctx, key, http.MethodPost, object{namespace: of.namespace}, obj, out)
 }
 
-// GuaranteedUpdate implements storage.Interface. It creates an object that does not exist.
+// GuaranteedUpdate implements storage.Interface. With ignoreNotFound, it creates a missing object.
 func (s *Store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, update storage.UpdateFunc, suggestion runtime.Object) error {
 	lost := race("none")
@@ -68,8 +68,8 @@ func (s *Store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 // race is the object's version at the last lost write, or "none".
 type race string
 
-// again reports whether another writer won and a retry may succeed. A second conflict at the same
-// version has a different cause.
+// again reports whether to retry because another writer won. A second conflict at the same version
+// has another cause.
 func (r *race) again(err error, before runtime.Object) bool {
 	object, failed := meta.Accessor(before)
 	if failed != nil || !(apierrors.IsConflict(err) || storage.IsExist(err)) || object.GetResourceVersion() == string(*r) {
@@ -79,11 +79,11 @@ func (r *race) again(err error, before runtime.Object) bool {
 	return true
 }
 
-// errSuggested is returned if an update does not change a suggestion. The suggestion may be stale,
-// so the update must run on the current object.
+// errSuggested is returned if an update does not change a possibly stale suggestion, so that it
+// must run on the current object.
 var errSuggested = errors.New("the update changes nothing of an object that may be old")
 
-// update makes one attempt to update before. An object without a version does not exist. live
+// update makes one attempt to update before, which does not exist if it has no version. live
 // reports whether before was read from the upstream.
 func (s *Store) update(ctx context.Context, key string, before, out runtime.Object, preconditions *storage.Preconditions,
 	update storage.UpdateFunc, live bool) error {
