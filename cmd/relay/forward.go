@@ -23,7 +23,7 @@ import (
 // shutdownWrites is how long a response write may block after shutdown began.
 const shutdownWrites = 5 * time.Second
 
-// room limits concurrent forwarded requests, including watches: in total, and per user.
+// room limits concurrent forwarded requests, including watches, in total and per user.
 type room struct {
 	all, one int
 
@@ -50,8 +50,7 @@ func newRoom(all int) (*room, error) {
 	return r, nil
 }
 
-// enter returns false if there is no room for another request of the user. Caller must call leave
-// afterwards.
+// enter returns false if there is no room. Otherwise the caller must call leave.
 func (r *room) enter(user string) (leave func(), ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,16 +70,16 @@ func (r *room) enter(user string) (leave func(), ok bool) {
 	}, true
 }
 
-// forwarder forwards requests unmodified to the upstream. Each has its own HTTP/1.1 connection, so
-// that unread data stays in kernel buffers and does not delay the caches or other requests.
-// HTTP/1.1 also supports upgrades, e.g. for exec.
+// forwarder is a proxy to the upstream. Each request has its own HTTP/1.1 connection, so that
+// unread data stays in kernel buffers and delays neither the caches nor other requests. HTTP/1.1
+// also supports upgrades, e.g. for exec.
 type forwarder struct {
 	front *front
 	room  *room
 	proxy *httputil.ReverseProxy
 }
 
-// forwarder returns a forwarder that drops client headers with the prefixes in without.
+// forwarder returns a forwarder without the client headers of some prefixes.
 func (f *front) forwarder(config *rest.Config, in *room, without ...string) (*forwarder, error) {
 	config = rest.CopyConfig(config)
 	config.NextProtos = []string{"http/1.1"}
@@ -150,13 +149,13 @@ func (e ending) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// endWrites sets a write deadline when ctx ends, for clients that don't read. Caller must call done
-// before the handler returns.
+// endWrites sets a write deadline when ctx ends, for clients that don't read. Call done before the
+// handler returns.
 func endWrites(ctx context.Context, w http.ResponseWriter, within time.Duration) (done func()) {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(within)) // HTTP/1 and HTTP/2 support it
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(within)) // works for HTTP/1 and HTTP/2
 	})
 	return func() {
 		if !stop() {

@@ -28,13 +28,13 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// front decides whether the caches or the upstream serve a request, or whether to reject it.
+// front serves a request from the caches, forwards it, or rejects it.
 type front struct {
 	server   *server
 	codecs   runtime.NegotiatedSerializer
 	maxWatch time.Duration
-	// withOwn forwards with the relay's credentials, withClients with the client's bearer token.
-	// withClients is nil without --pass-through.
+	// withOwn uses the relay's credentials, withClients the client's bearer token. withClients is
+	// nil without --pass-through.
 	withOwn, withClients *forwarder
 }
 
@@ -53,8 +53,7 @@ func newFront(s *server, codecs runtime.NegotiatedSerializer, o *options) (*fron
 // passedKey is the context key of the client's headers in a passed-through request.
 type passedKey struct{}
 
-// upstreamDecides allows passed-through requests, which the upstream authorizes by the client's
-// token.
+// upstreamDecides allows passed-through requests, since the upstream authorizes them.
 type upstreamDecides struct{ authorizer.Authorizer }
 
 // Authorize implements authorizer.Authorizer.
@@ -65,8 +64,8 @@ func (d upstreamDecides) Authorize(ctx context.Context, a authorizer.Attributes)
 	return d.Authorizer.Authorize(ctx, a)
 }
 
-// chain builds the server's handlers, which authenticate, audit and count requests, and authorize
-// those not passed through.
+// chain builds the handlers that authenticate, audit and count requests, and authorize those not
+// passed through.
 func (f *front) chain(api http.Handler, c *genericapiserver.Config) http.Handler {
 	with := *c
 	with.Authorization.Authorizer = upstreamDecides{c.Authorization.Authorizer}
@@ -81,8 +80,8 @@ func (f *front) chain(api http.Handler, c *genericapiserver.Config) http.Handler
 	})
 }
 
-// passes reports whether to pass a request through: it has a bearer token, and the relay can't
-// serve it.
+// passes reports whether to pass a request through: the relay can't serve it, but it has a bearer
+// token.
 func (f *front) passes(info *request.RequestInfo, r *http.Request) bool {
 	if !hasPrefix(r.Header.Get("Authorization"), "bearer ") {
 		return false
@@ -107,7 +106,7 @@ func (f *front) refusal(info *request.RequestInfo) *apierrors.StatusError {
 		ask += ", or send a bearer token: only requests with one are passed through"
 	}
 	switch {
-	case r == nil && info.Verb == "get" && info.APIGroup == "" && info.Resource == "namespaces": // kubectl gets the namespace after a missing object, and would report a 404 instead
+	case r == nil && info.Verb == "get" && info.APIGroup == "" && info.Resource == "namespaces": // kubectl gets the namespace of a missing object, and would report this 404 instead
 		return refused(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, fmt.Sprintf("this relay does not serve %s: %s", what, ask))
 	case r == nil:
 		return refused(http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("this relay does not serve %s: %s", what, ask))
@@ -177,16 +176,16 @@ func (f *front) serve(api http.Handler, w http.ResponseWriter, r *http.Request) 
 	api.ServeHTTP(w, r)
 }
 
-// forUpstream reports whether only the upstream can serve a request: it has the columns of Tables
-// and all selectable fields. newScheme rejects fields that this misses.
+// forUpstream reports whether only the upstream can serve a request, with its Tables and selectable
+// fields. newScheme rejects fields that this misses.
 func forUpstream(of *resource, r *http.Request, asked *metainternalversion.ListOptions) bool {
 	return strings.Contains(r.Header.Get("Accept"), "Table") || asked.ShardSelector != "" || asked.FieldSelector != nil &&
 		slices.ContainsFunc(asked.FieldSelector.Requirements(), func(r fields.Requirement) bool { return !of.selectable(r.Field) })
 }
 
 // canonical returns the request with its path as the API server parses it, in a form that proxies
-// don't rewrite, so that the upstream sees the path that we authorized. It returns false if there
-// is no such form; no object has such a path.
+// don't rewrite, so that the upstream sees the authorized path. It returns false without such a
+// form; no object has such a path.
 func canonical(r *http.Request) (*http.Request, bool) {
 	at := *r.URL
 	at.RawPath, at.Path = "", strings.TrimRight(strings.Replace(at.Path, "/namespaces//", "/", 1), "/") // an empty namespace means all
@@ -195,14 +194,14 @@ func canonical(r *http.Request) (*http.Request, bool) {
 	return known, path.Clean(at.Path) == at.Path
 }
 
-// boundWatch returns a watch request that ends after maxWatch, and when its resource disappears.
-// Caller must call end afterwards.
+// boundWatch returns a watch request that ends after maxWatch, or when its resource disappears.
+// Call end afterwards.
 func (f *front) boundWatch(of *resource, r *http.Request, seconds int64, forwarded bool) (bound *http.Request, end func()) {
 	ctx, cancel := context.WithTimeout(r.Context(), max(f.maxWatch, f.maxWatch+10*time.Second)) // in case the upstream ignores timeoutSeconds
 	of.watches.Store(&ctx, cancel)
 	bound = r.WithContext(ctx)
 	most := int64(f.maxWatch / time.Second)
-	// The API's handler limits 0 itself; a negative number may overflow there.
+	// The API's handler limits 0 itself, but may overflow on negative numbers.
 	if seconds < 0 || seconds > most || (forwarded && seconds == 0) {
 		query := r.URL.Query()
 		query.Set("timeoutSeconds", strconv.FormatInt(most, 10))

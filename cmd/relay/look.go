@@ -25,19 +25,18 @@ import (
 )
 
 const (
-	// lookEvery is the interval of looks at the upstream, lookPause the minimum interval,
-	// lookTimeout the limit of one look.
+	// lookEvery is the interval of looks at the upstream, lookPause the minimum interval.
 	lookEvery, lookPause, lookTimeout = time.Minute, time.Second, 10 * time.Second
-	// refusedFor is how long /readyz reports a refusal of the relay's own credentials, and the
-	// minimum interval of its log line.
+	// refusedFor is how long /readyz reports a refusal of the relay's credentials, and the minimum
+	// interval between logging two.
 	refusedFor = time.Minute
 )
 
 var errChanged = errors.New("the upstream has changed, and the relay begins again")
 
-// look describes the upstream again. The relay restarts if a resource changed its kind, scope or
-// selectable fields, or its Go type stopped or started to cover all its fields. It ignores
-// resources that the upstream stopped serving; they may return.
+// look describes the upstream again. The relay restarts if a resource changed its kind, scope,
+// selectable fields, or whether its Go type is complete. It ignores missing resources, which may
+// return.
 func (s *server) look(ctx context.Context, pause time.Duration) error {
 	s.looking.Lock()
 	defer s.looking.Unlock()
@@ -70,22 +69,21 @@ func (s *server) look(ctx context.Context, pause time.Duration) error {
 	return nil
 }
 
-// equals reports whether the relay serves both descriptions of a resource the same way.
+// equals reports whether the relay serves both descriptions the same way.
 func (r *resource) equals(other *resource) bool {
 	return r.GroupVersionResource == other.GroupVersionResource && r.kind == other.kind && r.listKind == other.listKind && r.typed == other.typed &&
 		r.of.Namespaced == other.of.Namespaced && maps.EqualFunc(r.fields, other.fields, func(_, _ selector) bool { return true })
 }
 
-// guard is a transport with the relay's credentials. Before it returns a response to decode from a
-// new connection or for a reopened watch, it checks that the upstream still serves the same
+// guard is a transport with the relay's credentials. Before it returns a response of a new
+// connection or a reopened watch for decoding, it checks that the upstream still serves the same
 // resources.
 type guard struct {
 	http.RoundTripper
 	server  *server
-	decodes bool // this process decodes responses, rather than only forwarding them
+	decodes bool // false if responses are only forwarded
 }
 
-// guarded returns a client configuration with a guard.
 func (s *server) guarded(decodes bool) *rest.Config {
 	config := rest.CopyConfig(s.upstream)
 	config.Wrap(func(t http.RoundTripper) http.RoundTripper { return guard{t, s, decodes} })
@@ -102,7 +100,7 @@ func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	_, known := g.server.connections.Load(at)
 	query := r.URL.Query()
-	resumes := query.Has("watch") && !query.Has("timeoutSeconds") // a cache reopening its watch, after something ended the last one
+	resumes := query.Has("watch") && !query.Has("timeoutSeconds") // a cache reopens its watch
 	if g.decodes && (!known || resumes || g.server.changed.Load()) {
 		pause := time.Duration(0)
 		if known {
@@ -120,14 +118,13 @@ func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// refusal is the last refusal of the relay's own credentials.
+// refusal is a refusal of the relay's own credentials.
 type refusal struct {
 	what string
 	at   time.Time
 }
 
-// refuses returns a 503 for clients, since the upstream refused the relay's credentials, not
-// theirs.
+// refuses returns a 503, since the upstream refused the relay's credentials, not the client's.
 func (s *server) refuses(r *http.Request, response *http.Response) *http.Response {
 	text, _ := io.ReadAll(io.LimitReader(response.Body, 4096))
 	_ = response.Body.Close()
@@ -144,7 +141,7 @@ func (s *server) refuses(r *http.Request, response *http.Response) *http.Respons
 	return response
 }
 
-// review returns an error that names the rights missing from the relay's account.
+// review returns an error with the rights that the relay's account lacks.
 func (s *server) review(ctx context.Context) error {
 	client, err := authorizationclient.NewForConfig(s.upstream)
 	if err != nil {
@@ -188,7 +185,7 @@ func (s *server) answers(r *http.Request) error {
 }
 
 // watchUpstream looks at the upstream periodically, ends watches of missing resources, and checks
-// whether those are back, as a sleeping cache would not notice. It runs as a hook until ctx ends.
+// whether those returned, as a sleeping cache would not. It ends with ctx.
 func (s *server) watchUpstream(ctx context.Context) {
 	tick, again := time.NewTicker(time.Second), time.NewTicker(lookEvery)
 	defer tick.Stop()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command relay is a read replica for the API of any Kubernetes cluster. It holds one upstream
-// watch per chosen resource, and serves GET, LIST and WATCH from a watch cache, at the upstream's
-// resourceVersions, to clients authorized by the upstream. README.md lists its guarantees.
+// watch per chosen resource, and serves GET, LIST and WATCH from a watch cache, with the upstream's
+// resourceVersions and authorization. README.md lists its guarantees.
 package main
 
 import (
@@ -28,7 +28,7 @@ func main() {
 	os.Exit(cli.Run(command))
 }
 
-// beginAgain executes the program again in this process, discarding all state.
+// beginAgain restarts the program in this process.
 func beginAgain() error {
 	program, err := os.Executable()
 	if err == nil {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// unstructuredList is a list that scheme codecs encode as it is, whereas they convert an
+// unstructuredList is encoded as it is. Scheme codecs would convert an
 // unstructured.UnstructuredList.
 type unstructuredList struct{ unstructured.UnstructuredList }
 
@@ -25,8 +25,8 @@ func (l *unstructuredList) NewEmptyInstance() runtime.Unstructured {
 	return &unstructuredList{*l.UnstructuredList.NewEmptyInstance().(*unstructured.UnstructuredList)}
 }
 
-// newScheme returns a scheme with all types that the relay sends and receives. Each resource has
-// one version, whose types are also the internal ones.
+// newScheme returns a scheme of all types sent and received. Each resource has one version, whose
+// types are also the internal ones.
 func newScheme(resources map[schema.GroupResource]*resource) (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	core := schema.GroupVersion{Version: "v1"}

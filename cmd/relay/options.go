@@ -19,7 +19,6 @@ import (
 	watchcache "github.com/kube-watchcache/watchcache/server"
 )
 
-// options are the flags.
 type options struct {
 	kubeconfig     string
 	resources      []string
@@ -48,7 +47,7 @@ func newOptions() *options {
 		logs:           logs.NewOptions(),
 	}
 	o.serving.Required, o.serving.BindPort, o.serving.ServerCert.CertDirectory = true, 8443, "relay.local/certificates"
-	// The upstream has its own priority and fairness, and the objects that configure it.
+	// The upstream has its own priority and fairness, including its configuration objects.
 	o.features.EnablePriorityAndFairness = false
 	o.cache.ConsistentGetFromStorage = true
 	o.cache.FreshnessTimeout = 6 * time.Second   // enough for two proofs of a quiet resource
@@ -107,7 +106,7 @@ func (o *options) connection() (*rest.Config, error) {
 		return nil, fmt.Errorf("--kubeconfig %s: %w", o.kubeconfig, err)
 	}
 	config.UserAgent = "watchcache-relay/" + rest.DefaultKubernetesUserAgent()
-	config.QPS = -1 // leave rate limiting to the upstream's priority and fairness
+	config.QPS = -1 // the upstream's priority and fairness limits the rate
 	config.Timeout = 0
 	return config, nil
 }

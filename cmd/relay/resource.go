@@ -40,18 +40,16 @@ type resource struct {
 	of       metav1.APIResource
 	kind     schema.GroupVersionKind
 	listKind schema.GroupVersionKind
-	// typed is true if objects have a Go type, and with it a protobuf form. Otherwise they are
-	// unstructured, to keep fields that this program's types lack.
+	// typed is true if objects have a Go type and protobuf. Otherwise they are unstructured, to
+	// keep fields that this program's types lack.
 	typed bool
-	// fields are the selectable fields, except those of the metadata, each with its selector. Only
-	// the upstream evaluates other fields.
+	// fields are the selectable fields other than metadata. Only the upstream evaluates others.
 	fields map[string]selector
 	store  *upstream.Store
 	// watches holds the functions that end open watches.
 	watches sync.Map
 }
 
-// prefix is the key prefix of the cache.
 func (r *resource) prefix() string { return "/" + cmp.Or(r.Group, "core") + "/" + r.Resource }
 
 func (r *resource) newObject() runtime.Object {
@@ -80,7 +78,6 @@ func newTyped(kind schema.GroupVersionKind) runtime.Object {
 	return object
 }
 
-// attributes returns an object's labels and selectable fields.
 func (r *resource) attributes(o runtime.Object) (labels.Set, fields.Set, error) {
 	m, err := meta.Accessor(o)
 	if err != nil {
@@ -96,7 +93,7 @@ func (r *resource) attributes(o runtime.Object) (labels.Set, fields.Set, error) 
 	return m.GetLabels(), set, nil
 }
 
-// selectable reports whether the relay can select by a field.
+// selectable reports whether the relay can select by field.
 func (r *resource) selectable(field string) bool {
 	return field == metav1.ObjectNameField || (field == "metadata.namespace" && r.of.Namespaced) || r.fields[field] != nil
 }
@@ -111,7 +108,7 @@ func field[T any](value func(*T) string) func(runtime.Object) string {
 	}
 }
 
-// selectors are the selectable fields of built-in types that the relay evaluates.
+// selectors are the selectable fields of built-in types evaluated by the relay.
 var selectors = map[schema.GroupResource]map[string]selector{
 	{Resource: "pods"}: {
 		"spec.nodeName": field(func(p *corev1.Pod) string { return p.Spec.NodeName }),
@@ -122,7 +119,7 @@ var selectors = map[schema.GroupResource]map[string]selector{
 	{Resource: "secrets"}:    {"type": field(func(s *corev1.Secret) string { return string(s.Type) })},
 }
 
-// describe finds the named resources upstream. Its error names each one that can't be served.
+// describe finds the named resources upstream. Its error names all that can't be served.
 func (s *server) describe(ctx context.Context, names []string, secrets bool) (map[schema.GroupResource]*resource, error) {
 	info, err := s.discovery.ServerVersion()
 	if err != nil {
@@ -132,12 +129,12 @@ func (s *server) describe(ctx context.Context, names []string, secrets bool) (ma
 	if err != nil {
 		return nil, fmt.Errorf("the version of the upstream %s: %w", s.upstream.Host, err)
 	}
-	// Our types have all fields of an upstream that is not newer; see README.md.
+	// Our types have all fields of an equal or older upstream; see README.md.
 	ours := version.MustParseGeneric(baseversion.DefaultKubeBinaryVersion)
 	s.version.Store(info)
 	known := theirs.Major() == ours.Major() && theirs.Minor() <= ours.Minor()
 	groups, lists, err := s.discovery.ServerGroupsAndResources()
-	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // a failed group matters only if a name needs it
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // a failed group matters only if named
 		return nil, fmt.Errorf("the resources of the upstream %s: %w", s.upstream.Host, err)
 	}
 	found := map[schema.GroupResource]*resource{}
@@ -213,8 +210,7 @@ func newResource(gv schema.GroupVersion, of metav1.APIResource) (*resource, erro
 	return &resource{GroupVersionResource: gv.WithResource(of.Name), of: of, kind: gv.WithKind(of.Kind), listKind: gv.WithKind(of.Kind + "List")}, nil
 }
 
-// define sets the list kind and the selectable fields from a custom resource's definition.
-// Resources without a readable definition keep the defaults.
+// define sets the list kind and selectable fields from a custom resource's definition, if readable.
 func (r *resource) define(ctx context.Context, config *rest.Config) error {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -249,7 +245,7 @@ func (r *resource) define(ctx context.Context, config *rest.Config) error {
 	return nil
 }
 
-// valueAt returns a selector for a path in unstructured objects, to a string, number or boolean.
+// valueAt returns a selector for a string, number or boolean at a path in unstructured objects.
 func valueAt(path []string) func(runtime.Object) string {
 	return func(o runtime.Object) string {
 		u, ok := o.(*unstructured.Unstructured)

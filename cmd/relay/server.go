@@ -41,7 +41,7 @@ import (
 	"github.com/kube-watchcache/watchcache/storage/upstream"
 )
 
-// longRunning are the long-running requests of a kube-apiserver.
+// longRunning reports whether a request is long-running, as in a kube-apiserver.
 var longRunning = genericfilters.BasicLongRunningRequestCheck(sets.NewString("watch", "proxy"), sets.NewString("attach", "exec", "proxy", "log", "portforward"))
 
 // server is a relay.
@@ -50,13 +50,13 @@ type server struct {
 	upstream  *rest.Config
 	discovery discovery.DiscoveryInterface
 	resources map[schema.GroupResource]*resource
-	// version is the upstream's last seen version, refused the last refusal of the relay's own
+	// version is the upstream's last seen version, refused the last refusal of the relay's
 	// credentials.
 	version  atomic.Pointer[apiversion.Info]
 	refused  atomic.Pointer[refusal]
 	refusals prometheus.Counter
-	// looking guards looked, the time of the last look. connections are the upstream connections
-	// already looked at. changed is true if the upstream no longer matches its description.
+	// looking guards looked, the time of the last look. connections holds those already looked at.
+	// changed is true if the upstream no longer matches its description.
 	looking     sync.Mutex
 	looked      time.Time
 	connections sync.Map
@@ -66,7 +66,7 @@ type server struct {
 	stop context.CancelFunc
 }
 
-// newServer returns a relay of the configured resources, as the upstream now describes them.
+// newServer returns a relay of the configured resources, as described by the upstream now.
 func newServer(ctx context.Context, o *options) (*server, error) {
 	connection, err := o.connection()
 	if err != nil {
@@ -115,7 +115,7 @@ func newServer(ctx context.Context, o *options) (*server, error) {
 	return s, s.generic.AddReadyzChecks(healthz.NamedCheck("upstream", s.answers))
 }
 
-// openStore opens the storage of a resource, in protobuf for built-in types and otherwise in JSON.
+// openStore opens a resource's storage, in protobuf for built-in types and otherwise in JSON.
 func openStore(connection *rest.Config, r *resource) (*upstream.Store, error) {
 	var decoder runtime.NegotiatedSerializer
 	if r.typed {
@@ -130,13 +130,13 @@ func openStore(connection *rest.Config, r *resource) (*upstream.Store, error) {
 	})
 }
 
-// configure returns the server's configuration, with the caches installed.
+// configure returns the server's configuration with installed caches.
 func (s *server) configure(o *options, codecs serializer.CodecFactory) (*genericapiserver.Config, error) {
 	config := genericapiserver.NewConfig(codecs)
 	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
 	config.LongRunningFunc = longRunning
 	config.MaxRequestsInFlight, config.MaxMutatingRequestsInFlight = o.maxInFlight, o.maxInFlight
-	config.MinRequestTimeout = int(o.maxWatch / time.Second / 2) // the handler lets watches last up to twice as long
+	config.MinRequestTimeout = int(o.maxWatch / time.Second / 2) // watches last up to twice as long
 	config.ShutdownWatchTerminationGracePeriod = 10 * time.Second
 	config.SkipOpenAPIInstallation = true // we have no schemas of the upstream's types
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(func(common.ReferenceCallback) map[string]common.OpenAPIDefinition { return nil },
@@ -176,7 +176,7 @@ func (s *server) find(name schema.GroupVersionResource) *resource {
 	return nil
 }
 
-// rawStorage opens the storage under the cache of a served resource.
+// rawStorage opens the storage under a cache.
 func (s *server) rawStorage(r decoration.Request) (storage.Interface, factory.DestroyFunc, error) {
 	return decoration.Open(s.resources[r.Config.GroupResource].store.RawStorage, r)
 }
@@ -199,7 +199,6 @@ func (g getter) GetRESTOptions(name schema.GroupResource, _ runtime.Object) (gen
 	return generic.RESTOptions{StorageConfig: config.ForResource(name), ResourcePrefix: r.prefix()}, nil
 }
 
-// install installs the resources, group by group.
 func (s *server) install(scheme *runtime.Scheme, codecs serializer.CodecFactory, options generic.RESTOptionsGetter) error {
 	groups := map[string]*genericapiserver.APIGroupInfo{}
 	for _, r := range s.resources {
@@ -251,7 +250,7 @@ func (r readOnly) ShortNames() []string { return r.of.ShortNames }
 // Categories implements rest.CategoriesProvider.
 func (r readOnly) Categories() []string { return r.of.Categories }
 
-// strategy only says whether objects are namespaced, since the registry is never written.
+// strategy only implements NamespaceScoped, since the registry is never written.
 type strategy struct {
 	registryrest.RESTUpdateStrategy
 	namespaced bool

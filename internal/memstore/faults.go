@@ -23,8 +23,7 @@ func (s *Store) order(change func()) {
 	s.state.Wake()
 }
 
-// request counts a request, waits at the gate of its kind, if any, and returns the error set by
-// Fail.
+// request counts a request, waits at its kind's gate, and returns the error set by Fail.
 func (s *Store) request(ctx context.Context, kind string) error {
 	var gate chan struct{}
 	s.order(func() {
@@ -90,15 +89,15 @@ func (s *Store) Gate(kind string) (open func()) {
 	}
 }
 
-// Hang describes how a watch hangs, e.g. one served by an unresponsive etcd member: it sends no
-// more events, and does not end.
+// Hang describes a hanging watch, e.g. one served by an unresponsive etcd member. It sends no more
+// events, and does not end.
 type Hang struct {
-	// Stale is true if progress requests get a bookmark at the version where the watch began to
-	// hang, as from a member separated from its peers. Otherwise they get none.
+	// Stale makes progress requests get a bookmark at the version where the watch began to hang, as
+	// from a member separated from its peers. Otherwise they get none.
 	Stale bool
 	// Next is the number of future watches that also hang.
 	Next int
-	// Stubborn is true if stopped watches don't end until release is called.
+	// Stubborn keeps stopped watches from ending until release is called.
 	Stubborn bool
 }
 
@@ -136,15 +135,15 @@ func (s *Store) Hold() (release func()) {
 	return func() { s.order(func() { s.faults.held = false }) }
 }
 
-// HoldRevision makes watches send only the first events of revision rv, and nothing after them,
-// until release is called.
+// HoldRevision makes watches send only the first events of revision rv, and nothing later, until
+// release is called.
 func (s *Store) HoldRevision(rv uint64, events int) (release func()) {
 	s.order(func() { s.faults.unfinished, s.faults.parts = rv, events })
 	return func() { s.order(func() { s.faults.unfinished = 0 }) }
 }
 
-// EndRevisions sets whether watches with ProgressNotify get a bookmark after the last event of each
-// revision, as with storage/etcd3. The default is true.
+// EndRevisions sets whether watches with ProgressNotify get a bookmark after each revision, as with
+// storage/etcd3. The default is true.
 func (s *Store) EndRevisions(tell bool) {
 	s.order(func() { s.faults.silent = !tell })
 }
@@ -171,7 +170,7 @@ func (s *Store) EndWatches(err *apierrors.StatusError) (release func()) {
 	return func() { s.order(func() { s.faults.ending = nil }) }
 }
 
-// Inject sends an event on all watches, ahead of the store's own.
+// Inject sends an event on all watches, before pending ones.
 func (s *Store) Inject(event watch.Event) {
 	s.order(func() {
 		for _, w := range s.state.Watches {
@@ -180,8 +179,7 @@ func (s *Store) Inject(event watch.Event) {
 	})
 }
 
-// SkipEvents makes all watches miss their pending changes, like a source that skips compacted
-// events.
+// SkipEvents makes all watches miss their pending changes.
 func (s *Store) SkipEvents() {
 	s.order(func() {
 		for w := range s.state.Watches {
@@ -190,8 +188,8 @@ func (s *Store) SkipEvents() {
 	})
 }
 
-// Restore returns to the state at rv, as after restoring a backup. Later history is lost, and
-// watches end.
+// Restore returns to the state at rv, like a restored backup: later history is lost, and watches
+// end.
 func (s *Store) Restore(rv uint64) {
 	s.order(func() {
 		view, err := s.state.At(rv)
@@ -211,8 +209,8 @@ func (s *Store) Watches() int {
 	return len(s.state.Watches)
 }
 
-// Corrupt makes all future changes undecodable until release is called: lists that include one fail
-// with err, and watches end with it.
+// Corrupt makes future changes undecodable until release is called: lists and watches that reach
+// one fail with err.
 func (s *Store) Corrupt(err *apierrors.StatusError) (release func()) {
 	s.order(func() { s.faults.corruptAfter, s.faults.corrupt = s.state.RV, err })
 	return func() { s.order(func() { s.faults.corrupt = nil }) }

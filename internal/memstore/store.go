@@ -21,11 +21,9 @@ import (
 // Store is an in-memory storage with faults. It is safe for concurrent use.
 type Store struct {
 	*core // without faults
-	// Decodes is true if each watch and list returns its own objects, like a storage that decodes.
-	// Set it before using the store.
+	// Decodes makes watches and lists return their own objects. Set it before using the store.
 	Decodes bool
-	// History is true if the store claims to keep its history, as etcd does. Set it before using
-	// the store.
+	// History is the result of KeepsHistory. Set it before using the store.
 	History bool
 
 	mu        *sync.Mutex // the core's
@@ -79,8 +77,7 @@ func (s *Store) Put(key string, object runtime.Object) uint64 {
 	return s.Txn(Write{Key: key, Object: object})
 }
 
-// Remove deletes a key and returns the resourceVersion of the deletion, or 0 if there was no
-// object.
+// Remove deletes a key and returns the deletion's resourceVersion, or 0 without an object.
 func (s *Store) Remove(key string) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,8 +87,7 @@ func (s *Store) Remove(key string) uint64 {
 	return 0
 }
 
-// Touch increments the resourceVersion, like a write to another resource in the same storage, and
-// returns it.
+// Touch increments and returns the resourceVersion, like a write to another resource.
 func (s *Store) Touch() (rv uint64) {
 	s.order(func() {
 		s.state.RV++
@@ -185,9 +181,8 @@ func (s *Store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 	}, nil)
 }
 
-// attempt writes on top of the suggestion, and then on top of the current object if that fails or
-// the resourceVersions differ. Like etcd's storage, it compares only these, and trusts a suggestion
-// at the current version.
+// attempt writes on top of the suggestion, and on the current object if that fails or their
+// resourceVersions differ. Like etcd's storage, it trusts a suggestion at the current version.
 func (s *Store) attempt(suggestion, current runtime.Object, write func(state runtime.Object) error) error {
 	if suggestion != nil && write(suggestion.DeepCopyObject()) == nil && s.versionOf(suggestion) == s.versionOf(current) {
 		return nil
@@ -240,8 +235,8 @@ func (s *Store) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
 	return s.core.GetCurrentResourceVersion(ctx)
 }
 
-// KeyVersions returns the resourceVersion of each key's last write, 0 for missing keys, and the
-// store's resourceVersion. It reads no objects, so Corrupt does not affect it.
+// KeyVersions implements capability.KeyVersioner. It reads no objects, so Corrupt does not affect
+// it.
 func (s *Store) KeyVersions(ctx context.Context, keys []string) (versions []uint64, current uint64, err error) {
 	if err := s.request(ctx, "keyversions"); err != nil {
 		return nil, 0, err

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// equal reports whether object equals the version as, ignoring object's resourceVersion and after
-// inheriting a missing UID and creationTimestamp.
+// equal reports whether object, with a missing UID and creationTimestamp inherited, equals as
+// except for the resourceVersion.
 func equal(object, scratch runtime.Object, as *Version) bool {
 	object = withVersion(object, scratch, as.RV)
 	inherit(object, as.Object)
@@ -20,7 +20,7 @@ func equal(object, scratch runtime.Object, as *Version) bool {
 	return reflect.DeepEqual(object, as.Object) || sameParts(reflect.ValueOf(object).Elem(), reflect.ValueOf(as.Object).Elem())
 }
 
-// same is equality.Semantic for all types: it calls their Equal methods, and compares unexported
+// same extends equality.Semantic to all types: it calls Equal methods, and compares unexported
 // fields like reflect.DeepEqual.
 func same(a, b reflect.Value) bool {
 	if !b.IsValid() || a.Type() != b.Type() {
@@ -73,8 +73,8 @@ func sameParts(a, b reflect.Value) bool {
 	return a.Kind() != reflect.Struct || reflect.DeepEqual(hiddenA.Interface(), hiddenB.Interface())
 }
 
-// equalOf returns the comparison function for a type or for pointers to it, from equality.Semantic
-// or the type's Equal method.
+// equalOf returns a type's comparison function from equality.Semantic or its Equal method, on
+// values or pointers.
 func equalOf(t reflect.Type) (function reflect.Value, onPointers bool) {
 	if function, ok := equality.Semantic.Equalities[t]; ok || t.Kind() == reflect.Interface || t.PkgPath() == "" && t.Kind() != reflect.Pointer {
 		return function, false

@@ -30,8 +30,8 @@ func (s *Store) DeleteOnce(ctx context.Context, key string, original *storage.Ob
 }
 
 // UpdateOnce implements storage.Interface. It writes object if the current resourceVersion is still
-// original.Rev, where 0 means no object. If object equals the original, it writes nothing and
-// compares object with the current one. Returned states have no Data, as a Store encodes nothing.
+// original.Rev; 0 means no object. If object equals the original, it is compared with the current
+// one instead. Returned states have no Data.
 func (s *Store) UpdateOnce(ctx context.Context, key string, original *storage.ObjState, object runtime.Object, ttl uint64,
 	out runtime.Object, ignoreNotFound bool) (*storage.ObjState, error) {
 	key, err := s.prepare(ctx, key)

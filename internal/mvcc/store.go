@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mvcc is an in-memory storage.Interface for the objects of one resource, with a window of
-// earlier versions. Packages storage/memory and internal/memstore build on it. A Store's methods
-// are for API servers, the package's functions for the owner of the objects.
+// Package mvcc is an in-memory storage.Interface for one resource, with a window of earlier
+// versions. Packages storage/memory and internal/memstore build on it. A Store's methods are for
+// API servers, the package's functions for the owner of the objects.
 //
-// Committed versions are immutable. Watches and lists return the stored objects themselves, so that
-// a cache over a Store shares them; readers must not modify them.
+// Committed versions are immutable. Watches and lists return them without copying, so that a cache
+// shares them; readers must not modify them.
 package mvcc
 
 import (
@@ -35,8 +35,8 @@ type Config struct {
 	// History is the number of changes kept for watches and lists of earlier versions. 0 keeps all,
 	// and lets watches wait for a future version, as in etcd.
 	History int
-	// Behind is the maximum lag of a watch, in changes beyond History and two per object. A watch
-	// further behind ends with 410. It has no effect if History is 0.
+	// Behind is how many changes beyond History, and two per object, a watch may lag before it ends
+	// with 410. It has no effect if History is 0.
 	Behind int
 }
 
@@ -44,8 +44,8 @@ type Config struct {
 type Store struct {
 	config Config
 
-	// writer serializes writes and is held while one compares and commits. Readers don't wait for
-	// it. Lock order: writer, mu.
+	// writer serializes comparing and committing. Readers don't wait for it. Lock order: writer,
+	// mu.
 	writer sync.Mutex
 	mu     struct {
 		sync.Mutex
@@ -61,8 +61,8 @@ type State struct {
 	Changed chan struct{}
 	// Tree holds the current versions.
 	Tree *btree.BTree[*Version]
-	// Log holds the kept changes in order, after first dropped ones. The window is its last History
-	// changes; earlier ones are kept for watches that have not sent them.
+	// Log holds the kept changes in order, after first dropped ones. Its last History changes are
+	// the window, others are kept for lagging watches.
 	Log   []Change
 	first int
 	// Floor is the oldest readable version.
@@ -107,7 +107,7 @@ func New(config Config) *Store {
 	return s
 }
 
-// Guarded returns the lock of s and the state that it guards, for the owner and for tests.
+// Guarded returns the Store's lock and state, for the owner and for tests.
 func Guarded(s *Store) (*sync.Mutex, *State) { return &s.mu.Mutex, &s.mu.State }
 
 // Wake resumes waiting watches.
@@ -122,8 +122,8 @@ func (st *State) Get(key string) *Version {
 	return v
 }
 
-// Commit makes writes in order, at resourceVersions step apart, and returns the last one, or nil if
-// there was none. It skips deletions of missing objects. The store then owns the objects.
+// Commit makes writes in order, at resourceVersions step apart, and returns the last one, or nil
+// without any. It skips deletions of missing objects. The store then owns the objects.
 func (st *State) Commit(step uint64, writes ...Version) (last *Version) {
 	rv := st.RV + 1
 	for _, w := range writes {
@@ -150,9 +150,8 @@ func (st *State) Commit(step uint64, writes ...Version) (last *Version) {
 	return last
 }
 
-// moveOn advances the window and forgets changes needed only by watches too far behind, which ends
-// them. A watch may lag by two changes of each object, so replacing all objects never ends a watch
-// that keeps reading.
+// moveOn advances the window, and ends watches too far behind. A watch may lag by two changes per
+// object, so replacing all objects never ends a watch that keeps reading.
 func (st *State) moveOn() {
 	st.most = max(st.most, st.Tree.Len())
 	needed := st.first + len(st.Log) - st.config.History

@@ -22,7 +22,7 @@ const (
 	batchSize   = 1000 // default for Watcher.Most
 )
 
-// Watcher is one watch: a position in the Store's log. Its goroutine ends when its context does, on
+// Watcher is one watch: a position in the Store's log. Its goroutine ends with its context, on
 // Stop, or after an ERROR event, and closes the channel. Nothing waits for it.
 type Watcher struct {
 	store  *Store
@@ -33,7 +33,7 @@ type Watcher struct {
 
 	// Guarded by the Store's lock.
 
-	// RV is the version up to which the watch took all changes.
+	// RV is the version up to which all changes were taken.
 	RV uint64
 	// Asked is true if a bookmark is requested.
 	Asked bool
@@ -67,7 +67,7 @@ func (w *Watcher) ResultChan() <-chan watch.Event { return w.result }
 func (w *Watcher) Stop() { w.cancel() }
 
 // Watch implements storage.Interface. A watch gets a 410 if its version was dropped or is in the
-// future, or if it falls behind by more than Config.Behind.
+// future, or if it lags more than Config.Behind.
 func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	return Watch(ctx, s, key, opts, func(w *Watcher) Fault { return w })
 }
@@ -110,7 +110,7 @@ func Watch(ctx context.Context, s *Store, key string, opts storage.ListOptions, 
 	return w, nil
 }
 
-// Skip makes the watch miss all pending changes. Caller must hold the Store's lock.
+// Skip drops all pending changes. Caller must hold the Store's lock.
 func (w *Watcher) Skip() { w.RV, w.next = w.store.mu.RV, w.store.mu.after(w.store.mu.RV) }
 
 // initial returns the current objects, followed by the final bookmark if requested.
@@ -196,8 +196,7 @@ func (w *Watcher) Take() (next Step) {
 	return next
 }
 
-// Pending returns the changes not taken yet, or nil if they were dropped. Caller must hold the
-// Store's lock.
+// Pending returns the changes not taken yet, or nil if dropped. Caller must hold the Store's lock.
 func (w *Watcher) Pending() []Change {
 	st := &w.store.mu.State
 	if w.next < st.first || w.next > st.first+len(st.Log) { // dropped, or undone by a test
@@ -208,7 +207,7 @@ func (w *Watcher) Pending() []Change {
 	return st.Log[w.next-st.first:]
 }
 
-// events returns a step's events, as selected by the watch's options.
+// events returns the selected events of a step.
 func (w *Watcher) events(of Step) (events []watch.Event, err error) {
 	for _, c := range of.Changes {
 		if !inScope(c.After.Key, w.key, w.opts.Recursive) {

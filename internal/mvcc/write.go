@@ -36,7 +36,7 @@ func (s *Store) Create(ctx context.Context, key string, obj, out runtime.Object,
 	})
 }
 
-// Delete implements storage.Interface. It ignores the suggestion, which would save no read.
+// Delete implements storage.Interface. Using the suggestion would save no read.
 func (s *Store) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validate storage.ValidateObjectFunc, _ runtime.Object, _ storage.DeleteOptions) error {
 	return s.write(ctx, key, out, false, preconditions, func(state *Version) (runtime.Object, *uint64, error) {
@@ -56,8 +56,8 @@ func (s *Store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 	})
 }
 
-// write retries until no other write intervenes. try runs unlocked and returns the replacement for
-// a state (nil deletes it) and an optional time to live in seconds.
+// write retries until no other write intervenes. try runs unlocked and returns a state's
+// replacement (nil deletes it) and an optional time to live in seconds.
 func (s *Store) write(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions,
 	try func(state *Version) (object runtime.Object, ttl *uint64, err error)) error {
 	key, err := storage.PrepareKey(s.config.Prefix, key, false)
@@ -95,8 +95,8 @@ func (s *Store) write(ctx context.Context, key string, out runtime.Object, ignor
 	return ctx.Err()
 }
 
-// swap writes an object, or deletes it if object is nil, unless before is outdated. It returns the
-// new version, or nil if before is outdated.
+// swap writes an object, or deletes it if nil. It returns the new version, or nil if before is
+// outdated.
 func (s *Store) swap(key string, before *Version, object runtime.Object, ttl *uint64) (written *Version) {
 	s.writer.Lock()
 	defer s.writer.Unlock()
@@ -120,14 +120,14 @@ func (s *Store) lease(v *Version, ttl time.Duration) {
 	renewed := &Version{v.Key, v.RV, v.Object, ttl > 0} // a new pointer, so that earlier timers don't match
 	s.mu.Tree.ReplaceOrInsert(renewed)
 	if ttl > 0 {
-		time.AfterFunc(ttl, func() { s.swap(v.Key, renewed, nil, nil) }) // the timer's goroutine does not block
+		time.AfterFunc(ttl, func() { s.swap(v.Key, renewed, nil, nil) }) // the timer's goroutine ends immediately
 	}
 }
 
-// Apply makes the objects at the keys of wanted, in key order, equal to wanted's objects, each
-// change at its own resourceVersion. It stores copies, with a UID and creationTimestamp. If whole,
-// it first deletes all other objects. An RV in wanted must match the current one. ttl applies if
-// wanted is a single object; 0 means none. An error means that nothing changed.
+// Apply makes the objects at the keys of wanted, in key order, equal to wanted's, each change at
+// its own resourceVersion. It stores copies with a UID and creationTimestamp. If whole, it first
+// deletes all other objects. An RV in wanted must be current. A single object expires after ttl,
+// unless 0. On error, nothing changed.
 func Apply(ctx context.Context, s *Store, wanted []Version, whole bool, ttl time.Duration) error {
 	s.writer.Lock()
 	defer s.writer.Unlock()
@@ -191,8 +191,8 @@ func inherit(object, from runtime.Object) {
 	}
 }
 
-// own returns the store's copy of an object. As if decoded, objects of Go types have no apiVersion
-// and kind.
+// own returns the store's copy of an object, without apiVersion and kind for Go types, as if
+// decoded.
 func (s *Store) own(key string, object runtime.Object) (runtime.Object, error) {
 	if u, ok := object.(*unstructured.Unstructured); ok {
 		if err := checkJSON(u.Object); err != nil {
@@ -216,8 +216,8 @@ func (s *Store) own(key string, object runtime.Object) (runtime.Object, error) {
 	return object, versioner.PrepareObjectForStorage(object)
 }
 
-// checkJSON rejects values that JSON decoders don't produce, because copying panics or encoding
-// fails. Its error begins with the path.
+// checkJSON rejects values that JSON decoders don't produce: copying panics or encoding fails. Its
+// error begins with the path.
 func checkJSON(value any) error {
 	switch v := value.(type) {
 	case nil, string, bool, int64:
@@ -243,9 +243,9 @@ func checkJSON(value any) error {
 	return nil
 }
 
-// withVersion returns a shallow copy of object at rv; only top-level fields and an unstructured
-// object's metadata are copied. If scratch is not nil, an object of a Go type is copied into it.
-// Such an object has no apiVersion and kind.
+// withVersion returns object at rv as a shallow copy, made in scratch unless that is nil or object
+// is unstructured. Unstructured metadata is copied too; objects of Go types lose apiVersion and
+// kind.
 func withVersion(object, scratch runtime.Object, rv uint64) runtime.Object {
 	if u, ok := object.(*unstructured.Unstructured); ok {
 		content := maps.Clone(u.Object)
@@ -264,7 +264,7 @@ func withVersion(object, scratch runtime.Object, rv uint64) runtime.Object {
 	return scratch
 }
 
-// asDecoded drops from an object of a Go type what encoding and decoding would lose.
+// asDecoded drops what encoding and decoding would lose from an object of a Go type.
 func asDecoded(object runtime.Object) {
 	object.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	if accessor, err := meta.Accessor(object); err == nil {
