@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command apiserver is a complete aggregated API server on the watch cache. Besides the usual code
-// for k8s.io/apiserver, it contains one line (in pkg/server/config.go) to enable the cache, and one
-// (in pkg/server/apis.go) to serve lists from kept bytes.
+// Command apiserver is a complete aggregated API server on the watch cache, enabled by one line in
+// pkg/server/config.go, and one in pkg/server/apis.go for lists from kept bytes.
 //
 //	go run ./examples/apiserver
 //
@@ -29,8 +28,8 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run serves until ctx ends and returns the exit status: 0 after a requested stop, or 1 after one
-// line on stderr with the error.
+// run serves until ctx ends and returns the exit status: 0, or 1 after one line on stderr with the
+// error.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	command := server.NewCommand()
 	command.SetArgs(args)

@@ -60,7 +60,6 @@ type reading struct {
 	commands map[string]string
 }
 
-// read reads /proc.
 func read() (reading, error) {
 	now := reading{busy: map[string]int64{}, commands: map[string]string{}}
 	stat, err := os.ReadFile("/proc/stat")
@@ -96,7 +95,6 @@ func ticks(fields []string) (sum int64) {
 	return sum
 }
 
-// loads returns the loads between two readings.
 func loads(before, now reading) (objs []runtime.Object) {
 	for name := range now.busy {
 		kind, _, _ := strings.Cut(name, "-")

@@ -32,7 +32,6 @@ var (
 	codecs   = serializer.NewCodecFactory(scheme)
 )
 
-// newScheme returns a scheme with all types that the server sends and receives.
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(version, &Load{}, &LoadList{})
@@ -103,7 +102,6 @@ type computer struct {
 	before reading
 }
 
-// compute replaces the loads in the store. Watches receive those that changed.
 func (c *computer) compute(ctx context.Context) error {
 	now, err := read()
 	if err == nil {
@@ -113,7 +111,6 @@ func (c *computer) compute(ctx context.Context) error {
 	return err
 }
 
-// attributes returns the labels and selectable fields of a load.
 func attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 	load := obj.(*Load)
 	return load.Labels, fields.Set{"metadata.name": load.Name, "percent": strconv.FormatInt(load.Percent, 10)}, nil

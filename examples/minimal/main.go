@@ -28,7 +28,6 @@ func main() {
 	os.Exit(cli.Run(command))
 }
 
-// options are the flags.
 type options struct {
 	*genericoptions.RecommendedOptions
 	cache  *watchcache.Options

@@ -26,7 +26,6 @@ var (
 	codecs = serializer.NewCodecFactory(scheme)
 )
 
-// newScheme returns a scheme with all types that the server sends, receives and stores.
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(v1.AddToScheme(scheme))

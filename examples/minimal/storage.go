@@ -18,7 +18,6 @@ import (
 	v1 "github.com/kube-watchcache/watchcache/examples/minimal/api/v1"
 )
 
-// newStorage returns the registry of widgets.
 func newStorage(scheme *runtime.Scheme, getter generic.RESTOptionsGetter) (rest.Storage, error) {
 	resource := v1.GroupVersion.WithResource("widgets").GroupResource()
 	strategy := strategy{scheme, names.SimpleNameGenerator}
@@ -35,8 +34,7 @@ func newStorage(scheme *runtime.Scheme, getter generic.RESTOptionsGetter) (rest.
 	return store, store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: getter, AttrFunc: attributes})
 }
 
-// attributes returns the labels and selectable fields of a widget. AddToScheme must list the
-// fields.
+// attributes returns the labels and the selectable fields, as in AddToScheme.
 func attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 	widget, ok := obj.(*v1.Widget)
 	if !ok {
@@ -46,7 +44,6 @@ func attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 	return widget.Labels, generic.AddObjectMetaFieldsSet(selectable, &widget.ObjectMeta, true), nil
 }
 
-// strategy validates widgets.
 type strategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator

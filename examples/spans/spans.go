@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package spans serves each client a subset of the objects, in its own form: policies that a
-// controller computes for the nodes in their spans, like Antrea's. An object is stored once, and
-// the cost of a change is proportional to the number of nodes that see it.
+// controller computes for the nodes in their spans, like Antrea's. An object is stored once, and a
+// change costs as much as there are nodes that see it.
 //
 // # Filter by a value that an object has many times
 //
-// GetAttrsFunc may return labels that are not part of the object. The cache indexes watches by all
-// labels, here one per node of the span, so a node's watch uses a label selector. A node leaving
-// the span gets DELETED, a node entering it ADDED. REST translates the agents' field selector into
-// the label selector.
+// GetAttrsFunc may return labels that are not part of the object. The cache indexes watches by
+// labels, here one per node of the span. REST translates the agents' field selector into a label
+// selector. A node leaving the span gets DELETED, a node entering it ADDED.
 //
 // # Forms
 //
 // An event's object is a runtime.CacheableObject, which keeps encodings by identifier. A form wraps
-// it and appends its name to the identifier, so the object is encoded once for all clients of the
-// form. Here, deletions contain only metadata. A form that differs per client shares nothing, and
-// patches are impossible, because an event does not contain the previous object. Wrapping costs one
-// goroutine per watch.
+// it and appends its name to the identifier, so all clients of the form share one encoding. Here,
+// deletions contain only metadata. A form that differs per client shares nothing, and patches are
+// impossible, because an event does not contain the previous object. Wrapping costs one goroutine
+// per watch.
 package spans
 
 import (

@@ -24,8 +24,8 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/poddata"
 )
 
-// Patience is how long tests wait for an event that must happen. It is long because machines may be
-// loaded; only failing tests wait for it.
+// Patience is how long tests wait for an expected event. Only failing tests wait so long, unless
+// the machine is loaded.
 const Patience = 3 * time.Minute
 
 // NewStore returns a storage with the pods, at resourceVersions from 2.

@@ -22,9 +22,9 @@ const (
 )
 
 // Check fails the test if the time of work grows by more than a factor of 2.6 per doubling of its
-// size, from n to 16n. It compares the process's CPU time, each the minimum of three runs, without
-// garbage collection, which would distort small work. prepare returns the work of a size. Choose n
-// small: memory that exceeds a processor's caches makes linear work look worse.
+// size, from n to 16n. The time is the process's CPU time, the minimum of three runs, without
+// garbage collection. prepare returns the work of a size. Choose n small: memory that exceeds a
+// processor's caches makes linear work look worse.
 func Check(t testing.TB, n int, prepare func(n int) (work func())) {
 	t.Helper()
 	small, large := least(t, n, prepare), least(t, n<<doublings, prepare)

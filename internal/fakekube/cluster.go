@@ -93,7 +93,6 @@ func (c Cluster) configMap() corev1.ConfigMap {
 	}
 }
 
-// initial returns the objects of a resource.
 func (c Cluster) initial(r *http.Request, resource string) []any {
 	switch resource {
 	case "namespaces":
@@ -112,8 +111,6 @@ func (c Cluster) initial(r *http.Request, resource string) []any {
 	}
 }
 
-// watch sends the objects of a resource and the initial bookmark, then nothing until the client
-// leaves.
 func (c Cluster) watch(w http.ResponseWriter, r *http.Request, resource string) {
 	for _, object := range c.initial(r, resource) {
 		encode(w, map[string]any{"type": "ADDED", "object": object})

@@ -11,7 +11,6 @@ import (
 	"github.com/kube-watchcache/watchcache/internal/mvcc"
 )
 
-// faulty is a watch with faults.
 type faulty struct {
 	*mvcc.Watcher
 	store *Store

@@ -31,7 +31,7 @@ func Program(t testing.TB, pkg string, names ...string) string {
 	return ""
 }
 
-// note appends a line to the file printed by hack/skipped.sh at the end of a make target.
+// note appends to the file printed by hack/skipped.sh at the end of a make target.
 func note(file, line string) error {
 	if file == "" {
 		return nil

@@ -100,7 +100,6 @@ func managerOf(name, operation, at string, fields map[string]any) map[string]any
 	}
 }
 
-// fieldsOf decodes managed fields in JSON.
 func fieldsOf(text string) map[string]any {
 	var out map[string]any
 	if err := json.Unmarshal([]byte(text), &out); err != nil {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package realistic creates objects like those of real clusters, including managed fields, for
-// measurements and tests. Costs depend on how much objects have in common. Objects are
-// deterministic functions of their number.
+// Package realistic creates objects like those of real clusters, with managed fields, for
+// measurements and tests. Costs depend on how much objects have in common. Objects are determined
+// by their number.
 package realistic
 
 import (
@@ -64,7 +64,6 @@ func (k Kind) Decode(encoded []byte, rv uint64) (runtime.Object, error) {
 	return object, nil
 }
 
-// hex returns n hexadecimal digits determined by seed.
 func hex(seed uint64, n int) string {
 	const digits = "0123456789abcdef"
 	out := make([]byte, n)

@@ -40,7 +40,6 @@ func Pods(bytes int) (Kind, error) {
 	}
 }
 
-// podShape determines the size of Pods.
 type podShape struct {
 	containers int
 	// env is the number of variables per container.
@@ -60,7 +59,6 @@ func podAttrs(object runtime.Object) (labels.Set, fields.Set, error) {
 	}, nil
 }
 
-// makePod returns a running Pod of a Deployment.
 func makePod(i int, shape podShape) *corev1.Pod {
 	yes, seconds := true, int64(300)
 	owner := i / perOwner
@@ -105,7 +103,6 @@ func makePod(i int, shape podShape) *corev1.Pod {
 
 func podIP(i int) string { return fmt.Sprintf("10.%d.%d.%d", i>>16&255, i>>8&255, i&255) }
 
-// podVolumes returns volumes for the service account token and for configuration.
 func podVolumes(app string, i int) []corev1.Volume {
 	token := corev1.Volume{Name: "kube-api-access-" + hex(uint64(i)+1<<36, 5), VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 		DefaultMode: new(int32(420)), Sources: []corev1.VolumeProjection{

@@ -54,7 +54,6 @@ func Test(t *testing.T, pattern string, test func(*testing.T, Play)) {
 	}
 }
 
-// context is the number of lines shown around a difference.
 const context = 6
 
 // firstDifference returns the 1-based line where two scripts begin to differ, with both texts, or
@@ -74,7 +73,6 @@ func firstDifference(want, got string) (line int, difference string) {
 	return same + 1, fmt.Sprintf("got\n\t%s\nwant\n\t%s", excerpt(g), excerpt(w))
 }
 
-// play runs the commands of a script and returns the script with their output.
 func play(script string, run func(*Command) (string, error)) (string, error) {
 	var out bytes.Buffer
 	var printed []string

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Outcomes of proofs.
 const (
 	// The watch was shown to be as fresh as reads needed.
 	proofHeld = "held"

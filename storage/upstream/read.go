@@ -97,7 +97,6 @@ func text(selector interface{ String() string }) string {
 	return selector.String()
 }
 
-// with adds list options to a request.
 func with(r *rest.Request, options metav1.ListOptions) *rest.Request {
 	return r.SpecificallyVersionedParams(&options, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"})
 }

@@ -57,7 +57,6 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 	return w, nil
 }
 
-// open opens an upstream watch bound to ctx.
 func (s *Store) open(ctx context.Context, q query) (watch.Interface, error) {
 	q.options.Watch = true
 	opened, err := with(s.get(q.of), q.options).Watch(ctx)
@@ -197,7 +196,6 @@ func (s *Store) completes(event watch.EventType) bool {
 	return event != watch.Deleted || !(s.config.Expires || s.leases.Load())
 }
 
-// bookmark sends a bookmark if the watch reports progress.
 func (w *stream) bookmark(version uint64) bool {
 	if !w.progress {
 		return true

@@ -20,8 +20,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// The upstream sets UIDs, timestamps and defaults, and runs its own admission. We check
-// preconditions here; the upstream checks them again on the same version.
+// The upstream sets UIDs, timestamps and defaults, runs its own admission, and checks preconditions
+// again on the same version.
 
 // write sends an object and decodes the response into out, which may be nil.
 func (s *Store) write(ctx context.Context, key, verb string, of object, obj, out runtime.Object) error {
@@ -152,7 +152,7 @@ func (s *Store) Delete(ctx context.Context, key string, out runtime.Object, prec
 	}
 }
 
-// delete deletes an object at the version of before, and returns its last state.
+// delete deletes an object at before's version, and returns its last state.
 func (s *Store) delete(ctx context.Context, of object, before runtime.Object) (runtime.Object, error) {
 	accessor, err := meta.Accessor(before)
 	if err != nil {
@@ -177,7 +177,6 @@ func (s *Store) delete(ctx context.Context, of object, before runtime.Object) (r
 	return answer, nil
 }
 
-// assign copies object to out, which may be nil.
 func assign(out, object runtime.Object) error {
 	if out == nil {
 		return nil

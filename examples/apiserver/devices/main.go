@@ -55,7 +55,6 @@ func main() {
 	}
 }
 
-// count parses the only argument.
 func count(args []string) (int, error) {
 	if len(args) != 1 {
 		return 0, fmt.Errorf("usage: devices COUNT")
@@ -67,7 +66,6 @@ func count(args []string) (int, error) {
 	return n, nil
 }
 
-// write prints the first n devices. Names never repeat.
 func write(to io.Writer, n int) error {
 	out := bufio.NewWriter(to)
 	for i := range n {

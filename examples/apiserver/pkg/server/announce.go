@@ -14,8 +14,6 @@ import (
 	"github.com/kube-watchcache/watchcache/devserver"
 )
 
-// announceStandalone returns a function that prints how to use a standalone server with a
-// kubeconfig.
 func (o *Options) announceStandalone(env *devserver.Environment, out io.Writer) func(kubeconfig string) error {
 	return func(kubeconfig string) error {
 		data := strings.Join(o.etcdServers(), ",")
@@ -38,7 +36,6 @@ Ctrl-C stops it.
 	}
 }
 
-// announceDelegated prints an aggregated server's address once it is ready.
 func announceDelegated(ctx context.Context, generic *genericapiserver.GenericAPIServer, out io.Writer) error {
 	client := generic.LoopbackClientConfig
 	if err := devserver.WaitReady(ctx, generic, client); err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/kube-watchcache/watchcache/server"
 )
 
-// check detects errors that would otherwise interrupt the start, before the server writes or
-// listens. Its errors begin with the responsible flag.
+// check detects configuration errors before the server writes or listens. Its errors begin with the
+// responsible flag.
 func (o *Options) check(ctx context.Context) error {
 	if err := o.checkFiles(); err != nil {
 		return err
@@ -28,7 +28,6 @@ func (o *Options) check(ctx context.Context) error {
 	return o.checkCluster()
 }
 
-// checkFiles checks that the certificate and key exist and match.
 func (o *Options) checkFiles() error {
 	pair := o.Recommended.SecureServing.ServerCert.CertKey
 	if pair.CertFile == "" && pair.KeyFile == "" {
@@ -40,7 +39,6 @@ func (o *Options) checkFiles() error {
 	return nil
 }
 
-// checkEtcd checks that the servers of --etcd-servers respond.
 func (o *Options) checkEtcd(ctx context.Context) error {
 	if len(o.Recommended.Etcd.StorageConfig.Transport.ServerList) == 0 || o.Recommended.EgressSelector.ConfigFile != "" {
 		return nil
@@ -51,8 +49,7 @@ func (o *Options) checkEtcd(ctx context.Context) error {
 	return nil
 }
 
-// checkCluster checks for access to the authorizing kube-apiserver: a kubeconfig, or a cluster
-// around the process.
+// checkCluster checks for access to a kube-apiserver, by a kubeconfig or in a cluster.
 func (o *Options) checkCluster() error {
 	files := []struct{ flag, name string }{
 		{"authentication-kubeconfig", o.Recommended.Authentication.RemoteKubeConfigFile},

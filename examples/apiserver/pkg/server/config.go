@@ -24,8 +24,7 @@ const (
 	shutdownTimeout = 5 * time.Second
 )
 
-// config converts the options to a server configuration. env is nil unless the server is
-// standalone.
+// config returns the server's configuration. env is nil unless the server is standalone.
 func (o *Options) config(env *devserver.Environment) (*genericapiserver.RecommendedConfig, error) {
 	config := genericapiserver.NewRecommendedConfig(o.codecs)
 	config.EffectiveVersion = newEffectiveVersion()
@@ -47,7 +46,6 @@ func (o *Options) config(env *devserver.Environment) (*genericapiserver.Recommen
 	return config, nil
 }
 
-// apply applies the flags to config.
 func (o *Options) apply(config *genericapiserver.RecommendedConfig, env *devserver.Environment) error {
 	if env != nil {
 		return env.Apply(o.Recommended, config)

@@ -27,7 +27,7 @@ const etcdPrefix = "/registry"
 type Options struct {
 	// Recommended are the flags of every aggregated API server.
 	Recommended *genericoptions.RecommendedOptions
-	// Standalone selects a server on loopback with its own credentials. It is implied without etcd
+	// Standalone selects a server on loopback with its own credentials, the default without etcd
 	// servers.
 	Standalone bool
 	// RunDir is the directory of a standalone server's files.
@@ -122,7 +122,6 @@ func (o *Options) validateDelegated() []error {
 	return errs
 }
 
-// allFlags returns the flags of all topics.
 func (o *Options) allFlags() *pflag.FlagSet {
 	all := pflag.NewFlagSet("all", pflag.ContinueOnError)
 	for _, topic := range o.flags.Order {
@@ -131,7 +130,6 @@ func (o *Options) allFlags() *pflag.FlagSet {
 	return all
 }
 
-// oneLine joins errors with semicolons.
 func oneLine(errs []error) error {
 	var all error
 	for _, err := range errs {

@@ -25,7 +25,6 @@ func (o *Options) Run(ctx context.Context, out io.Writer) error {
 	return o.runStandalone(ctx, out)
 }
 
-// runStandalone serves from an environment that it opens and closes.
 func (o *Options) runStandalone(ctx context.Context, out io.Writer) (err error) {
 	env, err := devserver.Open(ctx, devserver.Config{
 		Dir:         o.RunDir,
@@ -44,8 +43,8 @@ func (o *Options) runStandalone(ctx context.Context, out io.Writer) (err error) 
 	return o.serve(ctx, env, out)
 }
 
-// serve runs the server until ctx ends, the server fails, or the embedded etcd ends, and waits for
-// all to stop.
+// serve runs the server until ctx ends, the server fails, or the embedded etcd ends, and awaits all
+// three.
 func (o *Options) serve(ctx context.Context, env *devserver.Environment, out io.Writer) error {
 	config, err := o.config(env)
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/install"
 )
 
-// newScheme returns a scheme with all types that the server sends, receives and stores.
 func newScheme() (*runtime.Scheme, serializer.CodecFactory) {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(install.AddToScheme(scheme))

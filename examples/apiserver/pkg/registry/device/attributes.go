@@ -36,7 +36,6 @@ func selectableFields(device *fleet.Device) fields.Set {
 	}, &device.ObjectMeta, true)
 }
 
-// predicate is the filter of a LIST, WATCH or DELETECOLLECTION.
 func predicate(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
 	return storage.SelectionPredicate{
 		Label:       label,
@@ -46,7 +45,6 @@ func predicate(label labels.Selector, field fields.Selector) storage.SelectionPr
 	}
 }
 
-// indexers returns the indexes of the watch cache.
 func indexers() *cache.Indexers {
 	indexers := cache.Indexers{}
 	for _, name := range indexedFields {

@@ -15,7 +15,6 @@ import (
 	"github.com/kube-watchcache/watchcache/examples/apiserver/pkg/apis/fleet/validation"
 )
 
-// strategy prepares and validates creations and updates of devices.
 type strategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator
@@ -62,7 +61,6 @@ func (strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return resetInEachVersion("status")
 }
 
-// statusStrategy prepares and validates updates of the status.
 type statusStrategy struct {
 	strategy
 }

@@ -27,7 +27,6 @@ var columns = []metav1.TableColumnDefinition{
 	{Name: "Firmware", Type: "string", Priority: 1, Description: "The firmware channel, and the pinned version if there is one."},
 }
 
-// tableConvertor converts devices to rows.
 type tableConvertor struct {
 	now func() time.Time
 }
