@@ -22,7 +22,7 @@ const (
 	batchSize   = 1000 // default for Watcher.Most
 )
 
-// Watcher is one watch: a position in the Store's log. Its goroutine ends with its context, on
+// Watcher is one watch, with a position in the Store's log. Its goroutine ends with its context, on
 // Stop, or after an ERROR event, and closes the channel. Nothing waits for it.
 type Watcher struct {
 	store  *Store
