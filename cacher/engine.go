@@ -100,12 +100,11 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 	e.backfill.base, e.backfill.storage = b, e.storage
 	e.backfill.untilListed, e.backfill.end = context.WithCancel(e.ctx)
 	e.fanout = dispatch.New(dispatch.Config{
-		Warn: e.journal.warn, State: e.state, Indexes: e.indexes,
+		Owner: e, Events: e.encodings, State: e.state, Indexes: e.indexes,
 		Clock: config.Clock, Time: e.time, Metrics: m, Tasks: &e.tasks, Done: e.ctx.Done(),
-		Versioner: config.Versioner, NewObject: config.NewFunc, KeepEvent: e.encodings.Keep,
+		Versioner: config.Versioner, NewObject: config.NewFunc,
 		WatchBuffer: config.WatchBuffer, DispatchBudget: config.DispatchBudget, BookmarkInterval: config.BookmarkInterval,
 		InitialEventsTimeout: config.initialTimeout, InitialEventsBytes: config.initialBytes,
-		Doubtful: e.condition.Unverified, EndRevision: e.progress.EndNow, EverySecond: e.everySecond,
 	})
 	e.limitEncodings(0)
 	return e
@@ -165,8 +164,19 @@ func (e *engine) start() {
 	}
 }
 
-// The dispatcher calls everySecond.
-func (e *engine) everySecond() {
+// Warn implements dispatch.Owner.
+func (e *engine) Warn(kind, message string, err error, remedy string) {
+	e.journal.warn(kind, message, err, remedy)
+}
+
+// Unverified implements dispatch.Owner.
+func (e *engine) Unverified() bool { return e.condition.load().integrity != verified }
+
+// EndRevision implements dispatch.Owner.
+func (e *engine) EndRevision() { e.progress.EndNow() }
+
+// EverySecond implements dispatch.Owner.
+func (e *engine) EverySecond() {
 	e.encodings.Age(e.time.Now())
 	e.measure()
 	if err := e.failedIndex.Swap(nil); err != nil {
@@ -257,7 +267,7 @@ func (e *engine) stop() {
 	e.journal.outages.note()
 }
 
-// indexFailed records an indexer's failure, for everySecond to log. Caller holds the state's lock.
+// indexFailed records an indexer's failure, for EverySecond to log. Caller holds the state's lock.
 func (e *engine) indexFailed(name, key string, err error) {
 	if e.failedIndex.Load() == nil {
 		err = faultf(keyFaultf(err, "%q", key), "the index %q", name)

@@ -71,8 +71,6 @@ func (h *conditionHolder) Follows() (follows bool, changed <-chan struct{}) {
 	return c.phase != paused, c.changed
 }
 
-func (h *conditionHolder) Unverified() bool { return h.load().integrity != verified }
-
 // handle applies an event to the condition, and performs the effects.
 func (h *conditionHolder) handle(ev event) (before, after *condition) {
 	h.mu.Lock()

@@ -34,10 +34,22 @@ func idleFanout(clock *clocktesting.FakeClock) *Fanout {
 		State:   watchcache.New(watchcache.Config{History: time.Hour, WindowBytes: 1 << 40}),
 		Indexes: match.NewIndexes(match.Config{Prefix: "/pods/"}), Clock: clock, Time: timeline.New(clock), Tasks: &tasks.Group{},
 		Versioner: storage.APIObjectVersioner{}, NewObject: func() runtime.Object { return &example.Pod{} },
-		BookmarkInterval: time.Second, KeepEvent: func([]byte, func(int64)) func() { return func() {} },
-		EndRevision: func() {}, Doubtful: func() bool { return false }, EverySecond: func() {},
+		BookmarkInterval: time.Second, Owner: testOwner{everySecond: func() {}}, Events: keeperFunc(func([]byte) func() { return func() {} }),
 	})
 }
+
+// testOwner is verified and has nothing to do, but everySecond.
+type testOwner struct{ everySecond func() }
+
+func (testOwner) Warn(string, string, error, string) {}
+func (testOwner) Unverified() bool                   { return false }
+func (testOwner) EndRevision()                       {}
+func (o testOwner) EverySecond()                     { o.everySecond() }
+
+// keeperFunc is an EventKeeper whose events take no memory.
+type keeperFunc func(event []byte) (drop func())
+
+func (f keeperFunc) Keep(event []byte, _ func(int64)) (drop func()) { return f(event) }
 
 // addWith makes a watcher known that catches up from a position, without a goroutine.
 func (f *Fanout) addWith(t require.TestingT, w *watcher, q match.Query, at watchcache.Position) *watcher {
@@ -66,10 +78,10 @@ func TestBookmarkWhenARevisionEndsMeanwhile(t *testing.T) {
 	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", ResourceVersion: "6"}}
 	_, err := d.State.Apply(watchcache.Change{Type: watchcache.Added, RV: 6, Element: &watchcache.Element{Key: "/pods/a/b", RV: 6, Object: pod}})
 	require.NoError(t, err)
-	d.EverySecond = func() { // called between the look and the bookmarks
+	d.Owner = testOwner{everySecond: func() { // called between the look and the bookmarks
 		assert.NoError(t, d.State.Progress(6))
 		d.RevisionEnds()
-	}
+	}}
 	clock.Step(2 * time.Second)
 	d.tick()
 	select {

@@ -93,7 +93,7 @@ func (f *Fanout) Run(ctx context.Context) {
 			f.tick()
 		case sent := <-f.everyone:
 			f.advance() // for events before the request
-			if !f.Doubtful() {
+			if !f.Unverified() {
 				f.sendBookmarks(f.registry.beginBookmarks(f.Time.Now(), math.MaxInt64, f.marked[:0]))
 			}
 			close(sent)
@@ -198,7 +198,7 @@ func (f *Fanout) tick() {
 // bookmark an interval later.
 func (f *Fanout) sendDueBookmarks(now time.Duration) {
 	f.bookmarksWait.Store(false)
-	if f.Doubtful() {
+	if f.Unverified() {
 		return // they stay due
 	}
 	f.sendBookmarks(f.registry.beginBookmarks(now, now, f.marked[:0]))

@@ -15,7 +15,7 @@ import (
 type keptEncodings struct {
 	// limit is the maximum of bytes. If negative, we keep nothing.
 	limit, bytes atomic.Int64
-	keepEvent    func(event []byte, add func(bytes int64)) (drop func())
+	events       EventKeeper
 	metrics      *metrics.Resource
 
 	mu struct {
@@ -25,8 +25,8 @@ type keptEncodings struct {
 	}
 }
 
-func newKeptEncodings(keepEvent func([]byte, func(int64)) func(), m *metrics.Resource) *keptEncodings {
-	return &keptEncodings{keepEvent: keepEvent, metrics: m}
+func newKeptEncodings(events EventKeeper, m *metrics.Resource) *keptEncodings {
+	return &keptEncodings{events: events, metrics: m}
 }
 
 func (e *keptEncodings) setLimit(bytes int64) {
@@ -53,7 +53,7 @@ func (e *keptEncodings) of(element *watchcache.Element, id string, encode func()
 	case err != nil:
 		of.Drop(id)
 	case created:
-		e.keep(keptEncoding{of: of, id: id, bytes: int64(cap(raw)), drop: e.keepEvent(raw, e.count)})
+		e.keep(keptEncoding{of: of, id: id, bytes: int64(cap(raw)), drop: e.events.Keep(raw, e.count)})
 	}
 	return raw, err
 }

@@ -17,11 +17,11 @@ import (
 // the events that its clients encode afterwards (regression 177).
 func TestEncodingsEndWithTheirCache(t *testing.T) {
 	server := map[int][]byte{}
-	e := newKeptEncodings(func(event []byte, _ func(int64)) func() {
+	e := newKeptEncodings(keeperFunc(func(event []byte) func() {
 		n := len(server)
 		server[n] = event
 		return func() { delete(server, n) }
-	}, nil)
+	}), nil)
 	e.setLimit(1 << 20)
 	var kept []weak.Pointer[byte]
 	encode := func() {

@@ -25,10 +25,30 @@ import (
 	"github.com/kube-watchcache/watchcache/watchcache"
 )
 
+// Owner is the cache that a Fanout belongs to.
+type Owner interface {
+	// Warn logs an error that a person must repair. The caller holds no lock.
+	Warn(kind, message string, err error, remedy string)
+	// Unverified reports whether the state may be wrong. No watcher then gets a bookmark from
+	// it, or the end of its initial events.
+	Unverified() bool
+	// EndRevision requests the end of the current revision from storage.
+	EndRevision()
+	// EverySecond is called once a second, after the window was aged.
+	EverySecond()
+}
+
+// EventKeeper keeps serializations of events for the server.
+type EventKeeper interface {
+	// Keep keeps an event until drop. add receives the change in bytes when the server
+	// needs more or less memory for it.
+	Keep(event []byte, add func(bytes int64)) (drop func())
+}
+
 // Config configures a Fanout. All fields are required.
 type Config struct {
-	// Warn logs an error that needs an operator. Called without locks.
-	Warn    func(kind, message string, err error, remedy string)
+	Owner
+	Events  EventKeeper
 	State   *watchcache.State
 	Indexes *match.Indexes
 	Clock   clock.WithTicker
@@ -50,18 +70,6 @@ type Config struct {
 	// InitialEventsBytes limits the memory held by all initial events.
 	InitialEventsTimeout time.Duration
 	InitialEventsBytes   int64
-
-	// KeepEvent stores an event's serialization on behalf of the server until drop is called. add
-	// receives each change of the server's memory for it.
-	KeepEvent func(event []byte, add func(bytes int64)) (drop func())
-
-	// EndRevision requests the end of the current revision from storage.
-	EndRevision func()
-	// Doubtful reports whether the state is unverified. We then send no bookmark, nor an end of
-	// initial events.
-	Doubtful func() bool
-	// EverySecond is called once a second, after the window was trimmed.
-	EverySecond func()
 }
 
 // Fanout holds the watchers of one state machine. It is safe for concurrent use.
@@ -107,7 +115,7 @@ type Fanout struct {
 func New(config Config) *Fanout {
 	f := &Fanout{
 		Config: config, postings: match.NewPostings(config.Indexes, config.State),
-		encodings: newKeptEncodings(config.KeepEvent, config.Metrics),
+		encodings: newKeptEncodings(config.Events, config.Metrics),
 		wake:      make(chan struct{}, 1), everyone: make(chan chan struct{}),
 		limits: rounds.Current(),
 	}

@@ -54,7 +54,7 @@ func (r *replayer) initialEvents(endBookmark bool) bool {
 }
 
 func (r *replayer) initialEventsEnd(rv uint64) bool {
-	if r.Doubtful() {
+	if r.Unverified() {
 		return r.fail(apierrors.NewResourceExpired("the initial events are of a state that was found to be wrong: list and watch again"))
 	}
 	event, err := r.bookmark(rv, true)

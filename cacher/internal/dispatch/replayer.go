@@ -192,7 +192,7 @@ func (r *replayer) await() {
 			if rv == 0 {
 				continue
 			}
-			if event, err := r.bookmark(rv, false); err == nil && !r.watcher.isPast(rv) && !r.Doubtful() {
+			if event, err := r.bookmark(rv, false); err == nil && !r.watcher.isPast(rv) && !r.Unverified() {
 				select {
 				case r.watcher.result <- event:
 					r.watcher.delivered.bookmark(rv)

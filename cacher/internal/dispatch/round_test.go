@@ -309,7 +309,6 @@ func TestRoundIsGivenUp(t *testing.T) {
 func TestWatcherAheadIsParkedAtItsOwnPosition(t *testing.T) {
 	f := newRoundFixture(t, always(8))
 	begin := f.State.Stats().Next
-	f.Warn = func(string, string, error, string) {}
 	level, ahead := f.watch("", 8, 0), f.watch("", 8, 3)
 	f.queue(4)
 	f.State.Dispatched(begin + 4)
