@@ -59,15 +59,15 @@ type readState struct {
 	reports bool
 	// rv is the cache's version. The cache has versions from oldest, storage from compacted.
 	rv, oldest, compacted uint64
-	// kept reports whether a continue token pins a snapshot below oldest. It may be nil.
-	kept func(rv uint64) bool
+	// pinned has the snapshots below oldest that continue tokens pin. It is nil for a GET.
+	pinned interface{ HasSnapshot(rv uint64) bool }
 }
 
 // progress reports whether the cache receives progress reports.
 func (s *readState) progress() bool { return s.reports && !s.condition.silent }
 
 func (s *readState) shows(rv uint64) bool {
-	return rv >= s.oldest || (s.kept != nil && s.kept(rv))
+	return rv >= s.oldest || (s.pinned != nil && s.pinned.HasSnapshot(rv))
 }
 
 type decision struct {

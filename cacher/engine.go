@@ -75,7 +75,6 @@ func assemble(config Config, m *metrics.Resource, errors *errorLog) *engine {
 		CeilingBytes: max(2*config.WindowBytes, minWindowCeiling), MinEvents: minWindowEvents, BackfillEvents: backfillEvents, Indexes: e.indexes.OfState(),
 		Floors: e.indexes.Floors(), FloorValues: floorValues,
 	})
-	e.kept = e.state.HasSnapshot
 	e.journal = journal{
 		Logger: loggerOf(config.GroupResource), config: &e.config, state: e.state, errors: errors,
 		outages: newOutageMember(&config, e.condition),

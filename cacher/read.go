@@ -31,8 +31,6 @@ type reader struct {
 	indexes   *match.Indexes
 	admission *freshness.Admission
 	encodings EncodingStore // of Config.Lists
-	// kept reports whether a continue token pins a snapshot below oldest. It may be nil.
-	kept func(rv uint64) bool
 }
 
 func (r *reader) decide(o *readOptions) decision {
@@ -44,7 +42,7 @@ func (r *reader) decide(o *readOptions) decision {
 		return decide(o, &s)
 	}
 	s.rv, s.oldest, s.compacted = r.state.Reach()
-	s.kept = r.kept
+	s.pinned = r.state
 	if compacted := r.config.Storage.CompactRevision(); compacted > 0 && uint64(compacted) > s.compacted {
 		s.compacted = uint64(compacted)
 		r.state.Compacted(s.compacted)
