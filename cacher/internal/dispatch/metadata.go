@@ -3,9 +3,13 @@
 package dispatch
 
 import (
+	"maps"
+	"slices"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 )
 
 // metadata returns the cached object's metadata, for reading only.
@@ -20,29 +24,43 @@ func (o *object) metadata() metav1.Object {
 // GetObjectMeta implements metav1.ObjectMetaAccessor. It copies nothing.
 func (o *object) GetObjectMeta() metav1.Object { return o }
 
-// The getters of metav1.Object read the cached object's metadata. The setters do nothing, because
-// all watchers share the object.
+// The getters of metav1.Object return copies of the cached object's metadata (regression 24).
+// The setters do nothing, because all watchers share the object.
 
-func (o *object) GetNamespace() string               { return o.metadata().GetNamespace() }
-func (o *object) GetName() string                    { return o.metadata().GetName() }
-func (o *object) GetGenerateName() string            { return o.metadata().GetGenerateName() }
-func (o *object) GetUID() types.UID                  { return o.metadata().GetUID() }
-func (o *object) GetResourceVersion() string         { return o.metadata().GetResourceVersion() }
-func (o *object) GetGeneration() int64               { return o.metadata().GetGeneration() }
-func (o *object) GetSelfLink() string                { return o.metadata().GetSelfLink() }
-func (o *object) GetCreationTimestamp() metav1.Time  { return o.metadata().GetCreationTimestamp() }
-func (o *object) GetDeletionTimestamp() *metav1.Time { return o.metadata().GetDeletionTimestamp() }
-func (o *object) GetDeletionGracePeriodSeconds() *int64 {
-	return o.metadata().GetDeletionGracePeriodSeconds()
+func (o *object) GetNamespace() string              { return o.metadata().GetNamespace() }
+func (o *object) GetName() string                   { return o.metadata().GetName() }
+func (o *object) GetGenerateName() string           { return o.metadata().GetGenerateName() }
+func (o *object) GetUID() types.UID                 { return o.metadata().GetUID() }
+func (o *object) GetResourceVersion() string        { return o.metadata().GetResourceVersion() }
+func (o *object) GetGeneration() int64              { return o.metadata().GetGeneration() }
+func (o *object) GetSelfLink() string               { return o.metadata().GetSelfLink() }
+func (o *object) GetCreationTimestamp() metav1.Time { return o.metadata().GetCreationTimestamp() }
+func (o *object) GetDeletionTimestamp() *metav1.Time {
+	return o.metadata().GetDeletionTimestamp().DeepCopy()
 }
-func (o *object) GetLabels() map[string]string      { return o.metadata().GetLabels() }
-func (o *object) GetAnnotations() map[string]string { return o.metadata().GetAnnotations() }
-func (o *object) GetFinalizers() []string           { return o.metadata().GetFinalizers() }
+func (o *object) GetDeletionGracePeriodSeconds() *int64 {
+	seconds := o.metadata().GetDeletionGracePeriodSeconds()
+	if seconds == nil {
+		return nil
+	}
+	return ptr.To(*seconds)
+}
+func (o *object) GetLabels() map[string]string      { return maps.Clone(o.metadata().GetLabels()) }
+func (o *object) GetAnnotations() map[string]string { return maps.Clone(o.metadata().GetAnnotations()) }
+func (o *object) GetFinalizers() []string           { return slices.Clone(o.metadata().GetFinalizers()) }
 func (o *object) GetOwnerReferences() []metav1.OwnerReference {
-	return o.metadata().GetOwnerReferences()
+	owners := slices.Clone(o.metadata().GetOwnerReferences())
+	for i := range owners {
+		owners[i] = *owners[i].DeepCopy()
+	}
+	return owners
 }
 func (o *object) GetManagedFields() []metav1.ManagedFieldsEntry {
-	return o.metadata().GetManagedFields()
+	entries := slices.Clone(o.metadata().GetManagedFields())
+	for i := range entries {
+		entries[i] = *entries[i].DeepCopy()
+	}
+	return entries
 }
 
 func (*object) SetNamespace(string)                          {}
