@@ -89,7 +89,6 @@ unraced() {
 	test_plain "without the race detector" ./integration/minimal ./integration/computed ./internal/keptlists
 	test_plain "lists to the byte" -run 'AreTheSameToTheByte$|^TestCompressedLists' ./server
 	plain "other minors of Kubernetes" "$go" run ./hack/versions check
-	plain "the cache on Kubernetes 1.38" make minor PKGS="./cacher/internal/source ./storage/memory ./internal/heapsize"
 }
 
 # Nothing runs beside what is measured. Allocations and heap are counted without the race
