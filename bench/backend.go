@@ -102,7 +102,7 @@ func shallow(object runtime.Object) runtime.Object {
 }
 
 // Watch implements storage.Interface for the one watch that a cache needs: the initial
-// state and its end if they are requested, and what is emitted from then on.
+// state and its end on request, then the emitted events.
 func (b *backend) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	streamed := opts.SendInitialEvents != nil && *opts.SendInitialEvents
 	if at := strconv.FormatUint(b.version.Load(), 10); !streamed && opts.ResourceVersion != at {

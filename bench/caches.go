@@ -117,7 +117,7 @@ func start(s subject, b *backend, o cacheOptions) (c *cached, wait func(context.
 	return nil, nil, fmt.Errorf("%q is no cache", s)
 }
 
-// readyWithin is for how long a cache is waited for that does not become ready.
+// readyWithin is the maximum time until a cache is ready.
 const readyWithin = 2 * time.Minute
 
 // open starts a cache and waits until it is ready.
